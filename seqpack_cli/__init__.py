@@ -1,0 +1,68 @@
+"""seqpack: text corpora into shards ready for training, proven on the device that trains.
+
+The library below the commands. Nothing is loaded until it is asked for, torch only by
+`ShardDataset`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from seqpack_cli.errors import SeqpackError
+    from seqpack_cli.shards.pack_run import PackOptions, pack_store
+    from seqpack_cli.shards.packed import PackedBatch, pack, unpack
+    from seqpack_cli.shards.padded import PaddedBatch, pad, unpad
+    from seqpack_cli.shards.shard_set import ShardSet, open_shards
+    from seqpack_cli.tokens.token_store import TokenStore, open_store
+    from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+    from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset
+
+_MODULE_OF = {
+    "PackOptions": "shards.pack_run",
+    "PackedBatch": "shards.packed",
+    "PaddedBatch": "shards.padded",
+    "PaddedIds": "training.shard_dataset",
+    "SeqpackError": "errors",
+    "ShardDataset": "training.shard_dataset",
+    "ShardSet": "shards.shard_set",
+    "TokenStore": "tokens.token_store",
+    "TokenizeOptions": "tokens.tokenize_run",
+    "open_shards": "shards.shard_set",
+    "open_store": "tokens.token_store",
+    "pack": "shards.packed",
+    "pack_store": "shards.pack_run",
+    "pad": "shards.padded",
+    "tokenize": "tokens.tokenize_run",
+    "unpack": "shards.packed",
+    "unpad": "shards.padded",
+}
+
+__all__ = [
+    "PackOptions",
+    "PackedBatch",
+    "PaddedBatch",
+    "PaddedIds",
+    "SeqpackError",
+    "ShardDataset",
+    "ShardSet",
+    "TokenStore",
+    "TokenizeOptions",
+    "open_shards",
+    "open_store",
+    "pack",
+    "pack_store",
+    "pad",
+    "tokenize",
+    "unpack",
+    "unpad",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

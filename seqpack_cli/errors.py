@@ -1,0 +1,75 @@
+"""What can be wrong with a user's options, data, files or machine, and the exit code of each.
+
+An error says where, what was found and what was expected in one line, and may add one hint with
+something to type. It is turned into text once, by the click group. A caller of the library who
+passes nonsense gets a ValueError instead, and a bug of ours a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MAX_QUOTED_CHARACTERS = 60
+MAX_LISTED_ITEMS = 5
+
+
+class SeqpackError(Exception):
+    """May be raised anywhere; its text is shown to the user and its code ends the program."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint)  # both in args: the error survives a worker's pickle
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
+
+
+class OptionError(SeqpackError):
+    """An option or argument that can not be followed: a missing input, an unknown token."""
+
+    exit_code = 2
+
+
+class DataError(SeqpackError):
+    """A text, record or tokenizer that can not be read as it says it is."""
+
+    exit_code = 3
+
+
+class FolderError(SeqpackError):
+    """A store or shards that are incomplete, damaged, of another run, or in use."""
+
+    exit_code = 4
+
+
+class MachineError(SeqpackError):
+    """The disk, the memory, the device or a worker process failed."""
+
+    exit_code = 5
+
+
+def quote(value: object) -> str:
+    """Quote what was found, on one line, cut to a readable size.
+
+    >>> quote("a\\nb")
+    "'a\\\\nb'"
+    """
+    text = repr(value)
+    if len(text) <= MAX_QUOTED_CHARACTERS:
+        return text
+    return text[: MAX_QUOTED_CHARACTERS - 1] + "…"
+
+
+def join_items(items: Iterable[object]) -> str:
+    """List a few items and count the rest.
+
+    >>> join_items("abcdefg")
+    'a, b, c, d, e and 2 more'
+    """
+    texts = [str(item) for item in items]
+    shown = ", ".join(texts[:MAX_LISTED_ITEMS])
+    hidden = len(texts) - MAX_LISTED_ITEMS
+    return f"{shown} and {hidden} more" if hidden > 0 else shown

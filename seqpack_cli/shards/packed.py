@@ -1,0 +1,153 @@
+"""The `packed` layout: a batch time step by time step, as torch's PackedSequence holds it.
+
+Row b's token at step t lies at `step_offset[t] + b`, where step_offset is the running sum of
+`batch_sizes`. No rectangle is ever made: memory is the tokens, however uneven the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Sequences of one batch, longest first."""
+
+    ARRAYS: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "batch_sizes", "data")
+
+    data: np.ndarray  # [S], time step by time step
+    batch_sizes: np.ndarray  # int64[T], rows alive at each step
+    lengths: np.ndarray  # int64[B]
+    original_indices: np.ndarray | None = None  # int64[B], of the token store
+
+    @classmethod
+    def lay_out(
+        cls, rows: Sequence[np.ndarray], original_indices: np.ndarray, *, pad_id: int
+    ) -> PackedBatch:
+        """Pack rows; a packed batch has no padding."""
+        del pad_id
+        return replace(pack(rows), original_indices=original_indices)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> PackedBatch:
+        """Make a batch of the flat arrays of ARRAYS, unchecked."""
+        return cls(**arrays)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Give the flat arrays of ARRAYS."""
+        return {name: getattr(self, name) for name in self.ARRAYS}
+
+    def rows(self) -> list[np.ndarray]:
+        """Give the sequences, as `unpack` does."""
+        return unpack(self)
+
+    def row(self, index: int) -> np.ndarray:
+        """Give one sequence of a batch that was checked."""
+        alive = self.batch_sizes[: self.lengths[index]]
+        return self.data[np.cumsum(alive) - alive + index]
+
+    def check(self, *, pad_id: int) -> None:
+        """Raise ValueError unless batch_sizes, lengths and data belong together."""
+        del pad_id
+        expected = count_alive(self.lengths)
+        found = self.batch_sizes
+        if len(found) != len(expected):
+            raise ValueError(f"{len(found)} batch_sizes, the longest row has {len(expected)} ids")
+        if not np.array_equal(found, expected):
+            step = int((found != expected).argmax())
+            raise ValueError(
+                f"batch_sizes[{step}] is {found[step]}, but {expected[step]} rows are longer "
+                f"than {step}"
+            )
+        check_batch_sizes(found, num_ids=len(self.data))
+
+    def count_padding(self) -> int:
+        """Count the cells that hold no token."""
+        return 0
+
+
+def pack(sequences: Sequence[np.ndarray]) -> PackedBatch:
+    """Lay sequences out time step by time step, as torch's `pack_sequence` does.
+
+    Args:
+        sequences: token ids, each [length], longest first, none empty.
+
+    Returns:
+        data [S] in the dtype of the first, batch_sizes int64[T], lengths int64[B].
+
+    Raises:
+        ValueError: there is none, one is empty, or one is longer than the one before it.
+
+    >>> batch = pack([np.array([1, 2, 3]), np.array([9])])
+    >>> batch.data.tolist(), batch.batch_sizes.tolist()
+    ([1, 9, 2, 3], [2, 1, 1])
+    """
+    if not len(sequences):
+        raise ValueError("expected at least one sequence")
+    lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+    batch_sizes = count_alive(lengths)
+    steps = np.cumsum(batch_sizes) - batch_sizes
+    data = np.empty(int(lengths.sum()), np.asarray(sequences[0]).dtype)
+    for row, sequence in enumerate(sequences):
+        data[steps[: lengths[row]] + row] = sequence
+    return PackedBatch(data, batch_sizes, lengths)
+
+
+def unpack(batch: PackedBatch) -> list[np.ndarray]:
+    """Give the sequences of a packed batch back, in its row order; the inverse of `pack`.
+
+    Raises:
+        ValueError: batch_sizes rise, or do not add up to the data.
+
+    >>> [row.tolist() for row in unpack(pack([np.array([1, 2, 3]), np.array([9])]))]
+    [[1, 2, 3], [9]]
+    """
+    check_batch_sizes(batch.batch_sizes, num_ids=len(batch.data))
+    steps = np.cumsum(batch.batch_sizes) - batch.batch_sizes
+    lengths = count_alive(batch.batch_sizes)  # the same relation, read the other way
+    return [batch.data[steps[:length] + row] for row, length in enumerate(lengths)]
+
+
+def count_alive(lengths: np.ndarray) -> np.ndarray:
+    """Give `batch_sizes` of lengths that never rise: at each step, how many rows are longer.
+
+    Applied to batch_sizes it gives the lengths back.
+
+    Raises:
+        ValueError: a length is below 1 or above the one before it.
+
+    >>> count_alive(np.array([3, 3, 1])).tolist()
+    [3, 2, 2]
+    """
+    if len(lengths) and int(lengths.min()) < 1:
+        raise ValueError(f"expected no empty sequence, found one in row {int(lengths.argmin())}")
+    rises = np.diff(lengths) > 0
+    if rises.any():
+        row = int(rises.argmax()) + 1
+        raise ValueError(f"expected longest first, row {row} is longer than the one before")
+    longest = int(lengths[0]) if len(lengths) else 0
+    # lengths[::-1] rises, so a search counts those of at most t tokens
+    ended = np.searchsorted(lengths[::-1], np.arange(longest), "right")
+    return (len(lengths) - ended).astype(np.int64)
+
+
+def check_batch_sizes(batch_sizes: np.ndarray, *, num_ids: int) -> None:
+    """Raise ValueError for batch_sizes that would make torch read or write out of bounds."""
+    if batch_sizes.ndim != 1 or batch_sizes.dtype != np.int64:
+        raise ValueError(
+            f"batch_sizes are {batch_sizes.dtype}{batch_sizes.shape}, expected int64[T]"
+        )
+    if not len(batch_sizes) or int(batch_sizes.min()) < 1:
+        raise ValueError("batch_sizes have an entry below 1, or none")
+    rises = np.diff(batch_sizes) > 0
+    if rises.any():
+        step = int(rises.argmax()) + 1
+        raise ValueError(
+            f"batch_sizes rise at step {step} from {batch_sizes[step - 1]} to {batch_sizes[step]}"
+        )
+    if int(batch_sizes.sum()) != num_ids:
+        raise ValueError(f"batch_sizes add up to {int(batch_sizes.sum())}, data has {num_ids} ids")

@@ -1,0 +1,211 @@
+"""The folder that `pack` writes, opened: a sequence of batches, each checked before it is given out.
+
+`open_shards(path)` reads the manifest and checks names and sizes; a shard is mapped and its offsets
+checked when its first batch is asked for, a batch when it is asked for. So nothing that a stranger
+put into a shard reaches torch unchecked, and opening costs the same for any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.run_folder import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.shards.layouts import (
+    LAYOUTS,
+    Batch,
+    check_ids,
+    check_offsets,
+    tensor_names,
+    view_batch,
+)
+from seqpack_cli.shards.shard_file import NAME_OF_DTYPE, map_shard_file
+from seqpack_cli.storage import check_fields, hash_file
+from seqpack_cli.tokens.token_store import read_kept_tokenizer
+
+FORMAT = "seqpack.shards"
+FORMAT_VERSION = 1
+MANIFEST_FIELDS: dict[str, type] = {
+    "layout": str,
+    "dtype": str,
+    "pad_id": int,
+    "vocab_size": int,
+    "max_id": int,
+    "tokenizer_sha256": str,
+    "tokens_sha256": str,
+    "tokens_path": str,
+    "options": dict,
+    "ledger": dict,
+    "shards": list,
+}
+SHARD_FIELDS: dict[str, type] = {
+    "name": str,
+    "bytes": int,
+    "sha256": str,
+    "num_batches": int,
+    "num_sequences": int,
+    "num_tokens": int,
+}
+
+
+class Shard:
+    """One mapped shard file whose arrays and offsets were checked."""
+
+    def __init__(self, path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> None:
+        check_files(path.parent, entry)
+        self.path = path
+        self.entry = entry
+        self.layout: str = manifest["layout"]
+        self._pad_id: int = manifest["pad_id"]
+        self._max_id: int = manifest["max_id"]
+        self.tensors, metadata = map_shard_file(path)
+        self._check_tensors(manifest, metadata)
+
+    def __len__(self) -> int:
+        return len(self.tensors["data_offsets"]) - 1
+
+    def __getitem__(self, index: int) -> Batch:
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} of {len(self)}")
+        try:
+            batch = view_batch(self.layout, self.tensors, index)
+            batch.check(pad_id=self._pad_id)
+            check_ids(batch, max_id=self._max_id)
+        except ValueError as error:
+            raise FolderError(f"{self.path}: batch {index}: {error}") from error
+        return batch
+
+    def row(self, position: int) -> np.ndarray:
+        """Give the ids of one row, counted through the shard, of a batch that was checked."""
+        offsets = self.tensors["sequence_offsets"]
+        index = int(np.searchsorted(offsets, position, "right")) - 1
+        return view_batch(self.layout, self.tensors, index).row(int(position - offsets[index]))
+
+    def check_sha256(self) -> None:
+        """Raise FolderError unless the file is what pack wrote."""
+        if hash_file(self.path) != self.entry["sha256"]:
+            raise FolderError(f"{self.path}: sha256 is not the manifest's")
+
+    def _check_tensors(self, manifest: dict[str, Any], metadata: dict[str, str]) -> None:
+        expected = tensor_names(self.layout)
+        if sorted(self.tensors) != sorted(expected):
+            raise FolderError(f"{self.path}: holds {list(self.tensors)}, expected {expected}")
+        for name, array in self.tensors.items():
+            dtype = manifest["dtype"] if name == "data" else "int64"
+            if array.dtype != np.dtype(dtype):
+                raise FolderError(f"{self.path}: {name} is {array.dtype}, expected {dtype}")
+        for name, value in describe_shard(manifest).items():
+            if metadata.get(name) != value:
+                found = quote(metadata.get(name))
+                raise FolderError(f"{self.path}: {name} is {found}, manifest says {quote(value)}")
+        try:
+            check_offsets(self.layout, self.tensors)
+        except ValueError as error:
+            raise FolderError(f"{self.path}: {error}") from error
+        for name, num_found in (
+            ("num_batches", len(self)),
+            ("num_sequences", len(self.tensors["lengths"])),
+        ):
+            if num_found != self.entry[name]:
+                raise FolderError(
+                    f"{self.path}: {name} is {num_found:,}, manifest says {self.entry[name]:,}"
+                )
+
+
+class ShardSet:
+    """The batches of all shards; `shards[i]` gives one, checked, as views of the disk."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.layout: str = manifest["layout"]
+        entries = manifest["shards"]
+        counts = [entry["num_batches"] for entry in entries]
+        self.batch_offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._open: dict[int, Shard] = {}
+
+    def __len__(self) -> int:
+        return int(self.batch_offsets[-1])
+
+    def __getitem__(self, index: int) -> Batch:
+        number, inside = self.find(index)
+        return self.open_shard(number)[inside]
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def num_shards(self) -> int:
+        """Count the shard files."""
+        return len(self.manifest["shards"])
+
+    def find(self, index: int) -> tuple[int, int]:
+        """Give the shard of a batch, and the batch's number inside it."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} of {len(self)}")
+        number = int(np.searchsorted(self.batch_offsets, index, "right")) - 1
+        return number, index - int(self.batch_offsets[number])
+
+    def open_shard(self, number: int) -> Shard:
+        """Map one shard, checked; it stays open.
+
+        Raises:
+            FolderError: it is missing, of another size, or its arrays do not belong together.
+        """
+        if number not in self._open:
+            entry = self.manifest["shards"][number]
+            self._open[number] = Shard(self.path / entry["name"], entry, self.manifest)
+        return self._open[number]
+
+    def read_tokenizer_json(self) -> bytes:
+        """Read the tokenizer.json in the folder, checked against the manifest."""
+        return read_kept_tokenizer(self.path, self.manifest)
+
+
+def open_shards(path: str | Path, *, check_present: bool = True) -> ShardSet:
+    """Open finished shards.
+
+    Args:
+        check_present: look at once whether every shard file is there, in full size.
+
+    Raises:
+        FolderError: they are incomplete, of another version, or no shards.
+    """
+    path = Path(path)
+    manifest = read_manifest(
+        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+    )
+    source = path / MANIFEST_NAME
+    if manifest["layout"] not in LAYOUTS:
+        raise FolderError(
+            f"{source}: layout {quote(manifest['layout'])}, expected {' or '.join(LAYOUTS)}"
+        )
+    dtypes = [np.dtype(dtype).name for dtype in NAME_OF_DTYPE if dtype != "<i8"]
+    if manifest["dtype"] not in dtypes:
+        raise FolderError(f"{source}: dtype {quote(manifest['dtype'])}, expected {dtypes}")
+    for number, entry in enumerate(manifest["shards"]):
+        check_fields(entry, SHARD_FIELDS, source=source)
+        if entry["name"] != shard_name(number):
+            raise FolderError(f"{source}: shard {number} is named {quote(entry['name'])}")
+        if check_present:
+            check_files(path, entry)
+    return ShardSet(path, manifest)
+
+
+def shard_name(number: int) -> str:
+    """Name a shard file."""
+    return f"shard-{number:05d}.safetensors"
+
+
+def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:
+    """Give the metadata that stands in every shard file."""
+    return {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "layout": manifest["layout"],
+        "tokens_sha256": manifest["tokens_sha256"],
+    }

@@ -1,0 +1,70 @@
+"""The special tokens that go around a document: the tokenizer's template, `--bos` and `--eos`.
+
+They are found once and then put around flat ids, so that no encoder needs to know of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqpack_cli.errors import DataError, OptionError, quote
+from seqpack_cli.tokens.vocabulary import build_tokenizer
+
+PROBE = "a"  # any text that gives a token; the template does not look at it
+
+
+@dataclass(frozen=True)
+class Affixes:
+    """The special token ids that go before and after every document."""
+
+    prefix: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.prefix) + len(self.suffix)
+
+
+def find_affixes(
+    tokenizer_json: bytes, *, add_special_tokens: bool, bos: str | None, eos: str | None
+) -> Affixes:
+    """Find what goes around every document.
+
+    Args:
+        add_special_tokens: take the tokenizer's own template.
+        bos: a token to put first, unless the template does so already.
+        eos: a token to put last, unless the template does so already.
+
+    Raises:
+        OptionError: bos or eos is not in the vocabulary.
+        DataError: the template is not a prefix and a suffix.
+    """
+    template = _probe_template(tokenizer_json) if add_special_tokens else Affixes()
+    prefix, suffix = template.prefix, template.suffix
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    ids = {token: tokenizer.token_to_id(token) for token in (bos, eos) if token is not None}
+    for token, id_ in ids.items():
+        if id_ is None:
+            raise OptionError(
+                f"token {quote(token)}: not in the tokenizer's vocabulary",
+                hint="name a token as it stands in tokenizer.json",
+            )
+    if bos is not None and prefix[:1] != (ids[bos],):
+        prefix = (ids[bos], *prefix)
+    if eos is not None and suffix[-1:] != (ids[eos],):
+        suffix = (*suffix, ids[eos])
+    return Affixes(prefix, suffix)
+
+
+def _probe_template(tokenizer_json: bytes) -> Affixes:
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    text = tokenizer.encode(PROBE, add_special_tokens=False).ids
+    whole = tokenizer.encode(PROBE).ids
+    for start in range(len(whole) - len(text) + 1):
+        if text and whole[start : start + len(text)] == text:
+            return Affixes(tuple(whole[:start]), tuple(whole[start + len(text) :]))
+    if whole == text:  # no token for the probe, and none around it
+        return Affixes()
+    raise DataError(
+        f"tokenizer.json: its template gives {whole} for {text}, expected tokens before and after",
+        hint="pass --no-add-special-tokens",
+    )

@@ -1,0 +1,67 @@
+"""The default tokenizer: one id per UTF-8 byte, and three special tokens after them.
+
+It needs no file and no network. Written as a tokenizer.json, a byte-level BPE without merges, it
+loads in `tokenizers` and gives the same ids there; here the ids are read off the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+
+NUM_BYTES = 256
+SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>")  # ids 256, 257, 258
+
+
+def byte_tokenizer_json() -> bytes:
+    """Give the tokenizer.json of the byte tokenizer, always the same bytes."""
+    added = [
+        {
+            "id": NUM_BYTES + index,
+            "content": token,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for index, token in enumerate(SPECIAL_TOKENS)
+    ]
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
+    return json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": None,
+            "pre_tokenizer": byte_level,
+            "post_processor": None,
+            "decoder": byte_level,
+            "model": {
+                "type": "BPE",
+                "dropout": None,
+                "unk_token": None,
+                "continuing_subword_prefix": None,
+                "end_of_word_suffix": None,
+                "fuse_unk": False,
+                "byte_fallback": False,
+                "ignore_merges": False,
+                "vocab": vocabulary | {token["content"]: token["id"] for token in added},
+                "merges": [],
+            },
+        },
+        ensure_ascii=False,
+    ).encode()
+
+
+def _byte_characters() -> list[str]:
+    """Give GPT-2's printable character for each byte: itself where printable, else from 256 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(others)) for byte in range(NUM_BYTES)]

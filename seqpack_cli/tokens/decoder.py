@@ -1,0 +1,28 @@
+"""Token ids -> text, for people to read.
+
+Special tokens are shown as they are spelled. A piece that was cut inside a character shows U+FFFD
+there: the ids are exact, the text of a piece may not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_panic
+
+Decoder = Callable[[Sequence[np.ndarray]], list[str]]
+
+
+def open_decoder(tokenizer_json: bytes) -> Decoder:
+    """Build a function from the ids of some sequences to their texts."""
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+
+    def decode(sequences: Sequence[np.ndarray]) -> list[str]:
+        lists = [np.asarray(ids).tolist() for ids in sequences]
+        with catch_panic():
+            texts: list[str] = tokenizer.decode_batch(lists, skip_special_tokens=False)
+        return texts
+
+    return decode

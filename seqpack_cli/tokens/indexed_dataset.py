@@ -1,0 +1,124 @@
+"""One part of a token store: Megatron-LM's indexed dataset, a `.bin` of ids and an `.idx` of places.
+
+`.bin` is the ids back to back. `.idx`, all little-endian: 9 bytes `MMIDIDX\\0\\0`; u64 version 1; u8
+dtype code; u64 S sequences; u64 D documents + 1; int32[S] lengths in tokens; int64[S] starts in
+bytes; int64[D] the first sequence of each document. Megatron-LM, NeMo and GPT-NeoX read it as it
+stands. fairseq's index has the same magic but another size, so the size is checked.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from seqpack_cli.errors import DataError, FolderError, quote
+from seqpack_cli.storage import HashingWriter, map_array
+
+MAGIC = b"MMIDIDX\0\0"
+HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, S, D
+VERSION = 1
+CODE_OF_DTYPE = {"uint16": 8, "int32": 4}
+MAX_LENGTH = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where the sequences and documents of one part lie."""
+
+    lengths: np.ndarray  # int32[S], in tokens
+    starts: np.ndarray  # int64[S], in bytes
+    first_sequences: np.ndarray  # int64[D + 1]: document d holds sequences [d] up to [d + 1]
+
+
+def choose_dtype(max_id: int) -> str:
+    """Give the narrowest dtype that holds every id, by the largest id and not by the count."""
+    return "uint16" if max_id <= np.iinfo(np.uint16).max else "int32"
+
+
+def cast_ids(ids: np.ndarray, dtype: str, *, max_id: int) -> np.ndarray:
+    """Narrow ids for storage, after a check, since numpy would wrap them without a word.
+
+    Raises:
+        DataError: an id is negative or above max_id.
+    """
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) <= max_id:
+        found = int(ids.max()) if int(ids.max()) > max_id else int(ids.min())
+        raise DataError(f"tokenizer.json: gave id {found}, expected ids from 0 to {max_id}")
+    return ids.astype(f"<{np.dtype(dtype).str[1:]}", copy=False)
+
+
+def write_index(
+    file: HashingWriter, *, lengths: np.ndarray, num_sequences: np.ndarray, dtype: str
+) -> None:
+    """Write the `.idx` of a part.
+
+    Args:
+        lengths: in tokens, one per sequence.
+        num_sequences: one per document.
+    """
+    if len(lengths) and lengths.max() > MAX_LENGTH:
+        raise DataError(
+            f"a sequence of {int(lengths.max()):,} tokens, the store holds {MAX_LENGTH:,} at most",
+            hint="pass --max-length",
+        )
+    starts = (np.cumsum(lengths, dtype=np.int64) - lengths) * np.dtype(dtype).itemsize
+    first_sequences = np.concatenate([[0], np.cumsum(num_sequences, dtype=np.int64)])
+    code = CODE_OF_DTYPE[dtype]
+    file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(first_sequences)))
+    file.write(lengths.astype("<i4"))
+    file.write(starts.astype("<i8"))
+    file.write(first_sequences.astype("<i8"))
+
+
+def read_index(path: Path, *, dtype: str, num_tokens: int) -> Index:
+    """Map an `.idx` and check that it describes a `.bin` of num_tokens ids.
+
+    Raises:
+        FolderError: it is damaged, or is not such an index.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(HEADER.size)
+    if len(header) < HEADER.size or not header.startswith(MAGIC):
+        raise FolderError(f"{path}: begins with {quote(header[:9])}, expected an indexed dataset")
+    _, version, code, num_sequences, num_firsts = HEADER.unpack(header)
+    if version != VERSION or code != CODE_OF_DTYPE[dtype]:
+        raise FolderError(
+            f"{path}: version {version}, dtype code {code}, "
+            f"expected {VERSION} and {CODE_OF_DTYPE[dtype]} ({dtype})"
+        )
+    expected = HEADER.size + 12 * num_sequences + 8 * num_firsts
+    if size != expected or num_firsts < 1:
+        raise FolderError(f"{path}: {size:,} bytes, its header says {expected:,}")
+    lengths = map_array(path, "<i4", count=num_sequences, offset=HEADER.size)
+    starts_offset = HEADER.size + 4 * num_sequences
+    starts = map_array(path, "<i8", count=num_sequences, offset=starts_offset)
+    firsts_offset = starts_offset + 8 * num_sequences
+    first_sequences = map_array(path, "<i8", count=num_firsts, offset=firsts_offset)
+    _check_index(path, lengths, starts, first_sequences, dtype=dtype, num_tokens=num_tokens)
+    return Index(lengths, starts, first_sequences)
+
+
+def _check_index(
+    path: Path,
+    lengths: np.ndarray,
+    starts: np.ndarray,
+    first_sequences: np.ndarray,
+    *,
+    dtype: str,
+    num_tokens: int,
+) -> None:
+    itemsize = np.dtype(dtype).itemsize
+    ends = np.cumsum(lengths, dtype=np.int64)
+    if len(lengths) and lengths.min() < 1:
+        raise FolderError(f"{path}: sequence {int(lengths.argmin())} has {lengths.min()} tokens")
+    if int(ends[-1] if len(ends) else 0) != num_tokens:
+        raise FolderError(f"{path}: lengths do not add up to the {num_tokens:,} ids of its .bin")
+    if not np.array_equal(starts, (ends - lengths) * itemsize):
+        raise FolderError(f"{path}: the starts are not the running sum of the lengths")
+    steps = np.diff(first_sequences)
+    if first_sequences[0] != 0 or first_sequences[-1] != len(lengths) or (steps < 0).any():
+        raise FolderError(f"{path}: the documents do not run from sequence 0 to {len(lengths)}")

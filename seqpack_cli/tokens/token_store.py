@@ -1,0 +1,194 @@
+"""The folder that `tokenize` writes, opened: every sequence by its index, and the way back.
+
+`open_store(path)` checks names, sizes and every index, then maps the files: `store[i]` is a view of
+the disk, and opening costs 4 bytes of memory a sequence (its length).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.run_folder import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.storage import check_fields, hash_file, map_array
+from seqpack_cli.tokens.indexed_dataset import CODE_OF_DTYPE, Index, read_index
+
+FORMAT = "seqpack.tokens"
+FORMAT_VERSION = 1
+MANIFEST_FIELDS: dict[str, type] = {
+    "dtype": str,
+    "vocab_size": int,
+    "max_id": int,
+    "tokenizer_sha256": str,
+    "options": dict,
+    "ledger": dict,
+    "sources": list,
+    "parts": list,
+}
+PART_FIELDS: dict[str, type] = {
+    "name": str,
+    "num_documents": int,
+    "num_sequences": int,
+    "num_tokens": int,
+    "files": list,
+}
+SOURCE_FIELDS: dict[str, type] = {
+    "path": str,
+    "bytes": int,
+    "num_documents": int,
+    "first_document": int,
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a sequence came from."""
+
+    source: str  # path of the input file
+    record: int  # of that file, from 1: the line number of a line file
+    document: int  # of the whole store, from 0
+    piece: int  # of the document, from 0
+    num_pieces: int
+
+
+class TokenStore:
+    """The sequences of a token store; `store[i]` gives the ids of one, read-only."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.sha256 = hash_file(path / MANIFEST_NAME)
+        self.dtype: str = manifest["dtype"]
+        self.max_id: int = manifest["max_id"]
+        parts = manifest["parts"]
+        indexes = [self._open_index(part) for part in parts]
+        self._ids = [self._map_ids(part) for part in parts]
+        self._starts = [index.starts for index in indexes]
+        self._first_sequences = [index.first_sequences for index in indexes]
+        self._part_offsets = _offsets([part["num_sequences"] for part in parts])
+        self._document_offsets = _offsets([part["num_documents"] for part in parts])
+        self.lengths = np.concatenate(
+            [np.empty(0, np.int32), *(index.lengths for index in indexes)]
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if not 0 <= index < len(self):
+            raise IndexError(f"sequence {index} of {len(self)}")
+        part = int(np.searchsorted(self._part_offsets, index, "right")) - 1
+        start = self._starts[part][index - self._part_offsets[part]] // self._ids[part].itemsize
+        ids: np.ndarray = self._ids[part][start : start + self.lengths[index]]
+        return ids
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def num_documents(self) -> int:
+        """Count documents, those without a sequence too."""
+        return int(self._document_offsets[-1])
+
+    @property
+    def num_tokens(self) -> int:
+        """Count the ids of all sequences."""
+        return int(self.lengths.sum(dtype=np.int64))
+
+    def locate(self, index: int) -> Origin:
+        """Find the source file, record and piece that a sequence came from."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"sequence {index} of {len(self)}")
+        part = int(np.searchsorted(self._part_offsets, index, "right")) - 1
+        inside = index - int(self._part_offsets[part])
+        firsts = self._first_sequences[part]
+        document_inside = int(np.searchsorted(firsts, inside, "right")) - 1
+        document = int(self._document_offsets[part]) + document_inside
+        sources = self.manifest["sources"]
+        source_firsts = [source["first_document"] for source in sources]
+        source = sources[int(np.searchsorted(source_firsts, document, "right")) - 1]
+        return Origin(
+            source=source["path"],
+            record=document - source["first_document"] + 1,
+            document=document,
+            piece=inside - int(firsts[document_inside]),
+            num_pieces=int(firsts[document_inside + 1] - firsts[document_inside]),
+        )
+
+    def read_tokenizer_json(self) -> bytes:
+        """Read the tokenizer.json in the store, checked against the manifest."""
+        return read_kept_tokenizer(self.path, self.manifest)
+
+    def check_sha256(self) -> None:
+        """Read every file and compare it with the manifest, at about 1.5 GB/s.
+
+        Raises:
+            FolderError: a file is not what tokenize wrote.
+        """
+        for part in self.manifest["parts"]:
+            for file in part["files"]:
+                if hash_file(self.path / file["name"]) != file["sha256"]:
+                    raise FolderError(
+                        f"{self.path / file['name']}: sha256 is not the manifest's",
+                        hint="the file was changed or damaged: run tokenize --overwrite",
+                    )
+
+    def _open_index(self, part: dict[str, Any]) -> Index:
+        path = self.path / f"{part['name']}.idx"
+        index = read_index(path, dtype=self.dtype, num_tokens=part["num_tokens"])
+        found = (len(index.lengths), len(index.first_sequences) - 1)
+        if found != (part["num_sequences"], part["num_documents"]):
+            raise FolderError(
+                f"{path}: {found[0]:,} sequences of {found[1]:,} documents, manifest says "
+                f"{part['num_sequences']:,} of {part['num_documents']:,}"
+            )
+        return index
+
+    def _map_ids(self, part: dict[str, Any]) -> np.ndarray:
+        path = self.path / f"{part['name']}.bin"
+        dtype = np.dtype(self.dtype).newbyteorder("<")
+        num_bytes = part["num_tokens"] * dtype.itemsize
+        if path.stat().st_size != num_bytes:
+            raise FolderError(f"{path}: {path.stat().st_size:,} bytes, expected {num_bytes:,}")
+        return map_array(path, dtype.str, count=part["num_tokens"])
+
+
+def open_store(path: str | Path) -> TokenStore:
+    """Open a finished token store.
+
+    Raises:
+        FolderError: it is incomplete, damaged, or no token store.
+    """
+    path = Path(path)
+    manifest = read_manifest(
+        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+    )
+    source = path / MANIFEST_NAME
+    if manifest["dtype"] not in CODE_OF_DTYPE:
+        raise FolderError(f"{source}: dtype {quote(manifest['dtype'])}, expected uint16 or int32")
+    for entry in manifest["sources"]:
+        check_fields(entry, SOURCE_FIELDS, source=source)
+    for number, part in enumerate(manifest["parts"]):
+        check_fields(part, PART_FIELDS, source=source)
+        expected = [f"part-{number:05d}.bin", f"part-{number:05d}.idx"]
+        check_files(path, part)
+        if [file["name"] for file in part["files"]] != expected:
+            raise FolderError(f"{source}: part {number} does not name {expected[0]}")
+    return TokenStore(path, manifest)
+
+
+def read_kept_tokenizer(folder: Path, manifest: dict[str, Any]) -> bytes:
+    """Read the tokenizer.json of a store or of shards, checked against the manifest."""
+    path = folder / "tokenizer.json"
+    if not path.exists() or hash_file(path) != manifest["tokenizer_sha256"]:
+        raise FolderError(f"{path}: missing, or not the tokenizer that the manifest names")
+    return path.read_bytes()
+
+
+def _offsets(counts: list[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)

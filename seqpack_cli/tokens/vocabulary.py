@@ -1,0 +1,155 @@
+"""A tokenizer.json -> the tokenizer to encode with, and what its vocabulary is.
+
+A tokenizer.json comes by path, in a folder, from the hub, or is the embedded `bytes`. Its bytes are
+kept as they are. Truncation and padding saved in it would cut and fill texts, so both are switched
+off; special tokens spelled in a text are text unless asked otherwise, a setting that `tokenizers`
+loses on pickling: build the tokenizer where it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqpack_cli.errors import DataError, OptionError, SeqpackError, quote
+from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+BYTES = "bytes"
+# What the common tokenizers call each role; the file itself does not say.
+PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>")
+BOS_NAMES = ("<bos>", "<s>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|bos|>")
+EOS_NAMES = ("<eos>", "</s>", "[EOS]", "<|end_of_text|>", "<|endoftext|>", "<|eos|>")
+UNK_NAMES = ("<unk>", "[UNK]", "<|unk|>")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a token store says about the ids in it."""
+
+    tokenizer_sha256: str
+    vocab_size: int  # number of tokens, added ones included
+    max_id: int  # with gaps in the ids, more than vocab_size - 1
+    pad_id: int | None
+    bos_id: int | None
+    eos_id: int | None
+    unk_id: int | None
+    special_tokens: tuple[str, ...]
+
+
+def read_tokenizer_json(name: str) -> bytes:
+    """Read the tokenizer.json that a name stands for: `bytes`, a file, a folder, or a hub name.
+
+    Raises:
+        OptionError: there is none of that name.
+        MachineError: the hub can not be reached.
+    """
+    if name == BYTES:
+        return byte_tokenizer_json()
+    path = Path(name)
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if path.is_file():
+        return path.read_bytes()
+    if path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise OptionError(
+            f"{path}: no such file", hint="name a tokenizer.json, a folder that holds one, or bytes"
+        )
+    return _download(name)
+
+
+def build_tokenizer(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Tokenizer:
+    """Build the tokenizer of a tokenizer.json, with neither truncation nor padding.
+
+    Args:
+        allow_special_tokens: a special token spelled in a text becomes its id.
+
+    Raises:
+        DataError: it is not a tokenizer.json.
+    """
+    import tokenizers
+
+    with catch_panic():
+        try:
+            tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json.decode())
+        except Exception as error:
+            raise DataError(
+                f"tokenizer.json: {str(error)[:200]}, expected a file in the format of "
+                "Hugging Face's tokenizers",
+                hint="pass --tokenizer bytes to go without one",
+            ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = not allow_special_tokens
+    return tokenizer
+
+
+def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
+    """Find the size of a vocabulary and the ids of its roles."""
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    if not ids:
+        raise DataError("tokenizer.json: the vocabulary is empty")
+    added = tokenizer.get_added_tokens_decoder()
+    unk_token = getattr(tokenizer.model, "unk_token", None)
+
+    def find(names: tuple[str | None, ...]) -> int | None:
+        return next((ids[name] for name in names if name in ids), None)
+
+    return Vocabulary(
+        tokenizer_sha256=hashlib.sha256(tokenizer_json).hexdigest(),
+        vocab_size=len(ids),
+        max_id=max(ids.values()),
+        pad_id=find(PAD_NAMES),
+        bos_id=find(BOS_NAMES),
+        eos_id=find(EOS_NAMES),
+        unk_id=find((unk_token, *UNK_NAMES)),
+        special_tokens=tuple(added[id_].content for id_ in sorted(added) if added[id_].special),
+    )
+
+
+def find_saved_limits(tokenizer_json: bytes) -> list[str]:
+    """Name what a tokenizer.json holds that would shorten or fill texts, if it were not ignored."""
+    try:
+        saved = json.loads(tokenizer_json)
+    except (ValueError, RecursionError):
+        return []  # build_tokenizer says what is wrong
+    if not isinstance(saved, dict):
+        return []
+    return [name for name in ("truncation", "padding") if saved.get(name) is not None]
+
+
+@contextmanager
+def catch_panic() -> Iterator[None]:
+    """Turn a panic of the Rust side, a BaseException that no `except Exception` sees, into ours."""
+    try:
+        yield
+    except SeqpackError:
+        raise
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"tokenizer.json: the tokenizer failed: {quote(str(error))}") from error
+
+
+def _download(name: str) -> bytes:
+    """Fetch a tokenizer.json from the hub, with the client that `tokenizers` brings along."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(name, "tokenizer.json")).read_bytes()
+    except Exception as error:  # a dozen kinds, from no network to no such repository
+        reason = str(error).strip().splitlines()[0]
+        raise OptionError(
+            f"{name}: no such file or folder, and not to be had from the hub: {reason[:200]}",
+            hint="name a tokenizer.json, a folder that holds one, or bytes",
+        ) from error

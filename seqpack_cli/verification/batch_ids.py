@@ -1,0 +1,112 @@
+"""A batch on the device, in the shapes that a model takes, cut to a window where it is too large.
+
+Consecutive time steps of a packed batch are a packed batch again: the rows still alive there, some of
+which end inside. Of a batch that is too large, the window in which most rows end is taken, since
+the ends are what packing is about.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.packed import PackedBatch, count_alive
+
+
+CELLS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    """How much of a batch is computed."""
+
+    max_tokens: int  # the rectangle may have CELLS_PER_TOKEN times as many cells
+    max_steps: int
+    max_work: int | None = None  # steps x tokens; None is no limit
+
+
+@dataclass(frozen=True)
+class BatchIds:
+    """One batch, or a window of it."""
+
+    packed: PackedSequence  # int64 ids
+    rectangle: torch.Tensor  # int64[B, width]
+    lengths: torch.Tensor  # int64[B], on the CPU
+    row_order: torch.Tensor  # int64[S]: where in packed.data each token lies, row after row
+    was_cut: bool
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """True where a cell of the rectangle holds a token, bool[B, width]."""
+        width = self.rectangle.shape[1]
+        return (torch.arange(width) < self.lengths[:, None]).to(self.rectangle.device)
+
+
+def to_packed_sequence(batch: Batch, device: torch.device) -> PackedSequence:
+    """Make torch's PackedSequence of a batch, from its own data or from its rectangle."""
+    if isinstance(batch, PackedBatch):
+        data = torch.from_numpy(batch.data.astype(np.int64)).to(device)
+        return PackedSequence(data, torch.from_numpy(batch.batch_sizes.copy()), None, None)
+    ids = torch.from_numpy(batch.ids.astype(np.int64)).to(device)
+    lengths = torch.from_numpy(batch.lengths.copy())
+    return pack_padded_sequence(ids, lengths, batch_first=True, enforce_sorted=True)
+
+
+def take_ids(batch: Batch, device: torch.device, limits: SizeLimits) -> BatchIds:
+    """Put a batch, or the window of it that the limits allow, on the device."""
+    whole = to_packed_sequence(batch, device)
+    batch_sizes = count_alive(batch.lengths)
+    start, end = choose_window(batch_sizes, limits)
+    offsets = np.concatenate([[0], np.cumsum(batch_sizes)])
+    kept = torch.from_numpy(batch_sizes[start:end])
+    packed = PackedSequence(whole.data[offsets[start] : offsets[end]], kept, None, None)
+    num_rows = int(batch_sizes[start])
+    lengths = torch.from_numpy(np.minimum(batch.lengths[:num_rows], end) - start)
+    if isinstance(batch, PackedBatch):
+        rectangle, _ = pad_packed_sequence(packed, batch_first=True)
+    else:
+        width = end if end < len(batch_sizes) else batch.ids.shape[1]
+        cells = batch.ids[:num_rows, start:width].astype(np.int64)
+        rectangle = torch.from_numpy(cells).to(device)
+    was_cut = end - start < len(batch_sizes)
+    return BatchIds(packed, rectangle, lengths, order_rows(kept).to(device), was_cut)
+
+
+def choose_window(batch_sizes: np.ndarray, limits: SizeLimits) -> tuple[int, int]:
+    """Give the first and the end step of the largest window in which most rows end.
+
+    >>> choose_window(np.array([2, 2, 2, 1, 1]), SizeLimits(max_tokens=4, max_steps=9))
+    (1, 3)
+    """
+    num_steps, num_rows = len(batch_sizes), int(batch_sizes[0])
+    num_tokens = int(batch_sizes.sum())
+    fits = num_tokens <= limits.max_tokens and num_steps <= limits.max_steps
+    fits &= num_rows * num_steps <= CELLS_PER_TOKEN * limits.max_tokens
+    if fits and (limits.max_work is None or num_steps * num_tokens <= limits.max_work):
+        return 0, num_steps
+    width = min(limits.max_tokens // num_rows, limits.max_steps, num_steps)
+    if limits.max_work is not None:
+        width = min(width, math.isqrt(limits.max_work // num_rows))
+    width = max(width, 1)
+    after = np.append(batch_sizes[width:], 0)  # rows that live on behind each window
+    num_ended = batch_sizes[: len(after)] - after
+    start = int(num_ended.argmax())
+    return start, start + width
+
+
+def order_rows(batch_sizes: torch.Tensor) -> torch.Tensor:
+    """Give where each token lies in packed data, row after row, int64[S].
+
+    >>> order_rows(torch.tensor([2, 1, 1])).tolist()
+    [0, 2, 3, 1]
+    """
+    starts = batch_sizes.cumsum(0) - batch_sizes
+    steps = torch.repeat_interleave(torch.arange(len(batch_sizes)), batch_sizes)
+    rows = torch.arange(int(batch_sizes.sum())) - starts[steps]
+    # sorted by row and, as the sort is stable, by step within a row
+    return torch.sort(rows, stable=True).indices

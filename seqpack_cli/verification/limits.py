@@ -1,0 +1,73 @@
+"""How large a rounding error may be before it is called a fault.
+
+All ways are measured against the float64 loop. A way may be off by the table's limit, or, where sums
+are long, by four times what running each sequence alone is off in the same dtype; alone itself may
+be off by 20 times the table's limit, since nothing is proven beside a run that is far off. Faults of
+layout give errors of 0.01 and more, so the room between costs nothing. Outputs, states and input
+gradients are measured against max(1, largest value), weight gradients, which are sums over all
+tokens, against their largest value. The CUDA limits come from torch's own tests and are unmeasured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+TIMES_ALONE = 4
+TIMES_TABLE = 20
+GATES = (torch.float64, torch.float32)  # 16-bit errors are reported only
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one dtype on one kind of device."""
+
+    values: float  # outputs, states, input gradients
+    weights: float  # weight gradients
+
+    def of(self, quantity: str) -> float:
+        """Give the limit of a quantity by its name."""
+        return self.weights if quantity.startswith("gradient of weight") else self.values
+
+    def beside_alone(self, quantity: str, error_alone: float) -> float:
+        """Give the limit of a way when running each sequence alone is off by error_alone."""
+        return max(self.of(quantity), TIMES_ALONE * error_alone)
+
+    def of_alone(self, quantity: str) -> float:
+        """Give the limit of running each sequence alone."""
+        return self.of(quantity) * TIMES_TABLE
+
+
+# Default initialisation, then a memory gate's bias of +3, where states grow and errors add up.
+_LIMITS = {
+    ("cpu", torch.float64): (Limits(1e-12, 1e-11), Limits(1e-12, 1e-11)),
+    ("cpu", torch.float32): (Limits(1e-5, 1e-5), Limits(5e-5, 5e-5)),
+    ("cpu", torch.float16): (Limits(2e-3, 1e-2), Limits(5e-2, 2e-2)),
+    ("cpu", torch.bfloat16): (Limits(2e-2, 8e-2), Limits(5e-1, 1e-1)),
+    ("cuda", torch.float64): (Limits(1e-10, 1e-9), Limits(1e-10, 1e-9)),
+    ("cuda", torch.float32): (Limits(5e-5, 1e-4), Limits(2e-4, 2e-4)),
+    ("cuda", torch.float16): (Limits(5e-3, 2e-2), Limits(1e-1, 4e-2)),
+    ("cuda", torch.bfloat16): (Limits(3e-2, 1e-1), Limits(5e-1, 2e-1)),
+}
+
+
+def find_limits(device: torch.device, dtype: torch.dtype, *, remembers: bool) -> Limits:
+    """Give the limits of a pass."""
+    return _LIMITS[(device.type, dtype)][int(remembers)]
+
+
+def measure_error(found: torch.Tensor, reference: torch.Tensor, *, summed: bool) -> float:
+    """Give the largest error of a tensor, as a share of its scale; infinite where not finite.
+
+    Args:
+        summed: the tensor is a sum over all tokens, so its own largest value is its scale.
+    """
+    if found.numel() == 0:
+        return 0.0
+    found = found.double()
+    if not bool(torch.isfinite(found).all()):
+        return float("inf")
+    largest = float(reference.abs().max())
+    scale = largest if summed and largest > 0 else max(1.0, largest)
+    return float((found - reference).abs().max()) / scale

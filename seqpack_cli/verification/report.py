@@ -1,0 +1,92 @@
+"""What verify found, what it covered, and how near the limits it came."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+LEVELS = ("structure", "roundtrip", "forward", "backward")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that does not hold, and where."""
+
+    level: str
+    shard: str
+    what: str
+    batch: int | None = None  # of the whole set, from 0
+    row: int | None = None
+
+    def __str__(self) -> str:
+        place = self.shard
+        place += "" if self.batch is None else f": batch {self.batch}"
+        place += "" if self.row is None else f": row {self.row}"
+        return f"{self.level}: {place}: {self.what}"
+
+
+@dataclass
+class ErrorSize:
+    """The largest error of one quantity, as a share of its limit the worst one seen."""
+
+    quantity: str
+    error: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Give the error as a share of the limit."""
+        return self.error / self.limit if self.limit else float(self.error > 0)
+
+
+@dataclass
+class LevelReport:
+    """What one level covered."""
+
+    level: str
+    num_batches: int = 0
+    num_tokens: int = 0
+    num_cut_batches: int = 0  # computed for a window of their steps only
+    seconds: float = 0.0
+    errors: dict[str, ErrorSize] = field(default_factory=dict)
+
+    def note_error(self, quantity: str, error: float, limit: float) -> None:
+        """Keep the error that came nearest to its limit."""
+        new = ErrorSize(quantity, error, limit)
+        if quantity not in self.errors or new.share > self.errors[quantity].share:
+            self.errors[quantity] = new
+
+    @property
+    def worst(self) -> ErrorSize | None:
+        """Give the quantity that came nearest to its limit."""
+        return max(self.errors.values(), key=lambda size: size.share, default=None)
+
+
+@dataclass
+class Report:
+    """The whole outcome of a verify run."""
+
+    shards: str
+    layout: str
+    device: str
+    device_name: str
+    dtype: str
+    cell: str
+    seed: int
+    num_shards: int
+    num_batches: int
+    num_sequences: int
+    num_tokens: int
+    is_gate: bool  # whether float errors above their limits are findings
+    levels: list[LevelReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        return {"passed": self.passed, **asdict(self)}

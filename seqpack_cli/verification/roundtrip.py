@@ -1,0 +1,95 @@
+"""Level `roundtrip`: the ids of every batch through torch's own functions on the device, and back.
+
+Holds when pad_packed_sequence (both `batch_first`, with `total_length` and `padding_value`) and
+unpack_sequence give exactly the token store's sequences, and packing those again gives exactly the
+stored data and batch_sizes. Integers, so there is no tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import (
+    PackedSequence,
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+    unpack_sequence,
+)
+
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.packed import PackedBatch, pack
+from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.verification.batch_ids import to_packed_sequence
+
+NO_ID = -1  # fills what torch pads, so that no id can be taken for padding
+EXTRA_STEPS = 3  # of total_length beyond the longest
+
+
+def check_batch(
+    batch: Batch, store: TokenStore, device: torch.device
+) -> Iterator[tuple[int | None, str]]:
+    """Yield (row or None, what differs) for a batch that passed the level `structure`."""
+    assert batch.original_indices is not None  # noqa: S101 - shards always have them
+    rows = [store[index] for index in batch.original_indices]
+    found = _compare_rows(batch.rows(), rows)
+    if found is not None:
+        yield found
+        return
+    expected = torch.from_numpy(np.concatenate(rows).astype(np.int64)).to(device)
+    lengths = torch.from_numpy(batch.lengths.copy())
+    packed = to_packed_sequence(batch, device)
+    for what in _check_torch(packed, expected, lengths):
+        yield None, what
+    if not isinstance(batch, PackedBatch):
+        own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
+        if not torch.equal(packed.data, own):
+            yield None, "pack_padded_sequence gives other data than packing the store's sequences"
+
+
+def _compare_rows(found: list[np.ndarray], expected: list[np.ndarray]) -> tuple[int, str] | None:
+    for row, (ids, wanted) in enumerate(zip(found, expected, strict=True)):
+        if len(ids) != len(wanted):
+            return row, f"{len(ids)} ids, the token store has {len(wanted)}"
+        if not np.array_equal(ids, wanted):
+            step = int((ids != wanted).argmax())
+            return row, f"id {ids[step]} at step {step}, the token store has {wanted[step]}"
+    return None
+
+
+def _check_torch(
+    packed: PackedSequence, expected: torch.Tensor, lengths: torch.Tensor
+) -> Iterator[str]:
+    """Yield what torch's functions give otherwise than expected, ids row after row."""
+    longest = int(lengths[0])
+    for batch_first, total_length in ((True, longest + EXTRA_STEPS), (False, None)):
+        padded, found_lengths = pad_packed_sequence(
+            packed, batch_first=batch_first, padding_value=NO_ID, total_length=total_length
+        )
+        rectangle = padded if batch_first else padded.transpose(0, 1)  # (B, T)
+        width = total_length or longest
+        mask = torch.arange(width) < lengths[:, None]
+        mask = mask.to(packed.data.device)
+        name = f"pad_packed_sequence(batch_first={batch_first}, total_length={total_length})"
+        if not torch.equal(found_lengths, lengths):
+            yield f"{name} gives other lengths"
+        elif not torch.equal(rectangle[mask], expected):
+            yield f"{name} gives other ids than the token store"
+        elif not bool((rectangle[~mask] == NO_ID).all()):
+            yield f"{name} fills padding with something else"
+        repacked = pack_padded_sequence(padded, lengths, batch_first, enforce_sorted=True)
+        if not _equal(repacked, packed):
+            yield f"pack_padded_sequence(batch_first={batch_first}) does not give the data back"
+    rows = unpack_sequence(packed)
+    if not torch.equal(torch.cat(rows), expected):
+        yield "unpack_sequence gives other ids than the token store"
+    if not _equal(pack_sequence(rows, enforce_sorted=True), packed):
+        yield "pack_sequence does not give the data back"
+
+
+def _equal(first: PackedSequence, second: PackedSequence) -> bool:
+    return torch.equal(first.data, second.data) and torch.equal(
+        first.batch_sizes, second.batch_sizes
+    )
