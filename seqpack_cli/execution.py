@@ -27,9 +27,9 @@ Result = TypeVar("Result")
 class Progress:
     """Callbacks of a run, for a bar and for notices; the defaults keep silent."""
 
-    on_total: Callable[[int], None] = lambda total: None
-    on_advance: Callable[[int], None] = lambda amount: None
-    on_notice: Callable[[str], None] = lambda text: None
+    on_total: Callable[[int], None] = lambda _: None
+    on_advance: Callable[[int], None] = lambda _: None
+    on_notice: Callable[[str], None] = lambda _: None
 
 
 def count_cores() -> int:

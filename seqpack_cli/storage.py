@@ -40,7 +40,7 @@ class HashingWriter:
 
     def write(self, data: bytes | np.ndarray) -> None:
         """Write bytes, or a C-contiguous array's bytes."""
-        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")  # type: ignore[arg-type]
         with _naming_failures(self._path):
             self._file.write(view)
         self._hash.update(view)
@@ -129,7 +129,8 @@ def check_fields(value: object, fields: dict[str, type], *, source: Path) -> Non
         if name not in value:
             raise FolderError(f"{source}: no field {quote(name)}")
         found = value[name]
-        if not isinstance(found, kind) or (kind is int and (isinstance(found, bool) or found < 0)):
+        is_count = isinstance(found, int) and not isinstance(found, bool) and found >= 0
+        if not (is_count if kind is int else isinstance(found, kind)):
             expected = "a count" if kind is int else f"a {kind.__name__}"
             raise FolderError(
                 f"{source}: field {quote(name)} is {quote(found)}, expected {expected}"

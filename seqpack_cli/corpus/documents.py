@@ -90,9 +90,9 @@ def _read_block(
         try:
             texts.append(_read_text(record, start, source, options))
         except BadRecordError as error:
-            bad_encoding = isinstance(error, BadEncodingError)
-            byte = start + error.byte if bad_encoding else start
-            policy = options.encoding_errors if bad_encoding else options.on_bad_record
+            byte, policy = start, options.on_bad_record
+            if isinstance(error, BadEncodingError):
+                byte, policy = start + error.byte, options.encoding_errors
             if policy != "skip":
                 raise located_error(source.path, byte, error.reason, error.hint) from error
             rejects.append(Reject(first_record + len(texts), byte, error.reason))

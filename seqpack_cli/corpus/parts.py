@@ -18,7 +18,8 @@ def plan_parts(sources: Sequence[Source], *, part_bytes: int) -> list[list[Sourc
     room = part_bytes
     for index, source in enumerate(sources):
         for start, end in _cut(source, room, part_bytes):
-            if parts[-1] and end - start > room and source.document == "file" or room <= 0:
+            too_large = source.document == "file" and end - start > room
+            if room <= 0 or (too_large and parts[-1]):
                 parts.append([])
                 room = part_bytes
             parts[-1].append(SourceRange(index, source, start, end))

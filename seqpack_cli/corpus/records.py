@@ -1,8 +1,8 @@
 """A range of a file -> raw records: lines, paragraphs, or the whole file.
 
-Lines end at \\n alone: U+2028, \\x0b or \\x85 inside a text never cut it. Blocks of 1 MiB are read and
-split at once, so no more than a block and one record is in memory, and a record above the limit
-is refused while it is read.
+Lines end at \\n alone: U+2028, \\x0b or \\x85 inside a text never cut it. Blocks of 1 MiB are read
+and split at once, so no more than a block and one record is in memory, and a record above the
+limit is refused while it is read.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ def _read_blocks(
     while left > 0:
         block = file.read(min(BLOCK_BYTES, left))
         if not block:
-            raise DataError(
-                f"{source_range.source.path}: ends {left:,} bytes early, it changed while it was read"
-            )
+            path = source_range.source.path
+            raise DataError(f"{path}: ends {left:,} bytes early, it changed while it was read")
         digest.update(block)
         left -= len(block)
         if first:

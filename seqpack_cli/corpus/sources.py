@@ -120,7 +120,7 @@ def hash_range(source_range: SourceRange) -> str:
 def _expand(name: str) -> list[str]:
     if Path(name).exists():
         return [name]
-    matches = sorted(glob.glob(name, recursive=True), key=_path_bytes)
+    matches = sorted(glob.glob(name, recursive=True), key=_path_bytes)  # noqa: PTH207
     if not matches:
         raise OptionError(
             f"{name}: no such file or folder",

@@ -1,8 +1,8 @@
 """The layouts by name, and how the batches of a shard share its flat arrays.
 
-A batch of any layout is a few flat arrays; a shard joins those of all its batches, with offsets that
-say where each batch begins, and takes one batch out again as views. All is checked here in numpy
-before torch can see it: a wrong `batch_sizes` makes torch write out of bounds.
+A batch of any layout is a few flat arrays; a shard joins those of all its batches, with offsets
+that say where each batch begins, and takes one batch out again as views. All is checked here in
+numpy before torch can see it: a wrong `batch_sizes` makes torch write out of bounds.
 """
 
 from __future__ import annotations

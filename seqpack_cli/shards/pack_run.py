@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def _make_tasks(
 ) -> list[ShardTask]:
     cuts = _cut_shards(store, batches, options)
     tasks = []
-    for number, (first, last) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+    for number, (first, last) in enumerate(pairwise(cuts)):
         offsets = batches.batch_offsets[first : last + 1]
         indices = batches.order[offsets[0] : offsets[-1]]
         tasks.append(

@@ -48,7 +48,8 @@ class PackedBatch:
     def row(self, index: int) -> np.ndarray:
         """Give one sequence of a batch that was checked."""
         alive = self.batch_sizes[: self.lengths[index]]
-        return self.data[np.cumsum(alive) - alive + index]
+        row: np.ndarray = self.data[np.cumsum(alive) - alive + index]
+        return row
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless batch_sizes, lengths and data belong together."""

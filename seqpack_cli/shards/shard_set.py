@@ -1,4 +1,4 @@
-"""The folder that `pack` writes, opened: a sequence of batches, each checked before it is given out.
+"""The folder that `pack` writes, opened: a sequence of batches, each checked when it is asked for.
 
 `open_shards(path)` reads the manifest and checks names and sizes; a shard is mapped and its offsets
 checked when its first batch is asked for, a batch when it is asked for. So nothing that a stranger

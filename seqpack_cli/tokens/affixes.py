@@ -6,9 +6,13 @@ They are found once and then put around flat ids, so that no encoder needs to kn
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.tokens.vocabulary import build_tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 PROBE = "a"  # any text that gives a token; the template does not look at it
 
@@ -41,18 +45,23 @@ def find_affixes(
     template = _probe_template(tokenizer_json) if add_special_tokens else Affixes()
     prefix, suffix = template.prefix, template.suffix
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
-    ids = {token: tokenizer.token_to_id(token) for token in (bos, eos) if token is not None}
-    for token, id_ in ids.items():
-        if id_ is None:
-            raise OptionError(
-                f"token {quote(token)}: not in the tokenizer's vocabulary",
-                hint="name a token as it stands in tokenizer.json",
-            )
-    if bos is not None and prefix[:1] != (ids[bos],):
-        prefix = (ids[bos], *prefix)
-    if eos is not None and suffix[-1:] != (ids[eos],):
-        suffix = (*suffix, ids[eos])
+    if bos is not None:
+        bos_id = _find_id(tokenizer, bos)
+        prefix = prefix if prefix[:1] == (bos_id,) else (bos_id, *prefix)
+    if eos is not None:
+        eos_id = _find_id(tokenizer, eos)
+        suffix = suffix if suffix[-1:] == (eos_id,) else (*suffix, eos_id)
     return Affixes(prefix, suffix)
+
+
+def _find_id(tokenizer: Tokenizer, token: str) -> int:
+    id_: int | None = tokenizer.token_to_id(token)
+    if id_ is None:
+        raise OptionError(
+            f"token {quote(token)}: not in the tokenizer's vocabulary",
+            hint="name a token as it stands in tokenizer.json",
+        )
+    return id_
 
 
 def _probe_template(tokenizer_json: bytes) -> Affixes:

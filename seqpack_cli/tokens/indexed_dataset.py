@@ -1,7 +1,7 @@
-"""One part of a token store: Megatron-LM's indexed dataset, a `.bin` of ids and an `.idx` of places.
+"""One part of a token store: Megatron-LM's indexed dataset, a `.bin` of ids, an `.idx` of places.
 
-`.bin` is the ids back to back. `.idx`, all little-endian: 9 bytes `MMIDIDX\\0\\0`; u64 version 1; u8
-dtype code; u64 S sequences; u64 D documents + 1; int32[S] lengths in tokens; int64[S] starts in
+`.bin` is the ids back to back. `.idx`, all little-endian: 9 bytes `MMIDIDX\\0\\0`; u64 version 1;
+u8 dtype code; u64 S sequences; u64 D documents + 1; int32[S] lengths in tokens; int64[S] starts in
 bytes; int64[D] the first sequence of each document. Megatron-LM, NeMo and GPT-NeoX read it as it
 stands. fairseq's index has the same magic but another size, so the size is checked.
 """

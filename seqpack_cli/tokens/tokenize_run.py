@@ -12,7 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.affixes import find_affixes
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.store_manifest import check_ledger, make_manifest, write_rejects
-from seqpack_cli.tokens.tokenize_part import PartTask, tokenize_part
 from seqpack_cli.tokens.token_store import FORMAT, FORMAT_VERSION
+from seqpack_cli.tokens.tokenize_part import PartTask, tokenize_part
 from seqpack_cli.tokens.vocabulary import (
     BYTES,
     Vocabulary,
@@ -44,7 +44,7 @@ class TokenizeOptions:
     tokenizer: str = BYTES
     file_format: str = "auto"
     document: str = "line"
-    documents: DocumentOptions = DocumentOptions()
+    documents: DocumentOptions = field(default_factory=DocumentOptions)
     add_special_tokens: bool = True
     bos: str | None = None
     eos: str | None = None

@@ -29,8 +29,8 @@ class PaddedIds(NamedTuple):
 class ShardDataset(Dataset[PackedSequence | PaddedIds]):
     """Map-style dataset over the batches of finished shards.
 
-    `dataset[i]` is a `PackedSequence` (int64 `data`, `batch_sizes` on the CPU; rows are longest first
-    already, so it has no `sorted_indices`) or, for `padded` shards, `PaddedIds`.
+    `dataset[i]` is a `PackedSequence` (int64 `data`, `batch_sizes` on the CPU; rows are longest
+    first already, so it has no `sorted_indices`) or, for `padded` shards, `PaddedIds`.
 
     Raises:
         FolderError: the shards are incomplete or damaged, found on opening or at the item.

@@ -1,8 +1,8 @@
 """A batch on the device, in the shapes that a model takes, cut to a window where it is too large.
 
-Consecutive time steps of a packed batch are a packed batch again: the rows still alive there, some of
-which end inside. Of a batch that is too large, the window in which most rows end is taken, since
-the ends are what packing is about.
+Consecutive time steps of a packed batch are a packed batch again: the rows still alive there, some
+of which end inside. Of a batch that is too large, the window in which most rows end is taken,
+since the ends are what packing is about.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch, count_alive
-
 
 CELLS_PER_TOKEN = 4
 

@@ -22,7 +22,7 @@ Step = Callable[[torch.Tensor, Hidden, torch.Tensor, torch.Tensor], Hidden]
 class Cell:
     """A recurrent cell."""
 
-    module: type[nn.RNNBase]
+    module: Callable[..., nn.RNNBase]
     num_states: int  # 2 where the hidden state is a tuple (h, c)
     step: Step
     memory_gate: int | None  # the gate whose bias makes it remember, counted in torch's order

@@ -1,11 +1,12 @@
 """How large a rounding error may be before it is called a fault.
 
-All ways are measured against the float64 loop. A way may be off by the table's limit, or, where sums
-are long, by four times what running each sequence alone is off in the same dtype; alone itself may
-be off by 20 times the table's limit, since nothing is proven beside a run that is far off. Faults of
-layout give errors of 0.01 and more, so the room between costs nothing. Outputs, states and input
-gradients are measured against max(1, largest value), weight gradients, which are sums over all
-tokens, against their largest value. The CUDA limits come from torch's own tests and are unmeasured.
+All ways are measured against the float64 loop. A way may be off by the table's limit, or, where
+sums are long, by four times what running each sequence alone is off in the same dtype; alone itself
+may be off by 20 times the table's limit, since nothing is proven beside a run that is far off.
+Faults of layout give errors of 0.01 and more, so the room between costs nothing. Outputs, states
+and input gradients are measured against max(1, largest value), weight gradients, which are sums
+over all tokens, against their largest value. The CUDA limits come from torch's own tests and are
+unmeasured.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The verify run: shards and their token store -> the levels in order -> a report.
 
 Levels are cumulative, and a shard stops at its first failing one. `structure` and `roundtrip` cover
-every batch; `forward` and `backward` a sample. Nothing is skipped silently: what was not covered, or
-cut, is in the report.
+every batch, `forward` and `backward` a sample. What was not covered, or cut, is in the report.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-# cuDNN refuses a longer LSTM; on a CPU each step of a window costs about 0.3 ms in all ways together.
+# cuDNN refuses a longer LSTM; on a CPU each step costs about 0.3 ms in all ways together.
 MAX_STEPS = {"cuda": 65_535, "cpu": 2_048}
 # torch's packed backward on a CPU takes time by steps x tokens: 2**19 of them about 0.2 s.
 MAX_CPU_BACKWARD_WORK = 1 << 19
@@ -282,12 +281,10 @@ def _naming_batch(shard: str, index: int) -> Iterator[None]:
 @contextmanager
 def _exact_arithmetic() -> Iterator[None]:
     """Switch TF32 off, which would cost three digits, and give the settings back."""
-    settings = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [setting.allow_tf32 for setting in settings]
-    for setting in settings:
-        setting.allow_tf32 = False
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = (matmul.allow_tf32, cudnn.allow_tf32)
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        for setting, value in zip(settings, before, strict=True):
-            setting.allow_tf32 = value
+        matmul.allow_tf32, cudnn.allow_tf32 = before

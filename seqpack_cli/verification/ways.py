@@ -36,8 +36,9 @@ class Model:
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Name every weight."""
-        named = {f"weight {name}": value for name, value in self.recurrent.named_parameters()}
-        return {"weight embedding": self.embedding.weight, **named}
+        recurrent = self.recurrent.named_parameters()
+        named = {f"weight {name}": parameter for name, parameter in recurrent}
+        return {"weight embedding": self.embedding.get_parameter("weight"), **named}
 
     def in_float64(self) -> Model:
         """Give a copy with the same weights in float64."""
@@ -75,7 +76,7 @@ def build_model(
     if remembers and cell.memory_gate is not None:
         gate = slice(cell.memory_gate * HIDDEN_SIZE, (cell.memory_gate + 1) * HIDDEN_SIZE)
         with torch.no_grad():
-            recurrent.bias_hh_l0[gate] += MEMORY_BIAS
+            recurrent.get_parameter("bias_hh_l0")[gate] += MEMORY_BIAS
     embedding = embedding.to(device=device, dtype=dtype)
     recurrent = recurrent.to(device=device, dtype=dtype)
     recurrent.flatten_parameters()
@@ -95,7 +96,7 @@ def run_alone(model: Model, ids: BatchIds) -> Run:
     """Run torch's module over each sequence by itself."""
     inputs = _embed(model, ids.packed.data[ids.row_order])
     outputs, states = [], []
-    for row in inputs.split(ids.lengths.tolist()):
+    for row in torch.split(inputs, ids.lengths.tolist()):
         output, hidden = model.recurrent(row[None])
         outputs.append(output[0])
         states.append(tuple(state[0] for state in _as_tuple(hidden)))
@@ -110,12 +111,12 @@ def run_padded(model: Model, ids: BatchIds) -> Run:
     """
     mask = ids.mask
     inputs = _embed(model, ids.rectangle)
-    ends = ids.lengths.unique().tolist()
+    ends = torch.unique(ids.lengths).tolist()
     widths = np.diff([0, *ends]).tolist()
     rest = inputs.shape[1] - ends[-1]
     outputs, states = [], []
     hidden: Any = None
-    for end, part in zip(ends, inputs.split([*widths, rest], dim=1), strict=False):
+    for end, part in zip(ends, torch.split(inputs, [*widths, rest], dim=1), strict=False):
         output, hidden = model.recurrent(part, hidden)
         outputs.append(output)
         ended = (ids.lengths == end).to(inputs.device)
@@ -128,12 +129,14 @@ def run_padded(model: Model, ids: BatchIds) -> Run:
 def run_loop(model: Model, ids: BatchIds) -> Run:
     """Run the reference recurrence."""
     inputs = _embed(model, ids.packed.data)
-    weights = model.recurrent
-    gates = nn.functional.linear(inputs, weights.weight_ih_l0, weights.bias_ih_l0)
+    weights = dict(model.recurrent.named_parameters())
+    gates = nn.functional.linear(inputs, weights["weight_ih_l0"], weights["bias_ih_l0"])
     zeros = inputs.new_zeros(len(ids.lengths), HIDDEN_SIZE)
     start = zeros if model.cell.num_states == 1 else (zeros,) * model.cell.num_states
     outputs, hidden = walk_batch_sizes(
-        lambda rows, state: model.cell.step(rows, state, weights.weight_hh_l0, weights.bias_hh_l0),
+        lambda rows, state: model.cell.step(
+            rows, state, weights["weight_hh_l0"], weights["bias_hh_l0"]
+        ),
         gates,
         ids.packed.batch_sizes.tolist(),
         start,

@@ -1,0 +1,69 @@
+"""The click group: finds commands, and turns errors into messages and exit codes, once.
+
+Commands are imported when they are asked for, and import what they run when they run it, so that
+`--help` is quick and loads neither numpy nor torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from seqpack_cli import __version__
+from seqpack_cli.errors import MachineError, SeqpackError
+
+COMMANDS = ("tokenize", "pack", "inspect", "verify", "unpack", "train-tokenizer")
+EXIT_INTERRUPTED = 130
+
+
+class CommandGroup(click.Group):
+    """The group that knows the commands by their file names."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order of the way."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"seqpack_cli.cli.{name}_command")
+        command: click.Command = module.command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; end with the code of what went wrong."""
+        try:
+            return super().invoke(ctx)
+        except SeqpackError as error:
+            _end_with(ctx, error)
+        except MemoryError:
+            _end_with(ctx, MachineError("memory is not enough", hint="use fewer --num-workers"))
+        except KeyboardInterrupt:
+            click.echo("\nInterrupted: the same command goes on where it stopped", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
+
+
+def _end_with(ctx: click.Context, error: SeqpackError) -> None:
+    click.echo(f"Error: {error}", err=True)
+    ctx.exit(error.exit_code)
+
+
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="seqpack")
+def main() -> None:
+    """Turn text into shards ready for training, and prove them.
+
+    \b
+    text -> token store -> batches -> shards -> proof
+        seqpack tokenize corpus/ -o tokens
+        seqpack pack tokens -o shards
+        seqpack inspect shards
+        seqpack verify shards --device cuda
+        seqpack unpack shards -o rows.jsonl
+    """

@@ -1,0 +1,87 @@
+"""Options that several commands share, and the types of their values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+
+
+class SizeType(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes: 1048576, 2MB, 64MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Give the bytes of a size."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", value.strip())
+        unit = UNITS.get(match[2].upper()) if match else None
+        if match is None or unit is None:
+            self.fail(f"{value!r} is no size, expected 1048576, 2MB or 64MiB", param, ctx)
+        size = int(float(match[1]) * unit)
+        if size < 1:
+            self.fail(f"{value!r} is less than a byte", param, ctx)
+        return size
+
+
+class SampleType(click.ParamType):  # type: ignore[type-arg]
+    """A number of batches, or `all`."""
+
+    name = "N|all"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        """Give the number, None for all."""
+        if value == "all":
+            return None
+        if isinstance(value, int) or (value.isdecimal() and int(value) > 0):
+            return int(value)
+        self.fail(f"{value!r} is neither a number above 0 nor 'all'", param, ctx)
+
+
+SIZE = SizeType()
+POSITIVE = click.IntRange(min=1)
+FOLDER = click.Path(path_type=Path)
+
+num_workers_option = click.option(
+    "--num-workers", type=POSITIVE, help="Worker processes.  [default: the cores]"
+)
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace an earlier run's files; never those of others."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress bar, no notices.")
+
+
+def output_option(help_text: str) -> Callable[[Function], Function]:
+    """Make the option -o."""
+    return click.option(
+        "-o", "--output", type=FOLDER, required=True, metavar="PATH", help=help_text
+    )
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on stdout."""
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False))

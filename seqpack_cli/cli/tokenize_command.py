@@ -1,0 +1,136 @@
+"""seqpack tokenize."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from seqpack_cli.cli.options import (
+    POSITIVE,
+    SIZE,
+    json_option,
+    num_workers_option,
+    output_option,
+    overwrite_option,
+    print_json,
+    quiet_option,
+)
+from seqpack_cli.cli.progress import show_progress
+
+
+@click.command("tokenize")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@output_option("Folder of the token store.")
+@click.option(
+    "--tokenizer",
+    default="bytes",
+    show_default=True,
+    help="A tokenizer.json, a folder that holds one, 'bytes', or a hub name.",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["auto", "text", "jsonl"]),
+    default="auto",
+    show_default=True,
+    help="Format of the input; auto goes by the suffix.",
+)
+@click.option(
+    "--document",
+    type=click.Choice(["line", "file", "paragraph"]),
+    default="line",
+    show_default=True,
+    help="What one document of a text file is.",
+)
+@click.option("--text-field", default="text", show_default=True, help="JSON field; a.b is nested.")
+@click.option(
+    "--add-special-tokens/--no-add-special-tokens",
+    default=True,
+    show_default=True,
+    help="Apply the tokenizer's own template.",
+)
+@click.option("--bos", metavar="TOKEN", help="Token to put first in every document.")
+@click.option("--eos", metavar="TOKEN", help="Token to put last in every document.")
+@click.option(
+    "--allow-special-tokens",
+    is_flag=True,
+    help="Special tokens spelled in the text become their ids; else text is text.",
+)
+@click.option("--max-length", type=POSITIVE, help="Tokens of a sequence at most.")
+@click.option(
+    "--overflow",
+    type=click.Choice(["split", "truncate", "drop", "error"]),
+    default="split",
+    show_default=True,
+    help="What happens to a longer document.",
+)
+@click.option(
+    "--encoding-errors",
+    type=click.Choice(["error", "replace", "skip"]),
+    default="error",
+    show_default=True,
+    help="Records that are not UTF-8.",
+)
+@click.option(
+    "--on-bad-record",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="JSON lines without a text; skipped ones go to rejects.jsonl.",
+)
+@click.option(
+    "--max-document-bytes",
+    type=SIZE,
+    default="64MiB",
+    show_default=True,
+    help="Larger is an error.",
+)
+@click.option(
+    "--part-bytes", type=SIZE, default="64MiB", show_default=True, help="Input bytes of a part."
+)
+@num_workers_option
+@overwrite_option
+@json_option
+@quiet_option
+def command(
+    inputs: tuple[str, ...],
+    output: Path,
+    num_workers: int | None,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Turn text into a token store.
+
+    INPUT is a file, a folder (all .txt .text .md .jsonl .ndjson below it) or a glob.
+
+    \b
+    A folder of text, one document a line, one id a byte:
+        seqpack tokenize corpus/ -o tokens
+    JSON lines with GPT-2's tokenizer, at most 1,024 tokens a sequence:
+        seqpack tokenize 'data/*.jsonl' --tokenizer gpt2.json --max-length 1024 -o tokens
+    Whole files, with an end token:
+        seqpack tokenize books/ --document file --eos '<eos>' -o tokens
+    """
+    from seqpack_cli.corpus.documents import DocumentOptions
+    from seqpack_cli.reporting.summaries import summarize_tokenize
+    from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+
+    names = ("text_field", "encoding_errors", "on_bad_record", "max_document_bytes")
+    documents = DocumentOptions(**{name: options.pop(name) for name in names})
+    with show_progress("tokenize", "B", quiet=quiet) as progress:
+        manifest, was_complete = tokenize(
+            inputs,
+            output,
+            TokenizeOptions(documents=documents, **options),
+            num_workers=num_workers,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if as_json:
+        print_json({"already_complete": was_complete, **manifest})
+    elif not quiet:
+        click.echo("\n".join(summarize_tokenize(output, manifest, was_complete=was_complete)))

@@ -1,0 +1,52 @@
+"""seqpack unpack."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from seqpack_cli.cli.options import FOLDER, output_option, overwrite_option, quiet_option
+from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.errors import FolderError
+
+
+@click.command("unpack")
+@click.argument("shards", type=FOLDER)
+@output_option("JSON lines file, or - for stdout.")
+@click.option(
+    "--ids/--text", "as_ids", default=True, show_default=True, help="What each line holds."
+)
+@overwrite_option
+@quiet_option
+def command(shards: Path, output: Path, as_ids: bool, overwrite: bool, quiet: bool) -> None:
+    """Write the sequences of shards in the order of the token store, one JSON object a line.
+
+    \b
+    The ids, {"index": 0, "ids": [72, 105]}:
+        seqpack unpack shards -o rows.jsonl
+    The text, on stdout:
+        seqpack unpack shards --text -o -
+    """
+    from seqpack_cli.shards.shard_set import open_shards
+    from seqpack_cli.shards.unpack_run import unpack_shards
+    from seqpack_cli.storage import publish
+
+    opened = open_shards(shards)
+    with show_progress("unpack", "row", quiet=quiet) as progress:
+        if str(output) == "-":
+            unpack_shards(opened, _write_stdout, as_text=not as_ids, progress=progress)
+            return
+        if output.exists() and not overwrite:
+            raise FolderError(
+                f"{output}: is there already", hint="choose another -o, or pass --overwrite"
+            )
+        with publish(output) as file:
+            num_rows = unpack_shards(opened, file.write, as_text=not as_ids, progress=progress)
+    if not quiet:
+        click.echo(f"{output}: {num_rows:,} sequences")
+
+
+def _write_stdout(data: bytes) -> None:
+    sys.stdout.buffer.write(data)

@@ -1,0 +1,84 @@
+"""seqpack verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from seqpack_cli.cli.options import (
+    FOLDER,
+    POSITIVE,
+    SampleType,
+    json_option,
+    print_json,
+    quiet_option,
+)
+from seqpack_cli.cli.progress import show_progress
+
+EXIT_FAULT = 1
+
+
+@click.command("verify")
+@click.argument("shards", type=FOLDER)
+@click.option(
+    "--tokens", type=FOLDER, help="The token store.  [default: where it was when packing]"
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option(
+    "--level",
+    type=click.Choice(["structure", "roundtrip", "forward", "backward"]),
+    default="backward",
+    show_default=True,
+    help="How deep; each level includes those before it.",
+)
+@click.option(
+    "--cell", type=click.Choice(["lstm", "gru", "rnn"]), default="lstm", show_default=True
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
+    default="float32",
+    show_default=True,
+    help="Of forward and backward; errors of 16-bit ones are reported, not judged.",
+)
+@click.option(
+    "--sample",
+    type=SampleType(),
+    default=32,
+    show_default=True,
+    help="Batches that forward and backward compute.",
+)
+@click.option(
+    "--max-batch-tokens",
+    type=POSITIVE,
+    default=32768,
+    show_default=True,
+    help="Larger batches are computed in part.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@json_option
+@quiet_option
+def command(shards: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+    """Prove that shards hold exactly the token store's sequences, and compute alike.
+
+    Exit code 1 says that a fault was found.
+
+    \b
+    Everything, on the GPU that will train:
+        seqpack verify shards --device cuda
+    Files, checksums and every id, without computing:
+        seqpack verify shards --level roundtrip
+    """
+    from seqpack_cli.reporting.summaries import summarize_verify
+    from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
+
+    with show_progress("verify", "", quiet=quiet) as progress:
+        report = verify_shards(shards, VerifyOptions(**options), progress=progress)
+    if as_json:
+        print_json(report.to_json())
+    elif not quiet or not report.passed:
+        click.echo("\n".join(summarize_verify(report.to_json())))
+    if not report.passed:
+        click.get_current_context().exit(EXIT_FAULT)

@@ -1,0 +1,52 @@
+"""Lengths -> percentiles and a histogram, as plain numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+PERCENTILES = (1, 10, 25, 50, 75, 90, 99)
+MAX_BINS = 16
+WIDE_RANGE = 64  # a longest this many times the shortest gets bins that double
+
+
+def summarize_lengths(lengths: np.ndarray) -> dict[str, Any]:
+    """Give shortest, longest, mean, percentiles and histogram of lengths in tokens.
+
+    A percentile is a length that occurs: at least that share of the sequences is no longer.
+
+    >>> summarize_lengths(np.array([1, 2, 3, 4]))["percentiles"]["50"]
+    2
+    """
+    if not len(lengths):
+        return {"shortest": None, "longest": None, "mean": None, "percentiles": {}, "histogram": []}
+    values = np.percentile(lengths, PERCENTILES, method="inverted_cdf")
+    return {
+        "shortest": int(lengths.min()),
+        "longest": int(lengths.max()),
+        "mean": round(float(lengths.mean()), 2),
+        "percentiles": {
+            str(share): int(value) for share, value in zip(PERCENTILES, values, strict=True)
+        },
+        "histogram": _count_bins(lengths),
+    }
+
+
+def _count_bins(lengths: np.ndarray) -> list[dict[str, int]]:
+    """Count sequences by length, in bins that double or are equally wide; ends are included."""
+    edges = _choose_edges(int(lengths.min()), int(lengths.max()))
+    counts, _ = np.histogram(lengths, edges)
+    return [
+        {"from": int(start), "to": int(end) - 1, "num_sequences": int(count)}
+        for start, end, count in zip(edges[:-1], edges[1:], counts, strict=True)
+    ]
+
+
+def _choose_edges(shortest: int, longest: int) -> np.ndarray:
+    if longest >= WIDE_RANGE * max(shortest, 1):
+        first = max(shortest, 1).bit_length() - 1
+        return 2 ** np.arange(first, longest.bit_length() + 1, dtype=np.int64)
+    width = -(-(longest - shortest + 1) // MAX_BINS)
+    num_bins = -(-(longest - shortest + 1) // width)
+    return shortest + width * np.arange(num_bins + 1, dtype=np.int64)

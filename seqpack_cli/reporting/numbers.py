@@ -1,0 +1,91 @@
+"""A token store or shards -> the numbers that `inspect` shows, as plain values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.reporting.lengths import summarize_lengths
+from seqpack_cli.run_folder import MANIFEST_NAME, RUN_NAME
+from seqpack_cli.shards.shard_set import FORMAT as SHARDS_FORMAT
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.storage import read_json
+from seqpack_cli.tokens.token_store import TokenStore, open_store
+
+TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
+SHARDS_FIELDS = ("layout", "dtype", "pad_id", "vocab_size", "max_id")
+
+
+def open_any(path: Path) -> TokenStore | ShardSet:
+    """Open a token store or shards, whichever the manifest says.
+
+    Raises:
+        FolderError: it is neither, incomplete or damaged.
+    """
+    manifest = path / MANIFEST_NAME
+    if manifest.exists() and read_json(manifest).get("format") == SHARDS_FORMAT:
+        return open_shards(path)
+    return open_store(path)
+
+
+def describe(opened: TokenStore | ShardSet) -> dict[str, Any]:
+    """Give the numbers of a token store or of shards."""
+    if isinstance(opened, ShardSet):
+        return _describe_shards(opened)
+    return _describe_store(opened)
+
+
+def _describe_store(store: TokenStore) -> dict[str, Any]:
+    manifest = store.manifest
+    files = [file for part in manifest["parts"] for file in part["files"]]
+    return {
+        "kind": "token store",
+        "path": str(store.path),
+        **{name: manifest.get(name) for name in TOKENS_FIELDS},
+        "tokenizer_sha256": manifest["tokenizer_sha256"],
+        "num_sources": len(manifest["sources"]),
+        "num_parts": len(manifest["parts"]),
+        "bytes": sum(file["bytes"] for file in files),
+        "ledger": manifest["ledger"],
+        "options": manifest["options"],
+        "lengths": summarize_lengths(store.lengths),
+        "run": _read_run(store.path),
+    }
+
+
+def _describe_shards(shards: ShardSet) -> dict[str, Any]:
+    manifest, ledger = shards.manifest, shards.manifest["ledger"]
+    opened = [shards.open_shard(number) for number in range(shards.num_shards)]
+    lengths = [shard.tensors["lengths"] for shard in opened]
+    rows = [np.diff(shard.tensors["sequence_offsets"]) for shard in opened]
+    num_rows = np.concatenate([np.empty(0, np.int64), *rows])
+    num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
+    return {
+        "kind": "shards",
+        "path": str(shards.path),
+        **{name: manifest[name] for name in SHARDS_FIELDS},
+        "tokens_path": manifest["tokens_path"],
+        "tokens_sha256": manifest["tokens_sha256"],
+        "num_shards": shards.num_shards,
+        "bytes": sum(entry["bytes"] for entry in manifest["shards"]),
+        "ledger": ledger,
+        "padding_ratio": round(ledger["num_padding_cells"] / max(num_cells, 1), 6),
+        "rows_of_batch": {
+            "fewest": int(num_rows.min()) if len(num_rows) else None,
+            "most": int(num_rows.max()) if len(num_rows) else None,
+        },
+        "options": manifest["options"],
+        "lengths": summarize_lengths(np.concatenate([np.empty(0, np.int64), *lengths])),
+        "run": _read_run(shards.path),
+    }
+
+
+def _read_run(path: Path) -> dict[str, Any] | None:
+    try:
+        run: dict[str, Any] = read_json(path / RUN_NAME)
+    except FolderError:
+        return None  # no reader needs it
+    return run

@@ -1,0 +1,97 @@
+"""One batch, or one sequence with its text and its way back to the source, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.decoder import open_decoder
+from seqpack_cli.tokens.token_store import TokenStore, open_store
+
+
+def describe_batch(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
+    """Give one batch of shards with all its rows.
+
+    Raises:
+        OptionError: this is a token store, or there is no such batch.
+    """
+    if not isinstance(opened, ShardSet):
+        raise OptionError(f"{opened.path}: a token store has no batches", hint="name shards")
+    if index >= len(opened):
+        raise OptionError(f"--batch {index}: {opened.path} has batches 0 to {len(opened) - 1}")
+    batch = opened[index]
+    number, inside = opened.find(index)
+    rows = batch.rows()
+    texts = open_decoder(opened.read_tokenizer_json())(rows)
+    assert batch.original_indices is not None  # noqa: S101 - shards always have them
+    described: dict[str, Any] = {
+        "batch": index,
+        "shard": opened.manifest["shards"][number]["name"],
+        "batch_in_shard": inside,
+        "num_rows": len(rows),
+        "num_tokens": int(batch.lengths.sum()),
+        "num_padding_cells": batch.count_padding(),
+        "longest": int(batch.lengths[0]),
+    }
+    if isinstance(batch, PackedBatch):
+        described["batch_sizes"] = batch.batch_sizes.tolist()
+    described["rows"] = [
+        {"original_index": int(original), "length": len(ids), "ids": ids.tolist(), "text": text}
+        for original, ids, text in zip(batch.original_indices, rows, texts, strict=True)
+    ]
+    return described
+
+
+def describe_sequence(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
+    """Give one sequence by its index in the token store, from the store or from shards.
+
+    Raises:
+        OptionError: there is no such sequence.
+    """
+    if isinstance(opened, ShardSet):
+        place, ids = _find_in_shards(opened, index)
+        store = _find_store(opened)
+    else:
+        if index >= len(opened):
+            raise OptionError(
+                f"--sequence {index}: {opened.path} has sequences 0 to {len(opened) - 1}"
+            )
+        place, ids, store = {}, opened[index], opened
+    return {
+        "sequence": index,
+        **place,
+        "length": len(ids),
+        "origin": asdict(store.locate(index)) if store is not None else None,
+        "ids": ids.tolist(),
+        "text": open_decoder(opened.read_tokenizer_json())([ids])[0],
+    }
+
+
+def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.ndarray]:
+    for number in range(shards.num_shards):
+        shard = shards.open_shard(number)
+        places = np.flatnonzero(shard.tensors["original_indices"] == index)
+        if len(places):
+            offsets = shard.tensors["sequence_offsets"]
+            inside = int(np.searchsorted(offsets, places[0], "right")) - 1
+            batch = int(shards.batch_offsets[number]) + inside
+            row = int(places[0] - offsets[inside])
+            return {"shard": shard.path.name, "batch": batch, "row": row}, shard[inside].row(row)
+    raise OptionError(
+        f"--sequence {index}: not in {shards.path}",
+        hint="it may have been dropped: seqpack inspect shows how many and why",
+    )
+
+
+def _find_store(shards: ShardSet) -> TokenStore | None:
+    """Open the token store of shards if it is still where it was; the way back needs it."""
+    try:
+        store = open_store(shards.path.resolve() / shards.manifest["tokens_path"])
+    except FolderError:
+        return None
+    return store if store.sha256 == shards.manifest["tokens_sha256"] else None
