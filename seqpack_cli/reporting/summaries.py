@@ -44,9 +44,9 @@ def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool
         f"{count(len(manifest['shards']), 'shard')}",
         f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding",
     ]
-    for reason, count in ledger["num_dropped_sequences"].items():
+    for reason, num_dropped in ledger["num_dropped_sequences"].items():
         tokens = ledger["num_dropped_tokens"][reason]
-        lines.append(f"  {count:,} sequences, {tokens:,} tokens dropped by {reason}")
+        lines.append(f"  {num_dropped:,} sequences, {tokens:,} tokens dropped by {reason}")
     return lines
 
 

@@ -93,9 +93,9 @@ def _head_of_shards(numbers: dict[str, Any]) -> list[str]:
         ),
         _pair("token store", numbers["tokens_path"]),
     ]
-    for reason, count in ledger["num_dropped_sequences"].items():
+    for reason, num_dropped in ledger["num_dropped_sequences"].items():
         tokens = ledger["num_dropped_tokens"][reason]
-        lines.append(_pair("dropped", f"{count:,} sequences, {tokens:,} tokens by {reason}"))
+        lines.append(_pair("dropped", f"{num_dropped:,} sequences, {tokens:,} tokens by {reason}"))
     return lines
 
 
@@ -126,14 +126,14 @@ def _show_lengths(lengths: dict[str, Any]) -> list[str]:
         "",
     ]
     for entry in lengths["histogram"]:
-        count = entry["num_sequences"]
-        bar = "█" * round(BAR_WIDTH * count / most) or ("▏" if count else "")
+        number = entry["num_sequences"]
+        bar = "█" * round(BAR_WIDTH * number / most) or ("▏" if number else "")
         span = (
             f"{entry['from']:,}"
             if entry["from"] == entry["to"]
             else (f"{entry['from']:,} to {entry['to']:,}")
         )
-        lines.append(f"  {span:>21} {count:>10,} {bar}".rstrip())
+        lines.append(f"  {span:>21} {number:>10,} {bar}".rstrip())
     return lines
 
 
