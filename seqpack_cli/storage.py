@@ -26,6 +26,7 @@ from seqpack_cli.errors import FolderError, MachineError, quote
 LOCK_NAME = ".lock"
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MAX_COUNT = 2**53  # sums of a few stay within int64
 MAX_MANIFEST_BYTES = 1 << 30  # a hundred thousand sources take about 30 MB
 
 
@@ -129,7 +130,7 @@ def check_fields(value: object, fields: dict[str, type], *, source: Path) -> Non
         if name not in value:
             raise FolderError(f"{source}: no field {quote(name)}")
         found = value[name]
-        is_count = isinstance(found, int) and not isinstance(found, bool) and found >= 0
+        is_count = type(found) is int and 0 <= found <= MAX_COUNT
         if not (is_count if kind is int else isinstance(found, kind)):
             expected = "a count" if kind is int else f"a {kind.__name__}"
             raise FolderError(

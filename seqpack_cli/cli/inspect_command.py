@@ -31,18 +31,18 @@ def command(path: Path, batch: int | None, sequence: int | None, as_json: bool) 
         seqpack inspect shards --batch 0
         seqpack inspect tokens --sequence 17
     """
-    from seqpack_cli.reporting import numbers, rows, tables
+    from seqpack_cli.reporting import contents, rows, tables
 
     if batch is not None and sequence is not None:
         raise click.UsageError("--batch and --sequence are two questions, ask one")
-    opened = numbers.open_any(path)
+    opened = contents.open_any(path)
     show: Callable[[dict[str, Any]], list[str]] = tables.show_numbers
     if sequence is not None:
         found, show = rows.describe_sequence(opened, sequence), tables.show_sequence
     elif batch is not None:
         found, show = rows.describe_batch(opened, batch), tables.show_batch
     else:
-        found = numbers.describe(opened)
+        found = contents.describe(opened)
     if as_json:
         print_json(found)
     else:

@@ -42,6 +42,14 @@ MANIFEST_FIELDS: dict[str, type] = {
     "ledger": dict,
     "shards": list,
 }
+LEDGER_FIELDS: dict[str, type] = {
+    "num_batches": int,
+    "num_sequences": int,
+    "num_tokens": int,
+    "num_padding_cells": int,
+    "num_dropped_sequences": dict,
+    "num_dropped_tokens": dict,
+}
 SHARD_FIELDS: dict[str, type] = {
     "name": str,
     "bytes": int,
@@ -180,6 +188,7 @@ def open_shards(path: str | Path, *, check_present: bool = True) -> ShardSet:
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
+    _check_ledger(manifest["ledger"], source)
     if manifest["layout"] not in LAYOUTS:
         raise FolderError(
             f"{source}: layout {quote(manifest['layout'])}, expected {' or '.join(LAYOUTS)}"
@@ -194,6 +203,14 @@ def open_shards(path: str | Path, *, check_present: bool = True) -> ShardSet:
         if check_present:
             check_files(path, entry)
     return ShardSet(path, manifest)
+
+
+def _check_ledger(ledger: dict[str, Any], source: Path) -> None:
+    check_fields(ledger, LEDGER_FIELDS, source=source)
+    for name in ("num_dropped_sequences", "num_dropped_tokens"):
+        check_fields(ledger[name], dict.fromkeys(ledger[name], int), source=source)
+    if set(ledger["num_dropped_sequences"]) != set(ledger["num_dropped_tokens"]):
+        raise FolderError(f"{source}: dropped sequences and dropped tokens have other reasons")
 
 
 def shard_name(number: int) -> str:

@@ -15,21 +15,8 @@ from typing import Any
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.storage import publish
+from seqpack_cli.tokens.token_store import LEDGER_NAMES
 from seqpack_cli.tokens.vocabulary import Vocabulary
-
-LEDGER_NAMES = (
-    "num_documents",
-    "num_empty_documents",
-    "num_rejected",
-    "num_dropped_documents",
-    "num_sequences",
-    "num_encoded_tokens",
-    "num_special_tokens_added",
-    "num_truncated_tokens",
-    "num_dropped_tokens",
-    "num_tokens",
-    "num_special_tokens_in_text",
-)
 
 
 def make_manifest(

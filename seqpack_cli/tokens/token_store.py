@@ -37,6 +37,19 @@ PART_FIELDS: dict[str, type] = {
     "num_tokens": int,
     "files": list,
 }
+LEDGER_NAMES = (
+    "num_documents",
+    "num_empty_documents",
+    "num_rejected",
+    "num_dropped_documents",
+    "num_sequences",
+    "num_encoded_tokens",
+    "num_special_tokens_added",
+    "num_truncated_tokens",
+    "num_dropped_tokens",
+    "num_tokens",
+    "num_special_tokens_in_text",
+)
 SOURCE_FIELDS: dict[str, type] = {
     "path": str,
     "bytes": int,
@@ -169,6 +182,7 @@ def open_store(path: str | Path) -> TokenStore:
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
+    check_fields(manifest["ledger"], dict.fromkeys(LEDGER_NAMES, int), source=source)
     if manifest["dtype"] not in CODE_OF_DTYPE:
         raise FolderError(f"{source}: dtype {quote(manifest['dtype'])}, expected uint16 or int32")
     for entry in manifest["sources"]:

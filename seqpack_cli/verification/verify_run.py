@@ -6,6 +6,7 @@ every batch, `forward` and `backward` a sample. What was not covered, or cut, is
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.execution import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
@@ -216,6 +217,8 @@ def _choose_limits(options: VerifyOptions, level: str, device: torch.device) -> 
 
 
 def _open_device(name: str) -> torch.device:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise OptionError(f"--device {name}: expected cpu, cuda or cuda:N")
     device = torch.device(name)
     if device.type == "cuda":
         num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,0 +1,15 @@
+"""Run a command in this process, as a user would type it."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner, Result
+
+from seqpack_cli.cli.main import main
+
+
+def run(*arguments: object) -> Result:
+    """Run `seqpack ARGUMENTS`; a bug of ours is raised, an error of the user's is in the result."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result

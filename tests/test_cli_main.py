@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from command import run
+
+from seqpack_cli import __version__
+from seqpack_cli.cli.main import COMMANDS
+
+# What each command may load; torch costs seconds and is only for verify and training.
+PROBE = """
+import sys
+from seqpack_cli.cli.main import main
+try:
+    main({arguments!r})
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+heavy = {{"torch", "numpy", "tokenizers", "safetensors", "tqdm"}} & set(sys.modules)
+print("loaded:", *sorted(heavy))
+"""
+
+
+def _loaded_by(*arguments: object) -> list[str]:
+    code = PROBE.format(arguments=[str(argument) for argument in arguments])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip().splitlines()[-1].split()[1:]
+
+
+def test_help_names_every_command():
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in result.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_every_command_explains_every_option(name):
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert f"seqpack {name} " in result.stdout.split("Options:")[0], "an example in the help"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_loads_no_heavy_package(name):
+    assert _loaded_by("--help") == []
+    assert _loaded_by(name, "--help") == []
+
+
+def test_all_commands_but_verify_run_without_torch(tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("one\ntwo two\n")
+    tokens, shards = tmp_path / "tokens", tmp_path / "shards"
+    for arguments in (
+        ("tokenize", text, "-o", tokens, "--num-workers", 1),
+        ("pack", tokens, "-o", shards, "--num-workers", 1),
+        ("inspect", tokens),
+        ("inspect", shards, "--sequence", 1),
+        ("unpack", shards, "-o", tmp_path / "rows.jsonl"),
+    ):
+        assert "torch" not in _loaded_by(*arguments), arguments
+
+
+def test_version_is_the_package_version():
+    assert run("--version").stdout == f"seqpack, version {__version__}\n"
+
+
+def test_unknown_command_is_a_usage_error():
+    result = run("tokenise")
+    assert result.exit_code == 2
+    assert "No such command 'tokenise'" in result.stderr
+
+
+def test_error_goes_to_stderr_with_its_hint_and_code(tmp_path):
+    result = run("tokenize", tmp_path / "none.txt", "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"Error: {tmp_path}/none.txt: no such file or folder\n\n"
+        "hint: name a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'\n"
+    )
+
+
+def test_module_runs_like_the_command():
+    command = [sys.executable, "-m", "seqpack_cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("seqpack, version ")
+
+
+def test_json_prints_one_document(tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo two\n")
+    tokens, shards = tmp_path / "tokens", tmp_path / "shards"
+    for arguments in (
+        ("tokenize", tmp_path / "a.txt", "-o", tokens),
+        ("pack", tokens, "-o", shards),
+        ("inspect", tokens),
+        ("inspect", shards),
+        ("verify", shards),
+    ):
+        result = run(*arguments, "--json")
+        assert result.exit_code == 0, result.stderr
+        assert isinstance(json.loads(result.stdout), dict)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from command import run
+
+from seqpack_cli import open_store
+
+
+def test_tokenize_says_what_the_store_holds(tmp_path):
+    (tmp_path / "a.txt").write_text("ab\n\ncde\n<bos>\n")
+    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out")
+    assert result.exit_code == 0
+    assert result.stdout == (
+        f"{tmp_path}/out: complete\n"
+        "  4 documents -> 3 sequences, 10 tokens (uint16, 1 part)\n"
+        "  empty documents, which have no sequence: 1\n"
+        "  special tokens spelled in the text: 1\n"
+    )
+    assert result.stderr == ""
+
+
+def test_tokenize_again_says_already_complete(tmp_path):
+    (tmp_path / "a.txt").write_text("ab\n")
+    run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out")
+    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{tmp_path}/out: already complete\n")
+
+
+def test_tokenize_passes_every_option_on(tmp_path):
+    lines = [{"body": {"text": "abcdef"}}, {"body": {"text": "gh"}}]
+    path = tmp_path / "a.data"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = run(
+        *("tokenize", path, "-o", tmp_path / "out", "--format", "jsonl"),
+        *("--text-field", "body.text", "--bos", "<bos>", "--eos", "<eos>", "--max-length", "4"),
+        *("--overflow", "truncate", "--part-bytes", "1kB", "--num-workers", "1", "-q"),
+    )
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    store = open_store(tmp_path / "out")
+    assert [ids.tolist() for ids in store] == [[257, 97, 98, 258], [257, 103, 104, 258]]
+    options = store.manifest["options"]
+    assert options["part_bytes"] == 1000
+    assert options["text_field"] == "body.text"
+    assert store.manifest["ledger"]["num_truncated_tokens"] == 4
+
+
+def test_tokenize_puts_bad_records_aside_if_told(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\nnone\n{"text": "\xff"}\n{"text": "b"}\n')
+    result = run(
+        *("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out"),
+        *("--on-bad-record", "skip", "--encoding-errors", "skip"),
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "  records put aside in rejects.jsonl: 2\n" in result.stdout
+    rejects = (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()
+    assert [json.loads(line)["record"] for line in rejects] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "code", "message"),
+    [
+        (b"", [], 3, "a.txt: no document with a token (0 documents read)"),
+        (b"\n\n", [], 3, "a.txt: no document with a token (2 documents read)"),
+        (b"a\n\xff\n", [], 3, "a.txt:2: byte 0xff, expected UTF-8"),
+        (b"\xff\xfea\0", [], 3, "UTF-16"),
+        (b"a", ["--format", "jsonl"], 3, "a.txt:1: not JSON at column 1"),
+        (b'{"body": "a"}', ["--format", "jsonl"], 3, "a.txt:1: no field 'text' (found: 'body')"),
+        (b"abc", ["--max-length", 2, "--overflow", "error"], 3, "a.txt:1: 3 tokens, expected at"),
+        (b"abc", ["--overflow", "drop"], 2, "--overflow drop: nothing is too long without"),
+        (b"abc", ["--max-document-bytes", 2], 3, "a.txt:1: a document of more than 2 bytes"),
+        (b"abc", ["--bos", "<start>"], 2, "token '<start>': not in the tokenizer's vocabulary"),
+        (b"abc", ["--tokenizer", "none.json"], 2, "none.json: no such file"),
+        (b"abc", ["--format", "xml"], 2, "'xml' is not one of 'auto', 'text', 'jsonl'"),
+        (b"abc", ["--part-bytes", "64Mib2"], 2, "is no size, expected 1048576, 2MB or 64MiB"),
+    ],
+)
+def test_tokenize_refuses_and_leaves_no_store(tmp_path, data, options, code, message):
+    (tmp_path / "a.txt").write_bytes(data)
+    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out", *options)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_tokenize_refuses_a_tokenizer_that_is_none(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "tokenizer.json").write_text('{"a": 1}')
+    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out", "--tokenizer", tmp_path)
+    assert result.exit_code == 3
+    assert "expected a file in the format of Hugging Face's tokenizers" in result.stderr
+
+
+def test_tokenize_refuses_a_folder_that_is_in_use(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path)
+    assert result.exit_code == 4
+    assert result.stderr == (
+        f"Error: {tmp_path}: holds other files (a.txt), expected an empty folder\n\n"
+        "hint: choose another -o, or pass --overwrite to replace what is there\n"
+    )
+    assert (tmp_path / "a.txt").read_text() == "a\n"

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from command import run
+
+from seqpack_cli import open_store
+
+SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
+
+
+def test_train_tokenizer_gives_a_tokenizer_that_tokenize_takes(tmp_path):
+    (tmp_path / "a.txt").write_text("to be or not to be\n" * 20)
+    tokenizer = tmp_path / "tokenizer.json"
+    result = run("train-tokenizer", tmp_path / "a.txt", "--vocab-size", 270, "-o", tokenizer)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith(f"{tokenizer}: ")
+    result = run("tokenize", tmp_path / "a.txt", "--tokenizer", tokenizer, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    store = open_store(tmp_path / "out")
+    assert (store.manifest["pad_id"], store.manifest["bos_id"], store.manifest["eos_id"]) == (
+        0,
+        1,
+        2,
+    )
+    assert len(store[0]) < len("to be or not to be")
+
+
+def test_sample_tokenizer_is_what_its_command_makes(tmp_path, monkeypatch):
+    """The command stands in the README; it gives the file in sample_data byte for byte."""
+    monkeypatch.chdir(SAMPLE_DATA.parent)
+    made = tmp_path / "tokenizer.json"
+    result = run("train-tokenizer", "sample_data", "--vocab-size", 2000, "-o", made)
+    assert result.exit_code == 0, result.stderr
+    assert made.read_bytes() == (SAMPLE_DATA / "tokenizer.json").read_bytes()
+
+
+def test_train_tokenizer_does_not_replace_a_file(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "tokenizer.json").write_text("mine")
+    result = run("train-tokenizer", tmp_path / "a.txt", "-o", tmp_path / "tokenizer.json")
+    assert result.exit_code == 4
+    assert (tmp_path / "tokenizer.json").read_text() == "mine"

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from command import run
+
+
+@pytest.fixture
+def shards(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n\nlong one\nné\n")
+    run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "tokens")
+    run("pack", tmp_path / "tokens", "-o", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_unpack_writes_ids_in_the_original_order(tmp_path, shards):
+    result = run("unpack", shards, "-o", tmp_path / "rows.jsonl")
+    assert result.stdout == f"{tmp_path}/rows.jsonl: 3 sequences\n"
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert rows == [
+        {"index": 0, "ids": [97]},
+        {"index": 1, "ids": list(b"long one")},
+        {"index": 2, "ids": list("né".encode())},
+    ]
+
+
+def test_unpack_writes_text_on_stdout(shards):
+    result = run("unpack", shards, "--text", "-o", "-")
+    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [
+        "a",
+        "long one",
+        "né",
+    ]
+
+
+def test_unpack_refuses_a_file_that_is_there(tmp_path, shards):
+    (tmp_path / "rows.jsonl").write_text("mine")
+    result = run("unpack", shards, "-o", tmp_path / "rows.jsonl")
+    assert result.exit_code == 4
+    assert f"Error: {tmp_path}/rows.jsonl: is there already" in result.stderr
+    assert (tmp_path / "rows.jsonl").read_text() == "mine"
+    assert run("unpack", shards, "-o", tmp_path / "rows.jsonl", "--overwrite").exit_code == 0
+    assert (tmp_path / "rows.jsonl").read_text() != "mine"
+
+
+def test_unpack_of_damaged_shards_writes_nothing(tmp_path, shards):
+    path = shards / "shard-00000.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] = 0xFF  # the last id becomes 65,000 or so
+    path.write_bytes(data)
+    result = run("unpack", shards, "-o", tmp_path / "rows.jsonl")
+    assert result.exit_code == 4
+    assert "expected ids from 0 to 258" in result.stderr
+    assert not (tmp_path / "rows.jsonl").exists()
