@@ -1,8 +1,8 @@
 """Levels `forward` and `backward`: a model computes the same over a batch as over its sequences.
 
 Every output of every step is compared, not the last state alone: a default LSTM forgets a wrong
-first token within 20 steps. A second pass gives the memory gate a bias of +3, so that the state
-carries it to the end. What could make a pass vacuous is a finding too.
+first token within 20 steps. A second pass has a model that remembers, so that the state carries it
+to the end. What could make a pass vacuous is a finding too.
 """
 
 from __future__ import annotations

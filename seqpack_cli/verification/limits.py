@@ -40,7 +40,7 @@ class Limits:
         return self.of(quantity) * TIMES_TABLE
 
 
-# Default initialisation, then a memory gate's bias of +3, where states grow and errors add up.
+# torch's initialisation, then the model that remembers, where states grow and errors add up.
 _LIMITS = {
     ("cpu", torch.float64): (Limits(1e-12, 1e-11), Limits(1e-12, 1e-11)),
     ("cpu", torch.float32): (Limits(1e-5, 1e-5), Limits(5e-5, 5e-5)),
