@@ -44,7 +44,7 @@ def test_inspect_shows_the_numbers_of_a_store():
         "               16 to 31          0\n"
         f"               32 to 63          1 {'█' * 40}\n"
         "              64 to 127          0\n"
-        f"             128 to 255          1 {'█' * 40}\n"
+        f"             128 to 150          1 {'█' * 40}\n"
     )
 
 

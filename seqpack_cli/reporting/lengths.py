@@ -35,10 +35,15 @@ def summarize_lengths(lengths: np.ndarray) -> dict[str, Any]:
 
 def _count_bins(lengths: np.ndarray) -> list[dict[str, int]]:
     """Count sequences by length, in bins that double or are equally wide; ends are included."""
-    edges = _choose_edges(int(lengths.min()), int(lengths.max()))
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    edges = _choose_edges(shortest, longest)
     counts, _ = np.histogram(lengths, edges)
     return [
-        {"from": int(start), "to": int(end) - 1, "num_sequences": int(count)}
+        {
+            "from": max(int(start), shortest),
+            "to": min(int(end) - 1, longest),
+            "num_sequences": int(count),
+        }
         for start, end, count in zip(edges[:-1], edges[1:], counts, strict=True)
     ]
 

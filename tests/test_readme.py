@@ -1,0 +1,73 @@
+"""The README is true: its console blocks give what it says, its Python blocks run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+# Measured anew each time: seconds of verify, and errors, which differ between processors.
+MEASURED = re.compile(r"\d+\.\d\d(?=  \d|\n|$)|\d\.\de-\d\d")
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Run all console blocks in order and keep what each printed."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "sample_data").symlink_to(ROOT / "sample_data")
+    return folder
+
+
+def _run(command: str, folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_readme_commands_print_what_it_shows(folder):
+    for block in _blocks("console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = part.partition("\n")
+            printed = _run(command, folder)
+            assert MEASURED.sub("#", printed) == MEASURED.sub("#", shown), command
+
+
+def test_readme_python_runs(folder):
+    assert (folder / "shards" / "manifest.json").exists(), "after the console blocks"
+    for block in _blocks("python"):
+        _run(f"{sys.executable} -W error - <<'END'\n{block}END", folder)
+
+
+def test_readme_names_every_command():
+    from seqpack_cli.cli.main import COMMANDS
+
+    for name in COMMANDS:
+        assert f"$ seqpack {name} " in README
+
+
+def test_readme_documents_every_tensor_and_manifest_field():
+    from seqpack_cli.shards import layouts, shard_set
+    from seqpack_cli.tokens import token_store
+
+    names = {name for layout in layouts.LAYOUTS for name in layouts.tensor_names(layout)}
+    names |= set(shard_set.MANIFEST_FIELDS) | set(token_store.MANIFEST_FIELDS)
+    for name in names:
+        assert f"`{name}`" in README, name
