@@ -54,6 +54,7 @@ def run_tasks(
         yield from map(function, tasks)
         return
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
     finished = False
     try:
@@ -61,7 +62,7 @@ def run_tasks(
         finished = True
     finally:
         if not finished:
-            for process in multiprocessing.active_children():
+            for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
         pool.shutdown(cancel_futures=True)
 

@@ -87,7 +87,7 @@ def open_run(folder: Path, plan: dict[str, Any], *, overwrite: bool) -> Iterator
     with lock_folder(folder):
         remove_temporary_files(folder)
         if overwrite:
-            _remove_own_files(folder)
+            _remove_own_files(folder, plan)
         manifest = _read_equal_manifest(folder, plan, overwrite=overwrite)
         if manifest is None:
             write_json(folder / PLAN_NAME, plan)
@@ -131,7 +131,10 @@ def read_manifest(
 
 def check_files(folder: Path, entry: dict[str, Any]) -> None:
     """Raise unless all files that a part's or shard's entry names are there, in full size."""
-    for file in entry.get("files", [entry]):
+    files = entry.get("files", [entry])
+    if not isinstance(files, list) or not files:
+        raise FolderError(f"{folder}: {quote(files)}, expected the files of a part or shard")
+    for file in files:
         check_fields(file, FILE_FIELDS, source=folder / MANIFEST_NAME)
         name = check_name(file["name"], source=folder)
         check_regular_file(folder / name, num_bytes=file["bytes"])
@@ -180,7 +183,7 @@ def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
             for change in _find_changes(new, old, f"{place}[{index}]")
         ]
     if isinstance(plan, list) and isinstance(found, list):
-        return [f"{place} was {len(found)} items, is {len(plan)}"]
+        return [f"{place} were {len(found)}, are {len(plan)}"]
     return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
 
 
@@ -190,11 +193,34 @@ def _remove_plan(folder: Path) -> None:
             path.unlink()
 
 
-def _remove_own_files(folder: Path) -> None:
-    (folder / MANIFEST_NAME).unlink(missing_ok=True)  # first: the rest is then unfinished
-    for path in folder.iterdir():
-        if OWN_PATTERN.fullmatch(path.name):
+def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
+    """Remove an earlier run's files, in an order in which a kill leaves the old or the new run."""
+    own = [path for path in folder.iterdir() if OWN_PATTERN.fullmatch(path.name)]
+    if not own:
+        return
+    if not any(_is_of_a_run(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)):
+        names = join_items(sorted(path.name for path in own))
+        raise FolderError(
+            f"{folder}: holds {names} without a manifest or plan of seqpack",
+            hint="remove them yourself if they are not needed, or choose another -o",
+        )
+    for path in own:
+        if RECEIPT_PATTERN.fullmatch(path.name):
             path.unlink()
+    write_json(folder / PLAN_NAME, plan)
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)  # from here on the new run, unfinished
+    for path in own:
+        if path.name != PLAN_NAME:
+            path.unlink(missing_ok=True)
+
+
+def _is_of_a_run(path: Path) -> bool:
+    """Say whether a JSON file is a manifest or plan of ours and not, by name only, of others."""
+    try:
+        found = read_json(path)
+    except FolderError:
+        return False
+    return "format" in found and "options" in found
 
 
 def _describe_unfinished(folder: Path) -> str:

@@ -63,23 +63,32 @@ def publish(path: Path) -> Iterator[HashingWriter]:
     with _naming_failures(path):
         file = temp.open("wb")
     try:
-        with file:
-            yield HashingWriter(file, path)
-            with _naming_failures(path):
-                file.flush()
-                os.fsync(file.fileno())
+        yield HashingWriter(file, path)
         with _naming_failures(path):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
             temp.replace(path)
             _fsync_folder(path.parent)
     finally:
+        with contextlib.suppress(OSError):  # closing tries once more to write what had no room
+            file.close()
         temp.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: object) -> str:
     """Publish a JSON document, one stable text for one value, and give its sha256."""
     with publish(path) as file:
-        file.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+        file.write(encode_json(value, indent=1))
     return str(file.describe()["sha256"])
+
+
+def encode_json(value: object, *, indent: int | None = None) -> bytes:
+    """Give one JSON text with its line end, readable unless a file's name is no Unicode text."""
+    try:
+        return (json.dumps(value, indent=indent, ensure_ascii=False) + "\n").encode()
+    except UnicodeEncodeError:
+        return (json.dumps(value, indent=indent) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:

@@ -33,7 +33,13 @@ def _run(command: str, folder: Path) -> str:
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"},
+        env={
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "LC_ALL": "C.UTF-8",
+            "OMP_NUM_THREADS": "1",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

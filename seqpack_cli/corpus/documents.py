@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.records import BYTE_ORDER_MARK, RecordBlock, iter_records
+from seqpack_cli.corpus.records import RecordBlock, iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange, find_line_number
 from seqpack_cli.errors import DataError, join_items, quote
+
+BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class DocumentBlock(NamedTuple):
     texts: list[str | None]
     starts: list[int]  # byte of the source at which each begins
     rejects: list[Reject]
-    num_bytes: int
+    end: int  # byte of the source up to which the block was read
 
 
 class BadRecordError(Exception):
@@ -86,7 +89,7 @@ def _read_block(
 ) -> DocumentBlock:
     texts: list[str | None] = []
     rejects: list[Reject] = []
-    for record, start in zip(*block, strict=True):
+    for record, start in zip(block.records, block.starts, strict=True):
         try:
             texts.append(_read_text(record, start, source, options))
         except BadRecordError as error:
@@ -97,7 +100,7 @@ def _read_block(
                 raise located_error(source.path, byte, error.reason, error.hint) from error
             rejects.append(Reject(first_record + len(texts), byte, error.reason))
             texts.append(None)
-    return DocumentBlock(texts, block.starts, rejects, sum(map(len, block.records)))
+    return DocumentBlock(texts, block.starts, rejects, block.end)
 
 
 def located_error(path: str, byte: int, reason: str, hint: str | None = None) -> DataError:
@@ -106,11 +109,13 @@ def located_error(path: str, byte: int, reason: str, hint: str | None = None) ->
 
 
 def _read_text(record: bytes, start: int, source: Source, options: DocumentOptions) -> str:
-    if start == 0:
-        record = record.removeprefix(BYTE_ORDER_MARK)
-    if source.document != "file":
-        record = record.removesuffix(b"\r")
     text = _decode(record, options.encoding_errors)
+    if start == 0:
+        text = text.removeprefix(BYTE_ORDER_MARK)
+    if source.document == "paragraph":
+        text = text.replace("\r\n", "\n")
+    if source.document != "file":
+        text = text.removesuffix("\r")
     if source.format == "text":
         return text
     return _read_json_text(text, options.text_field) if text.strip() else ""
@@ -168,8 +173,12 @@ def _find_field(value: Any, text_field: str) -> Any:
     for key in text_field.split("."):
         if not isinstance(inner, dict) or key not in inner:
             found = join_items(map(quote, value)) or "none"
-            strings = [name for name, field in value.items() if isinstance(field, str)]
-            hint = f"pass --text-field {strings[0]}" if strings else _SKIP_HINT
+            strings = [
+                name
+                for name, field in value.items()
+                if isinstance(field, str) and name.isprintable()
+            ]
+            hint = f"pass --text-field {shlex.quote(strings[0])}" if strings else _SKIP_HINT
             raise BadRecordError(f"no field {quote(text_field)} (found: {found})", hint=hint)
         inner = inner[key]
     return inner

@@ -24,8 +24,9 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 class RecordBlock(NamedTuple):
     """Some records of a source, in order."""
 
-    records: list[bytes]  # without line ends
+    records: list[bytes]  # without the line end; a \\r before it stays
     starts: list[int]  # byte of the source at which each begins
+    end: int  # byte of the source up to which the block was read
 
 
 def iter_records(
@@ -96,45 +97,49 @@ def _split_lines(
         num_rest = len(rest[0])
         starts = list(accumulate((len(line) + 1 for line in lines), initial=start))
         start = starts.pop()
-        yield _check_sizes(RecordBlock(lines, starts), source_range, max_document_bytes)
+        yield _check_sizes(RecordBlock(lines, starts, start), source_range, max_document_bytes)
     if num_rest:
-        block_of_rest = RecordBlock([b"".join(rest)], [start])
-        yield _check_sizes(block_of_rest, source_range, max_document_bytes)
+        last = RecordBlock([b"".join(rest)], [start], source_range.end)
+        yield _check_sizes(last, source_range, max_document_bytes)
 
 
 def _join_paragraphs(
     line_blocks: Iterator[RecordBlock], source_range: SourceRange, max_document_bytes: int
 ) -> Iterator[RecordBlock]:
     lines: list[bytes] = []
-    start = num_bytes = 0
+    start = 0
     for block in line_blocks:
         records: list[bytes] = []
         starts: list[int] = []
-        for line, line_start in zip(*block, strict=True):
-            if line.strip():
-                start = line_start if not lines else start
-                lines.append(line.removesuffix(b"\r"))
-                num_bytes += len(line) + 1
-                _check_size(num_bytes, start, source_range, max_document_bytes)
-            elif lines:
-                records.append(b"\n".join(lines))
-                starts.append(start)
-                lines, num_bytes = [], 0
-        if records:
-            yield RecordBlock(records, starts)
+        for line, line_start in zip(block.records, block.starts, strict=True):
+            if _is_blank(line, line_start):
+                if lines:
+                    records.append(b"\n".join(lines))
+                    starts.append(start)
+                    lines = []
+                continue
+            start = line_start if not lines else start
+            lines.append(line)
+            num_bytes = line_start + len(line) - start
+            _check_size(num_bytes, start, source_range, max_document_bytes)
+        yield RecordBlock(records, starts, block.end)
     if lines:
-        yield RecordBlock([b"\n".join(lines)], [start])
+        yield RecordBlock([b"\n".join(lines)], [start], source_range.end)
+
+
+def _is_blank(line: bytes, start: int) -> bool:
+    return not (line.removeprefix(BYTE_ORDER_MARK) if start == 0 else line).strip()
 
 
 def _read_whole(
     blocks: Iterator[bytes], source_range: SourceRange, max_document_bytes: int
 ) -> RecordBlock:
     _check_size(source_range.source.num_bytes, 0, source_range, max_document_bytes)
-    return RecordBlock([b"".join(blocks)], [0])
+    return RecordBlock([b"".join(blocks)], [0], source_range.end)
 
 
 def _check_sizes(block: RecordBlock, source_range: SourceRange, limit: int) -> RecordBlock:
-    for record, start in zip(*block, strict=True):
+    for record, start in zip(block.records, block.starts, strict=True):
         if len(record) > limit:
             _check_size(len(record), start, source_range, limit)
     return block

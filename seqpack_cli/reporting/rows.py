@@ -66,10 +66,17 @@ def describe_sequence(opened: TokenStore | ShardSet, index: int) -> dict[str, An
         "sequence": index,
         **place,
         "length": len(ids),
-        "origin": asdict(store.locate(index)) if store is not None else None,
+        "origin": _describe_origin(store, index) if store is not None else None,
         "ids": ids.tolist(),
         "text": open_decoder(opened.read_tokenizer_json())([ids])[0],
     }
+
+
+def _describe_origin(store: TokenStore, index: int) -> dict[str, Any]:
+    origin = asdict(store.locate(index))
+    # A path that is no Unicode text can not be printed as it is.
+    origin["source"] = origin["source"].encode(errors="backslashreplace").decode()
+    return origin
 
 
 def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.ndarray]:

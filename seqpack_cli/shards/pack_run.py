@@ -23,7 +23,7 @@ from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.pack_shard import ShardTask, make_shard
-from seqpack_cli.shards.shard_set import FORMAT, FORMAT_VERSION
+from seqpack_cli.shards.shard_set import FORMAT, FORMAT_VERSION, open_shards
 from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
@@ -77,6 +77,7 @@ def pack_store(
     plan = _make_plan(store, options)
     with open_run(output, plan, overwrite=overwrite) as run:
         if run.manifest is not None:
+            open_shards(output)  # or say what is damaged
             return run.manifest, True
         batches = _plan_batches(store, options)
         with publish(output / "tokenizer.json") as file:

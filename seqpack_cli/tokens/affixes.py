@@ -5,16 +5,17 @@ They are found once and then put around flat ids, so that no encoder needs to kn
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqpack_cli.errors import DataError, OptionError, quote
-from seqpack_cli.tokens.vocabulary import build_tokenizer
+from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-PROBE = "a"  # any text that gives a token; the template does not look at it
+FIRST_PROBE = "a"
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,28 @@ def _find_id(tokenizer: Tokenizer, token: str) -> int:
 
 def _probe_template(tokenizer_json: bytes) -> Affixes:
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
-    text = tokenizer.encode(PROBE, add_special_tokens=False).ids
-    whole = tokenizer.encode(PROBE).ids
-    for start in range(len(whole) - len(text) + 1):
-        if text and whole[start : start + len(text)] == text:
-            return Affixes(tuple(whole[:start]), tuple(whole[start + len(text) :]))
-    if whole == text:  # no token for the probe, and none around it
-        return Affixes()
+    with catch_failure():
+        for probe in _iter_probes(tokenizer):
+            text = tokenizer.encode(probe, add_special_tokens=False).ids
+            whole = tokenizer.encode(probe).ids
+            for start in range(len(whole) - len(text) + 1):
+                if text and whole[start : start + len(text)] == text:
+                    return Affixes(tuple(whole[:start]), tuple(whole[start + len(text) :]))
+        if not tokenizer.encode("").ids:  # no text gives a token, and nothing goes around one
+            return Affixes()
     raise DataError(
-        f"tokenizer.json: its template gives {whole} for {text}, expected tokens before and after",
+        "tokenizer.json: its template does not put tokens before and after a text",
         hint="pass --no-add-special-tokens",
     )
+
+
+def _iter_probes(tokenizer: Tokenizer) -> Iterator[str]:
+    """Give texts of which one should have a token, in any script; a template looks at none."""
+    for probe in (FIRST_PROBE, *tokenizer.get_vocab()):
+        try:
+            with catch_failure():
+                if tokenizer.encode(probe, add_special_tokens=False).ids:
+                    yield probe
+                    return
+        except DataError:
+            continue  # a word that this vocabulary does not know and has no token for

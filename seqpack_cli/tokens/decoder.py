@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_panic
+from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 Decoder = Callable[[Sequence[np.ndarray]], list[str]]
 
@@ -21,7 +21,7 @@ def open_decoder(tokenizer_json: bytes) -> Decoder:
 
     def decode(sequences: Sequence[np.ndarray]) -> list[str]:
         lists = [np.asarray(ids).tolist() for ids in sequences]
-        with catch_panic():
+        with catch_failure():
             texts: list[str] = tokenizer.decode_batch(lists, skip_special_tokens=False)
         return texts
 

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
-from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_panic
+from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def open_encoder(
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=allow_special_tokens)
 
     def encode(texts: list[str]) -> EncodedTexts:
-        with catch_panic():
+        with catch_failure():
             encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))

@@ -6,7 +6,6 @@ through all parts in order, records through each source file.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, join_items
-from seqpack_cli.storage import publish
+from seqpack_cli.storage import encode_json, publish
 from seqpack_cli.tokens.token_store import LEDGER_NAMES
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
@@ -101,6 +100,6 @@ def write_rejects(
                     "byte": byte,
                     "reason": reason,
                 }
-                file.write((json.dumps(entry, ensure_ascii=False) + "\n").encode())
+                file.write(encode_json(entry))
             for entry in part["ranges"]:
                 seen[entry["source"]] += entry["num_documents"]

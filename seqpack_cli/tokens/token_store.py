@@ -35,7 +35,15 @@ PART_FIELDS: dict[str, type] = {
     "num_documents": int,
     "num_sequences": int,
     "num_tokens": int,
+    "ranges": list,
     "files": list,
+}
+RANGE_FIELDS: dict[str, type] = {
+    "source": int,
+    "start": int,
+    "end": int,
+    "num_documents": int,
+    "sha256": str,
 }
 LEDGER_NAMES = (
     "num_documents",
@@ -191,8 +199,13 @@ def open_store(path: str | Path) -> TokenStore:
         check_fields(part, PART_FIELDS, source=source)
         expected = [f"part-{number:05d}.bin", f"part-{number:05d}.idx"]
         check_files(path, part)
-        if [file["name"] for file in part["files"]] != expected:
+        names = [file["name"] for file in part["files"]]
+        if names != expected or part["name"] != f"part-{number:05d}":
             raise FolderError(f"{source}: part {number} does not name {expected[0]}")
+        for entry in part["ranges"]:
+            check_fields(entry, RANGE_FIELDS, source=source)
+            if entry["source"] >= len(manifest["sources"]):
+                raise FolderError(f"{source}: part {number} names source {entry['source']}")
     return TokenStore(path, manifest)
 
 

@@ -79,7 +79,7 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
     with publish(bin_path) as bin_file:
         for source_range in task.ranges:
             digest = hashlib.sha256()
-            num_documents = 0
+            num_documents, position = 0, source_range.start
             for block in iter_documents(source_range, task.documents, digest):
                 texts = [text or "" for text in block.texts]
                 part.ledger["num_special_tokens_in_text"] += count_special(texts)
@@ -90,7 +90,8 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
                     rejects.append([source_range.source_index, *reject])
                 num_documents += len(texts)
                 if task.on_bytes is not None:
-                    task.on_bytes(block.num_bytes)
+                    task.on_bytes(block.end - position)
+                position = block.end
             ranges.append(_describe_range(source_range, num_documents, digest))
         bin_entry = {"name": bin_path.name, **bin_file.describe()}
     with publish(idx_path) as idx_file:

@@ -26,7 +26,7 @@ from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.affixes import find_affixes
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.store_manifest import check_ledger, make_manifest, write_rejects
-from seqpack_cli.tokens.token_store import FORMAT, FORMAT_VERSION
+from seqpack_cli.tokens.token_store import FORMAT, FORMAT_VERSION, open_store
 from seqpack_cli.tokens.tokenize_part import PartTask, tokenize_part
 from seqpack_cli.tokens.vocabulary import (
     BYTES,
@@ -94,6 +94,7 @@ def tokenize(
     plan = _make_plan(sources, vocabulary, options)
     with open_run(output, plan, overwrite=overwrite) as run:
         if run.manifest is not None:
+            open_store(output)  # or say what is damaged
             _check_inputs_unchanged(sources, run.manifest["parts"], output)
             return run.manifest, True
         with publish(output / "tokenizer.json") as file:

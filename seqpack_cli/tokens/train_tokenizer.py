@@ -32,9 +32,11 @@ def train_tokenizer(
     def iter_texts() -> Iterator[list[str]]:
         for index, source in enumerate(sources):
             source_range = SourceRange(index, source, 0, source.num_bytes)
+            position = 0
             for block in iter_documents(source_range, documents, hashlib.sha256()):
                 yield [text for text in block.texts if text]
-                progress.on_advance(block.num_bytes)
+                progress.on_advance(block.end - position)
+                position = block.end
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

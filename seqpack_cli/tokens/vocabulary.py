@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqpack_cli.errors import DataError, OptionError, SeqpackError, quote
+from seqpack_cli.errors import DataError, OptionError, SeqpackError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 
 if TYPE_CHECKING:
@@ -77,15 +77,14 @@ def build_tokenizer(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Tok
     """
     import tokenizers
 
-    with catch_panic():
-        try:
+    try:
+        with catch_failure():
             tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json.decode())
-        except Exception as error:
-            raise DataError(
-                f"tokenizer.json: {str(error)[:200]}, expected a file in the format of "
-                "Hugging Face's tokenizers",
-                hint="pass --tokenizer bytes to go without one",
-            ) from error
+    except DataError as error:
+        raise DataError(
+            f"{error.message}, expected a file in the format of Hugging Face's tokenizers",
+            hint="pass --tokenizer bytes to go without one",
+        ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = not allow_special_tokens
@@ -128,16 +127,19 @@ def find_saved_limits(tokenizer_json: bytes) -> list[str]:
 
 
 @contextmanager
-def catch_panic() -> Iterator[None]:
-    """Turn a panic of the Rust side, a BaseException that no `except Exception` sees, into ours."""
+def catch_failure() -> Iterator[None]:
+    """Turn what `tokenizers` raises into ours.
+
+    A panic of its Rust side is a BaseException, which no `except Exception` sees.
+    """
     try:
         yield
-    except SeqpackError:
+    except (SeqpackError, MemoryError):
         raise
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise DataError(f"tokenizer.json: the tokenizer failed: {quote(str(error))}") from error
+        raise DataError(f"tokenizer.json: {' '.join(str(error).split())[:200]}") from error
 
 
 def _download(name: str) -> bytes:

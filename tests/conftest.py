@@ -1,0 +1,76 @@
+"""Fixtures of all tests: the sample texts, a small tokenizer trained on them, small stores."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+
+# Files are written in every example: a slow disk is no failure, and tmp_path may be shared.
+settings.register_profile(
+    "seqpack",
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("seqpack")
+
+
+def pytest_report_header() -> str:
+    names = ("torch", "tokenizers", "numpy", "safetensors", "hypothesis")
+    return "versions: " + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+@pytest.fixture(scope="session")
+def sample_data() -> Path:
+    """The folder of small texts that come with the project."""
+    return Path(__file__).parent.parent / "sample_data"
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level BPE of 400 tokens with a template that puts <bos> and <eos> around a text."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        show_progress=False,
+        special_tokens=["<pad>", "<bos>", "<eos>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train([str(sample_data / "stories.txt")], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 1), ("<eos>", 2)]
+    )
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.fixture
+def byte_store(tmp_path: Path) -> Callable[..., Path]:
+    """Build a token store from texts, with the byte tokenizer unless options say otherwise.
+
+    `byte_store(["ab", ""], name="other", part_bytes=10)` gives the folder of the store; texts may
+    hold anything, since they travel as JSON lines.
+    """
+
+    def build(texts: Sequence[str], *, name: str = "store", **options: Any) -> Path:
+        corpus = tmp_path / f"{name}.jsonl"
+        lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts]
+        corpus.write_bytes("".join(lines).encode())
+        tokenize([str(corpus)], tmp_path / name, TokenizeOptions(**options), num_workers=1)
+        return tmp_path / name
+
+    return build

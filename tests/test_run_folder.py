@@ -1,0 +1,324 @@
+"""An output folder from the first plan to the manifest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reference import read_folder
+
+from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.run_folder import check_files, open_run, read_manifest
+from seqpack_cli.storage import lock_folder
+
+OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
+PLAN: dict[str, Any] = {"format": "x", "options": {"a": 1, "b": None}, "sources": [{"path": "p"}]}
+
+
+def finish(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False) -> bool:
+    """Hold a run to its end; say whether it was finished before."""
+    with open_run(folder, plan, overwrite=overwrite) as run:
+        if run.manifest is not None:
+            return True
+        (folder / "part-00000.bin").write_bytes(b"ids")
+        files = [{"name": "part-00000.bin", "bytes": 3, "sha256": ""}]
+        run.write_receipt("part-00000", {"files": files})
+        run.finish({**plan, "more": 1})
+    return False
+
+
+def refusal(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False) -> FolderError:
+    with pytest.raises(FolderError) as caught, open_run(folder, plan, overwrite=overwrite):
+        pass
+    assert caught.value.exit_code == 4
+    return caught.value
+
+
+def test_finished_run_leaves_neither_plan_nor_receipt_nor_lock(tmp_path: Path) -> None:
+    assert not finish(tmp_path / "out")
+    assert sorted(read_folder(tmp_path / "out")) == ["manifest.json", "part-00000.bin"]
+    assert finish(tmp_path / "out")
+
+
+def test_plan_stands_before_anything_else(tmp_path: Path) -> None:
+    with open_run(tmp_path / "out", PLAN, overwrite=False) as run:
+        assert json.loads((run.path / "plan.json").read_bytes()) == PLAN
+        assert run.manifest is None
+
+
+def test_receipt_is_given_back_while_its_files_stand(tmp_path: Path) -> None:
+    with open_run(tmp_path, PLAN, overwrite=False) as run:
+        assert run.read_receipt("part-00000") is None
+        (tmp_path / "part-00000.bin").write_bytes(b"ids")
+        receipt = {"files": [{"name": "part-00000.bin", "bytes": 3, "sha256": ""}]}
+        run.write_receipt("part-00000", receipt)
+        assert run.read_receipt("part-00000") == receipt
+        (tmp_path / "part-00000.bin").write_bytes(b"id")
+        assert run.read_receipt("part-00000") is None
+
+
+def test_receipt_can_not_name_a_file_outside(tmp_path: Path) -> None:
+    (tmp_path / "outside.bin").write_bytes(b"ids")
+    with open_run(tmp_path / "out", PLAN, overwrite=False) as run:
+        run.write_receipt(
+            "part-00000", {"files": [{"name": "../outside.bin", "bytes": 3, "sha256": ""}]}
+        )
+        assert run.read_receipt("part-00000") is None
+
+
+def test_leftovers_of_a_run_killed_after_its_manifest_are_removed(tmp_path: Path) -> None:
+    finish(tmp_path)
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN))
+    (tmp_path / "part-00000.json").write_text("{}")
+    (tmp_path / ".part-00000.bin.77.tmp").write_bytes(b"id")
+    (tmp_path / ".lock").write_text("elsewhere 1")
+    assert finish(tmp_path)
+    assert sorted(read_folder(tmp_path)) == ["manifest.json", "part-00000.bin"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({**PLAN, "format": "y"}, "format was 'x', is 'y'"),
+        ({**PLAN, "options": {"a": 2, "b": None}}, "options.a was 1, is 2"),
+        ({**PLAN, "options": {"a": 1, "b": 3}}, "options.b was None, is 3"),
+        ({**PLAN, "options": {**PLAN["options"], "c": 3}}, "options.c was None, is 3"),
+        ({**PLAN, "sources": [{"path": "q"}]}, "sources[0].path was 'p', is 'q'"),
+        ({**PLAN, "options": {"a": 2, "b": 3}}, "options.a was 1, is 2, options.b was None, is 3"),
+        (
+            {**PLAN, "options": dict.fromkeys("abcdefg", 9)},
+            "options.a was 1, is 9, options.b was None, is 9, options.c was None, is 9, "
+            "options.d was None, is 9, options.e was None, is 9 and 2 more",
+        ),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_run_is_refused_with_what_differs(
+    tmp_path: Path, plan: dict[str, Any], said: str, finished: bool
+) -> None:
+    if finished:
+        finish(tmp_path)
+    else:
+        with open_run(tmp_path, PLAN, overwrite=False):
+            pass
+    before = read_folder(tmp_path)
+    error = refusal(tmp_path, plan)
+    assert error.message == f"{tmp_path}: holds a run that differs: {said}"
+    assert error.hint == OVERWRITE_HINT
+    assert read_folder(tmp_path) == before
+
+
+def test_foreign_files_are_refused_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").write_text("years of work")
+    (tmp_path / "photos").mkdir()
+    error = refusal(tmp_path)
+    assert error.message == (
+        f"{tmp_path}: holds other files (photos, thesis.doc), expected an empty folder"
+    )
+    assert error.hint == OVERWRITE_HINT
+    assert {path.name for path in tmp_path.iterdir()} == {"thesis.doc", "photos"}
+
+
+def test_foreign_files_stay_under_overwrite(tmp_path: Path) -> None:
+    names = ["thesis.doc", "part-1.bin", "part-00000.bin.bak", "manifest.json5", ".hidden.tmp"]
+    finish(tmp_path)
+    for name in names:
+        (tmp_path / name).write_text("years of work")
+    (tmp_path / "photos").mkdir()
+    assert not finish(tmp_path, {**PLAN, "format": "y"}, overwrite=True)
+    assert all((tmp_path / name).read_text() == "years of work" for name in names)
+    assert (tmp_path / "photos").is_dir()
+    assert json.loads((tmp_path / "manifest.json").read_bytes())["format"] == "y"
+
+
+def test_parts_without_manifest_or_plan_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "part-00000.bin").write_bytes(b"ids")
+    error = refusal(tmp_path)
+    assert error.message == f"{tmp_path}: holds part-00000.bin without a manifest or plan"
+    assert error.hint == OVERWRITE_HINT
+    assert (tmp_path / "part-00000.bin").exists()
+
+
+def test_overwrite_stopped_anywhere_leaves_the_old_run_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each removal may be the last thing that happens; the same command then ends the new run."""
+    new_plan = {**PLAN, "options": {"a": 2}}
+    unlink = Path.unlink
+    for stop_at in range(20):
+        folder = tmp_path / str(stop_at)
+        finish(folder)
+        left = [stop_at]
+
+        def stopping_unlink(path: Path, missing_ok: bool = False) -> None:
+            own = path.suffix != ".tmp" and path.name != ".lock"
+            if own and left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= own
+            unlink(path, missing_ok)
+
+        monkeypatch.setattr(Path, "unlink", stopping_unlink)
+        try:
+            finish(folder, new_plan, overwrite=True)
+            assert stop_at > 0
+            return
+        except KeyboardInterrupt:
+            monkeypatch.setattr(Path, "unlink", unlink)
+        manifest = folder / "manifest.json"
+        if manifest.exists():
+            assert (folder / "part-00000.bin").exists(), "a finished run is whole"
+        finish(folder, new_plan, overwrite=True)
+        assert json.loads(manifest.read_bytes())["options"] == {"a": 2}
+    raise AssertionError("more removals than files")
+
+
+def test_overwrite_leaves_files_that_only_have_our_names(tmp_path: Path) -> None:
+    """A manifest.json of a web page and a tokenizer.json of a model are not ours to replace."""
+    (tmp_path / "manifest.json").write_text('{"name": "a web page"}')
+    (tmp_path / "tokenizer.json").write_text("{}")
+    error = refusal(tmp_path, overwrite=True)
+    assert error.message == (
+        f"{tmp_path}: holds manifest.json, tokenizer.json without a manifest or plan of seqpack"
+    )
+    assert error.hint == "remove them yourself if they are not needed, or choose another -o"
+    assert (tmp_path / "tokenizer.json").read_text() == "{}"
+
+
+def test_folder_that_can_not_be_made_is_an_error_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MachineError) as caught, open_run(tmp_path / "file", PLAN, overwrite=False):
+        pass
+    assert caught.value.message == f"{tmp_path / 'file'}: File exists"
+    assert caught.value.hint == "choose another -o"
+
+
+def test_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    finish(tmp_path)
+    with lock_folder(tmp_path):
+        before = read_folder(tmp_path)
+        error = refusal(tmp_path, {**PLAN, "format": "y"}, overwrite=True)
+        assert "writes here" in error.message
+        assert read_folder(tmp_path) == before
+
+
+def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from seqpack_cli.run_folder import open_run\n"
+        "from seqpack_cli.storage import publish\n"
+        f"with open_run(Path(sys.argv[1]), {PLAN!r}, overwrite=False) as run:\n"
+        "    with publish(run.path / 'part-00000.bin') as file:\n"
+        "        file.write(b'ids')\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    process = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert process.returncode < 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[0].startswith(".lock")
+    assert names[1].startswith(".part-00000.bin.")
+    assert names[2:] == ["plan.json"]
+    assert not finish(tmp_path)
+    assert sorted(read_folder(tmp_path)) == ["manifest.json", "part-00000.bin"]
+
+
+# Reading a manifest
+
+
+def read(folder: Path) -> dict[str, Any]:
+    return read_manifest(
+        folder, format_name="seqpack.tokens", version=1, fields={"dtype": str, "max_id": int}
+    )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said", "hint"),
+    [
+        (
+            {"format": "seqpack.shards", "format_version": 1},
+            "format 'seqpack.shards', expected 'seqpack.tokens'",
+            "these are shards: name the token store they were packed from",
+        ),
+        ({"format": "other"}, "format 'other', expected 'seqpack.tokens'", None),
+        ({}, "format None, expected 'seqpack.tokens'", None),
+        (
+            {"format": "seqpack.tokens", "format_version": 2},
+            "format version 2, this seqpack reads 1",
+            "install the seqpack that wrote it, or make it again",
+        ),
+        (
+            {"format": "seqpack.tokens", "format_version": 1, "dtype": "uint16"},
+            "no field 'max_id'",
+            None,
+        ),
+        (
+            {"format": "seqpack.tokens", "format_version": 1, "dtype": 2, "max_id": 0},
+            "field 'dtype' is 2, expected a str",
+            None,
+        ),
+    ],
+)
+def test_manifest_of_another_kind_is_refused(
+    tmp_path: Path, manifest: dict[str, Any], said: str, hint: str | None
+) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(FolderError) as caught:
+        read(tmp_path)
+    assert caught.value.message == f"{tmp_path / 'manifest.json'}: {said}"
+    assert caught.value.hint == hint
+
+
+def test_token_store_in_the_place_of_shards_is_said(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": "seqpack.tokens"}')
+    with pytest.raises(FolderError) as caught:
+        read_manifest(tmp_path, format_name="seqpack.shards", version=1, fields={})
+    assert caught.value.hint == "this is a token store: run seqpack pack on it first"
+
+
+def test_missing_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FolderError) as caught:
+        read(tmp_path / "gone")
+    assert str(caught.value) == f"{tmp_path / 'gone'}: no such folder"
+
+
+def test_folder_of_something_else_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(FolderError) as caught:
+        read(tmp_path)
+    assert str(caught.value) == (f"{tmp_path}: no manifest.json, expected a token store or shards")
+
+
+def test_unfinished_run_is_said_with_how_far_it_is(tmp_path: Path) -> None:
+    with open_run(tmp_path, PLAN, overwrite=False) as run:
+        for number in range(3):
+            run.write_receipt(f"shard-{number:05d}", {})
+    with pytest.raises(FolderError) as caught:
+        read(tmp_path)
+    assert caught.value.message == (
+        f"{tmp_path}: incomplete run, 3 parts or shards finished, no manifest.json"
+    )
+    assert caught.value.hint == "run the same command again: it continues where it stopped"
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"name": "../a", "bytes": 1, "sha256": ""}, "'../a' is not a plain file name"),
+        ({"name": "gone", "bytes": 1, "sha256": ""}, "gone: missing"),
+        ({"name": "a", "bytes": 2, "sha256": ""}, "a: 1 bytes, manifest says 2"),
+        ({"name": "link", "bytes": 1, "sha256": ""}, "link: not a regular file"),
+        ({"name": "a", "bytes": -1, "sha256": ""}, "field 'bytes' is -1, expected a count"),
+        ({"name": "a", "bytes": True, "sha256": ""}, "field 'bytes' is True, expected a count"),
+        ({"name": "a", "bytes": 1}, "no field 'sha256'"),
+        ("a", "'a', expected an object"),
+    ],
+)
+def test_file_entry_that_does_not_hold_is_refused(tmp_path: Path, entry: Any, said: str) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("a")
+    with pytest.raises(FolderError) as caught:
+        check_files(tmp_path, {"files": [entry]})
+    assert str(caught.value).endswith(said)

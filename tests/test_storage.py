@@ -1,0 +1,324 @@
+"""Files that are whole or absent, JSON, safe names, maps and locks."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.storage import (
+    check_fields,
+    check_name,
+    check_regular_file,
+    hash_file,
+    lock_folder,
+    map_array,
+    publish,
+    read_json,
+    remove_temporary_files,
+    write_json,
+)
+
+CONTINUE_HINT = "mend it, then run the same command again: it continues where it stopped"
+
+
+class Stop(BaseException):
+    """Stands for Ctrl-C: no `except Exception` sees it."""
+
+
+def test_published_file_is_whole_counted_and_hashed(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    with publish(path) as file:
+        file.write(b"ab")
+        file.write(np.array([1, 2], "<i4"))
+        file.write(np.empty(0, "<i4"))
+        file.write(b"")
+        assert not path.exists()
+    data = b"ab\1\0\0\0\2\0\0\0"
+    assert path.read_bytes() == data
+    assert file.describe() == {"bytes": 10, "sha256": hashlib.sha256(data).hexdigest()}
+    assert hash_file(path) == file.describe()["sha256"]
+    assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
+
+
+@pytest.mark.parametrize("error", [ValueError, Stop])
+@pytest.mark.parametrize("earlier", [None, b"old"])
+def test_failed_publish_leaves_what_was_there(
+    tmp_path: Path, error: type[BaseException], earlier: bytes | None
+) -> None:
+    path = tmp_path / "a.bin"
+    if earlier is not None:
+        path.write_bytes(earlier)
+    with pytest.raises(error), publish(path) as file:
+        file.write(b"new")
+        raise error
+    assert [found.read_bytes() for found in tmp_path.iterdir()] == ([earlier] if earlier else [])
+
+
+def test_publish_replaces_the_file_at_the_end_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with publish(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+
+
+def test_file_is_synced_before_its_rename_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    fsync = os.fsync
+
+    def noting_fsync(descriptor: int) -> None:
+        kind = "folder" if Path(f"/dev/fd/{descriptor}").is_dir() else "file"
+        calls.append(f"{kind} {(tmp_path / 'a.bin').exists()}")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    with publish(tmp_path / "a.bin") as file:
+        file.write(b"x")
+    assert calls == ["file False", "folder True"]
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from seqpack_cli.errors import MachineError
+from seqpack_cli.storage import publish
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    with publish(Path(sys.argv[1])) as file:
+        for _ in range(int(sys.argv[2])):
+            file.write(b"x" * int(sys.argv[3]))
+except MachineError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize(("num_writes", "num_bytes"), [(1, 2000), (1, 100_000), (2000, 100)])
+def test_disk_without_room_is_an_error_of_the_machine(
+    tmp_path: Path, num_writes: int, num_bytes: int
+) -> None:
+    """A small write fails only when it is flushed, a large one at once."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    arguments = [sys.executable, "-c", FULL_DISK, str(path), str(num_writes), str(num_bytes)]
+    process = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert process.stderr == ""
+    assert process.returncode == 5
+    assert process.stdout == f"{path}: {os.strerror(errno.EFBIG)}\n\nhint: {CONTINUE_HINT}\n"
+    assert [found.read_bytes() for found in tmp_path.iterdir()] == [b"old"]
+
+
+def test_missing_folder_is_an_error_of_the_machine(tmp_path: Path) -> None:
+    with pytest.raises(MachineError) as caught, publish(tmp_path / "gone" / "a.bin"):
+        pass
+    assert caught.value.message == f"{tmp_path / 'gone' / 'a.bin'}: No such file or directory"
+
+
+def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    value = {"b": [1, None], "a": "é漢𝄞\u2028"}
+    digest = write_json(path, value)
+    assert read_json(path) == value
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    golden = '{\n "b": [\n  1,\n  null\n ],\n "a": "é漢𝄞\u2028"\n}\n'
+    assert path.read_bytes() == golden.encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "not JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b'{"a": 1', "not JSON (Expecting ',' delimiter: line 1 column 8 (char 7))"),
+        (b"\x80", "not JSON ('utf-8' codec can't decode byte 0x80 in position 0"),
+        (b"[" * 200_000, "not JSON (maximum recursion depth exceeded"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "not JSON (Exceeds the limit"),
+        (b"[]", "a JSON list, expected an object"),
+        (b"null", "a JSON NoneType, expected an object"),
+    ],
+)
+def test_file_that_is_no_json_object_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(data)
+    with pytest.raises(FolderError) as caught:
+        read_json(path)
+    assert caught.value.message.startswith(f"{path}: {said}")
+
+
+def test_huge_manifest_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with path.open("wb") as file:
+        file.truncate((1 << 30) + 1)
+    with pytest.raises(FolderError) as caught:
+        read_json(path)
+    assert caught.value.message == f"{path}: 1,073,741,825 bytes, expected a manifest"
+
+
+def test_only_a_plain_file_of_the_right_size_is_regular(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    check_regular_file(tmp_path / "a")
+    check_regular_file(tmp_path / "a", num_bytes=3)
+    cases = {"gone": "missing", "a": "3 bytes, manifest says 2,000"}
+    cases |= dict.fromkeys(("link", "folder", "pipe"), "not a regular file")
+    for name, said in cases.items():
+        with pytest.raises(FolderError) as caught:
+            check_regular_file(tmp_path / name, num_bytes=2000)
+        assert caught.value.message == f"{tmp_path / name}: {said}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../a", "a/b", "/etc/passwd", ".hidden", "a\0", "a\n", "a\\b", "é", None, 7],
+)
+def test_name_that_could_leave_the_folder_is_refused(tmp_path: Path, name: object) -> None:
+    with pytest.raises(FolderError) as caught:
+        check_name(name, source=tmp_path)
+    assert caught.value.message == f"{tmp_path}: {name!r} is not a plain file name"
+
+
+@pytest.mark.parametrize("name", ["a", "part-00000.bin", "A_1.b-c..d"])
+def test_plain_name_is_given_back(tmp_path: Path, name: str) -> None:
+    assert check_name(name, source=tmp_path) == name
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "[], expected an object"),
+        ({}, "no field 'count'"),
+        ({"count": 1.0}, "field 'count' is 1.0, expected a count"),
+        ({"count": -1}, "field 'count' is -1, expected a count"),
+        ({"count": True}, "field 'count' is True, expected a count"),
+        ({"count": 1, "name": None}, "field 'name' is None, expected a str"),
+        ({"count": 1, "name": "n"}, "no field 'any'"),
+    ],
+)
+def test_fields_that_do_not_fit_are_named(value: object, said: str) -> None:
+    fields = {"count": int, "name": str, "any": object}
+    with pytest.raises(FolderError) as caught:
+        check_fields(value, fields, source=Path("m.json"))
+    assert caught.value.message == f"m.json: {said}"
+
+
+def test_fields_that_fit_pass() -> None:
+    fields = {"count": int, "name": str, "any": object}
+    check_fields({"count": 0, "name": "", "any": None, "more": 1}, fields, source=Path("m"))
+
+
+def test_mapped_array_is_a_read_only_view(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"\xff\1\0\2\0")
+    array = map_array(path, "<u2", count=2, offset=1)
+    assert type(array) is np.ndarray
+    assert array.tolist() == [1, 2]
+    assert not array.flags.writeable
+    assert map_array(path, "<u2", count=0).tolist() == []
+
+
+# Locks
+
+HOLD_LOCK = """
+import sys, time
+from pathlib import Path
+from seqpack_cli.storage import lock_folder
+
+with lock_folder(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def hold_lock(folder: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_second_writer_is_refused_by_name_until_the_first_dies(tmp_path: Path) -> None:
+    with hold_lock(tmp_path) as process:
+        try:
+            with pytest.raises(FolderError) as caught, lock_folder(tmp_path):
+                pass
+            host = os.uname().nodename
+            assert caught.value.message == (
+                f"{tmp_path}: process {process.pid} on {host} writes here"
+            )
+            assert caught.value.hint == "wait for it, or choose another -o"
+        finally:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / ".lock").exists()  # what a killed process leaves, and stops nobody
+    with lock_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lock_is_held_once_within_a_process_too(tmp_path: Path) -> None:
+    with lock_folder(tmp_path):
+        with pytest.raises(FolderError), lock_folder(tmp_path):
+            pass
+        with pytest.raises(FolderError), lock_folder(tmp_path):  # refused ones take no lock away
+            pass
+    with lock_folder(tmp_path):
+        pass
+
+
+def test_lock_is_let_go_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(Stop), lock_folder(tmp_path):
+        raise Stop
+    with lock_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lock_of_two_processes_at_once_is_won_by_one(tmp_path: Path) -> None:
+    """Two writers take turns a few hundred times; both inside at once would show in the file."""
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from seqpack_cli.errors import FolderError\n"
+        "from seqpack_cli.storage import lock_folder\n"
+        "folder, inside = Path(sys.argv[1]), Path(sys.argv[1]) / 'inside'\n"
+        "num_won = 0\n"
+        "while num_won < 200:\n"
+        "    try:\n"
+        "        with lock_folder(folder):\n"
+        "            inside.touch(exist_ok=False)\n"
+        "            inside.unlink()\n"
+        "            num_won += 1\n"
+        "    except FolderError:\n"
+        "        pass\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, b"")
+
+
+def test_only_temporary_files_are_removed(tmp_path: Path) -> None:
+    for name in (".a.bin.12.tmp", ".manifest.json.9.tmp", ".lock", "a.tmp", ".a.tmp", "a.12.tmp"):
+        (tmp_path / name).write_text(json.dumps(name))
+    remove_temporary_files(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".a.tmp", ".lock", "a.12.tmp", "a.tmp"]

@@ -1,0 +1,776 @@
+"""The tokenize run: ids, ledger, parts, interruptions, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import (
+    SLOW_READERS,
+    change_json,
+    read_folder,
+    read_store_documents,
+    slow_jsonl_texts,
+    slow_lines,
+    slow_paragraphs,
+    slow_sequences,
+)
+from strategies import texts
+from tokenizers import Tokenizer, models
+
+from seqpack_cli import storage
+from seqpack_cli.corpus.documents import DocumentOptions
+from seqpack_cli.errors import DataError, FolderError, OptionError
+from seqpack_cli.execution import Progress
+from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+
+OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
+BOS, EOS = 257, 258  # of the byte tokenizer; <pad> is 256
+
+
+def run(inputs: list[Path], output: Path, **options: Any) -> dict[str, Any]:
+    """Tokenize in this process and give the manifest."""
+    names = [str(path) for path in inputs]
+    return tokenize(names, output, TokenizeOptions(**options), num_workers=1)[0]
+
+
+def write_lines(path: Path, num_lines: int = 60) -> Path:
+    path.write_text("".join(f"line {number} of {path.name}\n" for number in range(num_lines)))
+    return path
+
+
+def save_words(folder: Path, vocabulary: dict[str, int], *, unknown: str) -> None:
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+class Stop(BaseException):
+    """Stands for Ctrl-C or a kill: no `except Exception` sees it."""
+
+
+# Ids: the library that must agree
+
+
+@pytest.mark.parametrize("add_special_tokens", [True, False])
+@pytest.mark.parametrize(
+    ("name", "document", "reader"),
+    [
+        ("stories.txt", "line", slow_lines),
+        ("languages.jsonl", "line", slow_jsonl_texts),
+        ("windows_notes.txt", "line", slow_lines),
+        ("letters/first.txt", "paragraph", slow_paragraphs),
+        ("letters/second.txt", "paragraph", slow_paragraphs),
+        ("letters/third.txt", "file", lambda data: [data.decode()]),
+    ],
+)
+def test_ids_equal_the_tokenizers_library(
+    sample_data: Path,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    name: str,
+    document: str,
+    reader: Callable[[bytes], list[str]],
+    add_special_tokens: bool,
+) -> None:
+    run(
+        [sample_data / name],
+        tmp_path / "store",
+        tokenizer=str(tiny_tokenizer),
+        document=document,
+        add_special_tokens=add_special_tokens,
+        part_bytes=8000,
+    )
+    library = Tokenizer.from_file(str(tiny_tokenizer))
+    library.encode_special_tokens = True  # a special token in a text is text
+    expected = [
+        library.encode(text, add_special_tokens=add_special_tokens).ids
+        if library.encode(text, add_special_tokens=False).ids
+        else []
+        for text in reader((sample_data / name).read_bytes())
+    ]
+    assert read_store_documents(tmp_path / "store") == [[ids] if ids else [] for ids in expected]
+
+
+@settings(max_examples=30)
+@given(documents=st.lists(texts(), max_size=8))
+def test_ids_of_any_text_equal_the_tokenizers_library(
+    tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory, documents: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    documents = [*documents, "end"]
+    (folder / "a.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in documents))
+    run([folder / "a.jsonl"], folder / "store", tokenizer=str(tiny_tokenizer))
+    library = Tokenizer.from_file(str(tiny_tokenizer))
+    library.encode_special_tokens = True
+    expected = [[library.encode(text).ids] if text else [] for text in documents]
+    assert read_store_documents(folder / "store") == expected
+
+
+def test_bos_and_eos_are_put_around_bytes(byte_store: Callable[..., Path]) -> None:
+    store = byte_store(["ab", ""], bos="<bos>", eos="<eos>")
+    assert read_store_documents(store) == [[[BOS, 97, 98, EOS]], []]
+    manifest = open_store(store).manifest
+    assert (manifest["pad_id"], manifest["bos_id"], manifest["eos_id"]) == (256, BOS, EOS)
+    assert manifest["unk_id"] is None
+    assert manifest["ledger"]["num_special_tokens_added"] == 2
+
+
+def test_bos_and_eos_are_not_doubled_where_the_template_has_them(
+    byte_store: Callable[..., Path], tiny_tokenizer: Path
+) -> None:
+    tokenizer = str(tiny_tokenizer)
+    once = byte_store(["some text"], name="once", tokenizer=tokenizer)
+    again = byte_store(["some text"], name="again", tokenizer=tokenizer, bos="<bos>", eos="<eos>")
+    bare = byte_store(
+        ["some text"],
+        name="bare",
+        tokenizer=tokenizer,
+        bos="<bos>",
+        eos="<eos>",
+        add_special_tokens=False,
+    )
+    assert read_store_documents(once) == read_store_documents(again) == read_store_documents(bare)
+    ids = read_store_documents(once)[0][0]
+    assert (ids.count(1), ids.count(2), ids[0], ids[-1]) == (1, 1, 1, 2)
+
+
+@pytest.mark.parametrize("option", ["bos", "eos"])
+def test_unknown_bos_or_eos_is_refused(byte_store: Callable[..., Path], option: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        byte_store(["ab"], **{option: "<start>"})
+    assert caught.value.message == "token '<start>': not in the tokenizer's vocabulary"
+    assert caught.value.hint == "name a token as it stands in tokenizer.json"
+    assert caught.value.exit_code == 2
+
+
+def test_special_tokens_in_a_text_stay_text_and_are_counted(
+    byte_store: Callable[..., Path], tiny_tokenizer: Path
+) -> None:
+    documents = ["a <eos> b<bos><pad>", "no <eo s>", "<eos>"]
+    store = byte_store(documents, tokenizer=str(tiny_tokenizer), add_special_tokens=False)
+    assert open_store(store).manifest["ledger"]["num_special_tokens_in_text"] == 4
+    library = Tokenizer.from_file(str(tiny_tokenizer))
+    for (ids,), text in zip(read_store_documents(store), documents, strict=True):
+        assert min(ids) > 2
+        assert library.decode(ids, skip_special_tokens=False) == text
+
+
+@pytest.mark.parametrize("tiny", [True, False])
+def test_special_tokens_in_a_text_become_ids_if_allowed(
+    byte_store: Callable[..., Path], tiny_tokenizer: Path, tiny: bool
+) -> None:
+    name = str(tiny_tokenizer) if tiny else "bytes"
+    store = byte_store(
+        ["<bos>b<eos>"], tokenizer=name, allow_special_tokens=True, add_special_tokens=False
+    )
+    ((ids,),) = read_store_documents(store)
+    assert (ids[0], ids[2]) == ((1, 2) if tiny else (BOS, EOS))
+    assert len(ids) == 3
+    assert open_store(store).manifest["ledger"]["num_special_tokens_in_text"] == 2
+
+
+def test_saved_truncation_and_padding_are_switched_off_and_said(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.from_file(str(tiny_tokenizer))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=50, pad_id=0, pad_token="<pad>")  # noqa: S106
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    notices: list[str] = []
+    corpus = write_lines(tmp_path / "a.txt", 5)
+    for name, path in (("saved", tmp_path / "tokenizer.json"), ("plain", tiny_tokenizer)):
+        options = TokenizeOptions(tokenizer=str(path))
+        progress = Progress(on_notice=notices.append)
+        tokenize([str(corpus)], tmp_path / name, options, num_workers=1, progress=progress)
+    assert notices == [
+        "tokenizer.json: its saved truncation is switched off",
+        "tokenizer.json: its saved padding is switched off",
+    ]
+    saved, plain = (read_store_documents(tmp_path / name) for name in ("saved", "plain"))
+    assert saved == plain
+
+
+def test_ids_above_uint16_are_stored_whole_though_the_vocabulary_is_small(tmp_path: Path) -> None:
+    save_words(tmp_path, {"a": 0, "b": 70_000}, unknown="a")
+    (tmp_path / "a.txt").write_text("b\na\n")
+    manifest = run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
+    assert (manifest["dtype"], manifest["vocab_size"], manifest["max_id"]) == ("int32", 2, 70_000)
+    assert manifest["unk_id"] == 0
+    assert read_store_documents(tmp_path / "store") == [[[70_000]], [[0]]]
+
+
+@pytest.mark.parametrize(("max_id", "dtype"), [(65_535, "uint16"), (65_536, "int32")])
+def test_border_of_uint16_round_trips(tmp_path: Path, max_id: int, dtype: str) -> None:
+    save_words(tmp_path, {"a": 0, "b": max_id}, unknown="a")
+    (tmp_path / "a.txt").write_text("b\na\n")
+    manifest = run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
+    assert manifest["dtype"] == dtype
+    assert read_store_documents(tmp_path / "store") == [[[max_id]], [[0]]]
+
+
+def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text('{"model": "LSTM"}')
+    with pytest.raises(DataError) as caught:
+        run([write_lines(tmp_path / "a.txt")], tmp_path / "store", tokenizer=str(path))
+    assert caught.value.message.startswith("tokenizer.json: ")
+    assert caught.value.message.endswith(
+        ", expected a file in the format of Hugging Face's tokenizers"
+    )
+    assert caught.value.hint == "pass --tokenizer bytes to go without one"
+    assert not (tmp_path / "store").exists()
+
+
+def test_document_that_the_tokenizer_can_not_encode_is_named(tmp_path: Path) -> None:
+    """A word-level vocabulary without its unknown token fails on every other word."""
+    save_words(tmp_path, {"a": 0}, unknown="<unk>")
+    corpus = tmp_path / "a.txt"
+    corpus.write_text("a\na\nb\n")
+    with pytest.raises(DataError) as caught:
+        run([corpus], tmp_path / "store", tokenizer=str(tmp_path))
+    assert caught.value.message.startswith(f"{corpus}:3: tokenizer.json: ")
+
+
+# The ledger
+
+
+@pytest.mark.parametrize("overflow", ["split", "truncate", "drop"])
+@pytest.mark.parametrize("max_length", [60, 100, 400])
+def test_ledger_equals_slow_oracle(
+    sample_data: Path, tmp_path: Path, overflow: str, max_length: int
+) -> None:
+    corpus = sample_data / "windows_notes.txt"
+    manifest = run(
+        [corpus],
+        tmp_path / "store",
+        bos="<bos>",
+        eos="<eos>",
+        max_length=max_length,
+        overflow=overflow,
+        part_bytes=1000,
+    )
+    documents = [list(text.encode()) for text in slow_lines(corpus.read_bytes())]
+    slow = slow_sequences(
+        documents, prefix=[BOS], suffix=[EOS], max_length=max_length, overflow=overflow
+    )
+    assert read_store_documents(tmp_path / "store") == slow.sequences_of_document
+    assert manifest["ledger"] == {
+        "num_documents": len(documents),
+        "num_empty_documents": documents.count([]),
+        "num_rejected": 0,
+        "num_dropped_documents": slow.num_dropped_documents,
+        "num_sequences": len(slow.sequences),
+        "num_encoded_tokens": sum(map(len, documents)),
+        "num_special_tokens_added": slow.num_special_tokens,
+        "num_truncated_tokens": slow.num_truncated_tokens,
+        "num_dropped_tokens": slow.num_dropped_tokens,
+        "num_tokens": sum(map(len, slow.sequences)),
+        "num_special_tokens_in_text": 0,
+    }
+
+
+def test_too_long_document_is_an_error_if_asked(tmp_path: Path) -> None:
+    corpus = tmp_path / "a.txt"
+    corpus.write_text("ab\n\nabcde\n")
+    with pytest.raises(DataError) as caught:
+        run([corpus], tmp_path / "store", max_length=4, overflow="error", eos="<eos>")
+    assert caught.value.message == f"{corpus}:3: 6 tokens, expected at most 4"
+    assert caught.value.hint == (
+        "pass a larger --max-length, or --overflow split, truncate or drop"
+    )
+
+
+def test_overflow_without_max_length_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError) as caught:
+        run([write_lines(tmp_path / "a.txt")], tmp_path / "store", overflow="drop")
+    assert caught.value.message == ("--overflow drop: nothing is too long without --max-length")
+
+
+def test_max_length_without_room_for_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError) as caught:
+        run(
+            [write_lines(tmp_path / "a.txt")],
+            tmp_path / "store",
+            bos="<bos>",
+            eos="<eos>",
+            max_length=2,
+            overflow="truncate",
+        )
+    assert caught.value.message == (
+        "--max-length 2: no room for text beside the 2 special tokens of each document"
+    )
+
+
+def test_input_without_a_token_is_refused(tmp_path: Path) -> None:
+    corpus = tmp_path / "a.txt"
+    corpus.write_text("\n\n\n")
+    with pytest.raises(DataError) as caught:
+        run([corpus], tmp_path / "store")
+    assert caught.value.message == f"{corpus}: no document with a token (3 documents read)"
+    with pytest.raises(FolderError):
+        open_store(tmp_path / "store")
+
+
+@pytest.mark.parametrize("part_bytes", [1, 30, 45, 10_000])
+def test_rejects_are_numbered_through_their_source(tmp_path: Path, part_bytes: int) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_bytes(b'{"text": "one"}\nbroken\n\n{"text": 7}\n{"text": "\xff"}\n{"text": "x"}\n')
+    second.write_bytes(b'{"text": "one"}\n{"text": null}\n')
+    manifest = run(
+        [first, second],
+        tmp_path / "store",
+        part_bytes=part_bytes,
+        documents=DocumentOptions(on_bad_record="skip", encoding_errors="skip"),
+    )
+    lines = (tmp_path / "store" / "rejects.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    expected = [
+        (first, 2, 16, "not JSON at column 1 (Expecting value): 'broken'"),
+        (first, 4, 24, "field 'text' is int, expected a string"),
+        (first, 5, 46, "byte 0xff, expected UTF-8"),
+        (second, 2, 16, "field 'text' is null, expected a string"),
+    ]
+    assert found == [
+        {"source": str(path), "record": record, "byte": byte, "reason": reason}
+        for path, record, byte, reason in expected
+    ]
+    ledger = manifest["ledger"]
+    assert (ledger["num_documents"], ledger["num_rejected"]) == (8, 4)
+    assert (ledger["num_empty_documents"], ledger["num_sequences"]) == (1, 3)
+
+
+def test_store_without_rejects_has_no_rejects_file(byte_store: Callable[..., Path]) -> None:
+    store = byte_store(["ab"], documents=DocumentOptions(on_bad_record="skip"))
+    assert sorted(path.name for path in store.iterdir()) == [
+        "manifest.json",
+        "part-00000.bin",
+        "part-00000.idx",
+        "run.json",
+        "tokenizer.json",
+    ]
+
+
+def test_document_limit_of_bytes_reaches_the_reader(byte_store: Callable[..., Path]) -> None:
+    with pytest.raises(DataError, match="a document of more than 20 bytes"):
+        byte_store(["x" * 30], documents=DocumentOptions(max_document_bytes=20))
+
+
+# The manifest
+
+
+def test_manifest_says_nothing_of_how_the_run_was_done(tmp_path: Path) -> None:
+    corpus = write_lines(tmp_path / "a.txt", 3)
+    manifest = run([corpus], tmp_path / "store")
+    assert json.loads((tmp_path / "store" / "manifest.json").read_bytes()) == manifest
+    assert list(manifest) == [
+        "format",
+        "format_version",
+        "dtype",
+        "vocab_size",
+        "max_id",
+        "pad_id",
+        "bos_id",
+        "eos_id",
+        "unk_id",
+        "tokenizer_sha256",
+        "options",
+        "ledger",
+        "sources",
+        "parts",
+    ]
+    assert manifest["format"] == "seqpack.tokens"
+    assert manifest["format_version"] == 1
+    assert manifest["sources"] == [
+        {
+            "path": str(corpus),
+            "bytes": corpus.stat().st_size,
+            "num_documents": 3,
+            "first_document": 0,
+        }
+    ]
+    assert "num_workers" not in manifest["options"]
+    assert json.loads((tmp_path / "store" / "run.json").read_bytes())["encoder"] == "bytes"
+
+
+def test_manifest_offsets_run_through_all_parts(tmp_path: Path) -> None:
+    corpora = [write_lines(tmp_path / f"{name}.txt", 20) for name in "abc"]
+    manifest = run(corpora, tmp_path / "store", part_bytes=150, max_length=7)
+    num_documents = num_sequences = 0
+    assert len(manifest["parts"]) > 5
+    for number, part in enumerate(manifest["parts"]):
+        assert part["name"] == f"part-{number:05d}"
+        assert part["first_document"] == num_documents
+        assert part["first_sequence"] == num_sequences
+        num_documents += part["num_documents"]
+        num_sequences += part["num_sequences"]
+    assert num_documents == manifest["ledger"]["num_documents"] == 60
+    assert num_sequences == manifest["ledger"]["num_sequences"]
+    assert [source["first_document"] for source in manifest["sources"]] == [0, 20, 40]
+
+
+@settings(max_examples=15)
+@given(part_bytes=st.integers(1, 400))
+@pytest.mark.parametrize("kind", ["line", "paragraph", "jsonl"])
+def test_documents_are_the_same_for_any_part_bytes(
+    sample_data: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: str,
+    part_bytes: int,
+) -> None:
+    name = {"line": "windows_notes.txt", "paragraph": "letters/first.txt"}
+    data = (sample_data / name.get(kind, "languages.jsonl")).read_bytes()
+    data = b"".join(data.splitlines(keepends=True)[:12])
+    folder = tmp_path_factory.mktemp("parts")
+    corpus = folder / ("a.jsonl" if kind == "jsonl" else "a.txt")
+    corpus.write_bytes(data)
+    document = "paragraph" if kind == "paragraph" else "line"
+    run([corpus], folder / "store", document=document, part_bytes=part_bytes)
+    expected = [list(text.encode()) for text in SLOW_READERS[kind](data)]
+    found = read_store_documents(folder / "store")
+    assert found == [[ids] if ids else [] for ids in expected]
+
+
+# The same bytes
+
+
+def test_bytes_are_the_same_for_any_number_of_workers(
+    sample_data: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    options = TokenizeOptions(tokenizer=str(tiny_tokenizer), part_bytes=8000, max_length=32)
+    inputs = [str(sample_data / "languages.jsonl"), str(sample_data / "stories.txt")]
+    folders = []
+    for num_workers in (1, 2, 3):
+        tokenize(inputs, tmp_path / str(num_workers), options, num_workers=num_workers)
+        folders.append(read_folder(tmp_path / str(num_workers)))
+    assert len([name for name in folders[0] if name.endswith(".bin")]) >= 6
+    assert folders[0] == folders[1] == folders[2]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_error_in_a_worker_arrives_whole(tmp_path: Path, num_workers: int) -> None:
+    corpus = write_lines(tmp_path / "a.txt", 100)
+    with corpus.open("ab") as file:
+        file.write(b"\xff\n")
+    with pytest.raises(DataError) as caught:
+        tokenize(
+            [str(corpus)],
+            tmp_path / "store",
+            TokenizeOptions(part_bytes=400),
+            num_workers=num_workers,
+        )
+    assert caught.value.message == f"{corpus}:101: byte 0xff, expected UTF-8"
+    assert caught.value.hint == ("convert the file with iconv, or pass --encoding-errors replace")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_progress_adds_up_to_its_total(tmp_path: Path, num_workers: int) -> None:
+    totals: list[int] = []
+    amounts: list[int] = []
+    corpus = write_lines(tmp_path / "a.txt", 50)
+    tokenize(
+        [str(corpus)],
+        tmp_path / "store",
+        TokenizeOptions(part_bytes=500),
+        num_workers=num_workers,
+        progress=Progress(on_total=totals.append, on_advance=amounts.append),
+    )
+    assert totals == [corpus.stat().st_size]
+    assert sum(amounts) == corpus.stat().st_size
+
+
+# Interruptions
+
+
+def test_run_stopped_at_any_write_continues_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file is fsynced before its rename and its folder after it: stop at each fsync once."""
+    corpus = write_lines(tmp_path / "a.txt")
+    options: dict[str, Any] = {
+        "part_bytes": 500,
+        "documents": DocumentOptions(on_bad_record="skip", encoding_errors="skip"),
+    }
+    with corpus.open("ab") as file:
+        file.write(b"\xff\n")
+    run([corpus], tmp_path / "whole", **options)
+    whole = read_folder(tmp_path / "whole")
+    fsync = os.fsync
+    left = 0
+
+    def stopping_fsync(descriptor: int) -> None:
+        nonlocal left
+        if left == 0:
+            raise Stop
+        left -= 1
+        fsync(descriptor)
+
+    num_stops = 0
+    while True:
+        output = tmp_path / f"stopped-{num_stops}"
+        left = num_stops
+        monkeypatch.setattr(storage.os, "fsync", stopping_fsync)
+        try:
+            run([corpus], output, **options)
+        except Stop:
+            num_stops += 1
+        else:
+            break
+        finally:
+            monkeypatch.setattr(storage.os, "fsync", fsync)
+        assert not [path for path in output.iterdir() if path.suffix == ".tmp"]
+        if not (output / "manifest.json").exists():
+            with pytest.raises(FolderError):
+                open_store(output)
+        run([corpus], output, **options)
+        assert read_folder(output) == whole
+    num_parts = len(open_store(tmp_path / "whole").manifest["parts"])
+    # plan, tokenizer, three files a part, rejects, run.json, manifest
+    assert num_stops == 2 * (2 + 3 * num_parts + 3)
+
+
+KILLED_RUN = """
+import os, signal, sys
+from pathlib import Path
+from seqpack_cli.execution import Progress
+from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+
+left = int(sys.argv[3])
+
+def kill(amount):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+options = TokenizeOptions(part_bytes=500)
+progress = Progress(on_advance=kill)
+tokenize([sys.argv[1]], Path(sys.argv[2]), options, num_workers=1, progress=progress)
+"""
+
+
+def test_killed_run_continues_without_redoing_finished_parts(tmp_path: Path) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt", 100), tmp_path / "store"
+    run([corpus], tmp_path / "whole", part_bytes=500)
+    arguments = [sys.executable, "-c", KILLED_RUN, str(corpus), str(output), "2"]
+    assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+    names = {path.name for path in output.iterdir()}
+    assert {"plan.json", "part-00000.json", "part-00001.json", ".lock"} <= names
+    assert any(name.endswith(".tmp") for name in names)
+    assert not names & {"part-00002.bin", "part-00002.json", "manifest.json"}
+    with pytest.raises(FolderError) as caught:
+        open_store(output)
+    assert caught.value.message == (
+        f"{output}: incomplete run, 2 parts or shards finished, no manifest.json"
+    )
+    assert caught.value.hint == "run the same command again: it continues where it stopped"
+    finished = [
+        output / f"part-{number:05d}.{kind}" for number in (0, 1) for kind in ("bin", "idx")
+    ]
+    times = [path.stat().st_mtime_ns for path in finished]
+    notices: list[str] = []
+    totals: list[int] = []
+    progress = Progress(on_notice=notices.append, on_total=totals.append)
+    _, was_complete = tokenize(
+        [str(corpus)], output, TokenizeOptions(part_bytes=500), num_workers=1, progress=progress
+    )
+    assert not was_complete
+    assert notices == ["2 of 4 parts were finished before"]
+    assert 0 < totals[0] < corpus.stat().st_size
+    assert [path.stat().st_mtime_ns for path in finished] == times
+    assert read_folder(output) == read_folder(tmp_path / "whole")
+
+
+def unfinish(corpus: Path, output: Path, **options: Any) -> None:
+    """Leave a run as it is just before its manifest."""
+
+    def stop_at_manifest(path: Path, value: object) -> str:
+        if path.name == "manifest.json":
+            raise Stop
+        return write_json(path, value)
+
+    from seqpack_cli import run_folder
+
+    write_json = run_folder.write_json
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_folder, "write_json", stop_at_manifest)
+        with pytest.raises(Stop):
+            run([corpus], output, **options)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "part-00001.bin").unlink(),
+        lambda folder: (folder / "part-00001.idx").write_bytes(b""),
+        lambda folder: os.truncate(folder / "part-00001.bin", 3),
+        lambda folder: (folder / "part-00001.json").write_text("{"),
+        lambda folder: (folder / "part-00001.json").write_text("{}"),
+        lambda folder: (folder / "part-00001.json").write_text('{"files": []}'),
+        lambda folder: (folder / "part-00001.json").write_text('{"files": 7}'),
+        lambda folder: (folder / "part-00001.json").unlink(),
+    ],
+    ids=["no bin", "cut idx", "cut bin", "no JSON", "no fields", "no files", "count", "no receipt"],
+)
+def test_part_that_is_not_whole_is_made_again(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    corpus = write_lines(tmp_path / "a.txt")
+    run([corpus], tmp_path / "whole", part_bytes=500)
+    unfinish(corpus, tmp_path / "store", part_bytes=500)
+    damage(tmp_path / "store")
+    run([corpus], tmp_path / "store", part_bytes=500)
+    assert read_folder(tmp_path / "store") == read_folder(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_changed_input_of_equal_size_is_refused(tmp_path: Path, finished: bool) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    if finished:
+        run([corpus], output, part_bytes=500)
+    else:
+        unfinish(corpus, output, part_bytes=500)
+    corpus.write_bytes(corpus.read_bytes().replace(b"line 7 ", b"line X "))
+    before = read_folder(output)
+    with pytest.raises(FolderError) as caught:
+        run([corpus], output, part_bytes=500)
+    assert caught.value.message == f"{output}: {corpus} changed since this run began"
+    assert caught.value.hint == OVERWRITE_HINT
+    assert caught.value.exit_code == 4
+    assert read_folder(output) == before
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"part_bytes": 600}, "options.part_bytes was 500, is 600"),
+        ({"max_length": 9}, "options.max_length was None, is 9"),
+        ({"eos": "<eos>"}, "options.eos was None, is '<eos>'"),
+        (
+            {"documents": DocumentOptions(text_field="body"), "document": "file"},
+            "options.document was 'line', is 'file', options.text_field was 'text', is 'body'",
+        ),
+    ],
+)
+def test_changed_option_is_refused_and_named(
+    tmp_path: Path, finished: bool, change: dict[str, Any], said: str
+) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    if finished:
+        run([corpus], output, part_bytes=500)
+    else:
+        unfinish(corpus, output, part_bytes=500)
+    before = read_folder(output)
+    with pytest.raises(FolderError) as caught:
+        run([corpus], output, **{"part_bytes": 500, **change})
+    assert caught.value.message == f"{output}: holds a run that differs: {said}"
+    assert caught.value.hint == OVERWRITE_HINT
+    assert read_folder(output) == before
+
+
+def test_changed_size_or_number_of_inputs_is_refused_and_named(tmp_path: Path) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    run([corpus], output)
+    size = corpus.stat().st_size
+    other = write_lines(tmp_path / "b.txt")
+    with pytest.raises(FolderError) as caught:
+        run([corpus, other], output)
+    assert "sources were 1, are 2" in caught.value.message
+    with corpus.open("a") as file:
+        file.write("more\n")
+    with pytest.raises(FolderError) as caught:
+        run([corpus], output)
+    assert caught.value.message == (
+        f"{output}: holds a run that differs: sources[0].bytes was {size}, is {size + 5}"
+    )
+
+
+def test_changed_tokenizer_is_refused(tmp_path: Path, tiny_tokenizer: Path) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    run([corpus], output)
+    with pytest.raises(FolderError, match="holds a run that differs: tokenizer_sha256 was '"):
+        run([corpus], output, tokenizer=str(tiny_tokenizer))
+
+
+def test_tokenizer_may_move_between_equal_runs(tmp_path: Path, tiny_tokenizer: Path) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    (tmp_path / "tokenizer.json").write_bytes(tiny_tokenizer.read_bytes())
+    first = run([corpus], output, tokenizer=str(tiny_tokenizer))
+    options = TokenizeOptions(tokenizer=str(tmp_path))
+    assert tokenize([str(corpus)], output, options) == (first, True)
+
+
+def test_finished_run_is_already_complete(tmp_path: Path) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    manifest = run([corpus], output)
+    before = {path: path.stat().st_mtime_ns for path in output.iterdir()}
+    assert tokenize([str(corpus)], output) == (manifest, True)
+    assert {path: path.stat().st_mtime_ns for path in output.iterdir()} == before
+
+
+def test_finished_run_with_a_part_gone_is_not_called_complete(tmp_path: Path) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    run([corpus], output)
+    (output / "part-00000.bin").unlink()
+    with pytest.raises(FolderError, match=r"part-00000\.bin: missing"):
+        run([corpus], output)
+
+
+def test_overwrite_makes_the_store_anew(tmp_path: Path) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    run([corpus], output, part_bytes=100)
+    (tmp_path / "b.txt").write_text("another\n")
+    options = TokenizeOptions(eos="<eos>")
+    tokenize([str(tmp_path / "b.txt")], output, options, num_workers=1, overwrite=True)
+    run([tmp_path / "b.txt"], tmp_path / "fresh", eos="<eos>")
+    assert read_folder(output) == read_folder(tmp_path / "fresh")
+
+
+def test_refusal_of_the_input_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(OptionError):
+        run([tmp_path / "gone.txt"], tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_name_that_is_no_utf8_is_kept_or_refused(tmp_path: Path) -> None:
+    """Linux allows any bytes in a name: a store of such a file, or an error, but no traceback."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    name = os.fsdecode(os.fsencode(folder) + b"/caf\xe9.txt")
+    try:
+        Path(name).write_text("text\n")
+    except OSError:
+        pytest.skip("this file system wants UTF-8 names")
+    try:
+        run([folder], tmp_path / "store")
+    except (DataError, OptionError) as error:
+        str(error).encode()
+    else:
+        assert open_store(tmp_path / "store").locate(0).source == name
+
+
+def test_damaged_manifest_of_a_finished_run_is_an_error_of_the_folder(tmp_path: Path) -> None:
+    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
+    run([corpus], output)
+    change_json(output / "manifest.json", lambda manifest: manifest["parts"][0].pop("ranges"))
+    with pytest.raises(FolderError):
+        run([corpus], output)
+
+
+def test_options_cover_all_fields_of_the_plan(tmp_path: Path) -> None:
+    """An option that the plan forgot would let a changed run pass as the same one."""
+    manifest = run([write_lines(tmp_path / "a.txt")], tmp_path / "store")
+    names = {field.name for field in dataclasses.fields(TokenizeOptions)}
+    names |= {field.name for field in dataclasses.fields(DocumentOptions)}
+    assert set(manifest["options"]) == names - {"tokenizer", "documents"}
