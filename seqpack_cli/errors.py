@@ -73,3 +73,16 @@ def join_items(items: Iterable[object]) -> str:
     shown = ", ".join(texts[:MAX_LISTED_ITEMS])
     hidden = len(texts) - MAX_LISTED_ITEMS
     return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise ValueError, for callers of the library, unless value is one of the choices."""
+    allowed = list(choices)
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}, expected {' or '.join(map(repr, allowed))}")
+
+
+def check_positive(name: str, value: int | None) -> None:
+    """Raise ValueError, for callers of the library, unless value is None or at least 1."""
+    if value is not None and value < 1:
+        raise ValueError(f"{name} is {value}, expected at least 1")

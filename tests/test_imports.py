@@ -86,7 +86,7 @@ def test_batching_and_layouts_are_pure(path):
 
 @pytest.mark.parametrize("path", FILES, ids=_module)
 def test_files_stay_small(path):
-    assert len(path.read_text().splitlines()) <= 300, "split it: one noun a file"
+    assert len(path.read_text().splitlines()) <= 250, "split it: one noun a file"
 
 
 @pytest.mark.parametrize("name", seqpack_cli.__all__)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.records import RecordBlock, iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange, find_line_number
-from seqpack_cli.errors import DataError, join_items, quote
+from seqpack_cli.errors import DataError, check_choice, check_positive, join_items, quote
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -29,6 +29,11 @@ class DocumentOptions:
     encoding_errors: str = "error"  # or "replace" or "skip"
     on_bad_record: str = "error"  # or "skip"
     max_document_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        check_choice("encoding_errors", self.encoding_errors, ("error", "replace", "skip"))
+        check_choice("on_bad_record", self.on_bad_record, ("error", "skip"))
+        check_positive("max_document_bytes", self.max_document_bytes)
 
 
 class Reject(NamedTuple):

@@ -8,7 +8,6 @@ in the ledger, by reason.
 from __future__ import annotations
 
 import dataclasses
-import os
 import platform
 import time
 from dataclasses import dataclass
@@ -19,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.batch_plan import BatchOptions, BatchPlan, plan_batches
-from seqpack_cli.errors import DataError, OptionError
+from seqpack_cli.errors import DataError, OptionError, check_choice, check_positive
 from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
+from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.shards.pack_shard import ShardTask, make_shard
+from seqpack_cli.shards.shard_manifest import check_ledger, make_manifest
 from seqpack_cli.shards.shard_set import FORMAT, FORMAT_VERSION, open_shards
 from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -30,7 +31,6 @@ from seqpack_cli.tokens.token_store import TokenStore, open_store
 DEFAULT_BATCH_SIZE = 64
 BYTES_PER_ROW = 16  # its length and original index
 BYTES_PER_STEP = 8  # its entry of batch_sizes
-COUNTS = ("num_batches", "num_sequences", "num_tokens", "num_padding_cells")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,12 @@ class PackOptions:
     last_batch: str = "keep"
     pad_id: int | None = None  # None takes the tokenizer's, or 0
     shard_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        check_choice("layout", self.layout, LAYOUTS)
+        check_choice("last_batch", self.last_batch, ("keep", "drop"))
+        for name in ("batch_size", "max_tokens", "min_length", "max_length", "shard_bytes"):
+            check_positive(name, getattr(self, name))
 
 
 def pack_store(
@@ -84,8 +90,8 @@ def pack_store(
             file.write(store.read_tokenizer_json())
         tasks = _make_tasks(store, store_path, output, plan, batches, options)
         receipts = _make_shards(run, tasks, num_workers or count_cores(), progress)
-        manifest = _make_manifest(store, store_path, output, plan, batches, receipts)
-        _check_ledger(manifest["ledger"], store)
+        manifest = make_manifest(store, store_path, output, plan, batches, receipts)
+        check_ledger(manifest["ledger"], store)
         seconds = time.monotonic() - started
         write_json(output / RUN_NAME, _describe_run(manifest, num_workers, seconds))
         run.finish(manifest)
@@ -211,35 +217,6 @@ def _make_shards(
         if not in_process:
             progress.on_advance(receipt["num_tokens"])
     return [receipt for receipt in receipts.values() if receipt is not None]
-
-
-def _make_manifest(
-    store: TokenStore,
-    store_path: Path,
-    output: Path,
-    plan: dict[str, Any],
-    batches: BatchPlan,
-    receipts: list[dict[str, Any]],
-) -> dict[str, Any]:
-    ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
-    ledger["num_dropped_sequences"] = batches.num_dropped_sequences
-    ledger["num_dropped_tokens"] = batches.num_dropped_tokens
-    inherited = ("vocab_size", "max_id", "tokenizer_sha256")
-    return {
-        **plan,
-        **{name: store.manifest[name] for name in inherited},
-        "tokens_path": os.path.relpath(store_path.resolve(), output.resolve()),
-        "ledger": ledger,
-        "shards": receipts,
-    }
-
-
-def _check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
-    """Raise if sequences or tokens went astray, which would be our own bug."""
-    for name, came_in in (("sequences", len(store)), ("tokens", store.num_tokens)):
-        went_out = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
-        if went_out != came_in:
-            raise AssertionError(f"{came_in} {name} came in, {went_out} went out: {ledger}")
 
 
 def _describe_run(

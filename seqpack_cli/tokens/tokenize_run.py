@@ -19,7 +19,7 @@ from typing import Any
 from seqpack_cli.corpus.documents import DocumentOptions
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources, hash_range
-from seqpack_cli.errors import FolderError, OptionError, join_items
+from seqpack_cli.errors import FolderError, OptionError, check_choice, check_positive, join_items
 from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import OVERWRITE_HINT, RUN_NAME, RunFolder, open_run
 from seqpack_cli.storage import publish, write_json
@@ -52,6 +52,13 @@ class TokenizeOptions:
     max_length: int | None = None
     overflow: str = "split"
     part_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        check_choice("file_format", self.file_format, ("auto", "text", "jsonl"))
+        check_choice("document", self.document, ("line", "file", "paragraph"))
+        check_choice("overflow", self.overflow, ("split", "truncate", "drop", "error"))
+        check_positive("max_length", self.max_length)
+        check_positive("part_bytes", self.part_bytes)
 
 
 def tokenize(

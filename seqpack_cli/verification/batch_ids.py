@@ -18,6 +18,10 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch, count_alive
 
 CELLS_PER_TOKEN = 4
+# cuDNN refuses a longer LSTM; on a CPU each step costs about 0.3 ms in all ways together.
+MAX_STEPS = {"cuda": 65_535, "cpu": 1_024}
+# torch's packed backward on a CPU takes time by steps x tokens: 2**18 of them about 0.1 s.
+MAX_CPU_BACKWARD_WORK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,12 @@ class BatchIds:
         """True where a cell of the rectangle holds a token, bool[B, width]."""
         width = self.rectangle.shape[1]
         return (torch.arange(width) < self.lengths[:, None]).to(self.rectangle.device)
+
+
+def choose_limits(level: str, device: torch.device, *, max_tokens: int) -> SizeLimits:
+    """Give how much of a batch a level computes on a device."""
+    slow = level == "backward" and device.type == "cpu"
+    return SizeLimits(max_tokens, MAX_STEPS[device.type], MAX_CPU_BACKWARD_WORK if slow else None)
 
 
 def to_packed_sequence(batch: Batch, device: torch.device) -> PackedSequence:

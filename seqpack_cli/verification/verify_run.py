@@ -6,7 +6,6 @@ every batch, `forward` and `backward` a sample. What was not covered, or cut, is
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,15 +14,16 @@ from pathlib import Path
 
 import torch
 
-from seqpack_cli.errors import FolderError, MachineError, OptionError
+from seqpack_cli.errors import FolderError, check_choice, check_positive
 from seqpack_cli.execution import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification import roundtrip
-from seqpack_cli.verification.batch_ids import SizeLimits, take_ids
+from seqpack_cli.verification.batch_ids import choose_limits, take_ids
 from seqpack_cli.verification.cells import CELLS
 from seqpack_cli.verification.computation import check_backward, check_forward
+from seqpack_cli.verification.device import naming_batch, open_device, steady_arithmetic
 from seqpack_cli.verification.limits import GATES
 from seqpack_cli.verification.report import LEVELS, Finding, LevelReport, Report
 from seqpack_cli.verification.sampling import choose_batches
@@ -36,10 +36,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-# cuDNN refuses a longer LSTM; on a CPU each step costs about 0.3 ms in all ways together.
-MAX_STEPS = {"cuda": 65_535, "cpu": 1_024}
-# torch's packed backward on a CPU takes time by steps x tokens: 2**18 of them about 0.1 s.
-MAX_CPU_BACKWARD_WORK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,13 @@ class VerifyOptions:
     sample: int | None = 32  # batches of forward and backward; None is all
     max_batch_tokens: int = 32_768  # larger batches are computed up to there
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("level", self.level, LEVELS)
+        check_choice("cell", self.cell, CELLS)
+        check_choice("dtype", self.dtype, DTYPES)
+        check_positive("sample", self.sample)
+        check_positive("max_batch_tokens", self.max_batch_tokens)
 
 
 @dataclass
@@ -94,7 +97,7 @@ def verify_shards(
     options = options or VerifyOptions()
     depth = LEVELS.index(options.level) + 1
     shards = open_shards(path, check_present=False)
-    device = _open_device(options.device) if depth > 1 else torch.device("cpu")
+    device = open_device(options.device) if depth > 1 else torch.device("cpu")
     store = _open_matching_store(shards, options.tokens) if depth > 1 else None
     run = _Verification(
         shards, options, _start_report(shards, options, device), progress or Progress()
@@ -102,7 +105,7 @@ def verify_shards(
     batches = _verify_structure(run)
     if store is not None:
         batches = _verify_roundtrip(run, batches, store, device)
-    with _steady_arithmetic():
+    with steady_arithmetic():
         for level in LEVELS[2:depth]:
             batches = _verify_computation(run, level, batches, device)
     return run.report
@@ -142,7 +145,7 @@ def _verify_roundtrip(
     with _level(run, "roundtrip") as level:
         for statistics in batches:
             name, batch = run.read(statistics.index)
-            with _naming_batch(name, statistics.index):
+            with naming_batch(name, statistics.index):
                 for row, what in roundtrip.check_batch(batch, store, device):
                     finding = Finding("roundtrip", name, what, statistics.index, row)
                     run.add(finding, statistics.index)
@@ -163,13 +166,14 @@ def _verify_computation(
     check = {"forward": check_forward, "backward": check_backward}[level_name]
     chosen = choose_batches(batches, num_batches=options.sample, seed=options.seed)
     run.progress.on_total(len(chosen))
+    limits = choose_limits(level_name, device, max_tokens=options.max_batch_tokens)
     rows_ended = False
     with _level(run, level_name) as level:
         models = _build_models(run, device)
         for index in chosen:
             name, batch = run.read(index)
-            with _naming_batch(name, index):
-                ids = take_ids(batch, device, _choose_limits(options, level_name, device))
+            with naming_batch(name, index):
+                ids = take_ids(batch, device, limits)
                 for remembers, model in enumerate(models):
                     generator = torch.Generator().manual_seed(options.seed + index)
                     for comparison in check(
@@ -207,36 +211,6 @@ def _build_models(run: _Verification, device: torch.device) -> list[Model]:
     ]
 
 
-def _choose_limits(options: VerifyOptions, level: str, device: torch.device) -> SizeLimits:
-    slow = level == "backward" and device.type == "cpu"
-    return SizeLimits(
-        max_tokens=options.max_batch_tokens,
-        max_steps=MAX_STEPS[device.type],
-        max_work=MAX_CPU_BACKWARD_WORK if slow else None,
-    )
-
-
-def _open_device(name: str) -> torch.device:
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise OptionError(f"--device {name}: expected cpu, cuda or cuda:N")
-    device = torch.device(name)
-    if device.type == "cuda":
-        num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if num_devices == 0:
-            built = (
-                "" if torch.version.cuda else f", torch {torch.__version__} is built without CUDA"
-            )
-            raise MachineError(
-                f"--device {name}: no CUDA device{built}",
-                hint="verify on the machine that trains, or pass --device cpu",
-            )
-        if (device.index or 0) >= num_devices:
-            raise MachineError(
-                f"--device {name}: there are {num_devices} CUDA devices, from cuda:0"
-            )
-    return device
-
-
 def _open_matching_store(shards: ShardSet, path: Path | None) -> TokenStore:
     """Open the token store that the shards were packed from, and check its bytes.
 
@@ -266,35 +240,3 @@ def _level(run: _Verification, name: str) -> Iterator[LevelReport]:
     started = time.monotonic()
     yield level
     level.seconds = round(time.monotonic() - started, 3)
-
-
-@contextmanager
-def _naming_batch(shard: str, index: int) -> Iterator[None]:
-    """Name the batch for which the device's memory was not enough."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else "out of memory"
-        raise MachineError(
-            f"{shard}: batch {index}: {reason}",
-            hint="pass a smaller --max-batch-tokens, or pack with a smaller --batch-size",
-        ) from error
-
-
-@contextmanager
-def _steady_arithmetic() -> Iterator[None]:
-    """Switch off TF32, which would cost three digits, and threads; give the settings back.
-
-    On a CPU, threads of so small a model wait for each other longer than they work, and for
-    minutes where other programs take their cores.
-    """
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = (matmul.allow_tf32, cudnn.allow_tf32)
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
-        torch.set_num_threads(num_threads)

@@ -1,0 +1,174 @@
+"""How fast is each step of the way, beside the libraries that it rests on?
+
+    python benchmarks/bench_way.py INPUT... --tokenizer tokenizer.json [--runs 3]
+
+Tokenize is measured beside a bare loop of `tokenizers.encode_batch_fast` over the same texts, with
+one thread and everything in memory already; pack beside torch's `pack_sequence` and `pad_sequence`
+over the same rows in memory; loading beside the same two as a DataLoader's collate function would
+call them, int64 ids included. Results are compared in every run. What it does not measure: several
+workers, cold disks (the files are in the page cache), GPUs.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import tokenizers
+import torch
+from torch.nn.utils.rnn import pack_sequence, pad_sequence
+
+from seqpack_cli import (
+    PackOptions,
+    ShardDataset,
+    TokenizeOptions,
+    open_shards,
+    open_store,
+    pack_store,
+    tokenize,
+)
+from seqpack_cli.corpus.documents import DocumentOptions, iter_documents
+from seqpack_cli.corpus.sources import SourceRange, find_sources
+from seqpack_cli.shards.unpack_run import iter_sequences
+
+TEXTS_PER_CALL = 1000
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True)
+@click.option("--tokenizer", required=True, type=click.Path(exists=True))
+@click.option("--runs", default=3)
+def main(inputs: tuple[str, ...], tokenizer: str, runs: int) -> None:
+    """Print a table of medians, and one JSON document as the last line."""
+    torch.set_num_threads(1)
+    texts = read_texts(inputs)
+    num_bytes = sum(len(text.encode()) for text in texts)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        times = measure(inputs, tokenizer, texts, folder, runs)
+        num_tokens = open_store(folder / "tokens").num_tokens
+    print(f"{num_bytes / 1e6:.1f} MB of text, {num_tokens:,} tokens, median (spread) of {runs}")
+    figures: dict[str, Any] = {}
+    for step, seconds in times.items():
+        median = statistics.median(seconds)
+        spread = (max(seconds) - min(seconds)) / median
+        figures[step] = {
+            "seconds": round(median, 4),
+            "spread": round(spread, 3),
+            "megabytes_per_second": round(num_bytes / 1e6 / median, 2),
+            "million_tokens_per_second": round(num_tokens / 1e6 / median, 2),
+        }
+        print(
+            f"  {step:<28} {median:8.3f} s ({spread:4.0%})  "
+            f"{figures[step]['megabytes_per_second']:8.2f} MB/s  "
+            f"{figures[step]['million_tokens_per_second']:8.2f} M tokens/s"
+        )
+    print(json.dumps({"figures": figures, **describe_machine(), "runs": runs}))
+
+
+def measure(
+    inputs: tuple[str, ...], tokenizer: str, texts: list[str], folder: Path, runs: int
+) -> dict[str, list[float]]:
+    """Time every step `runs` times, ours and the rival's in turn, after one warm-up."""
+    times: dict[str, list[float]] = {}
+
+    def timed(step: str, function: Callable[[], Any], run: int) -> Any:
+        started = time.perf_counter()
+        result = function()
+        if run > 0:  # run 0 warms up
+            times.setdefault(step, []).append(time.perf_counter() - started)
+        return result
+
+    library = tokenizers.Tokenizer.from_file(tokenizer)
+    library.encode_special_tokens = True
+    tokens = folder / "tokens"
+    for run in range(runs + 1):
+        options = TokenizeOptions(tokenizer=tokenizer)
+        timed(
+            "tokenize",
+            lambda: tokenize(inputs, tokens, options, num_workers=1, overwrite=True),  # noqa: B023
+            run,
+        )
+        ids = timed("tokenizers alone", lambda: encode_all(library, texts), run)
+        store = open_store(tokens)
+        assert [row for row in ids if row] == [row.tolist() for row in store]
+        for layout in ("packed", "padded"):
+            shards, rival = folder / layout, pack_rows if layout == "packed" else pad_rows
+            packing = PackOptions(layout=layout)
+            timed(
+                f"pack --layout {layout}",
+                lambda: pack_store(tokens, shards, packing, num_workers=1, overwrite=True),  # noqa: B023
+                run,
+            )
+            dataset = ShardDataset(shards)
+            ours = timed(f"load {layout}", lambda: [dataset[i] for i in range(len(dataset))], run)  # noqa: B023
+            rows = [
+                [torch.from_numpy(row.astype(np.int64)) for row in batch.rows()]
+                for batch in open_shards(shards)
+            ]
+            theirs = timed(f"torch collate {layout}", lambda: [rival(batch) for batch in rows], run)  # noqa: B023
+            assert all(torch.equal(a[0], b[0]) for a, b in zip(ours, theirs, strict=True))
+        timed("unpack", lambda: list(iter_sequences(open_shards(folder / "packed"))), run)
+    return times
+
+
+def read_texts(inputs: tuple[str, ...]) -> list[str]:
+    """Read the same texts that tokenize reads."""
+    import hashlib
+
+    sources, _ = find_sources(inputs)
+    return [
+        text or ""
+        for index, source in enumerate(sources)
+        for block in iter_documents(
+            SourceRange(index, source, 0, source.num_bytes), DocumentOptions(), hashlib.sha256()
+        )
+        for text in block.texts
+    ]
+
+
+def encode_all(library: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+    """Encode with the library and nothing around it."""
+    found: list[list[int]] = []
+    for start in range(0, len(texts), TEXTS_PER_CALL):
+        batch = texts[start : start + TEXTS_PER_CALL]
+        found += [encoding.ids for encoding in library.encode_batch_fast(batch)]
+    return found
+
+
+def pack_rows(rows: list[torch.Tensor]) -> Any:
+    """Collate as torch's users do for LSTMs."""
+    return pack_sequence(rows, enforce_sorted=False)
+
+
+def pad_rows(rows: list[torch.Tensor]) -> tuple[torch.Tensor]:
+    """Collate as torch's users do for rectangles."""
+    return (pad_sequence(rows, batch_first=True),)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Name what the figures depend on."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return {
+        "machine": f"{platform.machine()}, 1 thread",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "tokenizers": tokenizers.__version__,
+        "commit": commit.stdout.strip(),
+    }
+
+
+if __name__ == "__main__":
+    import os
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    main()
