@@ -160,6 +160,8 @@ def _read_equal_manifest(
             )
         return None
     found = read_json(folder / earlier)
+    if earlier == PLAN_NAME and not any(map(RECEIPT_PATTERN.fullmatch, names)):
+        return None  # it finished nothing, so there is nothing to keep
     changes = _find_changes(plan, found)
     if changes:
         raise FolderError(

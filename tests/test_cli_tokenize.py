@@ -103,3 +103,13 @@ def test_tokenize_refuses_a_folder_that_is_in_use(tmp_path):
         "hint: choose another -o, or pass --overwrite to replace what is there\n"
     )
     assert (tmp_path / "a.txt").read_text() == "a\n"
+
+
+def test_tokenize_after_a_first_failure_needs_no_overwrite(tmp_path):
+    """Nothing was finished, so another try with the hinted option has nothing to replace."""
+    (tmp_path / "a.jsonl").write_text('{"body": "a"}\n')
+    first = run("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out")
+    assert first.exit_code == 3
+    assert "hint: pass --text-field body" in first.stderr
+    again = run("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out", "--text-field", "body")
+    assert again.exit_code == 0, again.stderr

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from seqpack_cli.errors import check_positive
+
 
 def cut_batches(
     lengths: np.ndarray,
@@ -37,6 +39,8 @@ def cut_batches(
     >>> cut_batches(np.array([4, 3, 3, 1]), batch_size=None, max_tokens=7, padded=True).tolist()
     [0, 1, 3, 4]
     """
+    check_positive("batch_size", batch_size)
+    check_positive("max_tokens", max_tokens)
     if batch_size is None and max_tokens is None:
         raise ValueError("expected batch_size, max_tokens or both")
     num_sequences = len(lengths)

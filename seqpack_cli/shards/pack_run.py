@@ -81,11 +81,11 @@ def pack_store(
     if output.resolve() == store_path.resolve():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     plan = _make_plan(store, options)
+    batches = _plan_batches(store, options)
     with open_run(output, plan, overwrite=overwrite) as run:
         if run.manifest is not None:
             open_shards(output)  # or say what is damaged
             return run.manifest, True
-        batches = _plan_batches(store, options)
         with publish(output / "tokenizer.json") as file:
             file.write(store.read_tokenizer_json())
         tasks = _make_tasks(store, store_path, output, plan, batches, options)
@@ -124,19 +124,16 @@ def _plan_batches(store: TokenStore, options: PackOptions) -> BatchPlan:
     batch_size = options.batch_size
     if batch_size is None and options.max_tokens is None:
         batch_size = DEFAULT_BATCH_SIZE
-    limit = options.max_tokens
-    kept_limit = options.max_length
-    longest = int(store.lengths.argmax())
-    if limit is not None and (kept_limit is None or kept_limit > limit):
-        _check_budget(store, longest, limit)
+    if options.max_tokens is not None:
+        _check_budget(store, options.max_tokens, options.max_length)
     plan = plan_batches(
         store.lengths,
         BatchOptions(
             batch_size=batch_size,
-            max_tokens=limit,
+            max_tokens=options.max_tokens,
             padded=options.layout == "padded",
             min_length=options.min_length,
-            max_length=kept_limit,
+            max_length=options.max_length,
             last_batch=options.last_batch,
         ),
     )
@@ -148,8 +145,11 @@ def _plan_batches(store: TokenStore, options: PackOptions) -> BatchPlan:
     return plan
 
 
-def _check_budget(store: TokenStore, longest: int, max_tokens: int) -> None:
-    length = int(store.lengths[longest])
+def _check_budget(store: TokenStore, max_tokens: int, max_length: int | None) -> None:
+    """Raise for the longest sequence that is kept and over the budget."""
+    kept = store.lengths if max_length is None else store.lengths * (store.lengths <= max_length)
+    longest = int(kept.argmax())
+    length = int(kept[longest])
     if length > max_tokens:
         origin = store.locate(longest)
         raise OptionError(

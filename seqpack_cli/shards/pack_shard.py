@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import LAYOUTS, join_batches
 from seqpack_cli.shards.shard_file import write_shard_file
 from seqpack_cli.shards.shard_set import describe_shard, shard_name
@@ -32,7 +33,7 @@ class ShardTask:
 
 def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; give its number and receipt."""
-    store = _open_store_once(task.store)
+    store = _open_store_once(task.store, task.manifest["tokens_sha256"])
     layout = LAYOUTS[task.manifest["layout"]]
     batches = []
     for start, end in zip(task.batch_offsets[:-1], task.batch_offsets[1:], strict=True):
@@ -58,5 +59,9 @@ def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
 
 
 @functools.lru_cache(maxsize=1)
-def _open_store_once(path: Path) -> TokenStore:
-    return open_store(path)
+def _open_store_once(path: Path, sha256: str) -> TokenStore:
+    """Open the store of a run; kept by its sha256 too, since a path may get another store."""
+    store = open_store(path)
+    if store.sha256 != sha256:
+        raise FolderError(f"{path}: changed since this run began", hint="run pack again")
+    return store

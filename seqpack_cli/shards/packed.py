@@ -54,10 +54,11 @@ class PackedBatch:
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless batch_sizes, lengths and data belong together."""
         del pad_id
+        check_lengths(self.lengths)
+        found, longest = self.batch_sizes, int(self.lengths[0])
+        if len(found) != longest:  # before count_alive, which takes memory by the longest
+            raise ValueError(f"{len(found)} batch_sizes, the longest row has {longest} ids")
         expected = count_alive(self.lengths)
-        found = self.batch_sizes
-        if len(found) != len(expected):
-            raise ValueError(f"{len(found)} batch_sizes, the longest row has {len(expected)} ids")
         if not np.array_equal(found, expected):
             step = int((found != expected).argmax())
             raise ValueError(
@@ -124,16 +125,21 @@ def count_alive(lengths: np.ndarray) -> np.ndarray:
     >>> count_alive(np.array([3, 3, 1])).tolist()
     [3, 2, 2]
     """
-    if len(lengths) and int(lengths.min()) < 1:
-        raise ValueError(f"expected no empty sequence, found one in row {int(lengths.argmin())}")
-    rises = np.diff(lengths) > 0
-    if rises.any():
-        row = int(rises.argmax()) + 1
-        raise ValueError(f"expected longest first, row {row} is longer than the one before")
+    check_lengths(lengths)
     longest = int(lengths[0]) if len(lengths) else 0
     # lengths[::-1] rises, so a search counts those of at most t tokens
     ended = np.searchsorted(lengths[::-1], np.arange(longest), "right")
     return (len(lengths) - ended).astype(np.int64)
+
+
+def check_lengths(lengths: np.ndarray) -> None:
+    """Raise ValueError unless all lengths are at least 1 and none is above the one before it."""
+    if len(lengths) and int(lengths.min()) < 1:
+        raise ValueError(f"expected no empty sequence, found one in row {int(lengths.argmin())}")
+    rises = lengths[1:] > lengths[:-1]  # a difference could wrap around
+    if rises.any():
+        row = int(rises.argmax()) + 1
+        raise ValueError(f"expected longest first, row {row} is longer than the one before")
 
 
 def check_batch_sizes(batch_sizes: np.ndarray, *, num_ids: int) -> None:
@@ -144,11 +150,12 @@ def check_batch_sizes(batch_sizes: np.ndarray, *, num_ids: int) -> None:
         )
     if not len(batch_sizes) or int(batch_sizes.min()) < 1:
         raise ValueError("batch_sizes have an entry below 1, or none")
-    rises = np.diff(batch_sizes) > 0
+    rises = batch_sizes[1:] > batch_sizes[:-1]
     if rises.any():
         step = int(rises.argmax()) + 1
         raise ValueError(
             f"batch_sizes rise at step {step} from {batch_sizes[step - 1]} to {batch_sizes[step]}"
         )
-    if int(batch_sizes.sum()) != num_ids:
-        raise ValueError(f"batch_sizes add up to {int(batch_sizes.sum())}, data has {num_ids} ids")
+    total = sum(batch_sizes.tolist()) if batch_sizes[0] > num_ids else int(batch_sizes.sum())
+    if total != num_ids:
+        raise ValueError(f"batch_sizes add up to {total}, data has {num_ids} ids")

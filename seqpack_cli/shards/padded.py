@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqpack_cli.shards.packed import count_alive
+from seqpack_cli.shards.packed import check_lengths
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class PaddedBatch:
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless lengths fit the width and all padding is pad_id."""
-        longest = len(count_alive(self.lengths))
+        check_lengths(self.lengths)
+        longest = int(self.lengths[0])
         if longest > self.ids.shape[1]:
             raise ValueError(f"the longest row has {longest} ids, width is {self.ids.shape[1]}")
         wrong = (self.ids != pad_id) & ~self.mask

@@ -57,6 +57,8 @@ SHARD_FIELDS: dict[str, type] = {
     "num_batches": int,
     "num_sequences": int,
     "num_tokens": int,
+    "num_padding_cells": int,
+    "longest": int,
 }
 
 

@@ -99,6 +99,7 @@ def tokenize(
         progress.on_notice(f"tokenizer.json: its saved {limit} is switched off")
     vocabulary = describe_vocabulary(tokenizer_json)
     plan = _make_plan(sources, vocabulary, options)
+    tasks = _make_tasks(sources, tokenizer_json, vocabulary, plan["dtype"], options, output)
     with open_run(output, plan, overwrite=overwrite) as run:
         if run.manifest is not None:
             open_store(output)  # or say what is damaged
@@ -106,7 +107,6 @@ def tokenize(
             return run.manifest, True
         with publish(output / "tokenizer.json") as file:
             file.write(tokenizer_json)
-        tasks = _make_tasks(sources, tokenizer_json, vocabulary, plan["dtype"], options, output)
         receipts = _make_parts(run, tasks, sources, num_workers or count_cores(), progress)
         manifest = make_manifest(plan, vocabulary, receipts)
         check_ledger(manifest["ledger"], sources)

@@ -8,6 +8,7 @@ stored data and batch_sizes. Integers, so there is no tolerance.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,6 +48,14 @@ def check_batch(
         own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
         if not torch.equal(packed.data, own):
             yield None, "pack_padded_sequence gives other data than packing the store's sequences"
+
+
+def compare_totals(ledger: dict[str, Any], store: TokenStore) -> Iterator[str]:
+    """Yield where shards and what they dropped do not add up to the token store."""
+    for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
+        number = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
+        if number != in_store:
+            yield f"{number} {name} with those dropped, the token store has {in_store}"
 
 
 def _compare_rows(found: list[np.ndarray], expected: list[np.ndarray]) -> tuple[int, str] | None:

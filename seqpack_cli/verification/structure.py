@@ -8,6 +8,7 @@ stands exactly once, less what the ledger says was dropped.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,51 +30,81 @@ class BatchStatistics:
     longest: int
     shortest: int
     num_tokens: int
+    num_padding_cells: int
 
 
 def check_structure(
     shards: ShardSet, report: LevelReport
 ) -> tuple[list[Finding], list[BatchStatistics]]:
     """Check every shard; give what was found, and the batches of the shards that hold."""
+    ledger = shards.manifest["ledger"]
+    num_dropped = sum(ledger["num_dropped_sequences"].values())
+    seen = np.zeros(ledger["num_sequences"] + num_dropped, bool)  # sequences of the whole store
     findings: list[Finding] = []
     statistics: list[BatchStatistics] = []
-    indices: list[np.ndarray] = []
     for number in range(shards.num_shards):
-        found, of_shard = _check_shard(shards, number)
+        found, of_shard = _check_shard(shards, number, seen)
         findings += found
         report.num_batches += len(of_shard)
         report.num_tokens += sum(batch.num_tokens for batch in of_shard)
-        if not found:
-            statistics += of_shard
-            indices.append(shards.open_shard(number).tensors["original_indices"])
+        statistics += of_shard if not found else []
     findings += _check_folder(shards)
     if not findings:
-        findings += _check_coverage(shards, indices)
-        findings += _check_ledger(shards, statistics)
+        num_missing = len(seen) - int(seen.sum())
+        if num_missing != num_dropped:
+            what = (
+                f"{num_missing} sequences are missing, the ledger says {num_dropped} were dropped"
+            )
+            findings.append(Finding(LEVEL, MANIFEST_NAME, what))
+        findings += _check_totals(shards, statistics)
     return findings, statistics
 
 
-def _check_shard(shards: ShardSet, number: int) -> tuple[list[Finding], list[BatchStatistics]]:
-    name = shards.manifest["shards"][number]["name"]
+def _check_shard(
+    shards: ShardSet, number: int, seen: np.ndarray
+) -> tuple[list[Finding], list[BatchStatistics]]:
+    """Check one shard, and mark its sequences as seen."""
+    entry = shards.manifest["shards"][number]
     first_batch = int(shards.batch_offsets[number])
     try:
         shard = shards.open_shard(number)
         shard.check_sha256()
     except FolderError as error:
-        return [Finding(LEVEL, name, _without_place(error))], []
+        place = f"{shards.path / entry['name']}: "
+        return [Finding(LEVEL, entry["name"], error.message.removeprefix(place))], []
     findings, statistics = [], []
     for inside in range(len(shard)):
         index = first_batch + inside
         try:
-            lengths = shard[inside].lengths
+            batch = shard[inside]
         except FolderError as error:
-            findings.append(Finding(LEVEL, name, _without_place(error), batch=index))
+            what = error.message.removeprefix(f"{shard.path}: batch {inside}: ")
+            findings.append(Finding(LEVEL, entry["name"], what, batch=index))
             continue
-        longest, shortest = int(lengths[0]), int(lengths[-1])
+        longest, shortest = int(batch.lengths[0]), int(batch.lengths[-1])
+        num_tokens = int(batch.lengths.sum())
         statistics.append(
-            BatchStatistics(index, len(lengths), longest, shortest, int(lengths.sum()))
+            BatchStatistics(
+                index, len(batch.lengths), longest, shortest, num_tokens, batch.count_padding()
+            )
         )
+    fault = _mark_seen(shard.tensors["original_indices"], seen)
+    if fault is not None:
+        findings.append(Finding(LEVEL, entry["name"], fault))
+    if not findings:
+        findings += _check_counts(entry["name"], entry, statistics)
     return findings, statistics
+
+
+def _mark_seen(indices: np.ndarray, seen: np.ndarray) -> str | None:
+    """Mark the sequences of a shard; say if one is from nowhere or stands twice."""
+    outside = np.flatnonzero((indices < 0) | (indices >= len(seen)))
+    if len(outside):
+        return f"original index {indices[outside[0]]}, the store has {len(seen)} sequences"
+    values, counts = np.unique(indices, return_counts=True)
+    twice = values[(counts > 1) | seen[values]]
+    seen[indices] = True
+    return f"sequence {twice[0]} stands twice" if len(twice) else None
 
 
 def _check_folder(shards: ShardSet) -> list[Finding]:
@@ -88,49 +119,30 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
     try:
         shards.read_tokenizer_json()
     except FolderError as error:
-        findings.append(Finding(LEVEL, "tokenizer.json", _without_place(error)))
+        what = error.message.removeprefix(f"{shards.path / 'tokenizer.json'}: ")
+        findings.append(Finding(LEVEL, "tokenizer.json", what))
     return findings
 
 
-def _check_coverage(shards: ShardSet, indices: list[np.ndarray]) -> list[Finding]:
-    """Check that each sequence stands once: none twice, none missing, none from nowhere."""
-    ledger = shards.manifest["ledger"]
-    num_dropped = sum(ledger["num_dropped_sequences"].values())
-    num_sequences = ledger["num_sequences"] + num_dropped  # of the whole store
-    seen = np.zeros(num_sequences, bool)
-    for number, found in enumerate(indices):
-        name = shards.manifest["shards"][number]["name"]
-        outside = np.flatnonzero((found < 0) | (found >= num_sequences))
-        if len(outside):
-            what = f"original index {found[outside[0]]}, the store has {num_sequences} sequences"
-            return [Finding(LEVEL, name, what)]
-        values, counts = np.unique(found, return_counts=True)
-        twice = values[(counts > 1) | seen[values]]
-        if len(twice):
-            return [Finding(LEVEL, name, f"sequence {twice[0]} stands twice")]
-        seen[found] = True
-    num_missing = num_sequences - int(seen.sum())
-    if num_missing != num_dropped:
-        what = f"{num_missing} sequences are missing, the ledger says {num_dropped} were dropped"
-        return [Finding(LEVEL, MANIFEST_NAME, what)]
-    return []
+def _check_totals(shards: ShardSet, statistics: list[BatchStatistics]) -> list[Finding]:
+    """Compare the ledger with what all shards hold."""
+    return _check_counts(MANIFEST_NAME, shards.manifest["ledger"], statistics)
 
 
-def _check_ledger(shards: ShardSet, statistics: list[BatchStatistics]) -> list[Finding]:
-    ledger = shards.manifest["ledger"]
+def _check_counts(
+    name: str, entry: dict[str, Any], statistics: list[BatchStatistics]
+) -> list[Finding]:
+    """Compare the counts that the manifest gives for a shard or for all with the batches."""
     counted = {
         "num_batches": len(statistics),
         "num_sequences": sum(batch.num_rows for batch in statistics),
         "num_tokens": sum(batch.num_tokens for batch in statistics),
+        "num_padding_cells": sum(batch.num_padding_cells for batch in statistics),
+        "longest": max((batch.longest for batch in statistics), default=0),
     }
+    holder = "the shards have" if name == MANIFEST_NAME else "the shard has"
     return [
-        Finding(LEVEL, MANIFEST_NAME, f"{name} is {ledger[name]}, the shards have {number}")
-        for name, number in counted.items()
-        if ledger[name] != number
+        Finding(LEVEL, name, f"{key} is {entry[key]}, {holder} {number}")
+        for key, number in counted.items()
+        if key in entry and entry[key] != number
     ]
-
-
-def _without_place(error: FolderError) -> str:
-    """Drop the path and batch from a message: a finding has them as fields."""
-    text = error.message.split(": ", 1)[-1]
-    return text.split(": ", 1)[-1] if text.startswith("batch ") else text

@@ -16,6 +16,7 @@ import torch
 
 from seqpack_cli.errors import FolderError, check_choice, check_positive
 from seqpack_cli.execution import Progress
+from seqpack_cli.run_folder import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -97,7 +98,7 @@ def verify_shards(
     options = options or VerifyOptions()
     depth = LEVELS.index(options.level) + 1
     shards = open_shards(path, check_present=False)
-    device = open_device(options.device) if depth > 1 else torch.device("cpu")
+    device = open_device(options.device)
     store = _open_matching_store(shards, options.tokens) if depth > 1 else None
     run = _Verification(
         shards, options, _start_report(shards, options, device), progress or Progress()
@@ -143,6 +144,8 @@ def _verify_roundtrip(
 ) -> list[BatchStatistics]:
     run.progress.on_total(sum(batch.num_tokens for batch in batches))
     with _level(run, "roundtrip") as level:
+        for what in roundtrip.compare_totals(run.shards.manifest["ledger"], store):
+            run.add(Finding("roundtrip", MANIFEST_NAME, what))
         for statistics in batches:
             name, batch = run.read(statistics.index)
             with naming_batch(name, statistics.index):
@@ -217,7 +220,7 @@ def _open_matching_store(shards: ShardSet, path: Path | None) -> TokenStore:
     Raises:
         FolderError: it is not there, is another one, or is damaged.
     """
-    found = path or shards.path.resolve() / shards.manifest["tokens_path"]
+    found = path or (shards.path.resolve() / shards.manifest["tokens_path"]).resolve()
     if path is None and not found.exists():
         raise FolderError(
             f"{shards.path}: its token store is no longer at {shards.manifest['tokens_path']}",

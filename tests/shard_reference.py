@@ -1,0 +1,172 @@
+"""Slow plain-Python oracles for batches and layouts, and small stores and shards to work on.
+
+`slow_...` says what a function must give in the most obvious way. `make_store` and `make_shards`
+run the real program on a small text file; `change_shard` rewrites a shard with other arrays and
+mends the manifest's size and sha256, so that only a deeper check can notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+
+Arrays = dict[str, np.ndarray]
+
+# Two whole batches and a short one at batch_size 3; equal neighbours, a row of one id.
+LENGTHS = (3, 9, 5, 1, 5, 12, 2)
+
+
+def slow_length_order(lengths: Sequence[int]) -> list[int]:
+    """Give indices, longest first, ties by index."""
+    return sorted(range(len(lengths)), key=lambda index: (-int(lengths[index]), index))
+
+
+def slow_pack(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+    """Give data and batch_sizes of rows that are longest first."""
+    data: list[int] = []
+    batch_sizes = []
+    for step in range(max(map(len, rows))):
+        alive = [int(row[step]) for row in rows if len(row) > step]
+        data += alive
+        batch_sizes.append(len(alive))
+    return data, batch_sizes
+
+
+def slow_pad(rows: Sequence[Sequence[int]], *, width: int, padding_value: int) -> list[list[int]]:
+    """Give a rectangle as a list of rows."""
+    return [[*map(int, row), *[padding_value] * (width - len(row))] for row in rows]
+
+
+def batch_cost(lengths: Sequence[int], *, padded: bool) -> int:
+    """Give what max_tokens counts of one batch."""
+    return len(lengths) * max(lengths, default=0) if padded else sum(lengths)
+
+
+def slow_cut(
+    lengths: Sequence[int], *, batch_size: int | None, max_tokens: int | None, padded: bool
+) -> list[list[int]]:
+    """Cut lengths into batches, one row after another, as long as each limit holds."""
+    batches: list[list[int]] = []
+    current: list[int] = []
+    for length in map(int, lengths):
+        longer = [*current, length]
+        too_many = batch_size is not None and len(longer) > batch_size
+        too_large = max_tokens is not None and batch_cost(longer, padded=padded) > max_tokens
+        if current and (too_many or too_large):
+            batches.append(current)
+            longer = [length]
+        current = longer
+    return [*batches, current] if current else batches
+
+
+def make_texts(lengths: Sequence[int], seed: int = 0) -> list[str]:
+    """Draw texts of random letters: with the tokenizer `bytes`, so many ids each."""
+    letters = random.Random(seed)
+    return ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=n)) for n in lengths]
+
+
+def make_store(folder: Path, texts: Sequence[str], **options: Any) -> Path:
+    """Tokenize texts, one document a line, into folder/store."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text_file = folder / "corpus.txt"
+    text_file.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    tokenize([str(text_file)], folder / "store", TokenizeOptions(**options), num_workers=1)
+    return folder / "store"
+
+
+def make_shards(
+    folder: Path, lengths: Sequence[int] = LENGTHS, *, seed: int = 0, **options: Any
+) -> Path:
+    """Make folder/store of random texts of these lengths, and pack it into folder/shards."""
+    store = make_store(folder, make_texts(lengths, seed))
+    options.setdefault("batch_size", 3)
+    pack_store(store, folder / "shards", PackOptions(**options), num_workers=1)
+    return folder / "shards"
+
+
+def read_manifest_json(folder: Path) -> dict[str, Any]:
+    """Read manifest.json as plain JSON."""
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+    return manifest
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Let a function change the manifest in place."""
+    manifest = read_manifest_json(folder)
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def load_shard(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """Read the arrays and metadata of a shard with the safetensors library."""
+    with safetensors.safe_open(path, "numpy") as file:
+        return safetensors.numpy.load_file(path), dict(file.metadata())
+
+
+def mend_manifest(shards: Path, number: int = 0, **values: Any) -> None:
+    """Make the manifest's size and sha256 of a shard those of the file; set more of its values."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        entry = manifest["shards"][number]
+        raw = (shards / entry["name"]).read_bytes()
+        entry.update(bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest(), **values)
+
+    change_manifest(shards, change)
+
+
+def change_shard(
+    shards: Path, change: Callable[[Arrays], object], *, number: int = 0, **values: Any
+) -> None:
+    """Rewrite a shard with changed arrays; size and sha256 in the manifest are mended.
+
+    Args:
+        change: changes the dict of writable arrays in place.
+        values: what else the manifest shall say of the shard.
+    """
+    path = shards / read_manifest_json(shards)["shards"][number]["name"]
+    loaded, metadata = load_shard(path)
+    arrays = {name: array.copy() for name, array in loaded.items()}
+    change(arrays)
+    path.write_bytes(safetensors_bytes(arrays, metadata))
+    mend_manifest(shards, number, **values)
+
+
+def safetensors_bytes(arrays: Arrays, metadata: dict[str, str]) -> bytes:
+    """Give a safetensors file, written as its specification says."""
+    names = {"uint16": "U16", "int32": "I32", "int64": "I64", "float32": "F32"}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    body = b""
+    for name, array in sorted(arrays.items(), key=lambda item: -item[1].itemsize):
+        raw = array.tobytes()
+        header[name] = {
+            "dtype": names[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [len(body), len(body) + len(raw)],
+        }
+        body += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def flip_byte(path: Path, position: int) -> None:
+    """Change one byte of a file; the position may count from the end."""
+    raw = bytearray(path.read_bytes())
+    raw[position] ^= 1
+    path.write_bytes(raw)
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    """Give every file of a finished run but run.json, which says only how it was done."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}

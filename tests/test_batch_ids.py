@@ -1,0 +1,107 @@
+"""Windows of a batch, as large as the limits allow, are batches of the same tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_reference import slow_pack
+from torch.nn.utils.rnn import unpack_sequence
+
+from seqpack_cli.shards.layouts import LAYOUTS, Batch
+from seqpack_cli.shards.packed import count_alive
+from seqpack_cli.verification.batch_ids import (
+    CELLS_PER_TOKEN,
+    SizeLimits,
+    choose_window,
+    order_rows,
+    take_ids,
+    to_packed_sequence,
+)
+
+CPU = torch.device("cpu")
+WIDE = SizeLimits(max_tokens=10_000, max_steps=1000)
+LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=8).map(
+    lambda lengths: sorted(lengths, reverse=True)
+)
+LIMITS = st.builds(
+    SizeLimits,
+    max_tokens=st.integers(1, 60),
+    max_steps=st.integers(1, 13),
+    max_work=st.one_of(st.none(), st.integers(1, 300)),
+)
+
+
+def make_batch(layout: str, lengths: list[int]) -> tuple[Batch, list[list[int]]]:
+    """Lay out rows of different ids."""
+    rows = [np.arange(n, dtype=np.uint16) + np.uint16(100 * i) for i, n in enumerate(lengths)]
+    batch = LAYOUTS[layout].lay_out(rows, np.arange(len(rows)), pad_id=60_000)
+    return batch, [row.tolist() for row in rows]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(max_examples=40, deadline=None)
+@given(lengths=LENGTHS)
+def test_a_whole_batch_is_taken_as_it_is(layout: str, lengths: list[int]) -> None:
+    batch, rows = make_batch(layout, lengths)
+    packed = to_packed_sequence(batch, CPU)
+    data, batch_sizes = slow_pack(rows)
+    assert packed.data.dtype == torch.int64
+    assert packed.data.tolist() == data
+    assert packed.batch_sizes.tolist() == batch_sizes
+    assert packed.sorted_indices is None
+    ids = take_ids(batch, CPU, WIDE)
+    assert not ids.was_cut
+    assert ids.packed.data.tolist() == data
+    assert ids.lengths.tolist() == lengths
+    assert ids.packed.data[ids.row_order].tolist() == [id_ for row in rows for id_ in row]
+    assert ids.rectangle[ids.mask].tolist() == [id_ for row in rows for id_ in row]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(max_examples=120, deadline=None)
+@given(lengths=LENGTHS, limits=LIMITS)
+def test_a_window_holds_the_same_tokens_within_the_limits(
+    layout: str, lengths: list[int], limits: SizeLimits
+) -> None:
+    batch, rows = make_batch(layout, lengths)
+    batch_sizes = count_alive(np.array(lengths))
+    start, end = choose_window(batch_sizes, limits)
+    assert 0 <= start < end <= lengths[0]
+    ids = take_ids(batch, CPU, limits)
+    windows = [row[start:end] for row in rows if len(row) > start]
+    assert [row.tolist() for row in unpack_sequence(ids.packed)] == windows
+    assert ids.lengths.tolist() == [len(row) for row in windows]
+    assert ids.rectangle[ids.mask].tolist() == [id_ for row in windows for id_ in row]
+    assert ids.packed.data[ids.row_order].tolist() == [id_ for row in windows for id_ in row]
+    assert ids.was_cut is (end - start < lengths[0])
+    steps, tokens = end - start, len(ids.packed.data)
+    one_step = steps == 1  # the least that can be computed
+    assert one_step or steps <= limits.max_steps
+    assert one_step or tokens <= limits.max_tokens
+    assert one_step or ids.rectangle.numel() <= CELLS_PER_TOKEN * limits.max_tokens
+    assert one_step or limits.max_work is None or steps * tokens <= limits.max_work
+
+
+def test_a_window_is_taken_where_most_rows_end() -> None:
+    batch_sizes = count_alive(np.array([20, 11, 11, 10, 3]))
+    assert choose_window(batch_sizes, SizeLimits(max_tokens=15, max_steps=99)) == (8, 11)
+    assert choose_window(batch_sizes, SizeLimits(max_tokens=99, max_steps=2)) == (9, 11)
+
+
+def test_a_batch_of_mostly_padding_is_cut() -> None:
+    batch_sizes = count_alive(np.array([100, *[1] * 9]))
+    assert choose_window(batch_sizes, SizeLimits(max_tokens=250, max_steps=999)) == (0, 100)
+    start, end = choose_window(batch_sizes, SizeLimits(max_tokens=249, max_steps=999))
+    assert end - start < 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(LENGTHS)
+def test_order_rows_is_where_unpack_looks(lengths: list[int]) -> None:
+    rows = [[(row, step) for step in range(n)] for row, n in enumerate(lengths)]
+    by_step = [row[t] for t in range(lengths[0]) for row in rows if len(row) > t]
+    order = order_rows(torch.from_numpy(count_alive(np.array(lengths))))
+    assert [by_step[place] for place in order.tolist()] == [cell for row in rows for cell in row]

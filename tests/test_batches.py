@@ -1,0 +1,112 @@
+"""Where batches are cut, beside a loop that adds one row after another."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_reference import batch_cost, slow_cut
+
+from seqpack_cli.batching.batches import cut_batches, is_full
+
+LENGTHS = st.lists(st.integers(1, 20), max_size=40)
+
+
+def cut(lengths: list[int], **limits: int | bool | None) -> list[list[int]]:
+    """Cut with the fast code and give the lengths of each batch."""
+    offsets = cut_batches(np.array(lengths, np.int32), **limits)  # type: ignore[arg-type]
+    assert offsets.dtype == np.int64
+    assert offsets[0] == 0
+    assert offsets[-1] == len(lengths)
+    return [lengths[start:end] for start, end in pairwise(offsets.tolist())]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    LENGTHS,
+    st.one_of(st.none(), st.integers(1, 9)),
+    st.one_of(st.none(), st.integers(20, 90)),
+    st.booleans(),
+    st.booleans(),
+)
+def test_cut_batches_is_the_slow_one(
+    lengths: list[int],
+    batch_size: int | None,
+    max_tokens: int | None,
+    padded: bool,
+    in_length_order: bool,
+) -> None:
+    if batch_size is None and max_tokens is None:
+        batch_size = 5
+    if in_length_order:
+        lengths = sorted(lengths, reverse=True)
+    limits = {"batch_size": batch_size, "max_tokens": max_tokens, "padded": padded}
+    assert cut(lengths, **limits) == slow_cut(lengths, **limits)  # type: ignore[arg-type]
+
+
+@settings(max_examples=80, deadline=None)
+@given(LENGTHS, st.integers(20, 90), st.booleans())
+def test_cut_batches_keeps_to_the_budget_and_fills_it(
+    lengths: list[int], max_tokens: int, padded: bool
+) -> None:
+    batches = cut(lengths, batch_size=None, max_tokens=max_tokens, padded=padded)
+    assert [length for batch in batches for length in batch] == lengths
+    assert all(batch_cost(batch, padded=padded) <= max_tokens for batch in batches)
+    for batch, following in pairwise(batches):
+        assert batch_cost([*batch, following[0]], padded=padded) > max_tokens
+
+
+def test_cut_batches_counts_rows_tokens_or_cells() -> None:
+    lengths = [4, 3, 3, 1]
+    assert cut(lengths, batch_size=3) == [[4, 3, 3], [1]]
+    assert cut(lengths, batch_size=None, max_tokens=7) == [[4, 3], [3, 1]]
+    assert cut(lengths, batch_size=None, max_tokens=7, padded=True) == [[4], [3, 3], [1]]
+    assert cut(lengths, batch_size=1, max_tokens=7) == [[4], [3], [3], [1]]
+
+
+def test_cut_batches_sees_a_longer_row_behind_a_short_one() -> None:
+    assert cut([1, 1, 9, 1], batch_size=None, max_tokens=10, padded=True) == [[1, 1], [9], [1]]
+
+
+def test_cut_batches_does_not_overflow_32_bits() -> None:
+    lengths = [2**30] * 6
+    assert cut(lengths, batch_size=None, max_tokens=2**32) == [lengths[:4], lengths[4:]]
+    assert cut(lengths, batch_size=None, max_tokens=2**32, padded=True) == [
+        lengths[:4],
+        lengths[4:],
+    ]
+
+
+def test_cut_batches_of_nothing_is_no_batch() -> None:
+    for limits in ({"batch_size": 3}, {"batch_size": None, "max_tokens": 3}):
+        assert cut([], **limits) == []  # type: ignore[arg-type]
+
+
+def test_cut_batches_without_a_limit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^expected batch_size, max_tokens or both$"):
+        cut_batches(np.array([1]), batch_size=None)
+
+
+def test_cut_batches_refuses_a_sequence_beyond_the_budget() -> None:
+    with pytest.raises(ValueError, match=r"^a sequence of 8 tokens, max_tokens is 7$"):
+        cut_batches(np.array([8, 1]), batch_size=None, max_tokens=7)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=9),
+    st.one_of(st.none(), st.integers(9, 10)),
+    st.one_of(st.none(), st.integers(1, 200)),
+    st.booleans(),
+)
+def test_is_full_says_whether_one_more_token_fits(
+    lengths: list[int], batch_size: int | None, max_tokens: int | None, padded: bool
+) -> None:
+    one_more = [*lengths, 1]
+    fits = batch_size is None or len(one_more) <= batch_size
+    fits &= max_tokens is None or batch_cost(one_more, padded=padded) <= max_tokens
+    full = is_full(np.array(lengths), batch_size=batch_size, max_tokens=max_tokens, padded=padded)
+    assert full is not fits

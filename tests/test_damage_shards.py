@@ -1,0 +1,307 @@
+"""Damage done to shards, and the level of verify that must catch it: a table of controls."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from shard_reference import (
+    Arrays,
+    change_manifest,
+    change_shard,
+    flip_byte,
+    make_shards,
+    mend_manifest,
+    read_manifest_json,
+)
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
+
+SHARD = "shard-00000.safetensors"
+LAST = "shard-00002.safetensors"
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make packed and padded shards of three batches; rows 2 and 3 of the first are as long.
+
+    Batches by length: 9 5 5 5 | 4 3 3 2 | 1; indices 1 2 4 5 | 6 0 7 3 | 8.
+    """
+    folder = tmp_path_factory.mktemp("good")
+    lengths = [3, 9, 5, 2, 5, 5, 4, 3, 1]
+    for layout in ("packed", "padded"):
+        make_shards(folder / layout, lengths, layout=layout, batch_size=4, shard_bytes=1)
+    return folder
+
+
+@pytest.fixture
+def shards(good: Path, tmp_path: Path) -> dict[str, Path]:
+    """Give copies that may be damaged."""
+    shutil.copytree(good, tmp_path / "copy")
+    return {layout: tmp_path / "copy" / layout / "shards" for layout in ("packed", "padded")}
+
+
+def findings(path: Path, **options: Any) -> list[tuple[str, str, int | None, int | None]]:
+    report = verify_shards(path, VerifyOptions(dtype="float64", **options))
+    assert report.passed is not bool(report.findings)
+    return [(found.level, found.shard, found.batch, found.row) for found in report.findings]
+
+
+def test_undamaged_copies_pass(shards: dict[str, Path]) -> None:
+    for path in shards.values():
+        assert findings(path) == []
+
+
+def change(function: Callable[[Arrays], object], number: int = 0, **values: Any) -> Damage:
+    """Damage the arrays of a shard; size and sha256 in the manifest are mended."""
+    return lambda path: change_shard(path, function, number=number, **values)
+
+
+def add_to(name: str, place: int, amount: int) -> Callable[[Arrays], object]:
+    def function(arrays: Arrays) -> None:
+        arrays[name][place] += amount
+
+    return function
+
+
+def swap(name: str, first: int, second: int) -> Callable[[Arrays], object]:
+    def function(arrays: Arrays) -> None:
+        arrays[name][[first, second]] = arrays[name][[second, first]]
+
+    return function
+
+
+def swap_rows_of_one_length(arrays: Arrays) -> None:
+    """Swap the ids of rows 1 and 2 of the first packed batch, not their indices."""
+    starts = np.cumsum(arrays["batch_sizes"]) - arrays["batch_sizes"]
+    for start in starts[:5]:
+        arrays["data"][[start + 1, start + 2]] = arrays["data"][[start + 2, start + 1]]
+
+
+def swap_padded_rows(arrays: Arrays) -> None:
+    """Swap rows 1 and 2 of the first rectangle, 9 cells wide."""
+    rectangle = arrays["data"][:36].reshape(4, 9)
+    rectangle[[1, 2]] = rectangle[[2, 1]]
+
+
+def move_step(arrays: Arrays) -> None:
+    """Move one id of the first batch's steps: 4 4 4 4 4 1 1 1 1."""
+    arrays["batch_sizes"][4:6] = [3, 2]
+
+
+def drop_single_row(arrays: Arrays) -> None:
+    """Put the ids of a sequence that is elsewhere into the last shard's only row."""
+    arrays["original_indices"][0] = 3
+
+
+ROUNDTRIP: dict[str, tuple[str, Damage, int, int]] = {
+    "flipped id": ("packed", change(add_to("data", 4 * 2 + 3, 1)), 0, 3),
+    "flipped id of padded": ("padded", change(add_to("data", 9 + 4, 1), number=0), 0, 1),
+    "flipped id of a later shard": ("packed", change(add_to("data", 0, 1), number=2), 2, 0),
+    "two ids swapped": ("packed", change(swap("data", 0, 4)), 0, 0),
+    "rows swapped": ("packed", change(swap_rows_of_one_length), 0, 1),
+    "rows of padded swapped": ("padded", change(swap_padded_rows), 0, 1),
+    "indices swapped": ("packed", change(swap("original_indices", 1, 3)), 0, 1),
+    "indices of padded swapped": ("padded", change(swap("original_indices", 2, 3)), 0, 2),
+    "indices of other lengths swapped": (
+        "packed",
+        change(swap("original_indices", 0, 3), number=1),
+        1,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("layout", "damage", "batch", "row"), ROUNDTRIP.values(), ids=ROUNDTRIP)
+def test_roundtrip_catches(
+    shards: dict[str, Path], layout: str, damage: Damage, batch: int, row: int
+) -> None:
+    damage(shards[layout])
+    shard = f"shard-{batch:05d}.safetensors"
+    assert findings(shards[layout]) == [("roundtrip", shard, batch, row)]
+
+
+STRUCTURE: dict[str, tuple[str, Damage, str, int | None]] = {
+    "flipped byte": ("packed", lambda path: flip_byte(path / SHARD, -3), SHARD, None),
+    "flipped byte of the header": ("padded", lambda path: flip_byte(path / SHARD, 30), SHARD, None),
+    "moved batch_sizes": ("packed", change(move_step), SHARD, 0),
+    "batch_sizes rise": ("packed", change(add_to("batch_sizes", 2, -1)), SHARD, 0),
+    "padding cell": ("padded", change(add_to("data", 9 + 7, 1)), SHARD, 0),
+    "index twice": ("packed", change(add_to("original_indices", 0, 1)), SHARD, None),
+    "index of another shard": ("packed", change(drop_single_row, number=2), LAST, None),
+    "index twice in padded": ("padded", change(drop_single_row, number=2), LAST, None),
+    "index beyond the store": ("packed", change(add_to("original_indices", 0, 99)), SHARD, None),
+    "index below 0": ("padded", change(add_to("original_indices", 0, -99)), SHARD, None),
+    "missing shard": ("packed", lambda path: (path / SHARD).unlink(), SHARD, None),
+    "missing last shard": ("padded", lambda path: (path / LAST).unlink(), LAST, None),
+    "longer shard": (
+        "packed",
+        lambda path: (path / SHARD).write_bytes((path / SHARD).read_bytes() + b"\0"),
+        SHARD,
+        None,
+    ),
+    "cut shard": (
+        "padded",
+        lambda path: (path / SHARD).write_bytes((path / SHARD).read_bytes()[:-1]),
+        SHARD,
+        None,
+    ),
+    "swapped shards": (
+        "packed",
+        lambda path: (
+            (path / SHARD).rename(path / "x"),
+            (path / LAST).rename(path / SHARD),
+            (path / "x").rename(path / LAST),
+        ),
+        SHARD,
+        None,
+    ),
+    "extra shard": (
+        "packed",
+        lambda path: shutil.copy(path / SHARD, path / "shard-00003.safetensors"),
+        "shard-00003.safetensors",
+        None,
+    ),
+    "other tokenizer": (
+        "packed",
+        lambda path: flip_byte(path / "tokenizer.json", 3),
+        "tokenizer.json",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("layout", "damage", "shard", "batch"), STRUCTURE.values(), ids=STRUCTURE)
+def test_structure_catches(
+    shards: dict[str, Path], layout: str, damage: Damage, shard: str, batch: int | None
+) -> None:
+    damage(shards[layout])
+    for level in ("structure", "backward"):
+        found = findings(shards[layout], level=level)
+        assert found[0] == ("structure", shard, batch, None)
+        assert {entry[0] for entry in found} == {"structure"}
+
+
+def drop_last_of_batch(arrays: Arrays) -> None:
+    """Take the row of 2 ids out of the second batch, so that the shard agrees with itself."""
+    arrays["data"] = np.delete(arrays["data"], [3, 7])
+    arrays["batch_sizes"][:2] -= 1
+    for name in ("lengths", "original_indices"):
+        arrays[name] = arrays[name][:-1]
+    arrays["sequence_offsets"][-1] -= 1
+    arrays["data_offsets"][-1] -= 2
+
+
+def test_structure_catches_a_dropped_row(shards: dict[str, Path]) -> None:
+    path = shards["packed"]
+    change_shard(path, drop_last_of_batch, number=1)
+    assert findings(path) == [("structure", "shard-00001.safetensors", None, None)]
+    mend_manifest(path, 1, num_sequences=3, num_tokens=10)
+    assert ("structure", "manifest.json", None, None) in findings(path)
+
+
+def test_each_shard_stops_at_its_first_failing_level(shards: dict[str, Path]) -> None:
+    path = shards["packed"]
+    change_shard(path, move_step)
+    change_shard(path, add_to("data", 0, 1), number=1)
+    report = verify_shards(path, VerifyOptions(dtype="float64"))
+    assert [(found.level, found.batch) for found in report.findings] == [
+        ("structure", 0),
+        ("roundtrip", 1),
+    ]
+    # the third shard went through all levels
+    assert [level.num_batches for level in report.levels] == [2, 2, 1, 1]
+    assert [level.num_tokens for level in report.levels] == [13, 13, 1, 1]
+
+
+def test_two_damaged_batches_are_both_named(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [4, 4, 3, 3, 2, 2], batch_size=2)
+
+    def flip_two(arrays: Arrays) -> None:
+        arrays["data"][[0, -1]] += 1
+
+    change_shard(path, flip_two)
+    assert findings(path) == [("roundtrip", SHARD, 0, 0), ("roundtrip", SHARD, 2, 1)]
+
+
+def test_index_beyond_the_store_is_found_beside_other_damage(shards: dict[str, Path]) -> None:
+    path = shards["packed"]
+    change_shard(path, add_to("original_indices", 0, 99))
+    flip_byte(path / LAST, -1)
+    found = findings(path)
+    assert ("structure", LAST, None, None) in found
+    assert ("structure", SHARD, None, None) in found
+    assert {entry[0] for entry in found} == {"structure"}
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_a_length_beyond_memory_is_a_finding(shards: dict[str, Path], layout: str) -> None:
+    change_shard(shards[layout], add_to("lengths", 0, 10**12))
+    assert findings(shards[layout]) == [("structure", SHARD, 0, None)]
+
+
+VALUES = (None, -1, True, 1.5, "x", [], {}, [None], {"a": None}, 2**63, 2**70)
+
+
+def places(manifest: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Give every field of the manifest that says something of the shards."""
+    holders = (manifest, manifest["ledger"], manifest["shards"][0])
+    return [(holder, name) for holder in holders for name in holder]
+
+
+@pytest.mark.parametrize("value", ["absent", *VALUES], ids=repr)
+def test_damaged_manifest_is_a_finding_or_a_folder_error(
+    shards: dict[str, Path], value: object
+) -> None:
+    path = shards["packed"]
+    manifest = read_manifest_json(path)
+    escaped = []
+    for holder, name in places(manifest):
+        kept = dict(holder)
+        if value == "absent":
+            del holder[name]
+        else:
+            holder[name] = value
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        try:
+            verify_shards(path, VerifyOptions(level="structure"))
+        except FolderError:
+            pass
+        except Exception as error:  # the subject of this test
+            escaped.append((name, repr(error)))
+        holder.clear()
+        holder.update(kept)
+    assert escaped == []
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"format": "seqpack.shards"}']
+)
+def test_manifest_that_is_none_is_a_folder_error(shards: dict[str, Path], raw: bytes) -> None:
+    (shards["packed"] / "manifest.json").write_bytes(raw)
+    with pytest.raises(FolderError, match=r"manifest\.json: "):
+        open_shards(shards["packed"])
+
+
+def test_shards_of_one_set_are_not_taken_for_another(shards: dict[str, Path]) -> None:
+    shutil.copy(shards["padded"] / SHARD, shards["packed"] / SHARD)
+    entry = read_manifest_json(shards["padded"])["shards"][0]
+    change_manifest(shards["packed"], lambda manifest: manifest["shards"].__setitem__(0, entry))
+    assert findings(shards["packed"])[0] == ("structure", SHARD, None, None)

@@ -1,0 +1,64 @@
+"""The limits of rounding errors, and how an error is measured."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from seqpack_cli.verification.limits import GATES, Limits, find_limits, measure_error
+from seqpack_cli.verification.verify_run import DTYPES
+
+DEVICES = [torch.device("cpu"), torch.device("cuda", 0)]
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_every_dtype_has_limits_on_every_device(device: torch.device, dtype: torch.dtype) -> None:
+    plain, remembering = (find_limits(device, dtype, remembers=flag) for flag in (False, True))
+    # faults of layout give errors of 0.01 and more
+    if dtype in GATES:
+        assert max(plain.values, plain.weights, remembering.values, remembering.weights) < 5e-4
+    assert remembering.values >= plain.values
+    exact = find_limits(device, torch.float64, remembers=False)
+    assert plain.values >= exact.values
+
+
+def test_cpu_limits_are_those_of_the_table() -> None:
+    cpu = torch.device("cpu")
+    assert find_limits(cpu, torch.float64, remembers=False) == Limits(1e-12, 1e-11)
+    assert find_limits(cpu, torch.float64, remembers=True) == Limits(1e-12, 1e-11)
+    assert find_limits(cpu, torch.float32, remembers=False) == Limits(1e-5, 1e-5)
+    assert find_limits(cpu, torch.float32, remembers=True) == Limits(5e-5, 5e-5)
+
+
+def test_gates_are_float64_and_float32() -> None:
+    assert set(GATES) == {torch.float64, torch.float32}
+
+
+def test_limits_tell_weights_from_values() -> None:
+    limits = Limits(values=2.0, weights=3.0)
+    assert limits.of("outputs") == limits.of("gradient of inputs") == limits.of("h_n") == 2
+    assert limits.of("gradient of weight bias_hh_l0") == 3
+    assert limits.beside_alone("outputs", 0.1) == 2
+    assert limits.beside_alone("outputs", 1.0) == 4
+    assert limits.of_alone("outputs") == 40
+
+
+def test_error_is_a_share_of_the_largest_value_above_one() -> None:
+    small, large = torch.tensor([0.5, 0.25]), torch.tensor([-8.0, 2.0])
+    assert measure_error(small + 0.125, small, summed=False) == 0.125
+    assert measure_error(large + 0.125, large, summed=False) == 0.125 / 8
+
+
+def test_error_of_a_sum_is_a_share_of_its_own_size() -> None:
+    small = torch.tensor([0.5, 0.25])
+    assert measure_error(small + 0.125, small, summed=True) == 0.25
+    assert measure_error(torch.tensor([0.125]), torch.zeros(1), summed=True) == 0.125
+    assert measure_error(torch.empty(0), torch.empty(0), summed=True) == 0
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_error_of_what_is_not_finite_is_infinite(wrong: float) -> None:
+    assert measure_error(torch.tensor([0.5, wrong]), torch.zeros(2), summed=False) == math.inf

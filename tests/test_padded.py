@@ -1,0 +1,128 @@
+"""The padded layout beside torch's pad_sequence and a plain loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_reference import slow_pad
+from torch.nn.utils.rnn import pad_sequence
+
+from seqpack_cli.shards.padded import PaddedBatch, pad, unpad
+
+LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
+
+
+def draw_rows(lengths: list[int], dtype: type = np.int64) -> list[np.ndarray]:
+    """Draw rows with ids up to the largest of the dtype."""
+    draws = np.random.default_rng(sum(lengths))
+    return [draws.integers(0, min(np.iinfo(dtype).max, 2**40), n).astype(dtype) for n in lengths]
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
+@settings(max_examples=40, deadline=None)
+@given(lengths=LENGTHS, padding_value=st.integers(0, 65_535), extra=st.integers(0, 3))
+def test_pad_is_torchs_and_the_slow_one(
+    dtype: type, lengths: list[int], padding_value: int, extra: int
+) -> None:
+    rows = draw_rows(lengths, dtype)
+    batch = pad(rows, padding_value=padding_value)
+    theirs = pad_sequence(
+        [torch.from_numpy(row) for row in rows], batch_first=True, padding_value=padding_value
+    )
+    assert batch.ids.dtype == dtype
+    assert batch.lengths.tolist() == lengths
+    assert torch.equal(torch.from_numpy(batch.ids), theirs)
+    width = max(lengths) + extra
+    wider = pad(rows, padding_value=padding_value, width=width)
+    assert wider.ids.tolist() == slow_pad(rows, width=width, padding_value=padding_value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LENGTHS, st.integers(0, 3))
+def test_unpad_is_the_inverse_of_pad(lengths: list[int], extra: int) -> None:
+    rows = draw_rows(lengths)
+    batch = pad(rows, width=max(lengths) + extra)
+    for again in (unpad(batch), batch.rows(), [batch.row(row) for row in range(len(rows))]):
+        assert [row.tolist() for row in again] == [row.tolist() for row in rows]
+    assert batch.mask.tolist() == [
+        [column < length for column in range(max(lengths) + extra)] for length in lengths
+    ]
+    assert batch.count_padding() == int((~batch.mask).sum())
+
+
+def test_lay_out_fills_with_the_padding_id() -> None:
+    batch = PaddedBatch.lay_out([np.array([1, 2]), np.array([3])], np.array([7, 3]), pad_id=9)
+    assert batch.ids.tolist() == [[1, 2], [3, 9]]
+    batch.check(pad_id=9)
+    arrays = batch.to_arrays()
+    assert list(arrays) == ["lengths", "original_indices", "widths", "data"]
+    assert arrays["widths"].tolist() == [2]
+    assert arrays["widths"].dtype == np.int64
+    assert arrays["data"].tolist() == [1, 2, 3, 9]
+    again = PaddedBatch.from_arrays(arrays)
+    assert again.ids.tolist() == batch.ids.tolist()
+    assert again.original_indices is not None
+    assert again.original_indices.tolist() == [7, 3]
+
+
+def test_pad_refuses_nothing_and_rows_wider_than_the_width() -> None:
+    with pytest.raises(ValueError, match=r"^expected at least one sequence$"):
+        pad([])
+    with pytest.raises(ValueError, match=r"^a sequence of 3 ids is longer than width 2$"):
+        pad([np.arange(3)], width=2)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([3, 4], "a length is not from 0 to the width 3"),
+        ([3, -1], "a length is not from 0 to the width 3"),
+        ([3], "1 lengths for 2 rows"),
+    ],
+)
+def test_unpad_refuses_lengths_of_another_rectangle(lengths: list[int], message: str) -> None:
+    batch = pad([np.arange(3), np.arange(2)])
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        unpad(replace(batch, lengths=np.array(lengths)))
+
+
+@pytest.mark.parametrize("width", [0, -1, 2, 4, 2**62])
+def test_from_arrays_refuses_data_that_is_no_rectangle(width: int) -> None:
+    arrays = pad([np.arange(3), np.arange(2)]).ids.reshape(-1)
+    with pytest.raises(ValueError, match=f"^2 rows of width {width}, data has 6 cells$"):
+        PaddedBatch.from_arrays(
+            {
+                "lengths": np.array([3, 2]),
+                "original_indices": np.array([0, 1]),
+                "widths": np.array([width]),
+                "data": arrays,
+            }
+        )
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([3, 1], "row 1: cell 1 is padding and holds 1, expected 0"),
+        ([4, 2], "the longest row has 4 ids, width is 3"),
+        ([2, 3], "expected longest first, row 1 is longer than the one before"),
+        ([3, 0], "expected no empty sequence, found one in row 1"),
+    ],
+)
+def test_check_names_what_does_not_belong_together(lengths: list[int], message: str) -> None:
+    batch = pad([np.arange(3), np.arange(2)])
+    batch.check(pad_id=0)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        replace(batch, lengths=np.array(lengths)).check(pad_id=0)
+
+
+@pytest.mark.parametrize("longest", [10**12, 2**62])
+def test_check_refuses_a_length_beyond_all_memory(longest: int) -> None:
+    batch = replace(pad([np.arange(3), np.arange(2)]), lengths=np.array([longest, 2]))
+    with pytest.raises(ValueError, match="longest row"):
+        batch.check(pad_id=0)

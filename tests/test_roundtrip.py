@@ -1,0 +1,144 @@
+"""Level `roundtrip`: every id equals the token store's, through torch and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from shard_reference import LENGTHS, make_store, make_texts
+from torch.nn.utils.rnn import PackedSequence
+
+from seqpack_cli.shards.layouts import LAYOUTS, Batch
+from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.verification import roundtrip
+from seqpack_cli.verification.roundtrip import check_batch
+
+CPU = torch.device("cpu")
+ROWS = [5, 1, 2, 4, 0]  # longest first: lengths 12, 9, 5, 5, 3
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    return open_store(make_store(tmp_path_factory.mktemp("roundtrip"), make_texts(LENGTHS)))
+
+
+def make_batch(store: TokenStore, layout: str, indices: list[int] = ROWS) -> Batch:
+    rows = [store[index].copy() for index in indices]
+    return LAYOUTS[layout].lay_out(rows, np.array(indices), pad_id=256)
+
+
+def find(batch: Batch, store: TokenStore) -> list[tuple[int | None, str]]:
+    return list(check_batch(batch, store, CPU))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("indices", [ROWS, [3], [2, 4], [5]], ids=str)
+def test_good_batch_has_no_finding(store: TokenStore, layout: str, indices: list[int]) -> None:
+    assert find(make_batch(store, layout, indices), store) == []
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_flipped_id_is_named_by_row_and_step(store: TokenStore, layout: str) -> None:
+    batch = make_batch(store, layout)
+    cell = 5 * 2 + 1 if layout == "packed" else 12 + 2  # row 1, step 2
+    data = batch.to_arrays()["data"]
+    data[cell] += 1
+    assert find(batch, store) == [
+        (1, f"id {data[cell]} at step 2, the token store has {data[cell] - 1}")
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_swapped_rows_of_one_length_are_found(store: TokenStore, layout: str) -> None:
+    batch = make_batch(store, layout)
+    swapped = replace(batch, original_indices=np.array([5, 1, 4, 2, 0]))
+    ((row, what),) = find(swapped, store)
+    assert row == 2
+    assert "the token store has" in what
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_row_of_another_length_is_found(store: TokenStore, layout: str) -> None:
+    batch = make_batch(store, layout)
+    wrong = replace(batch, original_indices=np.array([5, 1, 2, 4, 6]))
+    assert find(wrong, store) == [(4, "3 ids, the token store has 2")]
+
+
+def drop_the_last(packed: PackedSequence) -> PackedSequence:
+    return packed._replace(data=packed.data.roll(1))
+
+
+BROKEN_TORCH: dict[str, tuple[str, Callable[..., object], str]] = {
+    "other ids from pad_packed_sequence": (
+        "pad_packed_sequence",
+        lambda whole, *args, **kwargs: (whole(*args, **kwargs)[0] + 1, whole(*args, **kwargs)[1]),
+        "pad_packed_sequence(batch_first=True, total_length=15) gives other ids than the token "
+        "store",
+    ),
+    "other padding from pad_packed_sequence": (
+        "pad_packed_sequence",
+        lambda whole, *args, **kwargs: whole(*args, **{**kwargs, "padding_value": 0}),
+        "pad_packed_sequence(batch_first=True, total_length=15) fills padding with something else",
+    ),
+    "other lengths from pad_packed_sequence": (
+        "pad_packed_sequence",
+        lambda whole, *args, **kwargs: (whole(*args, **kwargs)[0], torch.ones(5)),
+        "pad_packed_sequence(batch_first=True, total_length=15) gives other lengths",
+    ),
+    "other data from pack_padded_sequence": (
+        "pack_padded_sequence",
+        lambda whole, *args, **kwargs: drop_the_last(whole(*args, **kwargs)),
+        "pack_padded_sequence(batch_first=False) does not give the data back",
+    ),
+    "other rows from unpack_sequence": (
+        "unpack_sequence",
+        lambda whole, *args, **kwargs: whole(*args, **kwargs)[::-1],
+        "unpack_sequence gives other ids than the token store",
+    ),
+    "other data from pack_sequence": (
+        "pack_sequence",
+        lambda whole, *args, **kwargs: drop_the_last(whole(*args, **kwargs)),
+        "pack_sequence does not give the data back",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "broken", "what"), BROKEN_TORCH.values(), ids=BROKEN_TORCH)
+def test_a_backend_that_is_wrong_is_found(
+    store: TokenStore,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    broken: Callable[..., object],
+    what: str,
+) -> None:
+    whole = getattr(roundtrip, name)
+    monkeypatch.setattr(roundtrip, name, lambda *args, **kwargs: broken(whole, *args, **kwargs))
+    if name == "unpack_sequence":  # else packing the rows again is refused for their order
+        monkeypatch.setattr(roundtrip, "pack_sequence", lambda *_, **__: None)
+        monkeypatch.setattr(roundtrip, "_equal", lambda *_: True)
+    assert (None, what) in find(make_batch(store, "packed"), store)
+
+
+def test_padded_rows_packed_by_torch_are_our_packing(
+    store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = roundtrip.to_packed_sequence
+
+    def wrong(batch: Batch, device: torch.device) -> PackedSequence:
+        return drop_the_last(whole(batch, device))
+
+    monkeypatch.setattr(roundtrip, "to_packed_sequence", wrong)
+    what = "pack_padded_sequence gives other data than packing the store's sequences"
+    assert (None, what) in find(make_batch(store, "padded"), store)
+
+
+def test_id_zero_is_not_taken_for_padding(tmp_path: Path) -> None:
+    store = open_store(make_store(tmp_path, ["\0\0\0", "\0"]))
+    for layout in LAYOUTS:
+        rows = [store[index] for index in range(2)]
+        batch = LAYOUTS[layout].lay_out(rows, np.array([0, 1]), pad_id=0)
+        assert find(batch, store) == []

@@ -1,0 +1,187 @@
+"""Batches through torch's own DataLoader into torch's own modules."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from shard_reference import LENGTHS, change_shard, make_shards
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, unpack_sequence
+from torch.utils.data import DataLoader
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset
+
+LAYOUTS = ("packed", "padded")
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    return make_shards(folder, layout=request.param, batch_size=2, shard_bytes=250)
+
+
+def rows_of(item: PackedSequence | PaddedIds) -> list[tuple[int, ...]]:
+    """Give the sequences of an item."""
+    if isinstance(item, PackedSequence):
+        return [tuple(row.tolist()) for row in unpack_sequence(item)]
+    return [tuple(row[mask].tolist()) for row, mask in zip(item.ids, item.mask, strict=True)]
+
+
+def sequences_of(shards: Path) -> list[tuple[int, ...]]:
+    """Give the sequences of the store."""
+    return sorted(tuple(ids.tolist()) for ids in open_store(shards.parent / "store"))
+
+
+def test_items_are_what_a_model_takes(shards: Path) -> None:
+    dataset = ShardDataset(shards)
+    assert len(dataset) == 4
+    store = open_store(shards.parent / "store")
+    for index in range(4):
+        item = dataset[index]
+        indices = dataset.original_indices(index)
+        assert rows_of(item) == [tuple(store[i].tolist()) for i in indices]
+        if isinstance(item, PackedSequence):
+            assert item.data.dtype == item.batch_sizes.dtype == torch.int64
+            assert item.sorted_indices is None
+            assert item.unsorted_indices is None
+        else:
+            assert item.ids.dtype == torch.int64
+            assert item.mask.dtype == torch.bool
+            assert item.ids.shape == item.mask.shape
+            assert (item.ids[~item.mask] == 256).all()
+            lengths = [LENGTHS[i] for i in indices]
+            expected = [[step < n for step in range(max(lengths))] for n in lengths]
+            assert item.mask.tolist() == expected
+
+
+def test_items_may_be_changed_without_touching_the_shards(shards: Path) -> None:
+    dataset = ShardDataset(shards)
+    item, indices = dataset[0], dataset.original_indices(0)
+    expected = rows_of(item)
+    tensors = (item.data, item.batch_sizes) if isinstance(item, PackedSequence) else tuple(item)
+    for tensor in tensors:
+        tensor.zero_()
+    indices[:] = -1
+    assert rows_of(dataset[0]) == expected
+    assert dataset.original_indices(0).min() >= 0
+
+
+def test_items_outside_are_an_index_error(shards: Path) -> None:
+    dataset = ShardDataset(shards)
+    for index in (-1, 4):
+        with pytest.raises(IndexError, match=f"^batch {index} of 4$"):
+            dataset[index]
+
+
+def test_loader_without_workers_gives_every_sequence_once(shards: Path) -> None:
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(ShardDataset(shards), batch_size=None, shuffle=True, generator=generator)
+    epochs = [[rows_of(item) for item in loader] for _ in range(4)]
+    for epoch in epochs:
+        assert sorted(row for rows in epoch for row in rows) == sequences_of(shards)
+    assert any(epoch != epochs[0] for epoch in epochs)
+    again = DataLoader(
+        ShardDataset(shards),
+        batch_size=None,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(3),
+    )
+    assert [rows_of(item) for item in again] == epochs[0]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a single core
+def test_loader_with_spawned_workers_gives_every_sequence_once(shards: Path) -> None:
+    dataset = ShardDataset(shards)
+    batches = sorted(rows_of(dataset[index]) for index in range(len(dataset)))  # maps are open now
+    loader = DataLoader(
+        dataset,
+        batch_size=None,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(3),
+        num_workers=2,
+        multiprocessing_context="spawn",
+        persistent_workers=True,
+    )
+    for _ in range(2):
+        epoch = [rows_of(item) for item in loader]
+        assert sorted(row for rows in epoch for row in rows) == sequences_of(shards)
+        assert sorted(epoch) == batches
+
+
+def test_pickled_dataset_opens_the_shards_anew(shards: Path) -> None:
+    dataset = ShardDataset(shards)
+    for index in range(4):
+        rows_of(dataset[index])  # maps are open now, and do not travel
+    pickled = pickle.dumps(dataset)
+    assert len(pickled) < 500
+    again: ShardDataset = pickle.loads(pickled)  # noqa: S301 - our own
+    assert len(again) == len(dataset)
+    assert rows_of(again[1]) == rows_of(dataset[1])
+
+
+def test_items_go_through_embedding_and_lstm(shards: Path) -> None:
+    torch.manual_seed(0)
+    embedding, lstm = nn.Embedding(259, 4), nn.LSTM(4, 5, batch_first=True)
+    for item in DataLoader(ShardDataset(shards), batch_size=None):
+        rows = rows_of(item)
+        if isinstance(item, PackedSequence):
+            inputs = PackedSequence(embedding(item.data), item.batch_sizes, None, None)
+            outputs, (final, _) = lstm(inputs)
+            outputs.data.sum().backward()
+            found = final[0]
+        else:
+            outputs, _ = lstm(embedding(item.ids))
+            outputs[item.mask].sum().backward()
+            found = outputs[torch.arange(len(rows)), item.mask.sum(dim=1) - 1]
+        for row, state in zip(rows, found, strict=True):
+            _, (alone, _) = lstm(embedding(torch.tensor([row])))
+            assert torch.allclose(state, alone[0, 0], rtol=0, atol=1e-6)
+
+
+def test_shards_that_are_incomplete_are_refused_at_once(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+    (path / "shard-00000.safetensors").unlink()
+    with pytest.raises(FolderError, match="missing"):
+        ShardDataset(path)
+    with pytest.raises(FolderError, match="no such folder"):
+        ShardDataset(str(tmp_path / "nowhere"))
+
+
+def test_hostile_batch_sizes_do_not_reach_torch(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+
+    def rise(arrays: dict[str, np.ndarray]) -> None:
+        arrays["batch_sizes"][:3] = [3, 1, 3]
+
+    change_shard(path, rise)
+    loader = DataLoader(ShardDataset(path), batch_size=None)
+    with pytest.raises(FolderError, match=r"batch 0: batch_sizes\[1\] is 1, but 3 rows"):
+        list(loader)
+
+
+@pytest.mark.cuda
+def test_loader_pins_memory_for_the_device(shards: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    loader = DataLoader(
+        ShardDataset(shards), batch_size=None, shuffle=True, generator=generator, pin_memory=True
+    )
+    found = []
+    for item in loader:
+        if isinstance(item, PackedSequence):
+            assert item.data.is_pinned()
+            moved = item.to("cuda", non_blocking=True)
+            assert moved.data.is_cuda
+            found += rows_of(moved)
+        else:
+            assert isinstance(item, PaddedIds)
+            assert item.ids.is_pinned()
+            assert item.mask.is_pinned()
+            moved_ids = PaddedIds(*(tensor.to("cuda", non_blocking=True) for tensor in item))
+            found += rows_of(moved_ids)
+    assert sorted(found) == sequences_of(shards)

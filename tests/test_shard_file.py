@@ -1,0 +1,219 @@
+"""A shard file: its golden bytes, the safetensors library on it, and files that are none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_reference import Arrays, load_shard, safetensors_bytes
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.shards.layouts import LAYOUTS, join_batches
+from seqpack_cli.shards.shard_file import map_shard_file, write_shard_file
+
+ROWS = [[np.array([5, 6, 7]), np.array([8])], [np.array([9, 10])]]
+METADATA = {"format": "seqpack.shards", "layout": "packed"}
+
+GOLDEN_PACKED = (
+    b"\x10\x02\0\0\0\0\0\0"
+    b'{"__metadata__":{"format":"seqpack.shards","layout":"packed"},'
+    b'"lengths":{"dtype":"I64","shape":[3],"data_offsets":[0,24]},'
+    b'"original_indices":{"dtype":"I64","shape":[3],"data_offsets":[24,48]},'
+    b'"batch_sizes":{"dtype":"I64","shape":[5],"data_offsets":[48,88]},'
+    b'"sequence_offsets":{"dtype":"I64","shape":[3],"data_offsets":[88,112]},'
+    b'"step_offsets":{"dtype":"I64","shape":[3],"data_offsets":[112,136]},'
+    b'"data_offsets":{"dtype":"I64","shape":[3],"data_offsets":[136,160]},'
+    b'"data":{"dtype":"U16","shape":[6],"data_offsets":[160,172]}}'
+)
+PACKED_NUMBERS = (3, 1, 2, 4, 2, 0, 2, 1, 1, 1, 1, 0, 2, 3, 0, 3, 5, 0, 4, 6)
+GOLDEN_PADDED = (
+    b"\xc8\x01\0\0\0\0\0\0"
+    b'{"__metadata__":{"format":"seqpack.shards","layout":"padded"},'
+    b'"lengths":{"dtype":"I64","shape":[3],"data_offsets":[0,24]},'
+    b'"original_indices":{"dtype":"I64","shape":[3],"data_offsets":[24,48]},'
+    b'"widths":{"dtype":"I64","shape":[2],"data_offsets":[48,64]},'
+    b'"sequence_offsets":{"dtype":"I64","shape":[3],"data_offsets":[64,88]},'
+    b'"data_offsets":{"dtype":"I64","shape":[3],"data_offsets":[88,112]},'
+    b'"data":{"dtype":"I32","shape":[8],"data_offsets":[112,144]}}'
+)
+PADDED_NUMBERS = (3, 1, 2, 4, 2, 0, 3, 2, 0, 2, 3, 0, 6, 8)
+
+
+def make_tensors(layout: str, dtype: str) -> Arrays:
+    """Lay the rows out as two batches."""
+    batches = [
+        LAYOUTS[layout].lay_out([row.astype(dtype) for row in rows], indices, pad_id=1)
+        for rows, indices in zip(ROWS, (np.array([4, 2]), np.array([0])), strict=True)
+    ]
+    return join_batches(layout, batches)
+
+
+def with_numbers(header: bytes, numbers: tuple[int, ...], data: bytes) -> bytes:
+    """Put little-endian 64-bit numbers and the ids behind a header."""
+    num_bytes = int.from_bytes(header[:8], "little")
+    header = header.ljust(8 + num_bytes)
+    return header + b"".join(number.to_bytes(8, "little") for number in numbers) + data
+
+
+def test_packed_file_has_its_golden_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    described = write_shard_file(path, make_tensors("packed", "uint16"), METADATA)
+    data = b"\x05\0\x08\0\x06\0\x07\0\x09\0\x0a\0"
+    golden = with_numbers(GOLDEN_PACKED, PACKED_NUMBERS, data)
+    assert path.read_bytes() == golden
+    assert described == {"bytes": len(golden), "sha256": hashlib.sha256(golden).hexdigest()}
+
+
+def test_padded_file_has_its_golden_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    metadata = {**METADATA, "layout": "padded"}
+    described = write_shard_file(path, make_tensors("padded", "int32"), metadata)
+    data = b"".join(id_.to_bytes(4, "little") for id_ in (5, 6, 7, 8, 1, 1, 9, 10))
+    golden = with_numbers(GOLDEN_PADDED, PADDED_NUMBERS, data)
+    assert path.read_bytes() == golden
+    assert described == {"bytes": len(golden), "sha256": hashlib.sha256(golden).hexdigest()}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["uint16", "int32"])
+def test_safetensors_library_reads_the_same_arrays(tmp_path: Path, layout: str, dtype: str) -> None:
+    path = tmp_path / "shard.safetensors"
+    tensors = make_tensors(layout, dtype)
+    write_shard_file(path, tensors, METADATA)
+    theirs, metadata = load_shard(path)
+    ours, own_metadata = map_shard_file(path)
+    assert metadata == own_metadata == METADATA
+    assert list(ours) == list(tensors)
+    assert sorted(theirs) == sorted(tensors)
+    for name, array in tensors.items():
+        for found in (theirs[name], ours[name]):
+            assert found.dtype == array.dtype
+            assert found.tolist() == array.tolist()
+    assert all(array.flags.aligned and not array.flags.writeable for array in ours.values())
+
+
+def test_map_shard_file_reads_what_the_library_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    tensors = make_tensors("packed", "uint16")
+    safetensors.numpy.save_file(tensors, path, METADATA)
+    ours, metadata = map_shard_file(path)
+    assert metadata == METADATA
+    assert {name: array.tolist() for name, array in ours.items()} == {
+        name: array.tolist() for name, array in tensors.items()
+    }
+
+
+def test_write_shard_file_stores_big_endian_arrays_as_little_endian(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    write_shard_file(path, {"a": np.array([1, 2], ">i8"), "b": np.arange(6)[::2]}, {})
+    ours, _ = map_shard_file(path)
+    assert ours["a"].tolist() == [1, 2]
+    assert ours["b"].tolist() == [0, 2, 4]
+
+
+def file_with_header(header: object, body: bytes = b"\0" * 16) -> bytes:
+    """Give a file with any header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def describe(dtype: str, shape: list[int], start: int, end: int) -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+GOOD = safetensors_bytes({"a": np.arange(2)}, METADATA)
+NO_SAFETENSORS = {
+    "empty": b"",
+    "seven bytes": b"\0" * 7,
+    "no header": b"\0" * 8,
+    "cut": GOOD[:-1],
+    "longer": GOOD + b"\0",
+    "header cut": GOOD[:40],
+    "header longer than the file": (5000).to_bytes(8, "little") + GOOD[8:],
+    "garbage": bytes([99, 0, 0, 0, 0, 0, 0, 0, *range(255)]),
+    "no JSON": file_with_header(b"{not json}"),
+    "not UTF-8": file_with_header(b'{"\xff":1}'),
+    "a list": file_with_header([]),
+    "overlapping": file_with_header(
+        {"a": describe("I64", [1], 0, 8), "b": describe("I64", [1], 4, 12)}, b"\0" * 12
+    ),
+    "hole": file_with_header(
+        {"a": describe("I64", [1], 0, 8), "b": describe("I64", [1], 16, 24)}, b"\0" * 24
+    ),
+    "backwards": file_with_header({"a": describe("I64", [2], 16, 0)}),
+    "shape of another size": file_with_header({"a": describe("I64", [3], 0, 16)}),
+    "negative shape": file_with_header({"a": describe("I64", [-2], 0, 16)}),
+    "overflowing shape": file_with_header({"a": describe("I64", [2**62, 8], 0, 16)}),
+    "unknown dtype": file_with_header({"a": describe("I7", [2], 0, 16)}),
+    "metadata of numbers": file_with_header(
+        {"__metadata__": {"a": 1}, "a": describe("I64", [2], 0, 16)}
+    ),
+    "deep JSON": file_with_header(b"[" * 50_000 + b"]" * 50_000),
+}
+
+
+@pytest.mark.parametrize("raw", NO_SAFETENSORS.values(), ids=NO_SAFETENSORS)
+def test_map_shard_file_refuses_what_is_no_safetensors_file(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "shard.safetensors"
+    path.write_bytes(raw)
+    with pytest.raises(FolderError, match=r"shard\.safetensors: no safetensors file \(.+\)$"):
+        map_shard_file(path)
+
+
+def test_map_shard_file_refuses_a_huge_header_before_reading_it(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    path.write_bytes((2**63).to_bytes(8, "little") + GOOD[8:])
+    with pytest.raises(FolderError) as caught:
+        map_shard_file(path)
+    assert str(caught.value) == (
+        f"{path}: a header of 9,223,372,036,854,775,808 bytes, expected at most 1,048,576"
+    )
+
+
+@pytest.mark.parametrize(
+    ("array", "found"),
+    [
+        (np.zeros(2, np.float32), r"F32\[2\]"),
+        (np.zeros((2, 2), np.int64), r"I64\[2, 2\]"),
+        (np.array(1), r"I64\[\]"),
+    ],
+)
+def test_map_shard_file_refuses_other_arrays(tmp_path: Path, array: np.ndarray, found: str) -> None:
+    path = tmp_path / "shard.safetensors"
+    path.write_bytes(safetensors_bytes({"a": array}, {}))
+    with pytest.raises(FolderError, match=rf"shard\.safetensors: a is {found}$"):
+        map_shard_file(path)
+
+
+def test_map_shard_file_gives_no_metadata_as_an_empty_one(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    safetensors.numpy.save_file({"a": np.arange(3), "empty": np.arange(0)}, path)
+    ours, metadata = map_shard_file(path)
+    assert metadata == {}
+    assert ours["a"].tolist() == [0, 1, 2]
+    assert ours["empty"].tolist() == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_map_shard_file_takes_damage_or_refuses_it(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    raw = bytearray(with_numbers(GOLDEN_PACKED, PACKED_NUMBERS, b"\0" * 12))
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, 530))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
+    path.write_bytes(raw[: data.draw(st.sampled_from([len(raw), len(raw) - 1, 300, 9]))])
+    try:
+        tensors, _ = map_shard_file(path)
+    except FolderError:
+        return
+    for array in tensors.values():
+        assert array.ndim == 1
+        array.tolist()

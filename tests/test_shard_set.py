@@ -1,0 +1,404 @@
+"""Opened shards: the batches of the store, and nothing hostile given out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_reference import (
+    LENGTHS,
+    Arrays,
+    change_manifest,
+    change_shard,
+    flip_byte,
+    make_shards,
+    make_store,
+    mend_manifest,
+    read_manifest_json,
+)
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.training.shard_dataset import ShardDataset
+
+SHARD = "shard-00000.safetensors"
+BATCHES = [[5, 1, 2], [4, 0, 6], [3]]  # LENGTHS, longest first, three rows at a time
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("shard_bytes", [1, 1 << 20])
+def test_shard_set_gives_the_batches_of_the_store(
+    tmp_path: Path, layout: str, shard_bytes: int
+) -> None:
+    shards = open_shards(make_shards(tmp_path, layout=layout, shard_bytes=shard_bytes))
+    store = open_store(tmp_path / "store")
+    assert len(shards) == 3
+    assert shards.num_shards == (3 if shard_bytes == 1 else 1)
+    assert len(list(shards)) == 3
+    for batch, indices in zip(shards, BATCHES, strict=True):
+        assert batch.original_indices is not None
+        assert batch.original_indices.tolist() == indices
+        assert batch.lengths.tolist() == [LENGTHS[index] for index in indices]
+        for row, index in zip(batch.rows(), indices, strict=True):
+            assert row.tolist() == store[index].tolist()
+
+
+def test_shard_set_finds_batches_and_refuses_others(tmp_path: Path) -> None:
+    shards = open_shards(make_shards(tmp_path, shard_bytes=300))
+    assert [shards.find(index) for index in range(3)] == [(0, 0), (1, 0), (1, 1)]
+    for index in (-1, 3):
+        with pytest.raises(IndexError, match=f"^batch {index} of 3$"):
+            shards[index]
+    shard = shards.open_shard(1)
+    assert shards.open_shard(1) is shard
+    with pytest.raises(IndexError, match=r"^batch 2 of 2$"):
+        shard[2]
+
+
+def test_shard_row_counts_through_the_shard(tmp_path: Path) -> None:
+    for layout in ("packed", "padded"):
+        shard = open_shards(make_shards(tmp_path / layout, layout=layout)).open_shard(0)
+        store = open_store(tmp_path / layout / "store")
+        found = [shard.row(position).tolist() for position in range(len(LENGTHS))]
+        assert found == [store[index].tolist() for batch in BATCHES for index in batch]
+
+
+def set_array(name: str, values: list[int]) -> Callable[[Arrays], None]:
+    """Give a change that puts other values in an array's place."""
+
+    def change(arrays: Arrays) -> None:
+        arrays[name] = np.array(values, arrays[name].dtype)
+
+    return change
+
+
+def set_entry(name: str, place: int, value: int) -> Callable[[Arrays], None]:
+    """Give a change of one entry."""
+
+    def change(arrays: Arrays) -> None:
+        arrays[name][place] = value
+
+    return change
+
+
+# The first batch has lengths 12, 9, 5, the second 5, 3, 2, the third 1.
+HOSTILE: dict[str, tuple[str, Callable[[Arrays], None], str]] = {
+    "batch_sizes rise": ("packed", set_entry("batch_sizes", 1, 1), r"batch_sizes\[1\] is 1, but 3"),
+    "batch_sizes zero": ("packed", set_entry("batch_sizes", 11, 0), r"batch_sizes\[11\] is 0, but"),
+    "batch_sizes negative": ("packed", set_entry("batch_sizes", 0, -3), r"batch_sizes\[0\] is -3"),
+    "batch_sizes huge": (
+        "packed",
+        set_entry("batch_sizes", 0, 2**63 - 1),
+        r"batch_sizes\[0\] is 9",
+    ),
+    "lengths zero": ("packed", set_entry("lengths", 2, 0), "expected no empty sequence, .* row 2"),
+    "lengths negative": ("packed", set_entry("lengths", 2, -1), "expected no empty sequence"),
+    "lengths rise": ("packed", set_entry("lengths", 1, 4), "expected longest first, row 2 is"),
+    "lengths off": (
+        "packed",
+        set_entry("lengths", 0, 13),
+        "12 batch_sizes, the longest row has 13",
+    ),
+    "lengths huge": ("packed", set_entry("lengths", 0, 10**12), "12 batch_sizes, the longest row"),
+    "id above": (
+        "packed",
+        set_entry("data", 4, 259),
+        "id 259 at cell 4, expected ids from 0 to 258",
+    ),
+    "moved id border": (
+        "packed",
+        set_entry("data_offsets", 1, 25),
+        "batch_sizes add up to 26, data",
+    ),
+    "padding changed": (
+        "padded",
+        set_entry("data", 23, 7),
+        "row 1: cell 11 is padding and holds 7",
+    ),
+    "width zero": ("padded", set_entry("widths", 0, 0), "3 rows of width 0, data has 36 cells"),
+    "width negative": ("padded", set_entry("widths", 0, -12), "3 rows of width -12, data has 36"),
+    "width off": ("padded", set_entry("widths", 0, 9), "3 rows of width 9, data has 36 cells"),
+    "length beyond width": (
+        "padded",
+        set_entry("lengths", 0, 13),
+        "the longest row has 13 ids, width",
+    ),
+    "length beyond memory": ("padded", set_entry("lengths", 0, 10**12), "the longest row has 1"),
+    "padded lengths rise": ("padded", set_entry("lengths", 1, 4), "expected longest first, row 2"),
+    "id above in padded": ("padded", set_entry("data", 0, 300), "id 300 at cell 0, expected ids"),
+}
+
+
+@pytest.mark.parametrize(("layout", "change", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_batch_is_refused_by_its_number(
+    tmp_path: Path, layout: str, change: Callable[[Arrays], None], message: str
+) -> None:
+    path = make_shards(tmp_path, layout=layout)
+    change_shard(path, change)
+    expected = rf"^{path / SHARD}: batch 0: {message}"
+    with pytest.raises(FolderError, match=expected):
+        open_shards(path)[0]
+    with pytest.raises(FolderError, match=expected):
+        ShardDataset(path)[0]
+
+
+HOSTILE_SHARDS: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
+    "data_offsets": (
+        "packed",
+        set_array("data_offsets", [0, 99, 36, 37]),
+        "data_offsets do not rise from 0 to the 37 of data",
+    ),
+    "sequence_offsets": (
+        "padded",
+        set_array("sequence_offsets", [0, 3, 6, 8]),
+        "sequence_offsets do not rise from 0 to the 7 of lengths",
+    ),
+    "step_offsets": (
+        "packed",
+        set_array("step_offsets", [-1, 12, 17, 18]),
+        "step_offsets do not rise from 0 to the 18 of batch_sizes",
+    ),
+    "offsets that wrap": (
+        "padded",
+        set_array("sequence_offsets", [0, 2**63 - 1, -2, 7]),
+        "sequence_offsets do not rise from 0 to the 7 of lengths",
+    ),
+    "too few widths": (
+        "padded",
+        set_array("widths", [12, 5]),
+        "widths has 2 entries for 3 batches",
+    ),
+    "more indices than rows": (
+        "packed",
+        set_array("original_indices", [0, 1, 2, 3]),
+        "sequence_offsets do not rise from 0 to the 4 of original_indices",
+    ),
+    "a missing array": (
+        "packed",
+        lambda arrays: arrays.pop("batch_sizes"),
+        r"holds \[.*\], expected \['lengths', 'original_indices', 'batch_sizes', .*\]",
+    ),
+    "another dtype": (
+        "packed",
+        lambda arrays: arrays.update(data=arrays["data"].astype(np.int32)),
+        "data is int32, expected uint16",
+    ),
+    "float lengths": (
+        "packed",
+        lambda arrays: arrays.update(lengths=arrays["lengths"].astype(np.float32)),
+        r"lengths is F32\[7\]",
+    ),
+    "no batch": (
+        "padded",
+        lambda arrays: arrays.update(
+            {name: array[: int(name.endswith("_offsets"))] for name, array in arrays.items()}
+        ),
+        "sequence_offsets has 1 entries, 0 batches",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "change", "message"), HOSTILE_SHARDS.values(), ids=HOSTILE_SHARDS
+)
+def test_hostile_shard_is_refused_when_it_is_opened(
+    tmp_path: Path, layout: str, change: Callable[[Arrays], object], message: str
+) -> None:
+    path = make_shards(tmp_path, layout=layout)
+    change_shard(path, change)
+    for open_batch in (lambda: open_shards(path)[0], lambda: ShardDataset(path)[0]):
+        with pytest.raises(FolderError, match=rf"^{path / SHARD}: {message}$"):
+            open_batch()
+
+
+def test_shard_of_another_store_is_refused(tmp_path: Path) -> None:
+    path = make_shards(tmp_path / "a", layout="packed")
+    other = make_shards(tmp_path / "b", layout="packed", seed=1)
+    (path / SHARD).write_bytes((other / SHARD).read_bytes())
+    mend_manifest(path)
+    with pytest.raises(FolderError, match=r"tokens_sha256 is '\w+…, manifest says '\w+…$"):
+        open_shards(path)[0]
+    padded = make_shards(tmp_path / "c", layout="padded")
+    change_manifest(padded, lambda manifest: manifest.update(layout="packed"))
+    with pytest.raises(FolderError, match=r"holds \[.*'widths'.*\], expected \["):
+        open_shards(padded)[0]
+
+
+@pytest.mark.parametrize("name", ["num_batches", "num_sequences"])
+def test_shard_of_other_counts_is_refused(tmp_path: Path, name: str) -> None:
+    path = make_shards(tmp_path)
+    found = {"num_batches": 3, "num_sequences": 7}[name]
+    mend_manifest(path, **{name: found - 1})
+    message = f"{path / SHARD}: {name} is {found}, manifest says {found - 1}"
+    with pytest.raises(FolderError) as caught:
+        open_shards(path)[0]
+    assert str(caught.value) == message
+
+
+def remove_shard(path: Path) -> None:
+    (path / SHARD).unlink()
+
+
+def cut_shard(path: Path) -> None:
+    (path / SHARD).write_bytes((path / SHARD).read_bytes()[:-2])
+
+
+def lengthen_shard(path: Path) -> None:
+    (path / SHARD).write_bytes((path / SHARD).read_bytes() + b"\0")
+
+
+def link_shard(path: Path) -> None:
+    (path / SHARD).rename(path.parent / "elsewhere")
+    (path / SHARD).symlink_to(path.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove_shard, "missing"),
+        (cut_shard, "[0-9,]+ bytes, manifest says [0-9,]+"),
+        (lengthen_shard, "[0-9,]+ bytes, manifest says [0-9,]+"),
+        (link_shard, "not a regular file"),
+    ],
+)
+def test_open_shards_looks_at_every_file(
+    tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    path = make_shards(tmp_path)
+    damage(path)
+    with pytest.raises(FolderError, match=rf"^{path / SHARD}: {message}$"):
+        open_shards(path)
+    with pytest.raises(FolderError, match=rf"^{path / SHARD}: {message}$"):
+        open_shards(path, check_present=False)[0]
+
+
+def test_open_shards_refuses_other_folders(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="no such folder"):
+        open_shards(tmp_path / "nowhere")
+    with pytest.raises(FolderError, match=r"no manifest.json, expected a token store or shards"):
+        open_shards(tmp_path)
+    store = make_store(tmp_path, ["ab"])
+    with pytest.raises(FolderError) as caught:
+        open_shards(store)
+    assert str(caught.value) == (
+        f"{store / 'manifest.json'}: format 'seqpack.tokens', expected 'seqpack.shards'\n\n"
+        "hint: this is a token store: run seqpack pack on it first"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"format_version": 2}, "format version 2, this seqpack reads 1"),
+        ({"layout": "varlem"}, "layout 'varlem', expected packed or padded"),
+        ({"dtype": "int64"}, r"dtype 'int64', expected \['uint16', 'int32'\]"),
+        ({"dtype": "float16"}, r"dtype 'float16', expected \['uint16', 'int32'\]"),
+        ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),
+        ({"max_id": -1}, "field 'max_id' is -1, expected a count"),
+        ({"shards": {}}, r"field 'shards' is {}, expected a list"),
+        ({"shards": [1]}, "1, expected an object"),
+    ],
+)
+def test_open_shards_names_the_field_it_can_not_follow(
+    tmp_path: Path, values: dict[str, Any], message: str
+) -> None:
+    path = make_shards(tmp_path)
+    change_manifest(path, lambda manifest: manifest.update(values))
+    with pytest.raises(FolderError, match=f"manifest.json: {message}"):
+        open_shards(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../shard-00000.safetensors", "/etc/passwd", "shard-00001.safetensors", 3]
+)
+def test_open_shards_follows_no_other_names(tmp_path: Path, name: object) -> None:
+    path = make_shards(tmp_path)
+    change_manifest(path, lambda manifest: manifest["shards"][0].update(name=name))
+    with pytest.raises(FolderError, match=r"name"):
+        open_shards(path)
+
+
+def test_open_shards_survives_any_value_in_the_manifest(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+    good = read_manifest_json(path)
+    values = (None, -1, True, 1.5, "x", [], {}, [None], 2**63, 2**70)
+    places: list[tuple[dict[str, Any], str]] = [(good, name) for name in good]
+    places += [(good["shards"][0], name) for name in good["shards"][0]]
+    escaped = []
+    for holder, name in places:
+        kept = holder[name]
+        for value in values:
+            holder[name] = value
+            (path / "manifest.json").write_text(json.dumps(good))
+            try:
+                list(open_shards(path))
+            except FolderError:
+                pass
+            except Exception as error:  # the subject of this test
+                escaped.append((name, value, repr(error)))
+        holder[name] = kept
+    assert escaped == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_shard_gives_valid_batches_or_a_folder_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    layout = data.draw(st.sampled_from(["packed", "padded"]))
+    path = tmp_path_factory.getbasetemp() / f"fuzz_{layout}" / "shards"
+    if not path.exists():
+        make_shards(path.parent, layout=layout)
+        (path.parent / "good").write_bytes((path / SHARD).read_bytes())
+    raw = bytearray((path.parent / "good").read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    (path / SHARD).write_bytes(raw)
+    try:
+        for batch in open_shards(path):
+            assert_valid(batch)
+    except FolderError:
+        pass
+
+
+def assert_valid(batch: Any) -> None:
+    """Assert what torch relies on, the slow way."""
+    lengths = batch.lengths.tolist()
+    assert lengths == sorted(lengths, reverse=True)
+    assert min(lengths) >= 1
+    arrays = batch.to_arrays()
+    assert all(0 <= id_ <= 258 for id_ in arrays["data"].tolist())
+    if "batch_sizes" in arrays:
+        expected = [sum(length > step for length in lengths) for step in range(lengths[0])]
+        assert arrays["batch_sizes"].tolist() == expected
+        assert len(arrays["data"]) == sum(lengths)
+    else:
+        assert len(arrays["data"]) == len(lengths) * int(arrays["widths"][0])
+
+
+def test_shard_sha256_is_checked_when_asked_for(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+    shards: ShardSet = open_shards(path)
+    shards.open_shard(0).check_sha256()
+    flip_byte(path / SHARD, -2)
+    with pytest.raises(FolderError) as caught:
+        open_shards(path).open_shard(0).check_sha256()
+    assert str(caught.value) == f"{path / SHARD}: sha256 is not the manifest's"
+
+
+def test_shards_keep_their_tokenizer(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+    assert open_shards(path).read_tokenizer_json() == (path / "tokenizer.json").read_bytes()
+    flip_byte(path / "tokenizer.json", 5)
+    with pytest.raises(FolderError) as caught:
+        open_shards(path).read_tokenizer_json()
+    assert str(caught.value) == (
+        f"{path / 'tokenizer.json'}: missing, or not the tokenizer that the manifest names"
+    )

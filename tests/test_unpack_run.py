@@ -1,0 +1,119 @@
+"""Unpack gives the store's sequences back, in their own order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shard_reference import LENGTHS, change_shard, make_shards, make_store, make_texts
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.execution import Progress
+from seqpack_cli.shards import unpack_run
+from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.unpack_run import iter_sequences, unpack_shards
+from seqpack_cli.tokens.token_store import open_store
+
+
+def unpack(path: Path, **options: Any) -> list[dict[str, Any]]:
+    """Unpack into a list of the JSON lines."""
+    written: list[bytes] = []
+    num_sequences = unpack_shards(open_shards(path), written.append, **options)
+    lines = b"".join(written).decode().splitlines()
+    assert len(lines) == num_sequences
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("shard_bytes", [1, 1 << 20])
+def test_unpack_gives_the_ids_of_the_store(tmp_path: Path, layout: str, shard_bytes: int) -> None:
+    path = make_shards(tmp_path, layout=layout, shard_bytes=shard_bytes)
+    store = open_store(tmp_path / "store")
+    assert unpack(path) == [
+        {"index": index, "ids": ids.tolist()} for index, ids in enumerate(store)
+    ]
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_unpack_leaves_dropped_sequences_out(tmp_path: Path, layout: str) -> None:
+    path = make_shards(tmp_path, layout=layout, min_length=2, max_length=9)
+    kept = [index for index, length in enumerate(LENGTHS) if 2 <= length <= 9]
+    assert [index for index, _ in iter_sequences(open_shards(path))] == kept
+
+
+def test_unpack_gives_the_text_back(tmp_path: Path) -> None:
+    texts = ["Grüße, 世界 👋", 'a "quoted" \\ line', "x", "\ttab and  spaces ", "<pad>"]
+    store = make_store(tmp_path, texts)
+    pack_store(store, tmp_path / "shards", PackOptions(batch_size=2), num_workers=1)
+    found = unpack(tmp_path / "shards", as_text=True)
+    assert found == [{"index": index, "text": text} for index, text in enumerate(texts)]
+
+
+def test_unpack_writes_one_json_line_a_sequence(tmp_path: Path) -> None:
+    store = make_store(tmp_path, ["ab", "é"])
+    pack_store(store, tmp_path / "shards", num_workers=1)
+    shards = open_shards(tmp_path / "shards")
+    written: list[bytes] = []
+    unpack_shards(shards, written.append)
+    assert b"".join(written) == (
+        b'{"index": 0, "ids": [97, 98]}\n{"index": 1, "ids": [195, 169]}\n'
+    )
+    written.clear()
+    unpack_shards(shards, written.append, as_text=True)
+    assert b"".join(written).decode() == ('{"index": 0, "text": "ab"}\n{"index": 1, "text": "é"}\n')
+
+
+def test_unpack_writes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpack_run, "ROWS_PER_WRITE", 3)
+    path = make_shards(tmp_path)
+    written: list[bytes] = []
+    totals: list[int] = []
+    advanced: list[int] = []
+    progress = Progress(on_total=totals.append, on_advance=advanced.append)
+    assert unpack_shards(open_shards(path), written.append, progress=progress) == 7
+    assert [piece.count(b"\n") for piece in written] == [3, 3, 1]
+    assert totals == [7]
+    assert sum(advanced) == 7
+
+
+def test_unpack_refuses_a_sequence_that_stands_twice(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+
+    def repeat(arrays: dict[str, np.ndarray]) -> None:
+        arrays["original_indices"][4] = 2
+
+    change_shard(path, repeat)
+    with pytest.raises(FolderError) as caught:
+        unpack(path)
+    assert str(caught.value) == f"{path}: sequence 2 stands twice"
+
+
+def test_unpack_checks_every_batch_before_the_first_row(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, shard_bytes=1)
+
+    def raise_step(arrays: dict[str, np.ndarray]) -> None:
+        arrays["batch_sizes"][0] = 2
+
+    change_shard(path, raise_step, number=2)
+    written: list[bytes] = []
+    with pytest.raises(FolderError, match=r"shard-00002\.safetensors: batch 0: batch_sizes\[0\]"):
+        unpack_shards(open_shards(path), written.append)
+    assert written == []
+
+
+def test_unpack_of_text_needs_the_tokenizer(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(FolderError, match=r"tokenizer.json: missing"):
+        unpack(path, as_text=True)
+    assert len(unpack(path)) == 7
+
+
+def test_unpack_packs_again_to_the_same_shards(tmp_path: Path) -> None:
+    path = make_shards(tmp_path / "a")
+    texts = [line["text"] for line in unpack(path, as_text=True)]
+    assert texts == make_texts(LENGTHS)

@@ -1,0 +1,358 @@
+"""The verify run: good shards pass, the report says what was covered, the rest is an error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from shard_reference import (
+    LENGTHS,
+    Arrays,
+    change_manifest,
+    change_shard,
+    flip_byte,
+    make_shards,
+    make_store,
+    make_texts,
+)
+
+from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.execution import Progress
+from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.verification import verify_run
+from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification.report import LEVELS, Report
+from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
+
+LAYOUTS = ("packed", "padded")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    return make_shards(folder, layout=request.param, shard_bytes=1)
+
+
+def verify(path: Path, **options: Any) -> Report:
+    return verify_shards(path, VerifyOptions(**options))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_good_shards_pass_all_levels(shards: Path, cell: str, dtype: str) -> None:
+    report = verify(shards, cell=cell, dtype=dtype)
+    assert report.findings == []
+    assert report.passed
+    assert report.is_gate
+    assert [level.level for level in report.levels] == list(LEVELS)
+    for level in report.levels:
+        assert (level.num_batches, level.num_tokens, level.num_cut_batches) == (3, 37, 0)
+    for level in report.levels[2:]:
+        assert level.worst is not None
+        assert 0 < level.worst.share <= 1
+        assert level.worst.error <= level.worst.limit
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_good_shards_pass_all_levels_on_cuda(shards: Path, cell: str, dtype: str) -> None:
+    report = verify(shards, cell=cell, dtype=dtype, device="cuda")
+    assert report.findings == []
+    assert report.device.startswith("cuda")
+    assert report.device_name == torch.cuda.get_device_name()
+    assert [level.num_batches for level in report.levels] == [3, 3, 3, 3]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_is_reported_on_cuda(shards: Path, dtype: str) -> None:
+    report = verify(shards, dtype=dtype, device="cuda")
+    assert report.passed
+    assert not report.is_gate
+
+
+@pytest.mark.cuda
+def test_flipped_id_is_found_on_cuda(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+    change_shard(path, flip_id)
+    report = verify(path, device="cuda")
+    assert [finding.level for finding in report.findings] == ["roundtrip"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_is_reported_and_never_a_finding(shards: Path, dtype: str) -> None:
+    report = verify(shards, dtype=dtype)
+    assert report.passed
+    assert not report.is_gate
+    assert report.levels[2].errors["packed outputs"].error > 1e-5
+
+
+@pytest.mark.parametrize("depth", range(4))
+def test_levels_are_cumulative_and_end_at_the_asked_one(shards: Path, depth: int) -> None:
+    report = verify(shards, level=LEVELS[depth])
+    assert [level.level for level in report.levels] == list(LEVELS[: depth + 1])
+    assert report.passed
+
+
+def test_report_says_what_was_proven(shards: Path) -> None:
+    report = verify(shards, cell="gru", dtype="float64", seed=5)
+    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    levels = document.pop("levels")
+    assert document == {
+        "passed": True,
+        "shards": str(shards),
+        "layout": report.layout,
+        "device": "cpu",
+        "device_name": "CPU",
+        "dtype": "float64",
+        "cell": "gru",
+        "seed": 5,
+        "num_shards": 3,
+        "num_batches": 3,
+        "num_sequences": 7,
+        "num_tokens": 37,
+        "is_gate": True,
+        "findings": [],
+        "notes": [],
+    }
+    assert [level["level"] for level in levels] == list(LEVELS)
+    assert set(levels[0]) == {
+        "level",
+        "num_batches",
+        "num_tokens",
+        "num_cut_batches",
+        "seconds",
+        "errors",
+    }
+    assert set(levels[2]["errors"]["packed outputs"]) == {"quantity", "error", "limit"}
+
+
+def flip_id(arrays: Arrays) -> None:
+    arrays["data"][4] += 1  # row 1 at step 1 of lengths 12, 9, 5
+
+
+def test_report_with_findings_is_json(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+    change_shard(path, flip_id)
+    document = json.loads(json.dumps(verify(path).to_json(), allow_nan=False))
+    assert document["passed"] is False
+    ((finding),) = document["findings"]
+    assert (finding["level"], finding["batch"], finding["row"]) == ("roundtrip", 0, 1)
+
+
+def test_same_seed_gives_the_same_report(shards: Path) -> None:
+    def without_seconds(report: Report) -> dict[str, Any]:
+        document = report.to_json()
+        for level in document["levels"]:
+            del level["seconds"]
+        return document
+
+    first, again, other = (
+        without_seconds(verify(shards, sample=2, seed=seed, dtype="float64")) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first["levels"][2]["errors"] != other["levels"][2]["errors"]
+
+
+def test_sample_covers_so_many_batches(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [*range(1, 13)], batch_size=2)
+    report = verify(path, sample=2, cell="rnn")
+    assert [level.num_batches for level in report.levels] == [6, 6, 2, 2]
+    assert [level.num_tokens for level in report.levels[:2]] == [78, 78]
+    assert report.levels[2].num_tokens < 78
+    report = verify(path, sample=None, cell="rnn")
+    assert [level.num_tokens for level in report.levels] == [78, 78, 78, 78]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_large_batches_are_cut_to_a_window_and_counted(tmp_path: Path, layout: str) -> None:
+    path = make_shards(tmp_path, layout=layout)
+    report = verify(path, max_batch_tokens=7, dtype="float64")
+    assert report.passed
+    assert [level.num_cut_batches for level in report.levels] == [0, 0, 2, 2]
+    assert [level.num_batches for level in report.levels] == [3, 3, 3, 3]
+    assert all(level.num_tokens <= 3 * 7 for level in report.levels[2:])
+    assert report.levels[1].num_tokens == 37
+
+
+def test_note_says_when_no_row_ended_before_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_shards(tmp_path, [5, 5, 4, 3], batch_size=2)
+    whole = verify_run.choose_batches
+    monkeypatch.setattr(
+        verify_run, "choose_batches", lambda *args, **kwargs: whole(*args, **kwargs)[:1]
+    )
+    assert verify(path, level="forward").notes == [
+        "forward: no computed batch had rows that end before others, raise --sample"
+    ]
+    even = make_shards(tmp_path / "even", [5, 5, 4, 4], batch_size=2)
+    assert verify(even, level="forward").notes == []
+
+
+def test_progress_counts_tokens_then_batches(shards: Path) -> None:
+    totals: list[int] = []
+    advanced: list[int] = []
+    progress = Progress(on_total=totals.append, on_advance=advanced.append)
+    verify_shards(shards, VerifyOptions(sample=2), progress=progress)
+    assert sum(advanced) == sum(totals)
+    assert totals[-3:] == [37, 2, 2]
+
+
+def test_settings_of_torch_are_given_back(shards: Path) -> None:
+    settings = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [setting.allow_tf32 for setting in settings]
+    random_state = torch.random.get_rng_state()
+    verify(shards)
+    assert [setting.allow_tf32 for setting in settings] == before
+    assert torch.equal(torch.random.get_rng_state(), random_state)
+
+
+def copy_of(shards: Path, folder: Path) -> Path:
+    """Copy the store and the shards, so that they may be damaged."""
+    shutil.copytree(shards.parent, folder / "copy")
+    return folder / "copy" / "shards"
+
+
+def test_store_that_moved_is_an_error_with_a_hint(shards: Path, tmp_path: Path) -> None:
+    path = copy_of(shards, tmp_path)
+    (path.parent / "store").rename(tmp_path / "moved")
+    with pytest.raises(FolderError) as caught:
+        verify(path)
+    assert str(caught.value) == (
+        f"{path}: its token store is no longer at ../store\n\n"
+        "hint: pass --tokens STORE, or --level structure to go without it"
+    )
+    assert caught.value.exit_code == 4
+    assert verify(path, tokens=tmp_path / "moved").passed
+    assert verify(path, level="structure").passed
+    with pytest.raises(FolderError, match="no such folder"):
+        verify(path, tokens=tmp_path / "nowhere")
+
+
+def test_other_store_is_refused(shards: Path, tmp_path: Path) -> None:
+    other = make_store(tmp_path, make_texts(LENGTHS, seed=1))
+    with pytest.raises(FolderError) as caught:
+        verify(shards, tokens=other)
+    assert str(caught.value) == (
+        f"{other}: another token store than the one these shards were packed from\n\n"
+        "hint: pass --tokens STORE with that one, or pack again"
+    )
+
+
+@pytest.mark.parametrize("name", ["part-00000.bin", "part-00000.idx"])
+def test_damaged_store_is_refused(shards: Path, tmp_path: Path, name: str) -> None:
+    path = copy_of(shards, tmp_path)
+    flip_byte(path.parent / "store" / name, -4 if name.endswith("bin") else -1)
+    with pytest.raises(FolderError, match=name) as caught:
+        verify(path)
+    assert caught.value.exit_code == 4
+
+
+def test_store_with_a_flipped_id_is_refused(shards: Path, tmp_path: Path) -> None:
+    store = copy_of(shards, tmp_path).parent / "store"
+    flip_byte(store / "part-00000.bin", 0)
+    with pytest.raises(FolderError) as caught:
+        verify(store.parent / "shards", tokens=store)
+    assert str(caught.value) == (
+        f"{store / 'part-00000.bin'}: sha256 is not the manifest's\n\n"
+        "hint: the file was changed or damaged: run tokenize --overwrite"
+    )
+
+
+def test_unfinished_shards_are_refused(shards: Path, tmp_path: Path) -> None:
+    path = copy_of(shards, tmp_path)
+    (path / "manifest.json").unlink()
+    with pytest.raises(FolderError, match=r"no manifest\.json, expected a token store or shards"):
+        verify(path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_cuda_that_is_not_there_is_an_error(shards: Path, device: str, level: str) -> None:
+    with pytest.raises(MachineError) as caught:
+        verify(shards, device=device, level=level)
+    assert caught.value.exit_code == 5
+    assert caught.value.message.startswith(f"--device {device}: no CUDA device")
+    assert caught.value.hint == "verify on the machine that trains, or pass --device cpu"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_that_is_not_there_is_an_error_where_no_device_is_needed(shards: Path) -> None:
+    with pytest.raises(MachineError, match="--device cuda: no CUDA device"):
+        verify(shards, device="cuda", level="structure")
+
+
+@pytest.mark.cuda
+def test_cuda_beyond_the_last_is_an_error(shards: Path) -> None:
+    num_devices = torch.cuda.device_count()
+    with pytest.raises(MachineError) as caught:
+        verify(shards, device=f"cuda:{num_devices}")
+    assert str(caught.value) == (
+        f"--device cuda:{num_devices}: there are {num_devices} CUDA devices, from cuda:0"
+    )
+
+
+def test_memory_that_is_not_enough_names_the_batch(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> object:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nand more")
+
+    monkeypatch.setattr(verify_run, "take_ids", refuse)
+    with pytest.raises(MachineError) as caught:
+        verify(shards)
+    assert str(caught.value) == (
+        "shard-00000.safetensors: batch 0: CUDA out of memory. Tried to allocate 2 GiB\n\n"
+        "hint: pass a smaller --max-batch-tokens, or pack with a smaller --batch-size"
+    )
+
+
+def test_sequence_that_shards_and_ledger_both_forgot_is_found(tmp_path: Path) -> None:
+    # the last sequence of the store is alone in the last shard: take both away
+    path = make_shards(tmp_path, [5, 4, 3, 1], shard_bytes=1)
+    (path / "shard-00001.safetensors").unlink()
+
+    def forget(manifest: dict[str, Any]) -> None:
+        del manifest["shards"][1]
+        manifest["ledger"].update(num_batches=1, num_sequences=3, num_tokens=12)
+
+    change_manifest(path, forget)
+    assert not verify(path).passed
+
+
+def test_sequences_that_were_dropped_are_not_missing(tmp_path: Path) -> None:
+    for layout in LAYOUTS:
+        path = make_shards(
+            tmp_path / layout, layout=layout, min_length=2, max_length=9, last_batch="drop"
+        )
+        assert verify(path).passed
+
+
+def test_shards_of_one_token_pass(tmp_path: Path) -> None:
+    for layout in LAYOUTS:
+        path = make_shards(tmp_path / layout, [1], layout=layout)
+        report = verify(path, dtype="float64")
+        assert report.passed
+        assert report.notes == []
+
+
+def test_shards_of_a_store_in_several_parts_pass(tmp_path: Path) -> None:
+    store = make_store(tmp_path, make_texts(LENGTHS), part_bytes=10)
+    pack_store(store, tmp_path / "shards", PackOptions(batch_size=3), num_workers=1)
+    assert verify(tmp_path / "shards", cell="rnn").passed
