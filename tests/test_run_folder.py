@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +104,21 @@ def test_other_run_is_refused_with_what_differs(
     if finished:
         finish(tmp_path)
     else:
-        with open_run(tmp_path, PLAN, overwrite=False):
-            pass
+        with open_run(tmp_path, PLAN, overwrite=False) as run:
+            run.write_receipt("part-00000", {"files": []})
     before = read_folder(tmp_path)
     error = refusal(tmp_path, plan)
     assert error.message == f"{tmp_path}: holds a run that differs: {said}"
     assert error.hint == OVERWRITE_HINT
     assert read_folder(tmp_path) == before
+
+
+def test_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
+    with open_run(tmp_path, PLAN, overwrite=False):
+        pass
+    other = {**PLAN, "format": "y"}
+    assert not finish(tmp_path, other)
+    assert json.loads((tmp_path / "manifest.json").read_bytes()) == {**other, "more": 1}
 
 
 def test_foreign_files_are_refused_and_stay(tmp_path: Path) -> None:
@@ -152,13 +161,13 @@ def test_overwrite_stopped_anywhere_leaves_the_old_run_or_the_new_one(
     for stop_at in range(20):
         folder = tmp_path / str(stop_at)
         finish(folder)
-        left = [stop_at]
+        countdown = iter(range(stop_at, -1, -1))
 
-        def stopping_unlink(path: Path, missing_ok: bool = False) -> None:
-            own = path.suffix != ".tmp" and path.name != ".lock"
-            if own and left[0] == 0:
+        def stopping_unlink(
+            path: Path, missing_ok: bool = False, countdown: Iterator[int] = countdown
+        ) -> None:
+            if path.suffix != ".tmp" and path.name != ".lock" and next(countdown) == 0:
                 raise KeyboardInterrupt
-            left[0] -= own
             unlink(path, missing_ok)
 
         monkeypatch.setattr(Path, "unlink", stopping_unlink)
