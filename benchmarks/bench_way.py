@@ -146,8 +146,8 @@ def encode_all(library: tokenizers.Tokenizer, texts: list[str]) -> list[list[int
 
 
 def pack_rows(rows: list[torch.Tensor]) -> Any:
-    """Collate as torch's users do for LSTMs."""
-    return pack_sequence(rows, enforce_sorted=False)
+    """Collate as torch's users do for LSTMs; the rows are sorted, so torch need not."""
+    return pack_sequence(rows, enforce_sorted=True)
 
 
 def pad_rows(rows: list[torch.Tensor]) -> tuple[torch.Tensor]:
