@@ -2,8 +2,8 @@
 
 A task is a picklable value, the function a module's own; results come back as they finish. The
 processes are spawned, never forked: a fork after the tokenizer's threads started can deadlock.
-A worker that dies is named with the tasks it may have held, and what other workers had finished
-stays.
+A worker that dies is named with the tasks it may have held, what other workers had finished stays,
+and workers do not outlive their parent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -95,3 +96,12 @@ def _run_in_pool(
 def _start_worker() -> None:
     # Ctrl-C reaches the whole process group: a worker ends silently, the parent says it once.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent is killed; it would wait for tasks for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -6,7 +6,10 @@ import math
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +66,34 @@ def test_worker_that_dies_is_an_error_that_names_its_tasks() -> None:
     )
     assert caught.value.exit_code == 5
     assert multiprocessing.active_children() == []
+
+
+KILLED_PARENT = """
+import multiprocessing, os, signal, threading, time
+from seqpack_cli.execution import run_tasks
+
+def kill_when_workers_run():
+    while len(multiprocessing.active_children()) < 2:
+        time.sleep(0.01)
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    threading.Thread(target=kill_when_workers_run).start()
+    list(run_tasks(time.sleep, [60, 60], num_workers=2))
+"""
+
+
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+    """They hold the pipe of their own tasks open, so they would wait for ever."""
+    script = tmp_path / "parent.py"
+    script.write_text(KILLED_PARENT)
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=50)
+    assert done.returncode == -signal.SIGKILL
+    assert len(done.stdout.split()) == 2
+    # the workers hold the output pipe: that run returned means that they are gone
+    assert time.monotonic() - started < 40
 
 
 def test_failed_run_leaves_the_callers_own_processes_alone() -> None:
