@@ -115,6 +115,8 @@ def check_regular_file(path: Path, *, num_bytes: int | None = None) -> None:
         status = path.lstat()
     except FileNotFoundError as error:
         raise FolderError(f"{path}: missing") from error
+    except OSError as error:
+        raise FolderError(f"{path}: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
         raise FolderError(f"{path}: not a regular file")
     if num_bytes is not None and status.st_size != num_bytes:
@@ -227,5 +229,5 @@ def _naming_failures(path: Path) -> Iterator[None]:
     except OSError as error:
         raise MachineError(
             f"{path}: {error.strerror or error}",
-            hint="mend it, then run the same command again: it continues where it stopped",
+            hint="mend it, then run the same command again",
         ) from error

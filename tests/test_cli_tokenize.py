@@ -96,13 +96,44 @@ def test_tokenize_refuses_a_tokenizer_that_is_none(tmp_path):
 
 def test_tokenize_refuses_a_folder_that_is_in_use(tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
-    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.doc").write_text("years of work")
+    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out")
     assert result.exit_code == 4
     assert result.stderr == (
-        f"Error: {tmp_path}: holds other files (a.txt), expected an empty folder\n\n"
+        f"Error: {tmp_path}/out: holds other files (thesis.doc), expected an empty folder\n\n"
         "hint: choose another -o, or pass --overwrite to replace what is there\n"
     )
-    assert (tmp_path / "a.txt").read_text() == "a\n"
+    assert (tmp_path / "out" / "thesis.doc").read_text() == "years of work"
+
+
+def test_tokenize_into_the_folder_of_its_input_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    for options in ((), ("--overwrite",)):
+        result = run("tokenize", tmp_path, "-o", tmp_path, *options)
+        assert result.exit_code == 4
+        assert result.stderr.startswith(f"Error: {tmp_path}: holds the input {tmp_path}/a.txt\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_file_named_two_ways_is_read_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c" / "d").mkdir(parents=True)
+    (tmp_path / "c" / "a.txt").write_text("a\n")
+    (tmp_path / "c" / "d" / "b.txt").write_text("b\n")
+    assert run("tokenize", "./c/**", "c", "c/../c/a.txt", "-o", "out").exit_code == 0
+    sources = open_store("out").manifest["sources"]
+    assert sorted(source["path"].removeprefix("./") for source in sources) == [
+        "c/a.txt",
+        "c/d/b.txt",
+    ]
+
+
+@pytest.mark.parametrize("size", ["9" * 400, "2000TiB", "0", "0.1B"])
+def test_sizes_have_bounds(tmp_path, size):
+    result = run("tokenize", tmp_path, "-o", tmp_path / "out", "--part-bytes", size)
+    assert result.exit_code == 2
+    assert "is no size from 1 byte to 1024 TiB" in result.stderr
 
 
 def test_tokenize_after_a_first_failure_needs_no_overwrite(tmp_path):

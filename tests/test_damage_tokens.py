@@ -256,15 +256,25 @@ def test_damage_that_keeps_every_size_is_found_by_its_sha256(store: Path, damage
     assert caught.value.hint == "the file was changed or damaged: run tokenize --overwrite"
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{}")])
-def test_other_tokenizer_is_refused(store: Path, damage: Damage) -> None:
+def _replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (Path.unlink, "missing"),
+        (_replace_by_folder, "not a regular file"),
+        (lambda path: path.write_text("{}"), "not the tokenizer that the manifest names"),
+    ],
+)
+def test_other_tokenizer_is_refused(store: Path, damage: Damage, said: str) -> None:
     opened = open_store(store)
     damage(store / "tokenizer.json")
     with pytest.raises(FolderError) as caught:
         opened.read_tokenizer_json()
-    assert caught.value.message == (
-        f"{store / 'tokenizer.json'}: missing, or not the tokenizer that the manifest names"
-    )
+    assert caught.value.message == (f"{store / 'tokenizer.json'}: {said}")
 
 
 def test_file_in_the_place_of_a_store_is_refused(store: Path) -> None:

@@ -89,6 +89,15 @@ def test_files_stay_small(path):
     assert len(path.read_text().splitlines()) <= 250, "split it: one noun a file"
 
 
+@pytest.mark.parametrize("path", FILES, ids=_module)
+def test_functions_stay_small(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        # a command's options are parameters, decorators do not count
+        if isinstance(node, ast.FunctionDef):
+            num_lines = (node.end_lineno or 0) - node.lineno + 1
+            assert num_lines <= 50, f"{node.name} has {num_lines} lines"
+
+
 @pytest.mark.parametrize("name", seqpack_cli.__all__)
 def test_public_names_exist_and_are_documented(name):
     assert getattr(seqpack_cli, name).__doc__

@@ -298,8 +298,8 @@ def test_open_shards_refuses_other_folders(tmp_path: Path) -> None:
     [
         ({"format_version": 2}, "format version 2, this seqpack reads 1"),
         ({"layout": "varlem"}, "layout 'varlem', expected packed or padded"),
-        ({"dtype": "int64"}, r"dtype 'int64', expected \['uint16', 'int32'\]"),
-        ({"dtype": "float16"}, r"dtype 'float16', expected \['uint16', 'int32'\]"),
+        ({"dtype": "int64"}, r"dtype 'int64', expected uint16 or int32"),
+        ({"dtype": "float16"}, r"dtype 'float16', expected uint16 or int32"),
         ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),
         ({"max_id": -1}, "field 'max_id' is -1, expected a count"),
         ({"shards": {}}, r"field 'shards' is {}, expected a list"),
@@ -400,5 +400,5 @@ def test_shards_keep_their_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(FolderError) as caught:
         open_shards(path).read_tokenizer_json()
     assert str(caught.value) == (
-        f"{path / 'tokenizer.json'}: missing, or not the tokenizer that the manifest names"
+        f"{path / 'tokenizer.json'}: not the tokenizer that the manifest names"
     )

@@ -28,7 +28,7 @@ from seqpack_cli.storage import (
     write_json,
 )
 
-CONTINUE_HINT = "mend it, then run the same command again: it continues where it stopped"
+CONTINUE_HINT = "mend it, then run the same command again"
 
 
 class Stop(BaseException):

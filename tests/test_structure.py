@@ -97,7 +97,7 @@ FILE_DAMAGE: dict[str, tuple[FileDamage, str, str]] = {
     "another tokenizer": (
         lambda shard: flip_byte(shard.parent / "tokenizer.json", 9),
         "tokenizer.json",
-        "missing, or not the tokenizer that the manifest names",
+        "not the tokenizer that the manifest names",
     ),
 }
 

@@ -60,8 +60,7 @@ def plan_batches(lengths: np.ndarray, options: BatchOptions) -> BatchPlan:
         kept &= lengths <= options.max_length
     chosen = np.flatnonzero(kept)
     order = chosen[length_order(lengths[chosen])]
-    limits = (options.batch_size, options.max_tokens, options.padded)
-    batch_size, max_tokens, padded = limits
+    batch_size, max_tokens, padded = options.batch_size, options.max_tokens, options.padded
     offsets = cut_batches(
         lengths[order], batch_size=batch_size, max_tokens=max_tokens, padded=padded
     )

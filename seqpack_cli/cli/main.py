@@ -6,6 +6,7 @@ Commands are imported when they are asked for, and import what they run when the
 
 from __future__ import annotations
 
+import errno
 import importlib
 from typing import Any
 
@@ -44,8 +45,13 @@ class CommandGroup(click.Group):
             _end_with(ctx, error)
         except MemoryError:
             _end_with(ctx, MachineError("memory is not enough", hint="use fewer --num-workers"))
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # click ends quietly when a pipe's reader has gone
+            place = error.filename if error.filename is not None else "input or output"
+            _end_with(ctx, MachineError(f"{place}: {error.strerror or error}"))
         except KeyboardInterrupt:
-            click.echo("\nInterrupted: the same command goes on where it stopped", err=True)
+            click.echo("\nInterrupted: run the same command again", err=True)
             ctx.exit(EXIT_INTERRUPTED)
 
 

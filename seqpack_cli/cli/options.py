@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from seqpack_cli.errors import FolderError
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+MAX_SIZE = 2**50
 UNITS = {
     "": 1,
     "B": 1,
@@ -39,9 +43,9 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
         unit = UNITS.get(match[2].upper()) if match else None
         if match is None or unit is None:
             self.fail(f"{value!r} is no size, expected 1048576, 2MB or 64MiB", param, ctx)
-        size = int(float(match[1]) * unit)
-        if size < 1:
-            self.fail(f"{value!r} is less than a byte", param, ctx)
+        size = int(Decimal(match[1]) * unit)
+        if not 1 <= size <= MAX_SIZE:
+            self.fail(f"{value!r} is no size from 1 byte to 1024 TiB", param, ctx)
         return size
 
 
@@ -80,6 +84,18 @@ def output_option(help_text: str) -> Callable[[Function], Function]:
     return click.option(
         "-o", "--output", type=FOLDER, required=True, metavar="PATH", help=help_text
     )
+
+
+def check_new_file(path: Path, *, overwrite: bool) -> None:
+    """Raise, before any work, unless a file can be written there."""
+    if path.is_dir():
+        raise FolderError(f"{path}: is a folder, expected a file", hint="choose another -o")
+    if not path.parent.is_dir():
+        raise FolderError(f"{path.parent}: no such folder", hint="make it, or choose another -o")
+    if path.exists() and not overwrite:
+        raise FolderError(
+            f"{path}: is there already", hint="choose another -o, or pass --overwrite"
+        )
 
 
 def print_json(value: Any) -> None:

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import click
 
-from seqpack_cli.cli.options import POSITIVE, output_option, overwrite_option, quiet_option
+from seqpack_cli.cli.options import (
+    POSITIVE,
+    check_new_file,
+    output_option,
+    overwrite_option,
+    quiet_option,
+)
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.errors import FolderError
 
 
 @click.command("train-tokenizer")
@@ -46,10 +51,7 @@ def command(
     from seqpack_cli.storage import publish
     from seqpack_cli.tokens.train_tokenizer import train_tokenizer
 
-    if output.exists() and not overwrite:
-        raise FolderError(
-            f"{output}: is there already", hint="choose another -o, or pass --overwrite"
-        )
+    check_new_file(output, overwrite=overwrite)
     with show_progress("train", "B", quiet=quiet) as progress:
         tokenizer_json, num_tokens = train_tokenizer(
             inputs,

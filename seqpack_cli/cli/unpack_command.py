@@ -7,9 +7,14 @@ from pathlib import Path
 
 import click
 
-from seqpack_cli.cli.options import FOLDER, output_option, overwrite_option, quiet_option
+from seqpack_cli.cli.options import (
+    FOLDER,
+    check_new_file,
+    output_option,
+    overwrite_option,
+    quiet_option,
+)
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.errors import FolderError
 
 
 @click.command("unpack")
@@ -38,10 +43,7 @@ def command(shards: Path, output: Path, as_ids: bool, overwrite: bool, quiet: bo
         if str(output) == "-":
             unpack_shards(opened, _write_stdout, as_text=not as_ids, progress=progress)
             return
-        if output.exists() and not overwrite:
-            raise FolderError(
-                f"{output}: is there already", hint="choose another -o, or pass --overwrite"
-            )
+        check_new_file(output, overwrite=overwrite)
         with publish(output) as file:
             num_rows = unpack_shards(opened, file.write, as_text=not as_ids, progress=progress)
     if not quiet:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,22 +67,23 @@ def find_sources(
         document: what one document of a text file is; a JSON document is always a line.
 
     Returns:
-        The sources, each once, and the files below folders that were passed over for their suffix.
+        The sources, each once however it is spelled, and the files below folders that were passed
+        over for their suffix.
 
     Raises:
         OptionError: an input does not exist, or a file has a suffix that can not be read.
     """
-    paths: dict[str, None] = {}  # a set that keeps the order
+    paths: dict[str, str] = {}  # by what they are, however they are spelled
     passed_over: list[str] = []
     for name in inputs:
         for path in _expand(name):
             if not Path(path).is_dir():
-                paths[path] = None
+                paths.setdefault(os.path.abspath(path), path)  # noqa: PTH100 - keeps links
                 continue
             for below in _walk(path):
                 known = Path(below).suffix.lower() in FORMAT_OF_SUFFIX
                 if known or file_format != "auto":
-                    paths[below] = None
+                    paths.setdefault(os.path.abspath(below), below)  # noqa: PTH100
                 else:
                     passed_over.append(below)
     if not paths:
@@ -89,7 +91,7 @@ def find_sources(
             f"{join_items(inputs)}: no file with a known suffix",
             hint=f"known are {' '.join(FORMAT_OF_SUFFIX)}; pass --format text to take every file",
         )
-    return [_describe_source(path, file_format, document) for path in paths], passed_over
+    return [_describe_source(path, file_format, document) for path in paths.values()], passed_over
 
 
 def find_line_number(path: str, byte: int) -> int:

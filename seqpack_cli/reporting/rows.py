@@ -97,8 +97,9 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
 
 def _find_store(shards: ShardSet) -> TokenStore | None:
     """Open the token store of shards if it is still where it was; the way back needs it."""
+    path = shards.find_store()
     try:
-        store = open_store(shards.path.resolve() / shards.manifest["tokens_path"])
+        store = open_store(path) if path is not None else None
     except FolderError:
         return None
-    return store if store.sha256 == shards.manifest["tokens_sha256"] else None
+    return store if store is not None and store.sha256 == shards.manifest["tokens_sha256"] else None

@@ -75,6 +75,8 @@ def pack_store(
         SeqpackError: see its children; nothing unfinished counts as shards.
     """
     options = options or PackOptions()
+    if options.batch_size is None and options.max_tokens is None:
+        options = dataclasses.replace(options, batch_size=DEFAULT_BATCH_SIZE)
     progress = progress or Progress()
     started = time.monotonic()
     store = open_store(store_path)
@@ -105,8 +107,6 @@ def _make_plan(store: TokenStore, options: PackOptions) -> dict[str, Any]:
     if not 0 <= pad_id <= store.max_id:
         raise OptionError(f"--pad-id {pad_id}: expected an id from 0 to {store.max_id}")
     values = dataclasses.asdict(options)
-    if options.batch_size is None and options.max_tokens is None:
-        values["batch_size"] = DEFAULT_BATCH_SIZE
     del values["layout"], values["pad_id"]
     return {
         "format": FORMAT,
@@ -121,15 +121,12 @@ def _make_plan(store: TokenStore, options: PackOptions) -> dict[str, Any]:
 
 
 def _plan_batches(store: TokenStore, options: PackOptions) -> BatchPlan:
-    batch_size = options.batch_size
-    if batch_size is None and options.max_tokens is None:
-        batch_size = DEFAULT_BATCH_SIZE
     if options.max_tokens is not None:
         _check_budget(store, options.max_tokens, options.max_length)
     plan = plan_batches(
         store.lengths,
         BatchOptions(
-            batch_size=batch_size,
+            batch_size=options.batch_size,
             max_tokens=options.max_tokens,
             padded=options.layout == "padded",
             min_length=options.min_length,

@@ -23,8 +23,9 @@ from seqpack_cli.shards.layouts import (
     tensor_names,
     view_batch,
 )
-from seqpack_cli.shards.shard_file import NAME_OF_DTYPE, map_shard_file
+from seqpack_cli.shards.shard_file import map_shard_file
 from seqpack_cli.storage import check_fields, hash_file
+from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import read_kept_tokenizer
 
 FORMAT = "seqpack.shards"
@@ -171,6 +172,14 @@ class ShardSet:
             self._open[number] = Shard(self.path / entry["name"], entry, self.manifest)
         return self._open[number]
 
+    def find_store(self) -> Path | None:
+        """Give the folder of the token store if there still is one where the manifest says."""
+        try:
+            path = (self.path.resolve() / self.manifest["tokens_path"]).resolve()
+            return path if path.is_dir() else None
+        except (OSError, ValueError):  # a path that no file system takes
+            return None
+
     def read_tokenizer_json(self) -> bytes:
         """Read the tokenizer.json in the folder, checked against the manifest."""
         return read_kept_tokenizer(self.path, self.manifest)
@@ -195,9 +204,9 @@ def open_shards(path: str | Path, *, check_present: bool = True) -> ShardSet:
         raise FolderError(
             f"{source}: layout {quote(manifest['layout'])}, expected {' or '.join(LAYOUTS)}"
         )
-    dtypes = [np.dtype(dtype).name for dtype in NAME_OF_DTYPE if dtype != "<i8"]
-    if manifest["dtype"] not in dtypes:
-        raise FolderError(f"{source}: dtype {quote(manifest['dtype'])}, expected {dtypes}")
+    check_id_range(manifest, source)
+    if not manifest["shards"]:
+        raise FolderError(f"{source}: no shards")
     for number, entry in enumerate(manifest["shards"]):
         check_fields(entry, SHARD_FIELDS, source=source)
         if entry["name"] != shard_name(number):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,17 @@ class Index:
 def choose_dtype(max_id: int) -> str:
     """Give the narrowest dtype that holds every id, by the largest id and not by the count."""
     return "uint16" if max_id <= np.iinfo(np.uint16).max else "int32"
+
+
+def check_id_range(manifest: dict[str, Any], source: Path) -> None:
+    """Raise FolderError unless the dtype of a manifest holds its ids, padding too."""
+    dtype, max_id, pad_id = manifest["dtype"], manifest["max_id"], manifest.get("pad_id")
+    if dtype not in CODE_OF_DTYPE:
+        raise FolderError(f"{source}: dtype {quote(dtype)}, expected uint16 or int32")
+    if max_id > np.iinfo(dtype).max:
+        raise FolderError(f"{source}: max_id {max_id:,} does not fit {dtype}")
+    if pad_id is not None and (type(pad_id) is not int or not 0 <= pad_id <= max_id):
+        raise FolderError(f"{source}: pad_id {quote(pad_id)}, expected an id from 0 to {max_id}")
 
 
 def cast_ids(ids: np.ndarray, dtype: str, *, max_id: int) -> np.ndarray:

@@ -6,6 +6,7 @@ through all parts in order, records through each source file.
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.storage import encode_json, publish
 from seqpack_cli.tokens.token_store import LEDGER_NAMES
-from seqpack_cli.tokens.vocabulary import Vocabulary
+from seqpack_cli.tokens.vocabulary import BYTES, Vocabulary
 
 
 def make_manifest(
@@ -103,3 +104,20 @@ def write_rejects(
                 file.write(encode_json(entry))
             for entry in part["ranges"]:
                 seen[entry["source"]] += entry["num_documents"]
+
+
+def describe_run(
+    tokenizer: str, num_workers: int, sources: list[Source], seconds: float
+) -> dict[str, Any]:
+    """Say how the run was done; no reader needs it."""
+    import tokenizers
+
+    num_bytes = sum(source.num_bytes for source in sources)
+    return {
+        "tokenizer": tokenizer,
+        "encoder": "bytes" if tokenizer == BYTES else "tokenizers",
+        "num_workers": num_workers,
+        "seconds": round(seconds, 3),
+        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+        "versions": {"python": platform.python_version(), "tokenizers": tokenizers.__version__},
+    }

@@ -15,8 +15,8 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.run_folder import MANIFEST_NAME, check_files, read_manifest
-from seqpack_cli.storage import check_fields, hash_file, map_array
-from seqpack_cli.tokens.indexed_dataset import CODE_OF_DTYPE, Index, read_index
+from seqpack_cli.storage import check_fields, check_regular_file, hash_file, map_array
+from seqpack_cli.tokens.indexed_dataset import Index, check_id_range, read_index
 
 FORMAT = "seqpack.tokens"
 FORMAT_VERSION = 1
@@ -191,10 +191,8 @@ def open_store(path: str | Path) -> TokenStore:
     )
     source = path / MANIFEST_NAME
     check_fields(manifest["ledger"], dict.fromkeys(LEDGER_NAMES, int), source=source)
-    if manifest["dtype"] not in CODE_OF_DTYPE:
-        raise FolderError(f"{source}: dtype {quote(manifest['dtype'])}, expected uint16 or int32")
-    for entry in manifest["sources"]:
-        check_fields(entry, SOURCE_FIELDS, source=source)
+    check_id_range(manifest, source)
+    _check_sources(manifest, source)
     for number, part in enumerate(manifest["parts"]):
         check_fields(part, PART_FIELDS, source=source)
         expected = [f"part-{number:05d}.bin", f"part-{number:05d}.idx"]
@@ -209,11 +207,30 @@ def open_store(path: str | Path) -> TokenStore:
     return TokenStore(path, manifest)
 
 
+def _check_sources(manifest: dict[str, Any], source: Path) -> None:
+    """Raise unless the documents of all sources follow one another, so that each is found."""
+    num_documents = 0
+    for entry in manifest["sources"]:
+        check_fields(entry, SOURCE_FIELDS, source=source)
+        if entry["first_document"] != num_documents:
+            raise FolderError(
+                f"{source}: source {quote(entry['path'])} begins at document "
+                f"{entry['first_document']}, expected {num_documents}"
+            )
+        num_documents += entry["num_documents"]
+    if num_documents != manifest["ledger"]["num_documents"]:
+        raise FolderError(
+            f"{source}: the sources have {num_documents} documents, "
+            f"the ledger {manifest['ledger']['num_documents']}"
+        )
+
+
 def read_kept_tokenizer(folder: Path, manifest: dict[str, Any]) -> bytes:
     """Read the tokenizer.json of a store or of shards, checked against the manifest."""
     path = folder / "tokenizer.json"
-    if not path.exists() or hash_file(path) != manifest["tokenizer_sha256"]:
-        raise FolderError(f"{path}: missing, or not the tokenizer that the manifest names")
+    check_regular_file(path)
+    if hash_file(path) != manifest["tokenizer_sha256"]:
+        raise FolderError(f"{path}: not the tokenizer that the manifest names")
     return path.read_bytes()
 
 

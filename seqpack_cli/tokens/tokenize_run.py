@@ -8,8 +8,6 @@ is taken as it is if the input it was made from still has the same sha256.
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +23,12 @@ from seqpack_cli.run_folder import OVERWRITE_HINT, RUN_NAME, RunFolder, open_run
 from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.affixes import find_affixes
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
-from seqpack_cli.tokens.store_manifest import check_ledger, make_manifest, write_rejects
+from seqpack_cli.tokens.store_manifest import (
+    check_ledger,
+    describe_run,
+    make_manifest,
+    write_rejects,
+)
 from seqpack_cli.tokens.token_store import FORMAT, FORMAT_VERSION, open_store
 from seqpack_cli.tokens.tokenize_part import PartTask, tokenize_part
 from seqpack_cli.tokens.vocabulary import (
@@ -83,17 +86,10 @@ def tokenize(
     Raises:
         SeqpackError: see its children; nothing unfinished counts as a store.
     """
-    options = options or TokenizeOptions()
-    progress = progress or Progress()
+    options, progress = options or TokenizeOptions(), progress or Progress()
     _check_options(options)
     started = time.monotonic()
-    sources, passed_over = find_sources(
-        inputs, file_format=options.file_format, document=options.document
-    )
-    if passed_over:
-        progress.on_notice(
-            f"passed over {len(passed_over)} files of unknown suffix: {join_items(passed_over)}"
-        )
+    sources = _find_input(inputs, output, options, progress)
     tokenizer_json = read_tokenizer_json(options.tokenizer)
     for limit in find_saved_limits(tokenizer_json):
         progress.on_notice(f"tokenizer.json: its saved {limit} is switched off")
@@ -112,9 +108,29 @@ def tokenize(
         check_ledger(manifest["ledger"], sources)
         write_rejects(output, sources, manifest["parts"], receipts)
         seconds = time.monotonic() - started
-        write_json(output / RUN_NAME, _describe_run(options, num_workers, sources, seconds))
+        write_json(
+            output / RUN_NAME,
+            describe_run(options.tokenizer, num_workers or count_cores(), sources, seconds),
+        )
         run.finish(manifest)
     return manifest, False
+
+
+def _find_input(
+    inputs: Sequence[str], output: Path, options: TokenizeOptions, progress: Progress
+) -> list[Source]:
+    sources, passed_over = find_sources(
+        inputs, file_format=options.file_format, document=options.document
+    )
+    if passed_over:
+        progress.on_notice(
+            f"passed over {len(passed_over)} files of unknown suffix: {join_items(passed_over)}"
+        )
+    folder = output.resolve()
+    for source in sources:
+        if folder in Path(source.path).resolve().parents:
+            raise FolderError(f"{output}: holds the input {source.path}", hint="choose another -o")
+    return sources
 
 
 def _check_options(options: TokenizeOptions) -> None:
@@ -223,21 +239,3 @@ def _check_inputs_unchanged(
                 raise FolderError(
                     f"{folder}: {source.path} changed since this run began", hint=OVERWRITE_HINT
                 )
-
-
-def _describe_run(
-    options: TokenizeOptions, num_workers: int | None, sources: list[Source], seconds: float
-) -> dict[str, Any]:
-    """Say how the run was done; no reader needs it."""
-    import tokenizers
-
-    num_bytes = sum(source.num_bytes for source in sources)
-    return {
-        "tokenizer": options.tokenizer,
-        "encoder": "bytes" if options.tokenizer == BYTES else "tokenizers",
-        "num_workers": num_workers or count_cores(),
-        "seconds": round(seconds, 3),
-        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
-        "versions": {"python": platform.python_version(), "tokenizers": tokenizers.__version__},
-        "process": os.getpid(),
-    }

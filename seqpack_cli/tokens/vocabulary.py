@@ -49,8 +49,7 @@ def read_tokenizer_json(name: str) -> bytes:
     """Read the tokenizer.json that a name stands for: `bytes`, a file, a folder, or a hub name.
 
     Raises:
-        OptionError: there is none of that name.
-        MachineError: the hub can not be reached.
+        OptionError: there is no file or folder of that name, and the hub does not give one.
     """
     if name == BYTES:
         return byte_tokenizer_json()
@@ -145,12 +144,12 @@ def catch_failure() -> Iterator[None]:
 def _download(name: str) -> bytes:
     """Fetch a tokenizer.json from the hub, with the client that `tokenizers` brings along."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from huggingface_hub import hf_hub_download
-
     try:
+        from huggingface_hub import hf_hub_download
+
         return Path(hf_hub_download(name, "tokenizer.json")).read_bytes()
     except Exception as error:  # a dozen kinds, from no network to no such repository
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OptionError(
             f"{name}: no such file or folder, and not to be had from the hub: {reason[:200]}",
             hint="name a tokenizer.json, a folder that holds one, or bytes",

@@ -43,7 +43,11 @@ def naming_batch(shard: str, index: int) -> Iterator[None]:
     """Name the batch for which the device's memory was not enough."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except (RuntimeError, MemoryError) as error:
+        # CUDA's is an OutOfMemoryError, a RuntimeError; the CPU's is told by its text
+        is_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        if not is_memory and "can't allocate memory" not in str(error):
+            raise
         reason = str(error).splitlines()[0][:200] if str(error) else "out of memory"
         raise MachineError(
             f"{shard}: batch {index}: {reason}",

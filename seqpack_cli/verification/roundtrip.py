@@ -34,6 +34,11 @@ def check_batch(
 ) -> Iterator[tuple[int | None, str]]:
     """Yield (row or None, what differs) for a batch that passed the level `structure`."""
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
+    beyond = np.flatnonzero(batch.original_indices >= len(store))
+    if len(beyond):
+        index = batch.original_indices[beyond[0]]
+        yield int(beyond[0]), f"original index {index}, the token store has {len(store)} sequences"
+        return
     rows = [store[index] for index in batch.original_indices]
     found = _compare_rows(batch.rows(), rows)
     if found is not None:
@@ -50,8 +55,15 @@ def check_batch(
             yield None, "pack_padded_sequence gives other data than packing the store's sequences"
 
 
-def compare_totals(ledger: dict[str, Any], store: TokenStore) -> Iterator[str]:
-    """Yield where shards and what they dropped do not add up to the token store."""
+def compare_manifests(manifest: dict[str, Any], store: TokenStore) -> Iterator[str]:
+    """Yield where shards describe other ids than the store, or other totals with what they dropped.
+
+    A model is sized by these numbers.
+    """
+    for name in ("dtype", "vocab_size", "max_id", "tokenizer_sha256"):
+        if manifest[name] != store.manifest[name]:
+            yield f"{name} is {manifest[name]}, the token store has {store.manifest[name]}"
+    ledger = manifest["ledger"]
     for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
         number = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
         if number != in_store:

@@ -56,7 +56,7 @@ def check_structure(
                 f"{num_missing} sequences are missing, the ledger says {num_dropped} were dropped"
             )
             findings.append(Finding(LEVEL, MANIFEST_NAME, what))
-        findings += _check_totals(shards, statistics)
+        findings += _check_counts(MANIFEST_NAME, ledger, statistics)
     return findings, statistics
 
 
@@ -122,11 +122,6 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
         what = error.message.removeprefix(f"{shards.path / 'tokenizer.json'}: ")
         findings.append(Finding(LEVEL, "tokenizer.json", what))
     return findings
-
-
-def _check_totals(shards: ShardSet, statistics: list[BatchStatistics]) -> list[Finding]:
-    """Compare the ledger with what all shards hold."""
-    return _check_counts(MANIFEST_NAME, shards.manifest["ledger"], statistics)
 
 
 def _check_counts(

@@ -144,7 +144,7 @@ def _verify_roundtrip(
 ) -> list[BatchStatistics]:
     run.progress.on_total(sum(batch.num_tokens for batch in batches))
     with _level(run, "roundtrip") as level:
-        for what in roundtrip.compare_totals(run.shards.manifest["ledger"], store):
+        for what in roundtrip.compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
         for statistics in batches:
             name, batch = run.read(statistics.index)
@@ -220,10 +220,11 @@ def _open_matching_store(shards: ShardSet, path: Path | None) -> TokenStore:
     Raises:
         FolderError: it is not there, is another one, or is damaged.
     """
-    found = path or (shards.path.resolve() / shards.manifest["tokens_path"]).resolve()
-    if path is None and not found.exists():
+    found = path or shards.find_store()
+    if found is None:
+        place = shards.manifest["tokens_path"][:200]
         raise FolderError(
-            f"{shards.path}: its token store is no longer at {shards.manifest['tokens_path']}",
+            f"{shards.path}: its token store is no longer at {place}",
             hint="pass --tokens STORE, or --level structure to go without it",
         )
     store = open_store(found)
