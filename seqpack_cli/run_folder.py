@@ -58,10 +58,6 @@ class RunFolder:
             return None  # made again
         return receipt
 
-    def write_receipt(self, name: str, receipt: dict[str, Any]) -> None:
-        """Publish the receipt of a part or shard whose files stand."""
-        write_json(self.path / f"{name}.json", receipt)
-
     def finish(self, manifest: dict[str, Any]) -> None:
         """Publish the manifest, then remove what only an unfinished run needs."""
         write_json(self.path / MANIFEST_NAME, manifest)
@@ -97,6 +93,11 @@ def open_run(folder: Path, plan: dict[str, Any], *, overwrite: bool) -> Iterator
             yield RunFolder(folder, manifest)
         finally:
             remove_temporary_files(folder)
+
+
+def write_receipt(folder: Path, name: str, receipt: dict[str, Any]) -> None:
+    """Publish the receipt of a part or shard whose files stand."""
+    write_json(folder / f"{name}.json", receipt)
 
 
 def read_manifest(

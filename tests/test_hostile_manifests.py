@@ -105,3 +105,24 @@ def test_index_beyond_the_store_is_a_fault(folder):
     result = run("verify", folder / "shards")
     assert result.exit_code == 1
     assert "batch 0: row 0: original index 7, the token store has 3 sequences" in result.stdout
+
+
+def test_ids_that_no_memory_could_embed_are_a_fault_before_a_model_is_built(folder):
+    """The largest id of int32 would take an embedding of 256 GiB."""
+    (folder / "b.txt").write_text("ab\n")
+    vocabulary = {"a": 0, "b": 70_000}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": []}
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
+    run("tokenize", folder / "b.txt", "--tokenizer", folder, "-o", folder / "wide")
+    assert run("pack", folder / "wide", "-o", folder / "out").exit_code == 0
+    _change(folder / "out" / "manifest.json", max_id=2**31 - 1)
+    result = run("verify", folder / "out")
+    assert result.exit_code == 1
+    assert "max_id is 2147483647, the token store has 70000" in result.stdout
+
+
+def test_inspect_says_which_encoder_ran(folder):
+    options = ("--allow-special-tokens", "-o", folder / "other")
+    assert run("tokenize", folder / "a.txt", *options).exit_code == 0
+    assert "encoder            bytes" in run("inspect", folder / "tokens").stdout
+    assert "encoder            tokenizers" in run("inspect", folder / "other").stdout

@@ -13,7 +13,7 @@ import pytest
 from reference import read_folder
 
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.run_folder import check_files, open_run, read_manifest
+from seqpack_cli.run_folder import check_files, open_run, read_manifest, write_receipt
 from seqpack_cli.storage import lock_folder
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
@@ -27,7 +27,7 @@ def finish(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False
             return True
         (folder / "part-00000.bin").write_bytes(b"ids")
         files = [{"name": "part-00000.bin", "bytes": 3, "sha256": ""}]
-        run.write_receipt("part-00000", {"files": files})
+        write_receipt(run.path, "part-00000", {"files": files})
         run.finish({**plan, "more": 1})
     return False
 
@@ -56,7 +56,7 @@ def test_receipt_is_given_back_while_its_files_stand(tmp_path: Path) -> None:
         assert run.read_receipt("part-00000") is None
         (tmp_path / "part-00000.bin").write_bytes(b"ids")
         receipt = {"files": [{"name": "part-00000.bin", "bytes": 3, "sha256": ""}]}
-        run.write_receipt("part-00000", receipt)
+        write_receipt(run.path, "part-00000", receipt)
         assert run.read_receipt("part-00000") == receipt
         (tmp_path / "part-00000.bin").write_bytes(b"id")
         assert run.read_receipt("part-00000") is None
@@ -65,8 +65,10 @@ def test_receipt_is_given_back_while_its_files_stand(tmp_path: Path) -> None:
 def test_receipt_can_not_name_a_file_outside(tmp_path: Path) -> None:
     (tmp_path / "outside.bin").write_bytes(b"ids")
     with open_run(tmp_path / "out", PLAN, overwrite=False) as run:
-        run.write_receipt(
-            "part-00000", {"files": [{"name": "../outside.bin", "bytes": 3, "sha256": ""}]}
+        write_receipt(
+            run.path,
+            "part-00000",
+            {"files": [{"name": "../outside.bin", "bytes": 3, "sha256": ""}]},
         )
         assert run.read_receipt("part-00000") is None
 
@@ -105,7 +107,7 @@ def test_other_run_is_refused_with_what_differs(
         finish(tmp_path)
     else:
         with open_run(tmp_path, PLAN, overwrite=False) as run:
-            run.write_receipt("part-00000", {"files": []})
+            write_receipt(run.path, "part-00000", {"files": []})
     before = read_folder(tmp_path)
     error = refusal(tmp_path, plan)
     assert error.message == f"{tmp_path}: holds a run that differs: {said}"
@@ -217,7 +219,7 @@ def test_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from seqpack_cli.run_folder import open_run\n"
+        "from seqpack_cli.run_folder import open_run, write_receipt\n"
         "from seqpack_cli.storage import publish\n"
         f"with open_run(Path(sys.argv[1]), {PLAN!r}, overwrite=False) as run:\n"
         "    with publish(run.path / 'part-00000.bin') as file:\n"
@@ -303,7 +305,7 @@ def test_folder_of_something_else_is_said(tmp_path: Path) -> None:
 def test_unfinished_run_is_said_with_how_far_it_is(tmp_path: Path) -> None:
     with open_run(tmp_path, PLAN, overwrite=False) as run:
         for number in range(3):
-            run.write_receipt(f"shard-{number:05d}", {})
+            write_receipt(run.path, f"shard-{number:05d}", {})
     with pytest.raises(FolderError) as caught:
         read(tmp_path)
     assert caught.value.message == (

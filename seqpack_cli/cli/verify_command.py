@@ -79,6 +79,10 @@ def command(shards: Path, as_json: bool, quiet: bool, **options: Any) -> None:
     if as_json:
         print_json(report.to_json())
     elif not quiet or not report.passed:
-        click.echo("\n".join(summarize_verify(report.to_json())))
+        click.echo(
+            "\n".join(
+                summarize_verify(report.to_json(), [str(finding) for finding in report.findings])
+            )
+        )
     if not report.passed:
         click.get_current_context().exit(EXIT_FAULT)

@@ -50,7 +50,7 @@ def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool
     return lines
 
 
-def summarize_verify(report: dict[str, Any]) -> list[str]:
+def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     """Show a verify report: coverage, the error nearest to its limit, and findings."""
     device = report["device"]
     if report["device_name"] != "CPU":
@@ -67,7 +67,6 @@ def summarize_verify(report: dict[str, Any]) -> list[str]:
     for level in report["levels"]:
         lines.append(_show_level(level, report, failed=level["level"] in failed))
     lines += [f"  note: {note}" for note in _coverage_notes(report)]
-    findings = [_show_finding(finding) for finding in report["findings"]]
     lines += ["", *findings[:MAX_FINDINGS]] if findings else []
     if len(findings) > MAX_FINDINGS:
         lines.append(f"and {len(findings) - MAX_FINDINGS:,} more (all with --json)")
@@ -100,13 +99,6 @@ def _coverage_notes(report: dict[str, Any]) -> list[str]:
         for name, number in cut.items()
     ]
     return [*notes, *report["notes"]]
-
-
-def _show_finding(finding: dict[str, Any]) -> str:
-    place = finding["shard"]
-    place += "" if finding["batch"] is None else f": batch {finding['batch']}"
-    place += "" if finding["row"] is None else f": row {finding['row']}"
-    return f"{finding['level']}: {place}: {finding['what']}"
 
 
 def _done(output: Path, *, was_complete: bool) -> str:

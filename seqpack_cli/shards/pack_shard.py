@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.run_folder import write_receipt
 from seqpack_cli.shards.layouts import LAYOUTS, join_batches
 from seqpack_cli.shards.shard_file import write_shard_file
 from seqpack_cli.shards.shard_set import describe_shard, shard_name
-from seqpack_cli.storage import write_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
@@ -54,7 +54,7 @@ def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
         "num_padding_cells": sum(batch.count_padding() for batch in batches),
         "longest": int(tensors["lengths"].max()),
     }
-    write_json(path.with_suffix(".json"), receipt)
+    write_receipt(task.folder, path.stem, receipt)
     return task.number, receipt
 
 

@@ -16,7 +16,7 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.storage import encode_json, publish
 from seqpack_cli.tokens.token_store import LEDGER_NAMES
-from seqpack_cli.tokens.vocabulary import BYTES, Vocabulary
+from seqpack_cli.tokens.vocabulary import Vocabulary
 
 
 def make_manifest(
@@ -107,7 +107,7 @@ def write_rejects(
 
 
 def describe_run(
-    tokenizer: str, num_workers: int, sources: list[Source], seconds: float
+    tokenizer: str, encoder: str, num_workers: int, sources: list[Source], seconds: float
 ) -> dict[str, Any]:
     """Say how the run was done; no reader needs it."""
     import tokenizers
@@ -115,7 +115,7 @@ def describe_run(
     num_bytes = sum(source.num_bytes for source in sources)
     return {
         "tokenizer": tokenizer,
-        "encoder": "bytes" if tokenizer == BYTES else "tokenizers",
+        "encoder": encoder,
         "num_workers": num_workers,
         "seconds": round(seconds, 3),
         "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),

@@ -24,7 +24,8 @@ from seqpack_cli.corpus.documents import (
 )
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.storage import HashingWriter, publish, write_json
+from seqpack_cli.run_folder import write_receipt
+from seqpack_cli.storage import HashingWriter, publish
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.encoder import EncodedTexts, Encoder, open_encoder
 from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
@@ -105,7 +106,7 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
         "files": [bin_entry, idx_entry],
         "rejects": rejects,
     }
-    write_json(task.folder / f"{task.name}.json", receipt)
+    write_receipt(task.folder, task.name, receipt)
     return task.name, receipt
 
 

@@ -22,6 +22,7 @@ from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import OVERWRITE_HINT, RUN_NAME, RunFolder, open_run
 from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.affixes import find_affixes
+from seqpack_cli.tokens.encoder import choose_encoder
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.store_manifest import (
     check_ledger,
@@ -87,6 +88,7 @@ def tokenize(
         SeqpackError: see its children; nothing unfinished counts as a store.
     """
     options, progress = options or TokenizeOptions(), progress or Progress()
+    num_workers = num_workers or count_cores()
     _check_options(options)
     started = time.monotonic()
     sources = _find_input(inputs, output, options, progress)
@@ -103,15 +105,14 @@ def tokenize(
             return run.manifest, True
         with publish(output / "tokenizer.json") as file:
             file.write(tokenizer_json)
-        receipts = _make_parts(run, tasks, sources, num_workers or count_cores(), progress)
+        receipts = _make_parts(run, tasks, sources, num_workers, progress)
         manifest = make_manifest(plan, vocabulary, receipts)
         check_ledger(manifest["ledger"], sources)
         write_rejects(output, sources, manifest["parts"], receipts)
+        encoder = choose_encoder(tokenizer_json, allow_special_tokens=options.allow_special_tokens)
         seconds = time.monotonic() - started
-        write_json(
-            output / RUN_NAME,
-            describe_run(options.tokenizer, num_workers or count_cores(), sources, seconds),
-        )
+        done = describe_run(options.tokenizer, encoder, num_workers, sources, seconds)
+        write_json(output / RUN_NAME, done)
         run.finish(manifest)
     return manifest, False
 

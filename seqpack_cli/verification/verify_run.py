@@ -146,6 +146,7 @@ def _verify_roundtrip(
     with _level(run, "roundtrip") as level:
         for what in roundtrip.compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
+            run.faulty_shards.update(range(run.shards.num_shards))  # it is the manifest of all
         for statistics in batches:
             name, batch = run.read(statistics.index)
             with naming_batch(name, statistics.index):
@@ -172,7 +173,7 @@ def _verify_computation(
     limits = choose_limits(level_name, device, max_tokens=options.max_batch_tokens)
     rows_ended = False
     with _level(run, level_name) as level:
-        models = _build_models(run, device)
+        models = _build_models(run, device) if chosen else []
         for index in chosen:
             name, batch = run.read(index)
             with naming_batch(name, index):
