@@ -36,7 +36,8 @@ from seqpack_cli import (
     pack_store,
     tokenize,
 )
-from seqpack_cli.corpus.documents import DocumentOptions, iter_documents
+from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import SourceRange, find_sources
 from seqpack_cli.shards.unpack_run import iter_sequences
 
@@ -123,14 +124,12 @@ def measure(
 
 def read_texts(inputs: tuple[str, ...]) -> list[str]:
     """Read the same texts that tokenize reads."""
-    import hashlib
-
     sources, _ = find_sources(inputs)
     return [
-        text or ""
+        text
         for index, source in enumerate(sources)
         for block in iter_documents(
-            SourceRange(index, source, 0, source.num_bytes), DocumentOptions(), hashlib.sha256()
+            SourceRange(index, source, 0, source.num_bytes), DocumentOptions(), lambda _: None
         )
         for text in block.texts
     ]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.padded import PaddedBatch, pad, unpad
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
     from seqpack_cli.tokens.token_store import TokenStore, open_store
-    from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+    from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+    from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset
 
 _MODULE_OF = {
@@ -30,7 +31,7 @@ _MODULE_OF = {
     "ShardDataset": "training.shard_dataset",
     "ShardSet": "shards.shard_set",
     "TokenStore": "tokens.token_store",
-    "TokenizeOptions": "tokens.tokenize_run",
+    "TokenizeOptions": "tokens.tokenize_plan",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.token_store",
     "pack": "shards.packed",

@@ -3,7 +3,8 @@
 A task is a picklable value, the function a module's own; results come back as they finish. The
 processes are spawned, never forked: a fork after the tokenizer's threads started can deadlock.
 A worker that dies is named with the tasks it may have held, what other workers had finished stays,
-and workers do not outlive their parent.
+and workers do not outlive their parent. A task says how far it is with `advance`, which reaches the
+caller from wherever it runs.
 """
 
 from __future__ import annotations
@@ -13,15 +14,32 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from seqpack_cli.errors import MachineError, join_items
 
+WATCH_SECONDS = 0.2
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+def _ignore(amount: int, num_tokens: int) -> None:
+    del amount, num_tokens
+
+
+# Where `advance` goes: the one thing that differs between this process and a worker.
+_report: Callable[[int, int], None] = _ignore
 
 
 @dataclass(frozen=True)
@@ -30,6 +48,7 @@ class Progress:
 
     on_total: Callable[[int], None] = lambda _: None
     on_advance: Callable[[int], None] = lambda _: None
+    on_tokens: Callable[[int], None] = lambda _: None
     on_notice: Callable[[str], None] = lambda _: None
 
 
@@ -40,26 +59,56 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
+def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Give the items of an iterator while a thread makes the next one."""
+    end = object()
+    with ThreadPoolExecutor(1) as reader:
+        coming: Future[Any] = reader.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = reader.submit(next, items, end)
+            yield item
+
+
+def advance(amount: int, num_tokens: int = 0) -> None:
+    """Say, from within a task, that so much more of it is done."""
+    _report(amount, num_tokens)
+
+
 def run_tasks(
-    function: Callable[[Task], Result], tasks: Sequence[Task], *, num_workers: int
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    num_workers: int,
+    progress: Progress | None = None,
 ) -> Iterator[Result]:
     """Call the function on every task and yield the results in the order they finish.
 
     One worker, or one task, runs in this process. A first error stops the rest.
 
+    Args:
+        progress: hears of what tasks say with `advance`.
+
     Raises:
         MachineError: a worker process died.
     """
     num_processes = min(num_workers, len(tasks))
+    progress = progress or Progress()
     if num_processes <= 1:
-        yield from map(function, tasks)
+        yield from _run_here(function, tasks, progress)
         return
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
+    # Amount and tokens of each worker, without a lock: one that is killed can leave none behind.
+    counts = context.RawArray("Q", 2 * num_processes)
+    places = context.SimpleQueue()
+    for place in range(num_processes):
+        places.put(place)
+    pool = ProcessPoolExecutor(
+        num_processes, mp_context=context, initializer=_start_worker, initargs=(counts, places)
+    )
     finished = False
     try:
-        yield from _run_in_pool(pool, function, tasks, num_processes)
+        yield from _run_in_pool(pool, function, tasks, num_processes, _Watch(counts, progress))
         finished = True
     finally:
         if not finished:
@@ -68,11 +117,47 @@ def run_tasks(
         pool.shutdown(cancel_futures=True)
 
 
+class _Watch:
+    """Tells a progress what workers counted since the last look."""
+
+    def __init__(self, counts: Any, progress: Progress) -> None:
+        self._counts = counts
+        self._progress = progress
+        self._seen = (0, 0)
+
+    def look(self) -> None:
+        """Report what is new."""
+        amount, num_tokens = sum(self._counts[::2]), sum(self._counts[1::2])
+        if amount != self._seen[0]:
+            self._progress.on_advance(amount - self._seen[0])
+        if num_tokens != self._seen[1]:
+            self._progress.on_tokens(num_tokens - self._seen[1])
+        self._seen = (amount, num_tokens)
+
+
+def _run_here(
+    function: Callable[[Task], Result], tasks: Sequence[Task], progress: Progress
+) -> Iterator[Result]:
+    def report(amount: int, num_tokens: int) -> None:
+        if amount:
+            progress.on_advance(amount)
+        if num_tokens:
+            progress.on_tokens(num_tokens)
+
+    global _report
+    before, _report = _report, report
+    try:
+        yield from map(function, tasks)
+    finally:
+        _report = before
+
+
 def _run_in_pool(
     pool: ProcessPoolExecutor,
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
     num_processes: int,
+    watch: _Watch,
 ) -> Iterator[Result]:
     waiting = iter(tasks)
     running: dict[Future[Any], Task] = {}
@@ -82,7 +167,8 @@ def _run_in_pool(
                 running[pool.submit(function, task)] = task
             if not running:
                 return
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            done, _ = wait(running, timeout=WATCH_SECONDS, return_when=FIRST_COMPLETED)
+            watch.look()
             for future in done:
                 yield future.result()
                 del running[future]
@@ -93,7 +179,15 @@ def _run_in_pool(
         ) from error
 
 
-def _start_worker() -> None:
+def _start_worker(counts: Any, places: Any) -> None:
+    place = 2 * places.get()
+
+    def report(amount: int, num_tokens: int) -> None:
+        counts[place] += amount
+        counts[place + 1] += num_tokens
+
+    global _report
+    _report = report
     # Ctrl-C reaches the whole process group: a worker ends silently, the parent says it once.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -2,8 +2,7 @@
 
 A run writes `plan.json` (all that decides the bytes), then for every part or shard its files and
 last a receipt, then the manifest; plan and receipts go when the manifest stands. The same command
-again finds the plan equal, takes the finished receipts and makes the rest. A folder is a finished
-run if it has a manifest, and nothing else counts.
+again finds the plan equal, takes the finished receipts and makes the rest.
 """
 
 from __future__ import annotations
@@ -15,24 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import FolderError, MachineError, join_items, quote
+from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
 from seqpack_cli.storage import (
     LOCK_NAME,
     TEMP_PATTERN,
-    check_fields,
-    check_name,
-    check_regular_file,
     lock_folder,
     read_json,
     remove_temporary_files,
     write_json,
 )
 
-MANIFEST_NAME = "manifest.json"
-PLAN_NAME = "plan.json"
 RUN_NAME = "run.json"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
-FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
-RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
 OWN_PATTERN = re.compile(
     r"(manifest|plan|run|tokenizer)\.json|rejects\.jsonl"
     r"|part-\d{5,}\.(bin|idx|json)|shard-\d{5,}\.(safetensors|json)"
@@ -42,9 +35,37 @@ OWN_PATTERN = re.compile(
 class RunFolder:
     """The folder of a run under way, held by its lock."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any] | None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest = manifest  # of an equal run that finished before, or None
+        self.manifest: dict[str, Any] | None = None  # of an equal run that finished before
+
+    def check_foreign(self, *, overwrite: bool) -> None:
+        """Raise if the folder holds files that no run of ours wrote."""
+        foreign = sorted(name for name in self._list() if not OWN_PATTERN.fullmatch(name))
+        if foreign and not overwrite:
+            raise FolderError(
+                f"{self.path}: holds other files ({join_items(foreign)}), expected an empty folder",
+                hint=OVERWRITE_HINT,
+            )
+
+    def begin(self, plan: dict[str, Any], *, overwrite: bool) -> None:
+        """Begin a new run, continue an equal one, or find it complete: then there is a manifest.
+
+        Args:
+            plan: all that decides the bytes; a finished run's manifest must hold the same values.
+            overwrite: remove an earlier store or shards; files of others are never removed.
+
+        Raises:
+            FolderError: the folder holds another run or foreign files.
+        """
+        if overwrite:
+            _remove_own_files(self.path, plan)
+        self.check_foreign(overwrite=overwrite)
+        self.manifest = _read_equal_manifest(self.path, plan, self._list())
+        if self.manifest is None:
+            write_json(self.path / PLAN_NAME, plan)
+        else:
+            _remove_plan(self.path)
 
     def read_receipt(self, name: str) -> dict[str, Any] | None:
         """Give the receipt of a part or shard if it and its files are there, whole."""
@@ -58,6 +79,14 @@ class RunFolder:
             return None  # made again
         return receipt
 
+    def _list(self) -> list[str]:
+        names = (path.name for path in self.path.iterdir())
+        return [name for name in names if name != LOCK_NAME and not TEMP_PATTERN.fullmatch(name)]
+
+    def forget(self, name: str) -> None:
+        """Remove the receipt of a part or shard, so that it is made again."""
+        (self.path / f"{name}.json").unlink(missing_ok=True)
+
     def finish(self, manifest: dict[str, Any]) -> None:
         """Publish the manifest, then remove what only an unfinished run needs."""
         write_json(self.path / MANIFEST_NAME, manifest)
@@ -65,34 +94,37 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def open_run(folder: Path, plan: dict[str, Any], *, overwrite: bool) -> Iterator[RunFolder]:
-    """Hold a folder for a run: a new one, one that continues, or one already complete.
-
-    Args:
-        plan: all that decides the bytes; a finished run's manifest must hold the same values.
-        overwrite: remove an earlier store or shards; files of others are never removed.
+def hold_folder(folder: Path) -> Iterator[RunFolder]:
+    """Make a folder and be its only writer.
 
     Raises:
-        FolderError: the folder is in use, or holds another run or foreign files.
+        FolderError: the folder is in use.
         MachineError: the folder can not be made.
     """
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MachineError(f"{folder}: {error.strerror}", hint="choose another -o") from error
-    with lock_folder(folder):
-        remove_temporary_files(folder)
-        if overwrite:
-            _remove_own_files(folder, plan)
-        manifest = _read_equal_manifest(folder, plan, overwrite=overwrite)
-        if manifest is None:
-            write_json(folder / PLAN_NAME, plan)
-        else:
-            _remove_plan(folder)
-        try:
-            yield RunFolder(folder, manifest)
-        finally:
+    try:
+        with lock_folder(folder):
             remove_temporary_files(folder)
+            try:
+                yield RunFolder(folder)
+            finally:
+                remove_temporary_files(folder)
+    finally:
+        with contextlib.suppress(OSError):  # not empty: a run began
+            for path in new_folders:
+                path.rmdir()
+
+
+@contextlib.contextmanager
+def open_run(folder: Path, plan: dict[str, Any], *, overwrite: bool) -> Iterator[RunFolder]:
+    """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
+    with hold_folder(folder) as run:
+        run.begin(plan, overwrite=overwrite)
+        yield run
 
 
 def write_receipt(folder: Path, name: str, receipt: dict[str, Any]) -> None:
@@ -100,60 +132,12 @@ def write_receipt(folder: Path, name: str, receipt: dict[str, Any]) -> None:
     write_json(folder / f"{name}.json", receipt)
 
 
-def read_manifest(
-    folder: Path, *, format_name: str, version: int, fields: dict[str, type]
-) -> dict[str, Any]:
-    """Read the manifest of a finished store or shards.
-
-    Args:
-        fields: what it must hold, name to type.
-
-    Raises:
-        FolderError: there is none, or it is another format or version, or lacks a field.
-    """
-    path = folder / MANIFEST_NAME
-    if not path.exists():
-        raise FolderError(_describe_unfinished(folder), hint=_unfinished_hint(folder))
-    manifest: dict[str, Any] = read_json(path)
-    if manifest.get("format") != format_name:
-        raise FolderError(
-            f"{path}: format {quote(manifest.get('format'))}, expected {quote(format_name)}",
-            hint=_other_format_hint(manifest.get("format")),
-        )
-    if manifest.get("format_version") != version:
-        found = quote(manifest.get("format_version"))
-        raise FolderError(
-            f"{path}: format version {found}, this seqpack reads {version}",
-            hint="install the seqpack that wrote it, or make it again",
-        )
-    check_fields(manifest, fields, source=path)
-    return manifest
-
-
-def check_files(folder: Path, entry: dict[str, Any]) -> None:
-    """Raise unless all files that a part's or shard's entry names are there, in full size."""
-    files = entry.get("files", [entry])
-    if not isinstance(files, list) or not files:
-        raise FolderError(f"{folder}: {quote(files)}, expected the files of a part or shard")
-    for file in files:
-        check_fields(file, FILE_FIELDS, source=folder / MANIFEST_NAME)
-        name = check_name(file["name"], source=folder)
-        check_regular_file(folder / name, num_bytes=file["bytes"])
-
-
 def _read_equal_manifest(
-    folder: Path, plan: dict[str, Any], *, overwrite: bool
+    folder: Path, plan: dict[str, Any], names: list[str]
 ) -> dict[str, Any] | None:
-    names = [path.name for path in folder.iterdir() if path.name != LOCK_NAME]
-    foreign = sorted(name for name in names if not OWN_PATTERN.fullmatch(name))
-    if foreign and not overwrite:
-        raise FolderError(
-            f"{folder}: holds other files ({join_items(foreign)}), expected an empty folder",
-            hint=OVERWRITE_HINT,
-        )
     earlier = next((name for name in (MANIFEST_NAME, PLAN_NAME) if name in names), None)
     if earlier is None:
-        leftovers = sorted(set(names) - set(foreign))
+        leftovers = sorted(filter(OWN_PATTERN.fullmatch, names))
         if leftovers:
             raise FolderError(
                 f"{folder}: holds {join_items(leftovers)} without a manifest or plan",
@@ -224,25 +208,3 @@ def _is_of_a_run(path: Path) -> bool:
     except FolderError:
         return False
     return "format" in found and "options" in found
-
-
-def _describe_unfinished(folder: Path) -> str:
-    if not folder.is_dir():
-        return f"{folder}: no such folder"
-    names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
-    if PLAN_NAME not in names:
-        return f"{folder}: no {MANIFEST_NAME}, expected a token store or shards"
-    num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
-    return f"{folder}: incomplete run, {num_finished} parts or shards finished, no {MANIFEST_NAME}"
-
-
-def _unfinished_hint(folder: Path) -> str | None:
-    unfinished = (folder / PLAN_NAME).exists()
-    return "run the same command again: it continues where it stopped" if unfinished else None
-
-
-def _other_format_hint(found: object) -> str | None:
-    return {
-        "seqpack.tokens": "this is a token store: run seqpack pack on it first",
-        "seqpack.shards": "these are shards: name the token store they were packed from",
-    }.get(str(found))

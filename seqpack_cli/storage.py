@@ -27,6 +27,7 @@ LOCK_NAME = ".lock"
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MAX_COUNT = 2**53  # sums of a few stay within int64
+MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
 MAX_MANIFEST_BYTES = 1 << 30  # a hundred thousand sources take about 30 MB
 
 
@@ -76,19 +77,33 @@ def publish(path: Path) -> Iterator[HashingWriter]:
         temp.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: object) -> str:
-    """Publish a JSON document, one stable text for one value, and give its sha256."""
+def write_json(path: Path, value: dict[str, Any]) -> str:
+    """Publish a JSON object, one stable text for one value, and give its sha256."""
     with publish(path) as file:
-        file.write(encode_json(value, indent=1))
+        file.write(_encode_lines(value))
     return str(file.describe()["sha256"])
 
 
-def encode_json(value: object, *, indent: int | None = None) -> bytes:
-    """Give one JSON text with its line end, readable unless a file's name is no Unicode text."""
+def encode_json(value: object) -> bytes:
+    """Give one line of JSON, without its end, readable unless a name in it is no Unicode text."""
     try:
-        return (json.dumps(value, indent=indent, ensure_ascii=False) + "\n").encode()
+        return json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return (json.dumps(value, indent=indent) + "\n").encode()
+        return json.dumps(value).encode()
+
+
+def _encode_lines(value: dict[str, Any]) -> bytes:
+    """Write each field on a line, and each item of a list of objects, if there are not too many."""
+    fields = []
+    for name, field in value.items():
+        if isinstance(field, list) and field and isinstance(field[0], dict):
+            many = len(field) > MAX_LINES
+            items = [encode_json(field)[1:-1]] if many else map(encode_json, field)
+            text = b"[\n  " + b",\n  ".join(items) + b"\n ]"
+        else:
+            text = encode_json(field)
+        fields.append(b" " + encode_json(name) + b": " + text)
+    return b"{\n" + b",\n".join(fields) + b"\n}\n"
 
 
 def read_json(path: Path) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
 
 # A GPU machine may have pytest alone; there the property tests stay out, the others run.
 try:

@@ -19,7 +19,8 @@ import safetensors
 import safetensors.numpy
 
 from seqpack_cli.shards.pack_run import PackOptions, pack_store
-from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
 
 Arrays = dict[str, np.ndarray]
 

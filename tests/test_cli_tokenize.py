@@ -74,7 +74,12 @@ def test_tokenize_puts_bad_records_aside_if_told(tmp_path):
         (b"abc", ["--max-document-bytes", 2], 3, "a.txt:1: a document of more than 2 bytes"),
         (b"abc", ["--bos", "<start>"], 2, "token '<start>': not in the tokenizer's vocabulary"),
         (b"abc", ["--tokenizer", "none.json"], 2, "none.json: no such file"),
-        (b"abc", ["--format", "xml"], 2, "'xml' is not one of 'auto', 'text', 'jsonl'"),
+        (
+            b"abc",
+            ["--format", "xml"],
+            2,
+            "'xml' is not one of 'auto', 'text', 'jsonl', 'parquet', 'csv'",
+        ),
         (b"abc", ["--part-bytes", "64Mib2"], 2, "is no size, expected 1048576, 2MB or 64MiB"),
     ],
 )

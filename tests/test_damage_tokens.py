@@ -14,7 +14,8 @@ from reference import change_json
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
 
 Damage = Callable[[Path], object]
 

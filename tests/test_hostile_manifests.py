@@ -122,7 +122,7 @@ def test_ids_that_no_memory_could_embed_are_a_fault_before_a_model_is_built(fold
 
 
 def test_inspect_says_which_encoder_ran(folder):
-    options = ("--allow-special-tokens", "-o", folder / "other")
+    options = ("--encoder", "tokenizers", "-o", folder / "other")
     assert run("tokenize", folder / "a.txt", *options).exit_code == 0
     assert "encoder            bytes" in run("inspect", folder / "tokens").stdout
     assert "encoder            tokenizers" in run("inspect", folder / "other").stdout

@@ -15,6 +15,7 @@ PACKAGE = Path(seqpack_cli.__file__).parent
 STAGES = [
     {"errors"},
     {"storage", "execution"},
+    {"manifest"},
     {"run_folder"},
     {"corpus"},
     {"tokens"},
@@ -28,6 +29,9 @@ OWNERS = {
     "click": {"cli"},
     "tqdm": {"cli"},
     "tokenizers": {"tokens"},
+    "fastokens": {"tokens"},
+    "orjson": {"corpus"},
+    "pyarrow": {"corpus"},
     "huggingface_hub": {"tokens"},
     "safetensors": {"shards"},
     "torch": {"training", "verification"},

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from seqpack_cli import PackOptions, TokenizeOptions
-from seqpack_cli.corpus.documents import DocumentOptions
+from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.verification.verify_run import VerifyOptions
 
 
@@ -18,8 +18,8 @@ from seqpack_cli.verification.verify_run import VerifyOptions
         (TokenizeOptions, {"document": "sentence"}, "document is 'sentence', expected 'line' or"),
         (
             TokenizeOptions,
-            {"file_format": "csv"},
-            "file_format is 'csv', expected 'auto' or 'text'",
+            {"file_format": "xml"},
+            "file_format is 'xml', expected 'auto' or 'text'",
         ),
         (TokenizeOptions, {"max_length": 0}, "max_length is 0, expected at least 1"),
         (TokenizeOptions, {"part_bytes": -1}, "part_bytes is -1, expected at least 1"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,8 @@ from hypothesis import given, settings
 from reference import SLOW_READERS
 from strategies import jsonl_files, line_files, paragraph_files
 
-from seqpack_cli.corpus.documents import DocumentOptions, iter_documents
+from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source, SourceRange
 
@@ -32,12 +32,12 @@ def spans(parts: list[list[SourceRange]]) -> list[list[tuple[int, int, int]]]:
     return [[(r.source_index, r.start, r.end) for r in ranges] for ranges in parts]
 
 
-def read_texts(parts: list[list[SourceRange]]) -> list[str | None]:
+def read_texts(parts: list[list[SourceRange]]) -> list[str]:
     return [
         text
         for ranges in parts
         for source_range in ranges
-        for block in iter_documents(source_range, DocumentOptions(), hashlib.sha256())
+        for block in iter_documents(source_range, DocumentOptions(), lambda _: None)
         for text in block.texts
     ]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference import slow_lines, slow_paragraphs
 from strategies import line_files, paragraph_files
 
-from seqpack_cli.corpus import records
+from seqpack_cli.corpus import blocks
 from seqpack_cli.corpus.records import iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
@@ -23,11 +23,11 @@ def read_records(
     size = path.stat().st_size
     whole = SourceRange(0, Source(str(path), "text", document, size), 0, size)
     return [
-        record
+        (record, block.find_start(index))
         for block in iter_records(
-            whole, max_document_bytes=max_document_bytes, digest=hashlib.sha256()
+            whole, max_document_bytes=max_document_bytes, on_read=lambda _: None
         )
-        for record in zip(block.records, block.starts, strict=True)
+        for index, record in enumerate(block.records)
     ]
 
 
@@ -69,7 +69,7 @@ def test_records_begin_where_the_file_has_them(tmp_path: Path) -> None:
 def test_lines_equal_slow_splitter_at_any_block_seam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, data: bytes
 ) -> None:
-    monkeypatch.setattr(records, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     found = read_records(write(tmp_path / "a.txt", data))
     texts = [record.removesuffix(b"\r").decode() for record, _ in found]
     if texts:
@@ -83,7 +83,7 @@ def test_lines_equal_slow_splitter_at_any_block_seam(
 def test_paragraphs_equal_slow_splitter_at_any_block_seam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, data: bytes
 ) -> None:
-    monkeypatch.setattr(records, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     found = read_records(write(tmp_path / "a.txt", data), "paragraph")
     texts = [record.replace(b"\r\n", b"\n").removesuffix(b"\r") for record, _ in found]
     assert [text.decode() for text in texts] == slow_paragraphs(data)
@@ -101,7 +101,7 @@ def test_records_are_hashed_as_read(tmp_path: Path) -> None:
     for document in ("line", "paragraph", "file"):
         digest = hashlib.sha256()
         whole = SourceRange(0, Source(str(path), "text", document, len(data)), 0, len(data))
-        list(iter_records(whole, max_document_bytes=99, digest=digest))
+        list(iter_records(whole, max_document_bytes=99, on_read=digest.update))
         assert digest.digest() == hashlib.sha256(data).digest()
 
 
@@ -139,7 +139,7 @@ def test_document_above_the_limit_is_refused(
     line: int,
     block_bytes: int,
 ) -> None:
-    monkeypatch.setattr(records, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     path = write(tmp_path / "a.txt", b"ab\n\n123456789\nc\n")
     with pytest.raises(DataError) as caught:
         read_records(path, document, max_document_bytes=8)
@@ -164,7 +164,7 @@ def test_file_that_shrank_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"one\ntwo\n")
     planned = SourceRange(0, Source(str(path), "text", "line", 1008), 0, 1008)
     with pytest.raises(DataError) as caught:
-        list(iter_records(planned, max_document_bytes=99, digest=hashlib.sha256()))
+        list(iter_records(planned, max_document_bytes=99, on_read=lambda _: None))
     assert caught.value.message == f"{path}: ends 1,000 bytes early, it changed while it was read"
 
 
@@ -172,5 +172,5 @@ def test_file_that_went_away_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "gone.txt"
     planned = SourceRange(0, Source(str(path), "text", "line", 8), 0, 8)
     with pytest.raises(DataError) as caught:
-        list(iter_records(planned, max_document_bytes=99, digest=hashlib.sha256()))
+        list(iter_records(planned, max_document_bytes=99, on_read=lambda _: None))
     assert caught.value.message == f"{path}: No such file or directory"

@@ -13,7 +13,8 @@ import pytest
 from reference import read_folder
 
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.run_folder import check_files, open_run, read_manifest, write_receipt
+from seqpack_cli.manifest import check_files, read_manifest
+from seqpack_cli.run_folder import open_run, write_receipt
 from seqpack_cli.storage import lock_folder
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"

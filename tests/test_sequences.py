@@ -10,7 +10,7 @@ from reference import slow_sequences
 from strategies import documents
 
 from seqpack_cli.tokens.affixes import Affixes
-from seqpack_cli.tokens.encoder import EncodedTexts
+from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 from seqpack_cli.tokens.sequences import TooLongError, add_affixes, make_sequences
 
 

@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seqpack_cli.corpus.sources import (
-    REFUSED_SUFFIXES,
-    Source,
-    SourceRange,
-    find_line_number,
-    find_sources,
-    hash_range,
-)
+from seqpack_cli.corpus.blocks import find_line_number, hash_range
+from seqpack_cli.corpus.formats import REFUSED_SUFFIXES
+from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import OptionError
 
 
@@ -68,24 +63,31 @@ def test_format_named_by_the_user_takes_every_file_of_a_folder(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "file_format", "document"),
+    ("name", "file_format", "document", "compression", "delimiter"),
     [
-        ("a.txt", "text", "paragraph"),
-        ("a.TXT", "text", "paragraph"),
-        ("a.text", "text", "paragraph"),
-        ("a.md", "text", "paragraph"),
-        ("a.log", "text", "paragraph"),
-        ("a", "text", "paragraph"),
-        ("a.jsonl", "jsonl", "line"),
-        ("a.ndjson", "jsonl", "line"),
+        ("a.txt", "text", "paragraph", "", ","),
+        ("a.TXT", "text", "paragraph", "", ","),
+        ("a.text", "text", "paragraph", "", ","),
+        ("a.md", "text", "paragraph", "", ","),
+        ("a.log", "text", "paragraph", "", ","),
+        ("a", "text", "paragraph", "", ","),
+        ("a.jsonl", "jsonl", "line", "", ","),
+        ("a.ndjson", "jsonl", "line", "", ","),
+        ("a.csv", "csv", "row", "", ","),
+        ("a.TSV", "csv", "row", "", "\t"),
+        ("a.parquet", "parquet", "row", "", ","),
+        ("a.gz", "text", "paragraph", "gzip", ","),
+        ("a.log.BZ2", "text", "paragraph", "bzip2", ","),
+        ("a.jsonl.zst", "jsonl", "line", "zstd", ","),
+        ("a.tsv.xz", "csv", "row", "xz", "\t"),
     ],
 )
 def test_format_follows_from_the_suffix(
-    tmp_path: Path, name: str, file_format: str, document: str
+    tmp_path: Path, name: str, file_format: str, document: str, compression: str, delimiter: str
 ) -> None:
     (path,) = make_files(tmp_path, name)
     (source,), _ = find_sources([path], document="paragraph")
-    assert source == Source(path, file_format, document, len(name))
+    assert source == Source(path, file_format, document, len(name), compression, delimiter)
 
 
 @pytest.mark.parametrize("suffix", REFUSED_SUFFIXES)
@@ -129,7 +131,8 @@ def test_folder_without_a_known_suffix_is_refused(tmp_path: Path) -> None:
         find_sources([str(tmp_path)])
     assert caught.value.message == f"{tmp_path}: no file with a known suffix"
     assert caught.value.hint == (
-        "known are .txt .text .md .jsonl .ndjson; pass --format text to take every file"
+        "known are .txt .text .md .jsonl .ndjson .parquet .csv .tsv .gz .bz2 .xz .zst; "
+        "pass --format text to take every file"
     )
 
 
@@ -145,7 +148,8 @@ def test_pipe_is_refused(tmp_path: Path) -> None:
 def test_line_number_of_a_byte_counts_the_line_ends_before_it(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\n\r\nb\rc\n")
-    found = [find_line_number(str(path), byte) for byte in range(8)]
+    source = Source(str(path), "text", "line", 8)
+    found = [find_line_number(source, byte) for byte in range(8)]
     assert found == [1, 1, 2, 2, 3, 3, 3, 3]
 
 

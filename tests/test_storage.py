@@ -130,12 +130,22 @@ def test_missing_folder_is_an_error_of_the_machine(tmp_path: Path) -> None:
 
 def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    value = {"b": [1, None], "a": "é漢𝄞\u2028"}
+    value = {"b": [1, None], "a": "é漢𝄞\u2028", "c": {"d": []}, "e": [{"f": 1}, {"g": [2]}]}
     digest = write_json(path, value)
     assert read_json(path) == value
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
-    golden = '{\n "b": [\n  1,\n  null\n ],\n "a": "é漢𝄞\u2028"\n}\n'
-    assert path.read_bytes() == golden.encode()
+    golden = [
+        "{",
+        ' "b": [1, null],',
+        ' "a": "é漢𝄞\u2028",',
+        ' "c": {"d": []},',
+        ' "e": [',
+        '  {"f": 1},',
+        '  {"g": [2]}',
+        " ]",
+        "}",
+    ]
+    assert path.read_bytes() == "".join(line + "\n" for line in golden).encode()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from reference import GOLDEN_IDS, GOLDEN_INDEX, read_store_documents
 from strategies import texts
 
 from seqpack_cli.tokens.token_store import Origin, open_store
-from seqpack_cli.tokens.tokenize_run import TokenizeOptions, tokenize
+from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
 
 
 def test_store_of_two_documents_has_the_golden_bytes(byte_store: Callable[..., Path]) -> None:

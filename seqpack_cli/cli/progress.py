@@ -24,8 +24,11 @@ def show_progress(name: str, unit: str, *, quiet: bool) -> Iterator[Progress]:
     with tqdm(
         desc=name, unit=unit, unit_scale=True, total=0, disable=hidden, leave=False, file=sys.stderr
     ) as bar:
+        num_tokens = 0
 
         def start(total: int) -> None:
+            nonlocal num_tokens
+            num_tokens = 0
             bar.reset(total)
 
         def notice(text: str) -> None:
@@ -36,4 +39,10 @@ def show_progress(name: str, unit: str, *, quiet: bool) -> Iterator[Progress]:
         def advance(amount: int) -> None:
             bar.update(amount)
 
-        yield Progress(start, advance, notice)
+        def count_tokens(more: int) -> None:
+            nonlocal num_tokens
+            num_tokens += more
+            seconds = max(bar.format_dict["elapsed"], 1e-3)
+            bar.set_postfix_str(f"{tqdm.format_sizeof(num_tokens / seconds)} tokens/s", False)
+
+        yield Progress(on_total=start, on_advance=advance, on_tokens=count_tokens, on_notice=notice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -20,44 +21,82 @@ from seqpack_cli.cli.progress import show_progress
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @output_option("The tokenizer.json to write.")
 @click.option(
-    "--vocab-size",
-    type=click.IntRange(min=259),
-    default=32000,
+    "--model",
+    type=click.Choice(["bpe", "wordpiece", "unigram", "wordlevel"]),
+    default="bpe",
     show_default=True,
-    help="Tokens at most: 256 bytes, 3 special tokens, and merges.",
+    help="bpe is byte-level: no text is unknown to it.",
 )
-@click.option("--text-field", default="text", show_default=True, help="JSON field; a.b is nested.")
-@click.option("--min-frequency", type=POSITIVE, default=2, show_default=True, help="Of a merge.")
+@click.option(
+    "--vocab-size", type=POSITIVE, default=32000, show_default=True, help="Tokens at most, in all."
+)
+@click.option(
+    "--special-token",
+    "special_tokens",
+    multiple=True,
+    metavar="TOKEN",
+    help="One more special token; may be given many times.",
+)
+@click.option(
+    "--min-frequency",
+    type=POSITIVE,
+    default=2,
+    show_default=True,
+    help="Of a merge or word; unigram has none.",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["auto", "text", "jsonl", "parquet", "csv"]),
+    default="auto",
+    show_default=True,
+    help="Format of the input; auto goes by the suffix.",
+)
+@click.option(
+    "--text-field", default="text", show_default=True, help="JSON field or column; a.b is nested."
+)
 @overwrite_option
 @quiet_option
 def command(
     inputs: tuple[str, ...],
     output: Path,
+    model: str,
     vocab_size: int,
-    text_field: str,
+    special_tokens: tuple[str, ...],
     min_frequency: int,
+    file_format: str,
+    text_field: str,
     overwrite: bool,
     quiet: bool,
 ) -> None:
-    """Train a byte-level BPE tokenizer on text.
+    """Train a tokenizer on text, as tokenize reads it.
 
-    Special tokens are <pad>, <bos> and <eos>; no text is unknown to it.
+    Special tokens are <pad>, <bos>, <eos>, for all models but bpe <unk>, and those you name.
 
     \b
         seqpack train-tokenizer corpus/ --vocab-size 16000 -o tokenizer.json
         seqpack tokenize corpus/ --tokenizer tokenizer.json --eos '<eos>' -o tokens
+        seqpack train-tokenizer wiki.jsonl.zst --model wordpiece --special-token '<mask>' -o wp.json
     """
-    from seqpack_cli.corpus.documents import DocumentOptions
+    from seqpack_cli.corpus.document_block import DocumentOptions
     from seqpack_cli.storage import publish
-    from seqpack_cli.tokens.train_tokenizer import train_tokenizer
+    from seqpack_cli.tokens.train_tokenizer import TrainOptions, train_tokenizer
 
     check_new_file(output, overwrite=overwrite)
+    options = TrainOptions(
+        model=model,
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=special_tokens,
+        file_format=file_format,
+        documents=DocumentOptions(text_field=text_field),
+    )
     with show_progress("train", "B", quiet=quiet) as progress:
         tokenizer_json, num_tokens = train_tokenizer(
             inputs,
-            vocab_size=vocab_size,
-            min_frequency=min_frequency,
-            documents=DocumentOptions(text_field=text_field),
+            options,
+            folder=output.parent,
+            standard_input=getattr(sys.stdin, "buffer", None),  # None if it is closed
             progress=progress,
         )
     with publish(output) as file:

@@ -1,24 +1,31 @@
-"""Sources -> parts: what one worker reads, about `part_bytes` of input each.
+"""Sources -> parts: what one worker reads, at most about `part_bytes` of input each.
 
-Parts follow from the sources and part_bytes alone, never from the number of workers. Files are cut
-where a record begins, one seek and one line read a cut; small files share a part.
+Parts follow from the sources and part_bytes alone, never from the number of workers. Line files are
+cut where a record begins, one seek and one line read a cut, Parquet between row groups; other files
+stay whole. Small files share a part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import pairwise
 
+from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
+
+MIN_PARTS = 16  # of a small input, so that a few cores end at about the same time
+MIN_PART_BYTES = 4 << 20  # below, starting a part costs more than it helps
 
 
 def plan_parts(sources: Sequence[Source], *, part_bytes: int) -> list[list[SourceRange]]:
     """Cut the sources into parts; every source has a range, an empty one too."""
+    total = sum(source.num_bytes for source in sources)
+    part_bytes = min(part_bytes, max(MIN_PART_BYTES, -(-total // MIN_PARTS)))
     parts: list[list[SourceRange]] = [[]]
     room = part_bytes
     for index, source in enumerate(sources):
         for start, end in _cut(source, room, part_bytes):
-            too_large = source.document == "file" and end - start > room
+            too_large = not source.is_cut_anywhere and end - start > room
             if room <= 0 or (too_large and parts[-1]):
                 parts.append([])
                 room = part_bytes
@@ -32,7 +39,7 @@ def find_record_start(source: Source, byte: int) -> int:
 
     A paragraph is only said to begin after a blank line, so cuts and no cuts give the same ones.
     """
-    with Path(source.path).open("rb") as file:
+    with open(source.location, "rb") as file:  # noqa: PTH123
         file.seek(byte - 1)
         file.readline()  # the rest of the line that holds the byte before
         if source.document == "paragraph":
@@ -43,7 +50,9 @@ def find_record_start(source: Source, byte: int) -> int:
 
 def _cut(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
     """Give the (start, end) bytes of a source's ranges, the first to fit in the room left."""
-    if source.document == "file":
+    if source.format == "parquet":
+        return _join_row_groups(find_row_groups(source), part_bytes)
+    if not source.is_cut_anywhere:
         return [(0, source.num_bytes)]
     ends: list[int] = []
     target = room if room > 0 else part_bytes
@@ -54,3 +63,12 @@ def _cut(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
     if not ends or ends[-1] < source.num_bytes:
         ends.append(source.num_bytes)
     return list(zip([0, *ends], ends, strict=False))
+
+
+def _join_row_groups(offsets: list[int], part_bytes: int) -> list[tuple[int, int]]:
+    """Give ranges of whole row groups, each as large as fits or of one group."""
+    cuts = [offsets[0]]
+    for start, end in pairwise(offsets[1:]):
+        if end - cuts[-1] > part_bytes:
+            cuts.append(start)
+    return list(zip(cuts, [*cuts[1:], offsets[-1]], strict=True))

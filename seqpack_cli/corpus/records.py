@@ -7,100 +7,84 @@ limit is refused while it is read.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from itertools import accumulate
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from seqpack_cli.corpus.sources import SourceRange, find_line_number
-from seqpack_cli.errors import DataError, quote
+from seqpack_cli.corpus.blocks import OnRead, find_line_number, iter_blocks
+from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.errors import DataError
 
-BLOCK_BYTES = 1 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class RecordBlock(NamedTuple):
     """Some records of a source, in order."""
 
     records: list[bytes]  # without the line end; a \\r before it stays
-    starts: list[int]  # byte of the source at which each begins
-    end: int  # byte of the source up to which the block was read
+    start: int  # byte of the text at which the first begins
+    num_bytes: int  # of the text, line ends and blank lines included
+    has_returns: bool  # a \\r is somewhere in it
+    starts: list[int] | None = None  # where each begins, if not one line end after another
+
+    def find_start(self, index: int) -> int:
+        """Give the byte of the text at which a record begins."""
+        if self.starts is not None:
+            return self.starts[index]
+        return self.start + sum(len(record) + 1 for record in self.records[:index])
 
 
 def iter_records(
-    source_range: SourceRange, *, max_document_bytes: int, digest: hashlib._Hash
+    source_range: SourceRange, *, max_document_bytes: int, on_read: OnRead
 ) -> Iterator[RecordBlock]:
-    """Read the records of a range, block by block, and hash what is read.
+    """Read the records of a range, block by block.
+
+    Args:
+        on_read: is given the bytes of the file as they are read.
 
     Raises:
-        DataError: the file is UTF-16, ends early, or a record is larger than max_document_bytes.
+        DataError: the file can not be read as it says, or a record is larger than
+            max_document_bytes.
     """
-    path = source_range.source.path
-    try:
-        with Path(path).open("rb") as file:
-            file.seek(source_range.start)
-            blocks = _read_blocks(file, source_range, digest)
-            if source_range.source.document == "file":
-                yield _read_whole(blocks, source_range, max_document_bytes)
-            elif source_range.source.document == "paragraph":
-                lines = _split_lines(blocks, source_range, max_document_bytes)
-                yield from _join_paragraphs(lines, source_range, max_document_bytes)
-            else:
-                yield from _split_lines(blocks, source_range, max_document_bytes)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+    blocks = iter_blocks(source_range, on_read)
+    if source_range.source.document == "file":
+        yield _read_whole(blocks, source_range, max_document_bytes)
+    elif source_range.source.document == "paragraph":
+        lines = split_lines(blocks, source_range, max_document_bytes)
+        yield from _join_paragraphs(lines, source_range, max_document_bytes)
+    else:
+        yield from split_lines(blocks, source_range, max_document_bytes)
 
 
-def _read_blocks(
-    file: BinaryIO, source_range: SourceRange, digest: hashlib._Hash
-) -> Iterator[bytes]:
-    left = source_range.end - source_range.start
-    first = source_range.start == 0
-    while left > 0:
-        block = file.read(min(BLOCK_BYTES, left))
-        if not block:
-            path = source_range.source.path
-            raise DataError(f"{path}: ends {left:,} bytes early, it changed while it was read")
-        digest.update(block)
-        left -= len(block)
-        if first:
-            first = False
-            _check_encoding(block, source_range.source.path)
-        yield block
-
-
-def _check_encoding(block: bytes, path: str) -> None:
-    if block.startswith(UTF16_MARKS):
-        raise DataError(
-            f"{path}:1: UTF-16 (begins with {quote(block[:2])}), expected UTF-8",
-            hint=f"iconv -f UTF-16 -t UTF-8 {path} > {Path(path).stem}.utf8{Path(path).suffix}",
-        )
-
-
-def _split_lines(
+def split_lines(
     blocks: Iterator[bytes], source_range: SourceRange, max_document_bytes: int
 ) -> Iterator[RecordBlock]:
+    """Split blocks at \\n, a line over the seam of two blocks joined."""
     start = source_range.start
     rest: list[bytes] = []  # the pieces of a line whose end is not read yet
     num_rest = 0
     for block in blocks:
         lines = block.split(b"\n")
-        if len(lines) == 1:
-            rest.append(block)
-            num_rest += len(block)
+        last = lines.pop()
+        if not lines:
+            rest.append(last)
+            num_rest += len(last)
             _check_size(num_rest, start, source_range, max_document_bytes)
             continue
-        lines[0] = b"".join([*rest, lines[0]])
-        rest = [lines.pop()]
-        num_rest = len(rest[0])
-        starts = list(accumulate((len(line) + 1 for line in lines), initial=start))
-        start = starts.pop()
-        yield _check_sizes(RecordBlock(lines, starts, start), source_range, max_document_bytes)
+        has_returns = b"\r" in block
+        if rest:
+            lines[0] = b"".join([*rest, lines[0]])
+            has_returns = has_returns or b"\r" in lines[0]
+        num_bytes = num_rest + len(block) - len(last)
+        found = RecordBlock(lines, start, num_bytes, has_returns)
+        if num_bytes > max_document_bytes:
+            _check_sizes(found, source_range, max_document_bytes)
+        yield found
+        start += num_bytes
+        rest, num_rest = [last] if last else [], len(last)
     if num_rest:
-        last = RecordBlock([b"".join(rest)], [start], source_range.end)
-        yield _check_sizes(last, source_range, max_document_bytes)
+        line = b"".join(rest)
+        _check_size(num_rest, start, source_range, max_document_bytes)
+        yield RecordBlock([line], start, num_rest, b"\r" in line)
 
 
 def _join_paragraphs(
@@ -111,20 +95,22 @@ def _join_paragraphs(
     for block in line_blocks:
         records: list[bytes] = []
         starts: list[int] = []
-        for line, line_start in zip(block.records, block.starts, strict=True):
+        line_start = block.start
+        for line in block.records:
             if _is_blank(line, line_start):
                 if lines:
                     records.append(b"\n".join(lines))
                     starts.append(start)
                     lines = []
-                continue
-            start = line_start if not lines else start
-            lines.append(line)
-            num_bytes = line_start + len(line) - start
-            _check_size(num_bytes, start, source_range, max_document_bytes)
-        yield RecordBlock(records, starts, block.end)
+            else:
+                start = line_start if not lines else start
+                lines.append(line)
+                num_bytes = line_start + len(line) - start
+                _check_size(num_bytes, start, source_range, max_document_bytes)
+            line_start += len(line) + 1
+        yield RecordBlock(records, block.start, block.num_bytes, True, starts)
     if lines:
-        yield RecordBlock([b"\n".join(lines)], [start], source_range.end)
+        yield RecordBlock([b"\n".join(lines)], start, 0, True, [start])
 
 
 def _is_blank(line: bytes, start: int) -> bool:
@@ -134,21 +120,33 @@ def _is_blank(line: bytes, start: int) -> bool:
 def _read_whole(
     blocks: Iterator[bytes], source_range: SourceRange, max_document_bytes: int
 ) -> RecordBlock:
-    _check_size(source_range.source.num_bytes, 0, source_range, max_document_bytes)
-    return RecordBlock([b"".join(blocks)], [0], source_range.end)
+    if not source_range.source.compression:
+        _check_size(source_range.source.num_bytes, 0, source_range, max_document_bytes)
+    pieces: list[bytes] = []
+    num_bytes = 0
+    for block in blocks:
+        pieces.append(block)
+        num_bytes += len(block)
+        _check_size(num_bytes, 0, source_range, max_document_bytes)
+    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return RecordBlock([whole], 0, num_bytes, b"\r" in whole)
 
 
-def _check_sizes(block: RecordBlock, source_range: SourceRange, limit: int) -> RecordBlock:
-    for record, start in zip(block.records, block.starts, strict=True):
+def _check_sizes(block: RecordBlock, source_range: SourceRange, limit: int) -> None:
+    for index, record in enumerate(block.records):
         if len(record) > limit:
-            _check_size(len(record), start, source_range, limit)
-    return block
+            _check_size(len(record), block.find_start(index), source_range, limit)
 
 
 def _check_size(num_bytes: int, start: int, source_range: SourceRange, limit: int) -> None:
     if num_bytes > limit:
-        path = source_range.source.path
-        raise DataError(
-            f"{path}:{find_line_number(path, start)}: a document of more than {limit:,} bytes",
-            hint="pass --max-document-bytes with a larger size, or split the document",
-        )
+        source = source_range.source
+        raise oversized_error(f"{source.path}:{find_line_number(source, start)}", limit)
+
+
+def oversized_error(place: str, limit: int) -> DataError:
+    """Make the error about a document above the limit."""
+    return DataError(
+        f"{place}: a document of more than {limit:,} bytes",
+        hint="pass --max-document-bytes with a larger size, or split the document",
+    )

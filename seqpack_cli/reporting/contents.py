@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.run_folder import MANIFEST_NAME, RUN_NAME
+from seqpack_cli.run_folder import RUN_NAME
 from seqpack_cli.shards.shard_set import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.storage import read_json

@@ -206,13 +206,10 @@ def _make_shards(
         progress.on_notice(
             f"{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
         )
-    in_process = min(num_workers, len(waiting)) <= 1
-    if in_process:
-        waiting = [dataclasses.replace(task, on_tokens=progress.on_advance) for task in waiting]
-    for number, receipt in run_tasks(make_shard, waiting, num_workers=num_workers):
+    for number, receipt in run_tasks(
+        make_shard, waiting, num_workers=num_workers, progress=progress
+    ):
         receipts[number] = receipt
-        if not in_process:
-            progress.on_advance(receipt["num_tokens"])
     return [receipt for receipt in receipts.values() if receipt is not None]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.execution import advance
 from seqpack_cli.run_folder import write_receipt
 from seqpack_cli.shards.layouts import LAYOUTS, join_batches
 from seqpack_cli.shards.shard_file import write_shard_file
@@ -28,7 +28,6 @@ class ShardTask:
     manifest: dict[str, Any]  # what the shard file says of itself
     indices: np.ndarray  # int64, original indices, batch after batch
     batch_offsets: np.ndarray  # into indices
-    on_tokens: Callable[[int], None] | None = None  # progress, only within one process
 
 
 def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
@@ -40,8 +39,7 @@ def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
         indices = task.indices[start:end]
         rows = [store[index] for index in indices]
         batches.append(layout.lay_out(rows, indices, pad_id=task.manifest["pad_id"]))
-        if task.on_tokens is not None:
-            task.on_tokens(sum(map(len, rows)))
+        advance(sum(map(len, rows)))
     path = task.folder / shard_name(task.number)
     tensors = join_batches(task.manifest["layout"], batches)
     written = write_shard_file(path, tensors, describe_shard(task.manifest))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.run_folder import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.shards.layouts import (
     LAYOUTS,
     Batch,

@@ -56,8 +56,10 @@ def cast_ids(ids: np.ndarray, dtype: str, *, max_id: int) -> np.ndarray:
     Raises:
         DataError: an id is negative or above max_id.
     """
-    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) <= max_id:
-        found = int(ids.max()) if int(ids.max()) > max_id else int(ids.min())
+    smallest = 0 if not len(ids) or ids.dtype.kind == "u" else int(ids.min())
+    largest = int(ids.max()) if len(ids) else 0
+    if smallest < 0 or largest > max_id:
+        found = largest if largest > max_id else smallest
         raise DataError(f"tokenizer.json: gave id {found}, expected ids from 0 to {max_id}")
     return ids.astype(f"<{np.dtype(dtype).str[1:]}", copy=False)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqpack_cli.tokens.affixes import Affixes
-from seqpack_cli.tokens.encoder import EncodedTexts
+from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def add_affixes(encoded: EncodedTexts, affixes: Affixes) -> EncodedTexts:
     alive = encoded.lengths > 0
     ends = np.cumsum(lengths)[alive]
     starts = ends - lengths[alive]
-    dtype = np.promote_types(encoded.ids.dtype, np.int64)
+    dtype = np.promote_types(encoded.ids.dtype, np.uint32)
     ids = np.empty(int(lengths.sum()), dtype)
     is_text = np.ones(len(ids), bool)
     for index, token in enumerate(affixes.prefix):

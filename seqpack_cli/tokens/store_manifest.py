@@ -101,13 +101,13 @@ def write_rejects(
                     "byte": byte,
                     "reason": reason,
                 }
-                file.write(encode_json(entry))
+                file.write(encode_json(entry) + b"\n")
             for entry in part["ranges"]:
                 seen[entry["source"]] += entry["num_documents"]
 
 
 def describe_run(
-    tokenizer: str, encoder: str, num_workers: int, sources: list[Source], seconds: float
+    tokenizer: str, encoder: str, num_workers: int | None, sources: list[Source], seconds: float
 ) -> dict[str, Any]:
     """Say how the run was done; no reader needs it."""
     import tokenizers

@@ -1,35 +1,40 @@
 """The work of one tokenize task: the records of a part -> its `.bin`, `.idx` and receipt.
 
-Texts go to the encoder about 1 MiB at a time, ids straight to the file, so memory is bounded by a
-block and its encoding. The part's files and receipt are published here, by the worker itself.
+Texts go to the encoder about 1 MiB at a time, however many files that takes, ids straight to the
+file, so memory is bounded by a block and its encoding. The part's files and receipt are published
+here, by the worker itself.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.corpus.documents import (
-    DocumentBlock,
-    DocumentOptions,
-    iter_documents,
-    located_error,
-)
-from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions
+from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError
+from seqpack_cli.execution import advance, read_ahead
 from seqpack_cli.run_folder import write_receipt
 from seqpack_cli.storage import HashingWriter, publish
 from seqpack_cli.tokens.affixes import Affixes
-from seqpack_cli.tokens.encoder import EncodedTexts, Encoder, open_encoder
+from seqpack_cli.tokens.encoders.agreement import (
+    check_agreement,
+    open_checked_encoder,
+    take_head,
+)
+from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
 from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
 from seqpack_cli.tokens.sequences import DocumentSequences, TooLongError, make_sequences
+from seqpack_cli.tokens.special_tokens import special_token_counter
+from seqpack_cli.tokens.text_batches import TextBatch, gather
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 
@@ -48,17 +53,29 @@ class PartTask:
     allow_special_tokens: bool
     max_length: int | None
     overflow: str
-    num_threads: int
-    on_bytes: Callable[[int], None] | None = None  # progress, only within one process
+    encoder: str = "tokenizers"
+    num_threads: int = 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Count the input bytes of the part."""
+        return sum(source_range.end - source_range.start for source_range in self.ranges)
+
+    def __str__(self) -> str:
+        paths = [source_range.source.path for source_range in self.ranges]
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        return f"{self.name} ({paths[0]}{more})"
 
 
 @dataclass
-class _PartInProgress:
+class _Counts:
     """What one part has counted so far."""
 
     ledger: Counter[str] = field(default_factory=Counter)
     lengths: list[np.ndarray] = field(default_factory=list)
     num_sequences: list[np.ndarray] = field(default_factory=list)
+    ranges: list[dict[str, Any]] = field(default_factory=list)
+    rejects: list[list[Any]] = field(default_factory=list)
 
 
 def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
@@ -67,66 +84,96 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
     Raises:
         DataError: a record can not be read, encoded, or is too long.
         MachineError: the disk failed.
+        EncoderRefusedError, EncodersDifferError: another encoder has to do it.
     """
-    encoder = open_encoder(
+    encoder, reference = open_checked_encoder(
+        task.encoder,
         task.tokenizer_json,
         allow_special_tokens=task.allow_special_tokens,
         num_threads=task.num_threads,
+        special_tokens=task.vocabulary.special_tokens,
     )
-    count_special = _special_token_counter(task.vocabulary.special_tokens)
-    part = _PartInProgress()
-    ranges, rejects = [], []
+    counts = _Counts()
     bin_path, idx_path = (task.folder / f"{task.name}.{suffix}" for suffix in ("bin", "idx"))
     with publish(bin_path) as bin_file:
-        for source_range in task.ranges:
-            digest = hashlib.sha256()
-            num_documents, position = 0, source_range.start
-            for block in iter_documents(source_range, task.documents, digest):
-                texts = [text or "" for text in block.texts]
-                part.ledger["num_special_tokens_in_text"] += count_special(texts)
-                encoded = _encode(encoder, texts, block.starts, source_range.source)
-                made = _make_sequences(encoded, block.starts, source_range.source, task)
-                _write(bin_file, part, block, made, encoded, task)
-                for reject in block.rejects:
-                    rejects.append([source_range.source_index, *reject])
-                num_documents += len(texts)
-                if task.on_bytes is not None:
-                    task.on_bytes(block.end - position)
-                position = block.end
-            ranges.append(_describe_range(source_range, num_documents, digest))
+        _write_batches(bin_file, counts, task, encoder, reference)
         bin_entry = {"name": bin_path.name, **bin_file.describe()}
     with publish(idx_path) as idx_file:
-        lengths = _join(part.lengths)
-        num_sequences = _join(part.num_sequences)
+        lengths, num_sequences = _join(counts.lengths), _join(counts.num_sequences)
         write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=task.dtype)
         idx_entry = {"name": idx_path.name, **idx_file.describe()}
     receipt = {
-        "ledger": dict(part.ledger),
-        "ranges": ranges,
+        "ledger": dict(counts.ledger),
+        "ranges": counts.ranges,
         "files": [bin_entry, idx_entry],
-        "rejects": rejects,
+        "rejects": counts.rejects,
+        "encoder": task.encoder,
     }
     write_receipt(task.folder, task.name, receipt)
     return task.name, receipt
 
 
-def _write(
+def _write_batches(
     file: HashingWriter,
-    part: _PartInProgress,
-    block: DocumentBlock,
-    made: DocumentSequences,
-    encoded: EncodedTexts,
+    counts: _Counts,
     task: PartTask,
+    encoder: Encoder,
+    reference: Encoder | None,
 ) -> None:
-    file.write(cast_ids(made.ids, task.dtype, max_id=task.vocabulary.max_id))
-    part.lengths.append(made.lengths)
-    part.num_sequences.append(made.num_sequences)
+    count_special = special_token_counter(task.vocabulary.special_tokens)
+    batches = gather(_iter_blocks(task, counts))
+    if task.num_threads > 1:
+        batches = read_ahead(batches)
+    for batch in batches:
+        if reference is not None:
+            head = take_head(batch.texts, task.num_bytes)
+            check_agreement(encoder, reference, head, functools.partial(batch.find_place, 0))
+            reference = None  # one head a part
+        counts.ledger["num_special_tokens_in_text"] += count_special(batch.texts)
+        encoded = _encode(encoder, batch)
+        made = _make_sequences(encoded, batch, task)
+        file.write(cast_ids(made.ids, task.dtype, max_id=task.vocabulary.max_id))
+        counts.lengths.append(made.lengths)
+        counts.num_sequences.append(made.num_sequences)
+        _count(counts.ledger, batch, encoded, made)
+        advance(0, len(made.ids))
+
+
+def _iter_blocks(task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
+    """Read the ranges one after another, and describe each when it is read and hashed."""
+    for source_range in task.ranges:
+        digest = hashlib.sha256()
+
+        def on_read(block: bytes, digest: Any = digest) -> None:
+            digest.update(block)
+            advance(len(block))
+
+        num_documents = 0
+        for block in iter_documents(source_range, task.documents, on_read):
+            yield block
+            num_documents += len(block.texts)
+            for reject in block.rejects:
+                counts.rejects.append([source_range.source_index, *reject])
+        counts.ranges.append(
+            {
+                "source": source_range.source_index,
+                "start": source_range.start,
+                "end": source_range.end,
+                "num_documents": num_documents,
+                "sha256": digest.hexdigest(),
+            }
+        )
+
+
+def _count(
+    ledger: Counter[str], batch: TextBatch, encoded: EncodedTexts, made: DocumentSequences
+) -> None:
     num_silent = int((made.num_sequences == 0).sum())
-    part.ledger.update(
-        num_documents=len(block.texts),
-        num_rejected=len(block.rejects),
+    ledger.update(
+        num_documents=len(batch.texts),
+        num_rejected=batch.num_rejected,
         num_dropped_documents=made.num_dropped_documents,
-        num_empty_documents=num_silent - len(block.rejects) - made.num_dropped_documents,
+        num_empty_documents=num_silent - batch.num_rejected - made.num_dropped_documents,
         num_sequences=len(made.lengths),
         num_encoded_tokens=len(encoded.ids),
         num_special_tokens_added=made.num_special_tokens,
@@ -136,59 +183,30 @@ def _write(
     )
 
 
-def _encode(encoder: Encoder, texts: list[str], starts: list[int], source: Source) -> EncodedTexts:
-    """Encode a block, and name the document if the tokenizer fails on one."""
+def _encode(encoder: Encoder, batch: TextBatch) -> EncodedTexts:
+    """Encode a batch, and name the document if the tokenizer fails on one."""
     try:
-        return encoder(texts)
+        return encoder(batch.texts)
     except DataError as error:
-        for text, start in zip(texts, starts, strict=True):
+        for index, text in enumerate(batch.texts):
             try:
                 encoder([text])
             except DataError:
-                raise located_error(source.path, start, error.message) from error
+                raise DataError(f"{batch.find_place(index)}: {error.message}") from error
         raise
 
 
-def _make_sequences(
-    encoded: EncodedTexts, starts: list[int], source: Source, task: PartTask
-) -> DocumentSequences:
+def _make_sequences(encoded: EncodedTexts, batch: TextBatch, task: PartTask) -> DocumentSequences:
     try:
         return make_sequences(
             encoded, affixes=task.affixes, max_length=task.max_length, overflow=task.overflow
         )
     except TooLongError as error:
-        raise located_error(
-            source.path,
-            starts[error.document],
-            f"{error.length:,} tokens, expected at most {task.max_length:,}",
+        raise DataError(
+            f"{batch.find_place(error.document)}: {error.length:,} tokens, "
+            f"expected at most {task.max_length:,}",
             hint="pass a larger --max-length, or --overflow split, truncate or drop",
         ) from error
-
-
-def _special_token_counter(special_tokens: tuple[str, ...]) -> Callable[[list[str]], int]:
-    """Build a function that counts the special tokens spelled in texts."""
-    tokens = sorted(filter(None, special_tokens), key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, tokens)))
-
-    def count(texts: list[str]) -> int:
-        joined = "\0".join(texts)  # NUL is in no special token, so none is made by joining
-        if not any(token in joined for token in tokens):
-            return 0
-        return len(pattern.findall(joined))
-
-    return count
-
-
-def _describe_range(
-    source_range: SourceRange, num_documents: int, digest: hashlib._Hash
-) -> dict[str, Any]:
-    return {
-        "source": source_range.source_index,
-        "start": source_range.start,
-        "end": source_range.end,
-        "num_documents": num_documents,
-        "sha256": digest.hexdigest(),
-    }
 
 
 def _join(arrays: list[np.ndarray]) -> np.ndarray:

@@ -1,52 +1,172 @@
-"""Texts -> a byte-level BPE tokenizer.json, trained by `tokenizers`.
+"""Texts -> a tokenizer.json, trained by `tokenizers`.
 
-All bytes are in the vocabulary, so no text is unknown. The same texts and options give the same
-file.
+Byte-level BPE has every byte in its vocabulary, so no text is unknown to it; the other models have
+a token for what they do not know. The input is streamed; the trainer's own counts are what takes
+memory. The same texts and options give the same file with bpe and wordlevel; the trainers of
+wordpiece and unigram break ties differently each time.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from seqpack_cli.corpus.documents import DocumentOptions, iter_documents
-from seqpack_cli.corpus.sources import SourceRange, find_sources
+from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
+from seqpack_cli.corpus.standard_input import spool_standard_input
+from seqpack_cli.errors import OptionError, check_choice
 from seqpack_cli.execution import Progress
-from seqpack_cli.tokens.byte_tokenizer import SPECIAL_TOKENS
+from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
+from seqpack_cli.tokens.vocabulary import catch_failure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokenizers import Tokenizer
+
+UNKNOWN = "<unk>"
+MODELS = ("bpe", "wordpiece", "unigram", "wordlevel")
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What to train."""
+
+    model: str = "bpe"
+    vocab_size: int = 32000
+    min_frequency: int = 2
+    special_tokens: tuple[str, ...] = ()  # after <pad>, <bos>, <eos> and, but for bpe, <unk>
+    file_format: str = "auto"
+    documents: DocumentOptions = field(default_factory=DocumentOptions)
+
+    def __post_init__(self) -> None:
+        check_choice("model", self.model, MODELS)
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """Name the special tokens in the order of their ids."""
+        own = SPECIAL_TOKENS if self.model == "bpe" else (*SPECIAL_TOKENS, UNKNOWN)
+        return list(dict.fromkeys([*own, *self.special_tokens]))
 
 
 def train_tokenizer(
     inputs: Sequence[str],
+    options: TrainOptions,
     *,
-    vocab_size: int,
-    min_frequency: int,
-    documents: DocumentOptions,
+    folder: Path,
+    standard_input: BinaryIO | None = None,
     progress: Progress,
 ) -> tuple[bytes, int]:
-    """Train on files, folders and globs; give the tokenizer.json and its number of tokens."""
+    """Train on files, folders, globs and `-`; give the tokenizer.json and its number of tokens.
+
+    Args:
+        folder: where standard input may be spooled.
+
+    Raises:
+        OptionError: the vocabulary is too small for what has to be in it.
+        DataError: a record can not be read, or the trainer fails.
+    """
+    _check_vocab_size(options)
+    with spool_standard_input(inputs, standard_input, folder) as spool:
+        sources, _ = find_sources(inputs, file_format=options.file_format, spool=spool)
+        progress.on_total(sum(source.num_bytes for source in sources))
+        tokenizer, trainer = MAKERS[options.model](options)
+        with catch_failure():
+            tokenizer.train_from_iterator(_iter_texts(sources, options, progress), trainer)
+    return (tokenizer.to_str() + "\n").encode(), tokenizer.get_vocab_size()
+
+
+def _check_vocab_size(options: TrainOptions) -> None:
+    num_bytes = NUM_BYTES if options.model == "bpe" else 1
+    smallest = num_bytes + len(options.all_special_tokens)
+    if options.vocab_size < smallest:
+        raise OptionError(
+            f"--vocab-size {options.vocab_size}: expected at least {smallest}, the special tokens "
+            f"and {'256 bytes' if options.model == 'bpe' else 'one more'}"
+        )
+
+
+def _iter_texts(
+    sources: Sequence[Source], options: TrainOptions, progress: Progress
+) -> Iterator[list[str]]:
+    for index, source in enumerate(sources):
+        source_range = SourceRange(index, source, 0, source.num_bytes)
+        for block in iter_documents(
+            source_range, options.documents, lambda read: progress.on_advance(len(read))
+        ):
+            yield [text for text in block.texts if text]
+
+
+def _make_bpe(options: TrainOptions) -> tuple[Tokenizer, Any]:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    sources, _ = find_sources(inputs)
-    progress.on_total(sum(source.num_bytes for source in sources))
-
-    def iter_texts() -> Iterator[list[str]]:
-        for index, source in enumerate(sources):
-            source_range = SourceRange(index, source, 0, source.num_bytes)
-            position = 0
-            for block in iter_documents(source_range, documents, hashlib.sha256()):
-                yield [text for text in block.texts if text]
-                progress.on_advance(block.end - position)
-                position = block.end
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=list(SPECIAL_TOKENS),
+        vocab_size=options.vocab_size,
+        min_frequency=options.min_frequency,
+        special_tokens=options.all_special_tokens,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(iter_texts(), trainer)
-    return (tokenizer.to_str() + "\n").encode(), tokenizer.get_vocab_size()
+    return tokenizer, trainer
+
+
+def _make_wordpiece(options: TrainOptions) -> tuple[Tokenizer, Any]:
+    """BERT's way, but cased and with its accents."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    room = options.vocab_size - len(options.all_special_tokens)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=options.vocab_size,
+        limit_alphabet=max(1, room // 2),  # each character alone and as "##" inside a word
+        min_frequency=options.min_frequency,
+        special_tokens=options.all_special_tokens,
+        show_progress=False,
+    )
+    return tokenizer, trainer
+
+
+def _make_unigram(options: TrainOptions) -> tuple[Tokenizer, Any]:
+    """SentencePiece's way of blanks: a word begins with the mark of the blank before it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=options.vocab_size,
+        special_tokens=options.all_special_tokens,
+        unk_token=UNKNOWN,
+        show_progress=False,
+    )
+    return tokenizer, trainer
+
+
+def _make_wordlevel(options: TrainOptions) -> tuple[Tokenizer, Any]:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=options.vocab_size,
+        min_frequency=options.min_frequency,
+        special_tokens=options.all_special_tokens,
+        show_progress=False,
+    )
+    return tokenizer, trainer
+
+
+MAKERS = {
+    "bpe": _make_bpe,
+    "wordpiece": _make_wordpiece,
+    "unigram": _make_unigram,
+    "wordlevel": _make_wordlevel,
+}

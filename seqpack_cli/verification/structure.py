@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.run_folder import MANIFEST_NAME, OWN_PATTERN
+from seqpack_cli.manifest import MANIFEST_NAME
+from seqpack_cli.run_folder import OWN_PATTERN
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.storage import LOCK_NAME
 from seqpack_cli.verification.report import Finding, LevelReport

@@ -16,7 +16,7 @@ import torch
 
 from seqpack_cli.errors import FolderError, check_choice, check_positive
 from seqpack_cli.execution import Progress
-from seqpack_cli.run_folder import MANIFEST_NAME
+from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store

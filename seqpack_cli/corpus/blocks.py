@@ -1,0 +1,111 @@
+"""A range of a file -> its bytes in blocks of about 1 MiB, decompressed.
+
+`on_read` sees the bytes of the file itself as they are read, compressed or not: a run hashes them
+there and counts its progress.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from seqpack_cli.corpus.decompression import BadCompressionError, iter_decompressed
+from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.errors import DataError, quote
+
+BLOCK_BYTES = 1 << 20
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+OnRead = Callable[[bytes], object]
+
+
+def iter_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:
+    """Read the text of a range, block by block.
+
+    Raises:
+        DataError: the file is UTF-16, ends early, or its compression is damaged.
+    """
+    source = source_range.source
+    blocks = iter_raw_blocks(source_range, on_read)
+    if source.compression:
+        blocks = _decompress(blocks, source)
+    is_first = source_range.start == 0
+    for block in blocks:
+        if is_first:
+            _check_first(block, source)
+            is_first = False
+        yield block
+
+
+def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:
+    """Read the bytes of a range as they are in the file.
+
+    Raises:
+        DataError: the file can not be read, or is shorter than when the run was planned.
+    """
+    path = source_range.source.path
+    left = source_range.end - source_range.start
+    try:
+        with open(source_range.source.location, "rb", buffering=0) as file:  # noqa: PTH123
+            if source_range.start:
+                file.seek(source_range.start)
+            while left > 0:
+                block = file.read(min(BLOCK_BYTES, left))
+                if not block:
+                    raise DataError(
+                        f"{path}: ends {left:,} bytes early, it changed while it was read"
+                    )
+                on_read(block)
+                left -= len(block)
+                yield block
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+
+
+def find_line_number(source: Source, byte: int) -> int:
+    """Give the number, from 1, of the line that holds a byte of the text.
+
+    Read only when an error needs it, from the file's begin.
+    """
+    number = 1
+    for block in iter_blocks(SourceRange(0, source, 0, source.num_bytes), lambda _: None):
+        if byte <= len(block):
+            return number + block.count(b"\n", 0, byte)
+        number += block.count(b"\n")
+        byte -= len(block)
+    return number
+
+
+def hash_range(source_range: SourceRange) -> str:
+    """Give the sha256 of a range's bytes as hex, or "" if they are no longer there."""
+    digest = hashlib.sha256()
+    try:
+        for _ in iter_raw_blocks(source_range, digest.update):
+            pass
+    except DataError:
+        return ""
+    return digest.hexdigest()
+
+
+def _decompress(blocks: Iterator[bytes], source: Source) -> Iterator[bytes]:
+    num_bytes = num_lines = 0
+    try:
+        for block in iter_decompressed(blocks, source.compression):
+            yield block
+            num_bytes += len(block)
+            num_lines += block.count(b"\n")
+    except BadCompressionError as error:
+        raise DataError(
+            f"{source.path}:{num_lines + 1}: {error}",
+            hint=f"{num_bytes:,} bytes of text came before; get the file again",
+        ) from error
+
+
+def _check_first(block: bytes, source: Source) -> None:
+    if block.startswith(UTF16_MARKS):
+        path = source.path
+        raise DataError(
+            f"{path}:1: UTF-16 (begins with {quote(block[:2])}), expected UTF-8",
+            hint=f"iconv -f UTF-16 -t UTF-8 {path} > {Path(path).stem}.utf8{Path(path).suffix}",
+        )

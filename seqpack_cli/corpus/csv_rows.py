@@ -1,0 +1,149 @@
+"""The rows of a CSV or TSV file -> documents, with Python's csv module.
+
+The first row names the columns. A quoted field may hold line ends, so such a file is read from its
+begin to its end by one worker. Rows are checked strictly: a quote that never ends, or a row with
+more or fewer fields than the first, is no text to guess at.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from seqpack_cli.corpus.blocks import OnRead, iter_blocks
+from seqpack_cli.corpus.document_block import (
+    BadEncodingError,
+    BadRecordError,
+    DocumentBlock,
+    DocumentOptions,
+    Reject,
+    check_skipped,
+)
+from seqpack_cli.corpus.json_lines import missing_field_error
+from seqpack_cli.corpus.records import oversized_error, split_lines
+from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.errors import DataError, quote
+
+BLOCK_CHARACTERS = 1 << 20
+MAX_FIELD = 2**31 - 1  # what the csv module takes
+BYTE_ORDER_MARK = "\ufeff"
+
+
+@dataclass
+class _Position:
+    """How far the lines were taken."""
+
+    byte: int = 0
+
+
+@dataclass
+class _Rows:
+    """The rows of a block so far."""
+
+    texts: list[str] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    num_characters: int = 0
+
+
+def iter_csv_documents(
+    source_range: SourceRange, options: DocumentOptions, on_read: OnRead
+) -> Iterator[DocumentBlock]:
+    """Read the documents of a CSV file, block by block; a blank line is an empty document."""
+    source = source_range.source
+    csv.field_size_limit(min(options.max_document_bytes, MAX_FIELD))
+    position = _Position()
+    lines = _iter_lines(source_range, options, on_read, position)
+    reader = csv.reader(lines, delimiter=source.delimiter, strict=True)
+    column: int | None = None
+    num_columns = num_records = 0
+    rows = _Rows()
+    while True:
+        line, byte = reader.line_num + 1, position.byte
+        try:
+            row = next(reader, None)
+            if row is None:
+                break
+            if column is None:
+                column, num_columns = _find_column(row, options, f"{source.path}:{line}"), len(row)
+                continue
+            text = _read_text(row, column, num_columns, options)
+        except (csv.Error, BadRecordError) as error:
+            bad = _describe_error(error, f"{source.path}:{line}", options)
+            check_skipped(bad, options, f"{source.path}:{line}")
+            rows.rejects.append(Reject(num_records, byte, bad.reason))
+            text = ""
+        num_records += 1
+        rows.texts.append(text)
+        rows.lines.append(line)
+        rows.num_characters += len(text)
+        if rows.num_characters >= BLOCK_CHARACTERS or len(rows.texts) >= BLOCK_CHARACTERS >> 6:
+            yield _make_block(rows, source_range)
+            rows = _Rows()
+    if rows.texts:
+        yield _make_block(rows, source_range)
+
+
+def _make_block(rows: _Rows, source_range: SourceRange) -> DocumentBlock:
+    source = source_range.source
+    return DocumentBlock(
+        source,
+        rows.texts,
+        rows.rejects,
+        rows.num_characters,
+        lambda index: f"{source.path}:{rows.lines[index]}",
+    )
+
+
+def _iter_lines(
+    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, position: _Position
+) -> Iterator[str]:
+    """Give the lines with their ends; a byte that is not UTF-8 becomes a lone surrogate."""
+    errors = "replace" if options.encoding_errors == "replace" else "surrogateescape"
+    blocks = split_lines(
+        iter_blocks(source_range, on_read), source_range, options.max_document_bytes
+    )
+    for block in blocks:
+        for record in block.records:
+            line = record.decode(errors=errors)
+            if position.byte == 0:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            position.byte += len(record) + 1
+            yield line + "\n"
+
+
+def _find_column(names: list[str], options: DocumentOptions, place: str) -> int:
+    wanted = options.text_field
+    if names.count(wanted) == 1:
+        return names.index(wanted)
+    if wanted in names:
+        raise DataError(f"{place}: {names.count(wanted)} columns named {quote(wanted)}")
+    error = missing_field_error("column", wanted, {name: "" for name in names if name})
+    raise DataError(f"{place}: {error.reason}", hint=error.hint)
+
+
+def _read_text(row: list[str], column: int, num_columns: int, options: DocumentOptions) -> str:
+    if not row:
+        return ""  # a blank line
+    if len(row) != num_columns:
+        raise BadRecordError(f"{len(row)} fields, expected {num_columns} as in the first row")
+    text = row[column]
+    try:
+        num_bytes = len(text.encode())
+    except UnicodeEncodeError as error:
+        found = ord(text[error.start]) & 0xFF  # surrogateescape keeps the byte there
+        raise BadEncodingError(found, 0) from error
+    if num_bytes > options.max_document_bytes:
+        raise csv.Error("field larger than field limit")
+    return text
+
+
+def _describe_error(
+    error: csv.Error | BadRecordError, place: str, options: DocumentOptions
+) -> BadRecordError:
+    if isinstance(error, BadRecordError):
+        return error
+    if "field limit" in str(error):
+        raise oversized_error(place, options.max_document_bytes) from error
+    return BadRecordError(f"not CSV ({error})")

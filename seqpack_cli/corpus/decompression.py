@@ -1,0 +1,111 @@
+"""Compressed blocks -> blocks of text, all members and frames, never more than a block at once.
+
+All four decompressors speak the standard library's way (`decompress(data, max_length)`, `eof`,
+`unused_data`), so one loop serves them. A stream that ends inside a member, or is empty, is an
+error: a cut download must not look like a short corpus.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from seqpack_cli.errors import MachineError
+
+BLOCK_BYTES = 1 << 20
+MAX_XZ_MEMORY = 512 << 20  # `xz -9` asks for 65 MiB
+
+
+class BadCompressionError(Exception):
+    """What is wrong with a compressed stream; the file's name is added where it is known."""
+
+
+class GzipDecompressor:
+    """zlib's decompressor for one gzip member, with the manners of bz2's and lzma's."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Give at most max_length bytes; the rest comes with the next call, which may be empty."""
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+
+    @property
+    def needs_input(self) -> bool:
+        """Say that nothing more comes without more data."""
+        return not self._inner.unconsumed_tail
+
+    @property
+    def eof(self) -> bool:
+        """Say that the member is whole."""
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        """Give what follows the member."""
+        return self._inner.unused_data
+
+
+def _open_zstd() -> Any:
+    try:
+        from compression import zstd
+    except ImportError:
+        try:
+            from backports import zstd
+        except ImportError as error:
+            raise MachineError(
+                "backports.zstd is not installed, .zst files need it",
+                hint="pip install 'seqpack[zstd]'",
+            ) from error
+    return zstd.ZstdDecompressor()
+
+
+OPENERS: dict[str, Callable[[], Any]] = {
+    "gzip": GzipDecompressor,
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": lambda: lzma.LZMADecompressor(memlimit=MAX_XZ_MEMORY),
+    "zstd": _open_zstd,
+}
+
+
+def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[bytes]:
+    """Decompress a stream of one or many members.
+
+    Raises:
+        BadCompressionError: it is damaged, ends early, is empty, or has other bytes after its end.
+        MachineError: the package for this compression is not installed.
+    """
+    open_member = OPENERS[compression]
+    member = open_member()
+    is_empty, num_whole = True, 0
+    try:
+        for block in blocks:
+            data = block
+            while True:
+                if is_empty:  # between members: zeros may fill a gzip or xz file up
+                    data = data.lstrip(b"\0") if num_whole else data
+                    if not data:
+                        break
+                    is_empty = False
+                text = member.decompress(data, BLOCK_BYTES)
+                data = b""
+                if text:
+                    yield text
+                if member.eof:
+                    data = member.unused_data
+                    member, is_empty, num_whole = open_member(), True, num_whole + 1
+                elif member.needs_input and len(text) < BLOCK_BYTES:
+                    break
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        raise BadCompressionError(f"not {compression}, or damaged ({error})") from error
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise BadCompressionError(f"not {compression}, or damaged ({error})") from error
+    if num_whole == 0 and is_empty:
+        raise BadCompressionError(f"0 bytes, expected a {compression} file")
+    if not is_empty:
+        raise BadCompressionError(f"ends early, inside its {compression} data")

@@ -1,0 +1,89 @@
+"""What every reader of records gives: documents in order, and those that were put aside.
+
+A record that can not be read is an error that names file and line, or, if the user says so, is put
+aside with its reason. It keeps its number either way, so documents count like the input's records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from seqpack_cli.corpus.sources import Source
+from seqpack_cli.errors import DataError, check_choice, check_positive
+
+SKIP_HINT = "mend the record, or pass --on-bad-record skip to put such records aside"
+
+
+@dataclass(frozen=True)
+class DocumentOptions:
+    """How records become texts."""
+
+    text_field: str = "text"
+    encoding_errors: str = "error"  # or "replace" or "skip"
+    on_bad_record: str = "error"  # or "skip"
+    max_document_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        check_choice("encoding_errors", self.encoding_errors, ("error", "replace", "skip"))
+        check_choice("on_bad_record", self.on_bad_record, ("error", "skip"))
+        check_positive("max_document_bytes", self.max_document_bytes)
+
+
+class Reject(NamedTuple):
+    """A record that was put aside."""
+
+    record: int  # from 0, within the range
+    byte: int | None  # of the text; a row of Parquet has none
+    reason: str
+
+
+class DocumentBlock(NamedTuple):
+    """Some documents of a range, in order."""
+
+    source: Source
+    texts: list[str]  # "" for one that was put aside
+    rejects: list[Reject]
+    num_bytes: int  # about, of the texts
+    find_place: Callable[[int], str]  # "path:line" of a text, by its place in the list
+
+
+class BadRecordError(Exception):
+    """What is wrong with one record; the place is added where it is known."""
+
+    def __init__(self, reason: str, hint: str | None = SKIP_HINT) -> None:
+        super().__init__(reason, hint)
+        self.reason = reason
+        self.hint = hint
+
+
+class BadEncodingError(BadRecordError):
+    """A record that is not UTF-8, from some byte of it on."""
+
+    def __init__(self, found: int, byte: int) -> None:
+        super().__init__(
+            f"byte {found:#04x}, expected UTF-8",
+            hint="convert the file with iconv, or pass --encoding-errors replace",
+        )
+        self.byte = byte
+
+
+def check_skipped(error: BadRecordError, options: DocumentOptions, place: str) -> None:
+    """Raise the error with its place, unless the user wants such records put aside."""
+    is_encoding = isinstance(error, BadEncodingError)
+    policy = options.encoding_errors if is_encoding else options.on_bad_record
+    if policy != "skip":
+        raise DataError(f"{place}: {error.reason}", hint=error.hint) from error
+
+
+def decode(record: bytes, encoding_errors: str) -> str:
+    """Decode UTF-8, strictly unless asked to replace what is none.
+
+    Raises:
+        BadEncodingError: it is not UTF-8.
+    """
+    try:
+        return record.decode("utf-8", "replace" if encoding_errors == "replace" else "strict")
+    except UnicodeDecodeError as error:
+        raise BadEncodingError(error.object[error.start], error.start) from error

@@ -1,0 +1,60 @@
+"""The suffix of a file -> its format and compression.
+
+`corpus.jsonl.zst` is JSON lines in zstd. A suffix that is known and no text is refused rather than
+read as text: guessing here would tokenize compressed bytes or JSON syntax. Any other is text.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import NamedTuple
+
+FORMATS = ("text", "jsonl", "parquet", "csv")
+FORMAT_OF_SUFFIX = {
+    ".txt": "text",
+    ".text": "text",
+    ".md": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+}
+COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+REFUSED_SUFFIXES = {
+    ".json": "pass --format jsonl if each line is one JSON object, or --format text",
+    ".tar": "unpack it into a folder, and name the folder",
+    ".tgz": "unpack it into a folder, and name the folder",
+    ".zip": "unpack it into a folder, and name the folder",
+}
+
+
+class FileKind(NamedTuple):
+    """What a file's name says of it."""
+
+    format: str | None  # None: nobody knows the suffix
+    compression: str  # or ""
+    delimiter: str  # of a csv file's fields
+    refused: str | None  # the suffix, if such files are not read
+
+
+def find_kind(path: str) -> FileKind:
+    """Go by the suffixes of a file's name, in any case.
+
+    >>> find_kind("a/b.TSV.gz")
+    FileKind(format='csv', compression='gzip', delimiter='\\t', refused=None)
+    """
+    name = os.path.basename(path).lstrip(".").lower()  # noqa: PTH119 - there may be 100,000
+    return _find_kind(tuple(f".{suffix}" for suffix in name.rsplit(".", 2)[1:]))
+
+
+@functools.lru_cache(maxsize=1024)
+def _find_kind(suffixes: tuple[str, ...]) -> FileKind:
+    compression = COMPRESSION_OF_SUFFIX.get(suffixes[-1], "") if suffixes else ""
+    if compression:
+        suffixes = suffixes[:-1]
+    suffix = suffixes[-1] if suffixes else ""
+    delimiter = "\t" if suffix == ".tsv" else ","
+    refused = suffix if suffix in REFUSED_SUFFIXES else None
+    return FileKind(FORMAT_OF_SUFFIX.get(suffix), compression, delimiter, refused)

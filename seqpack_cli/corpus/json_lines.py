@@ -1,0 +1,136 @@
+"""JSON lines -> the text of each.
+
+A line must be one object with a string at its text field: a key, or a dotted path of keys. Whole
+blocks go through orjson where it is installed (the standard library otherwise, four times slower);
+a line that is anything but plain is read again by the standard library, which says what is wrong.
+Both take the same lines, unless they nest a thousand deep, and give the same texts.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.errors import join_items, quote
+
+
+def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
+    """Read the texts of plain records at once, or give None if one needs a closer look.
+
+    Plain is a record in which each key of the text field is spelled once, so that it can not stand
+    twice in its object. A second one that is spelled with escapes is not noticed: no program writes
+    that, and to look for it would cost as much again.
+    """
+    keys = text_field.split(".")
+    joined = b"\n".join(records)
+    for key in keys:
+        if joined.count(_spell(key)) != len(records):
+            return None
+    if len(keys) > 1 and _spell(text_field) in joined:
+        return None
+    loads, may_give_surrogates = _find_parser()
+    try:
+        if len(keys) == 1:
+            texts = [loads(record)[text_field] for record in records]
+        else:
+            texts = [functools.reduce(_look_up, keys, loads(record)) for record in records]
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        return None
+    if any(type(text) is not str for text in texts):
+        return None
+    if may_give_surrogates and b"\\u" in joined and not all(map(_is_unicode, texts)):
+        return None
+    return texts
+
+
+def read_json_text(line: str, text_field: str) -> str:
+    """Read the text of one line that is not blank.
+
+    Raises:
+        BadRecordError: it is not JSON, or has no string there, or a key of the field stands twice.
+    """
+    keys = {text_field, *text_field.split(".")}
+
+    def check_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next((name for name in names if name in keys and names.count(name) > 1), None)
+            if twice is not None:
+                raise BadRecordError(f"key {quote(twice)} stands twice in one object")
+        return value
+
+    try:
+        value = json.loads(line, object_pairs_hook=check_object)
+    except json.JSONDecodeError as error:
+        found = quote(line[max(0, error.pos - 20) : error.pos + 20])
+        raise BadRecordError(f"not JSON at column {error.colno} ({error.msg}): {found}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
+        raise BadRecordError(f"not readable as JSON ({error})") from error
+    text = _find_field(value, text_field)
+    if not isinstance(text, str):
+        kind = "null" if text is None else type(text).__name__
+        raise BadRecordError(f"field {quote(text_field)} is {kind}, expected a string")
+    if not _is_unicode(text):
+        found = next(f"\\u{ord(mark):04x}" for mark in text if "\ud800" <= mark <= "\udfff")
+        raise BadRecordError(
+            f"field {quote(text_field)} has the lone surrogate {found}, expected Unicode text"
+        )
+    return text
+
+
+@functools.cache
+def _find_parser() -> tuple[Callable[[bytes], Any], bool]:
+    """Give the function that parses a line, and whether it lets lone surrogates through."""
+    try:
+        import orjson
+    except ImportError:
+        return lambda record: json.loads(record.decode()), True
+    return orjson.loads, False
+
+
+@functools.cache
+def _spell(key: str) -> bytes:
+    """Give a key as it stands in a JSON text, quoted, without escapes."""
+    return json.dumps(key, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+def _look_up(value: Any, key: str) -> Any:
+    return value[key]
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _find_field(value: Any, text_field: str) -> Any:
+    """Give the field of an object: the key as it stands, or else a dotted path of keys."""
+    if not isinstance(value, dict):
+        raise BadRecordError(
+            f"a JSON {type(value).__name__}, expected an object with field {quote(text_field)}",
+            hint=None,
+        )
+    if text_field in value:
+        return value[text_field]
+    inner: Any = value
+    for key in text_field.split("."):
+        if not isinstance(inner, dict) or key not in inner:
+            raise missing_field_error("field", text_field, value)
+        inner = inner[key]
+    return inner
+
+
+def missing_field_error(kind: str, text_field: str, value: dict[str, Any]) -> BadRecordError:
+    """Make the error about a field that is not there, hinting at a string that is."""
+    found = join_items(map(quote, value)) or "none"
+    names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
+    hint = f"pass --text-field {shlex.quote(names[0])}" if names else SKIP_HINT
+    return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)

@@ -1,0 +1,47 @@
+"""Standard input -> a file, so that it is cut, shared and checked like any other input.
+
+It costs its own size on the disk while the run lasts. A run that was interrupted continues when the
+same bytes come in again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from seqpack_cli.corpus.sources import STANDARD_INPUT
+from seqpack_cli.errors import MachineError, OptionError
+
+BLOCK_BYTES = 1 << 20
+
+
+@contextmanager
+def spool_standard_input(
+    inputs: Sequence[str], standard_input: BinaryIO | None, folder: Path
+) -> Iterator[str | None]:
+    """Copy standard input into a file of the folder if `-` is among the inputs; give its path.
+
+    Raises:
+        OptionError: `-` is named and there is no standard input.
+        MachineError: the disk is full.
+    """
+    if STANDARD_INPUT not in inputs:
+        yield None
+        return
+    if standard_input is None:
+        raise OptionError(f"{STANDARD_INPUT}: no standard input here", hint="name a file")
+    path = folder / f".stdin.{os.getpid()}.tmp"
+    try:
+        with path.open("wb") as file:
+            while block := standard_input.read(BLOCK_BYTES):
+                file.write(block)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise MachineError(f"{path}: {error.strerror or error}", hint="name a file") from error
+    try:
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""Reading the manifest of a finished store or shards, and checking the files that it names.
+
+A folder is a finished run if it has a manifest, and nothing else counts.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.storage import (
+    TEMP_PATTERN,
+    check_fields,
+    check_name,
+    check_regular_file,
+    read_json,
+)
+
+MANIFEST_NAME = "manifest.json"
+PLAN_NAME = "plan.json"
+FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
+RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
+
+
+def read_manifest(
+    folder: Path, *, format_name: str, version: int, fields: dict[str, type]
+) -> dict[str, Any]:
+    """Read the manifest of a finished store or shards.
+
+    Args:
+        fields: what it must hold, name to type.
+
+    Raises:
+        FolderError: there is none, or it is another format or version, or lacks a field.
+    """
+    path = folder / MANIFEST_NAME
+    if not path.exists():
+        raise FolderError(_describe_unfinished(folder), hint=_unfinished_hint(folder))
+    manifest: dict[str, Any] = read_json(path)
+    if manifest.get("format") != format_name:
+        raise FolderError(
+            f"{path}: format {quote(manifest.get('format'))}, expected {quote(format_name)}",
+            hint=_other_format_hint(manifest.get("format")),
+        )
+    if manifest.get("format_version") != version:
+        found = quote(manifest.get("format_version"))
+        raise FolderError(
+            f"{path}: format version {found}, this seqpack reads {version}",
+            hint="install the seqpack that wrote it, or make it again",
+        )
+    check_fields(manifest, fields, source=path)
+    return manifest
+
+
+def check_files(folder: Path, entry: dict[str, Any]) -> None:
+    """Raise unless all files that a part's or shard's entry names are there, in full size."""
+    files = entry.get("files", [entry])
+    if not isinstance(files, list) or not files:
+        raise FolderError(f"{folder}: {quote(files)}, expected the files of a part or shard")
+    for file in files:
+        check_fields(file, FILE_FIELDS, source=folder / MANIFEST_NAME)
+        name = check_name(file["name"], source=folder)
+        check_regular_file(folder / name, num_bytes=file["bytes"])
+
+
+def _describe_unfinished(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder}: no such folder"
+    names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
+    if PLAN_NAME not in names:
+        return f"{folder}: no {MANIFEST_NAME}, expected a token store or shards"
+    num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
+    return f"{folder}: incomplete run, {num_finished} parts or shards finished, no {MANIFEST_NAME}"
+
+
+def _unfinished_hint(folder: Path) -> str | None:
+    unfinished = (folder / PLAN_NAME).exists()
+    return "run the same command again: it continues where it stopped" if unfinished else None
+
+
+def _other_format_hint(found: object) -> str | None:
+    return {
+        "seqpack.tokens": "this is a token store: run seqpack pack on it first",
+        "seqpack.shards": "these are shards: name the token store they were packed from",
+    }.get(str(found))

@@ -1,0 +1,154 @@
+"""Whether a fast encoder agrees with tokenizers: a probe for each run, a head for each part.
+
+The probe is 100 kB from all corners of Unicode, with blanks, digits, line ends and special tokens
+side by side, where pre-tokenizers differ. The head is the part's own first text, a thousandth of
+it, so that the check costs about 4 % of the time at forty times the speed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from seqpack_cli.errors import DataError
+from seqpack_cli.tokens.encoders.encoded_texts import Encoder, EncodersDifferError
+from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, open_encoder
+
+HEAD_SHARE = 1024  # one part in this many
+MIN_HEAD_BYTES = 4 << 10
+MAX_HEAD_BYTES = 64 << 10
+MAX_SPECIAL_TOKENS = 64  # spelled in the probe; some tokenizers have thousands
+FIRST_BLOCKS = 0x3000  # every character of the first scripts, a sample of the others
+SAMPLE_STEP = 251
+BLANKS = (
+    *("", " ", "  ", "   ", "\t", "\n", "\r\n", "\r", "\n\n", " \n ", "\u00a0", "\u2003", "\u3000"),
+    *("\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u200b", "\u200d", "\ufeff", "\x00", "\u00ad"),
+)
+WORDS = (
+    *("a", "The", "don't", "DON'T", "we'll", "l’été", "I'M", "x_y", "İi", "ſs", "Straße", "ǅ", "Ⅷ"),
+    *("1", "12", "123", "1234", "12345678901", "3.14", "٣٤", "१२३", "²³", "½", "①", "1e-5"),
+    *("...", "!!", "a.b", "--", "«»", "$5", "#x", "@", "~", "\\n", "</p>", "{}", "();", "→"),
+    *("漢字", "かな", "한국어", "ᄒ\u1161ᆫ", "ไทย", "नमस्ते", "العربية", "שלום", "ქართული", "𝄞", "𠀀"),
+    *(
+        "e\u0301",
+        "é",
+        "🙂",
+        "👩\u200d👩\u200d👧",
+        "🇺🇦",
+        "👍🏽",
+        "\ufffd",
+        "\u0378",
+        "\ue000",
+        "\U0010ffff",
+    ),
+)
+
+
+def open_checked_encoder(
+    name: str,
+    tokenizer_json: bytes,
+    *,
+    allow_special_tokens: bool,
+    num_threads: int,
+    special_tokens: tuple[str, ...],
+) -> tuple[Encoder, Encoder | None]:
+    """Open an encoder and, if it has to agree with another, that one; once in a process.
+
+    Raises:
+        EncoderRefusedError: the encoder does not take this tokenizer.
+        EncodersDifferError: it gives other ids for the probe.
+    """
+    return _open_once(name, tokenizer_json, allow_special_tokens, num_threads, special_tokens)
+
+
+@functools.lru_cache(maxsize=1)
+def _open_once(
+    name: str,
+    tokenizer_json: bytes,
+    allow_special_tokens: bool,
+    num_threads: int,
+    special_tokens: tuple[str, ...],
+) -> tuple[Encoder, Encoder | None]:
+    def open_named(wanted: str) -> Encoder:
+        return open_encoder(
+            wanted,
+            tokenizer_json,
+            allow_special_tokens=allow_special_tokens,
+            num_threads=num_threads,
+        )
+
+    if name not in CHECKED:
+        return open_named(name), None
+    with ThreadPoolExecutor(1) as loader:  # each takes a good part of a second
+        fast = loader.submit(open_named, name)
+        reference = open_named(REFERENCE)
+        encoder = fast.result()
+    check_agreement(encoder, reference, make_probe(special_tokens), lambda: "the probe")
+    return encoder, reference
+
+
+def check_agreement(
+    encoder: Encoder, reference: Encoder, texts: Sequence[str], find_place: Callable[[], str]
+) -> None:
+    """Raise EncodersDifferError unless both give the same ids for every text.
+
+    Where tokenizers itself fails there is nothing to agree with, and the run would fail there too.
+    """
+    found = encoder(list(texts))
+    try:
+        expected = reference(list(texts))
+    except DataError as error:
+        raise EncodersDifferError(
+            f"tokenizers fails on {find_place()} ({error.message})"
+        ) from error
+    if not np.array_equal(found.lengths, expected.lengths) or not np.array_equal(
+        found.ids, expected.ids
+    ):
+        raise EncodersDifferError(f"other ids than tokenizers for {find_place()}")
+
+
+def take_head(texts: Sequence[str], num_bytes: int) -> list[str]:
+    """Take the first texts of a part, the last one cut: about a thousandth of its input bytes."""
+    left = min(MAX_HEAD_BYTES, max(MIN_HEAD_BYTES, num_bytes // HEAD_SHARE))
+    head = []
+    for text in texts:
+        if left <= 0:
+            break
+        # A character is at most 4 bytes: counted by what this text has on average.
+        characters = max(1, left * len(text) // max(1, len(text.encode())))
+        head.append(text[:characters])
+        left -= len(head[-1].encode())
+    return head
+
+
+def make_probe(special_tokens: tuple[str, ...]) -> list[str]:
+    """Make texts in which pre-tokenizers, normalizers and vocabularies tend to differ."""
+    mixed = [
+        word + blank + other
+        for blank, (word, other) in zip(
+            itertools.cycle(BLANKS), itertools.product(WORDS, WORDS[::7]), strict=False
+        )
+    ]
+    spelled = [
+        text
+        for token in special_tokens[:MAX_SPECIAL_TOKENS]
+        for text in (token, f"a{token}b", f" {token} ", token * 2, token[1:], token[:-1])
+    ]
+    runs = [piece * count for piece in (" ", "\n", "\t", "a", "0", "é", ".") for count in (7, 300)]
+    return [*BLANKS, *WORDS, *mixed, *spelled, *runs, *_iter_characters()]
+
+
+def _iter_characters() -> list[str]:
+    sampled = range(FIRST_BLOCKS, 0x110000, SAMPLE_STEP)
+    characters = [
+        chr(code)
+        for code in itertools.chain(range(FIRST_BLOCKS), sampled)
+        if not 0xD800 <= code <= 0xDFFF
+    ]
+    lines = ["".join(characters[start : start + 64]) for start in range(0, len(characters), 64)]
+    between = [" ".join(characters[start : start + 64]) for start in range(0, len(characters), 640)]
+    return [*lines, *between]

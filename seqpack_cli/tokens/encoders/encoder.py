@@ -1,0 +1,66 @@
+"""The encoders by name, and which of them encodes a run.
+
+An encoder is one function from a list of texts to `EncodedTexts`; it adds no special tokens. All
+encoders of a tokenizer.json give the same ids: which one runs is only a matter of speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from seqpack_cli.errors import MachineError, OptionError
+from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
+from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
+from seqpack_cli.tokens.encoders.encoded_texts import Encoder
+from seqpack_cli.tokens.encoders.fastokens_encoder import is_installed, open_fastokens_encoder
+from seqpack_cli.tokens.encoders.tokenizers_encoder import open_tokenizers_encoder
+
+OPENERS: dict[str, Callable[..., Encoder]] = {
+    "bytes": lambda _, **__: encode_bytes,
+    "fastokens": open_fastokens_encoder,
+    "tokenizers": open_tokenizers_encoder,
+}
+REFERENCE = "tokenizers"
+# Those that must agree with the reference before they are trusted.
+CHECKED = ("fastokens",)
+CHOICES = ("auto", "fastokens", "tokenizers")
+
+
+def choose_encoder(wanted: str, tokenizer_json: bytes, *, allow_special_tokens: bool) -> str:
+    """Name the encoder to begin a run with.
+
+    Args:
+        wanted: one of CHOICES; "auto" is the fastest that is installed.
+
+    Raises:
+        MachineError: fastokens is wanted and not installed.
+    """
+    if wanted == "fastokens" and not is_installed():
+        raise MachineError("fastokens is not installed", hint="pip install 'seqpack[fast]'")
+    if wanted != "auto":
+        return wanted
+    if tokenizer_json == byte_tokenizer_json() and not allow_special_tokens:
+        return "bytes"
+    return "fastokens" if is_installed() else REFERENCE
+
+
+def open_encoder(
+    name: str, tokenizer_json: bytes, *, allow_special_tokens: bool, num_threads: int = 1
+) -> Encoder:
+    """Build an encoder.
+
+    Raises:
+        EncoderRefusedError: it does not take this tokenizer.
+        DataError: this is no tokenizer.json.
+    """
+    options: dict[str, Any] = {
+        "allow_special_tokens": allow_special_tokens,
+        "num_threads": num_threads,
+    }
+    return OPENERS[name](tokenizer_json, **options)
+
+
+def refused_error(name: str, reason: object) -> OptionError:
+    """Make the error about an encoder that was asked for and can not be used."""
+    return OptionError(f"--encoder {name}: {reason}", hint="pass --encoder auto")

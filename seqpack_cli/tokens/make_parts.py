@@ -1,0 +1,112 @@
+"""The tasks of a tokenize run -> its parts: those that were finished before, and the rest.
+
+A finished part is taken as it is if the input it was made from still has the same sha256. A fast
+encoder that is refused, or found to differ anywhere, is not trusted for any part of the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from seqpack_cli.corpus.blocks import hash_range
+from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.errors import DataError, FolderError
+from seqpack_cli.execution import Progress, count_cores, run_tasks
+from seqpack_cli.run_folder import OVERWRITE_HINT, RunFolder
+from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
+from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, refused_error
+from seqpack_cli.tokens.tokenize_part import PartTask, tokenize_part
+
+MIN_WORKER_BYTES = 64 << 20  # of input: starting another process costs a second
+
+
+def make_parts(
+    run: RunFolder,
+    tasks: Sequence[PartTask],
+    sources: Sequence[Source],
+    *,
+    encoder: str,
+    may_fall_back: bool,
+    num_workers: int | None,
+    progress: Progress,
+) -> tuple[list[dict[str, Any]], str]:
+    """Make the parts that are not there yet; give all receipts in order, and who encoded.
+
+    Args:
+        encoder: the encoder to begin with.
+        may_fall_back: let tokenizers do it where a fast encoder can not be trusted.
+        num_workers: processes; None takes as many as the input is worth, at most one a core.
+
+    Raises:
+        OptionError: the encoder does not take this tokenizer, and there is no falling back.
+        DataError: its ids differ, and there is no falling back.
+        FolderError: the input of a finished part changed.
+    """
+    receipts = {task.name: run.read_receipt(task.name) for task in tasks}
+    finished = [receipt for receipt in receipts.values() if receipt is not None]
+    check_inputs_unchanged(sources, finished, run)
+    if may_fall_back and any(receipt.get("encoder") == REFERENCE for receipt in finished):
+        encoder = REFERENCE  # what began with it, or fell back to it, ends with it
+    if finished:
+        progress.on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
+    try:
+        _make_missing(receipts, tasks, encoder, num_workers, progress)
+        return [receipt for receipt in receipts.values() if receipt is not None], encoder
+    except EncoderRefusedError as error:
+        if not may_fall_back:
+            raise refused_error(encoder, f"does not take this tokenizer ({error})") from error
+        progress.on_notice(f"{encoder} does not take this tokenizer, {REFERENCE} encodes")
+    except EncodersDifferError as error:
+        if not may_fall_back:
+            raise DataError(f"--encoder {encoder}: {error}", hint="pass --encoder auto") from error
+        progress.on_notice(f"{encoder}: {error}; {REFERENCE} encodes the whole run")
+    for name, receipt in receipts.items():
+        if receipt is not None and receipt.get("encoder") in CHECKED:
+            run.forget(name)
+            receipts[name] = None
+    _make_missing(receipts, tasks, REFERENCE, num_workers, progress)
+    return [receipt for receipt in receipts.values() if receipt is not None], REFERENCE
+
+
+def _make_missing(
+    receipts: dict[str, dict[str, Any] | None],
+    tasks: Sequence[PartTask],
+    encoder: str,
+    num_workers: int | None,
+    progress: Progress,
+) -> None:
+    waiting = [task for task in tasks if receipts[task.name] is None]
+    num_bytes = sum(task.num_bytes for task in waiting)
+    progress.on_total(num_bytes)
+    cores = num_workers or count_cores()
+    if num_workers is None:
+        num_workers = min(cores, 1 + num_bytes // MIN_WORKER_BYTES)
+    # In this process alone, the encoder's own threads take the cores.
+    num_threads = cores if min(num_workers, len(waiting)) <= 1 else 1
+    waiting = [
+        dataclasses.replace(task, encoder=encoder, num_threads=num_threads) for task in waiting
+    ]
+    for name, receipt in run_tasks(
+        tokenize_part, waiting, num_workers=num_workers, progress=progress
+    ):
+        receipts[name] = receipt
+
+
+def check_inputs_unchanged(
+    sources: Sequence[Source], parts: Sequence[dict[str, Any]], run: RunFolder
+) -> None:
+    """Raise unless the input that finished parts were made from is still the same.
+
+    Raises:
+        FolderError: it is not; the message names the file.
+    """
+    for part in parts:
+        for entry in part["ranges"]:
+            source = sources[entry["source"]]
+            source_range = SourceRange(entry["source"], source, entry["start"], entry["end"])
+            if hash_range(source_range) != entry["sha256"]:
+                raise FolderError(
+                    f"{run.path}: {source.path} changed since this run began", hint=OVERWRITE_HINT
+                )

@@ -1,0 +1,56 @@
+"""Blocks of documents -> batches of texts to encode at once.
+
+A call of the encoder costs as much as some kB of text, so the blocks of small files are put
+together; a block of a large file is a batch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from seqpack_cli.corpus.document_block import DocumentBlock
+
+BATCH_BYTES = 1 << 20
+MAX_BATCH_TEXTS = 1 << 16
+
+
+class TextBatch(NamedTuple):
+    """Texts that are encoded together, and the blocks they came in."""
+
+    blocks: list[DocumentBlock]
+    texts: list[str]
+
+    @property
+    def num_rejected(self) -> int:
+        """Count the records that were put aside; their texts are empty."""
+        return sum(len(block.rejects) for block in self.blocks)
+
+    def find_place(self, index: int) -> str:
+        """Give "path:line" of one of the texts."""
+        for block in self.blocks:
+            if index < len(block.texts):
+                return block.find_place(index)
+            index -= len(block.texts)
+        raise IndexError(index)
+
+
+def gather(blocks: Iterable[DocumentBlock]) -> Iterator[TextBatch]:
+    """Put blocks together until they hold BATCH_BYTES or MAX_BATCH_TEXTS."""
+    waiting: list[DocumentBlock] = []
+    num_bytes = num_texts = 0
+    for block in blocks:
+        waiting.append(block)
+        num_bytes += block.num_bytes
+        num_texts += len(block.texts)
+        if num_bytes >= BATCH_BYTES or num_texts >= MAX_BATCH_TEXTS:
+            yield _join(waiting)
+            waiting, num_bytes, num_texts = [], 0, 0
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(blocks: list[DocumentBlock]) -> TextBatch:
+    if len(blocks) == 1:
+        return TextBatch(blocks, blocks[0].texts)
+    return TextBatch(blocks, [text for block in blocks for text in block.texts])
