@@ -120,6 +120,7 @@ def run_seqpack(path: Path, tokenizer: Path, folder: Path) -> dict[str, Any]:
     """Time one whole command into a new store."""
     store = folder / "store"
     subprocess.run(["rm", "-rf", str(store)], check=True)
+    warm_page_cache(path)
     seqpack = [sys.executable, "-m", "seqpack_cli"]
     arguments = ["tokenize", str(path), "--tokenizer", str(tokenizer), "-o", str(store), "-q"]
     started = time.perf_counter()
@@ -133,6 +134,15 @@ def run_seqpack(path: Path, tokenizer: Path, folder: Path) -> dict[str, Any]:
         "bytes": count_input_bytes(store),
         "peak_megabytes": usage.ru_maxrss // 1000,
     }
+
+
+def warm_page_cache(path: Path) -> None:
+    """Read the input once: some machines drop what was not read for a minute."""
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if file.is_file():
+            with file.open("rb") as opened:
+                while opened.read(1 << 20):
+                    pass
 
 
 def hash_store(store: Path) -> str:

@@ -46,3 +46,26 @@ def show_progress(name: str, unit: str, *, quiet: bool) -> Iterator[Progress]:
             bar.set_postfix_str(f"{tqdm.format_sizeof(num_tokens / seconds)} tokens/s", False)
 
         yield Progress(on_total=start, on_advance=advance, on_tokens=count_tokens, on_notice=notice)
+        if not hidden and bar.n:
+            bar.clear()
+            seconds = bar.format_dict["elapsed"]
+            click.echo(_summarize(name, unit, bar.n, num_tokens, seconds), err=True)
+
+
+def _summarize(name: str, unit: str, amount: float, num_tokens: int, seconds: float) -> str:
+    """Say once what the bar showed while it ran.
+
+    >>> _summarize("tokenize", "B", 50e6, 12_000_000, 2.0)
+    'tokenize: 50.0 MB in 2.0 s, 25.0 MB/s, 6.00 M tokens/s'
+    """
+    from tqdm import tqdm
+
+    def scale(number: float) -> str:
+        digits = tqdm.format_sizeof(number).lstrip()
+        return f"{digits[:-1]} {digits[-1]}" if digits[-1].isalpha() else f"{digits} "
+
+    seconds = max(seconds, 1e-3)
+    parts = [f"{scale(amount)}{unit} in {seconds:.1f} s", f"{scale(amount / seconds)}{unit}/s"]
+    if num_tokens:
+        parts.append(f"{scale(num_tokens / seconds)} tokens/s")
+    return f"{name}: {', '.join(parts)}"

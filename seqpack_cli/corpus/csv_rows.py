@@ -71,6 +71,8 @@ def iter_csv_documents(
             text = _read_text(row, column, num_columns, options)
         except (csv.Error, BadRecordError) as error:
             bad = _describe_error(error, f"{source.path}:{line}", options)
+            if column is None:
+                raise DataError(f"{source.path}:{line}: {bad.reason}") from error
             check_skipped(bad, options, f"{source.path}:{line}")
             rows.rejects.append(Reject(num_records, byte, bad.reason))
             text = ""
@@ -119,7 +121,7 @@ def _find_column(names: list[str], options: DocumentOptions, place: str) -> int:
         return names.index(wanted)
     if wanted in names:
         raise DataError(f"{place}: {names.count(wanted)} columns named {quote(wanted)}")
-    error = missing_field_error("column", wanted, {name: "" for name in names if name})
+    error = missing_field_error("column", wanted, dict.fromkeys(filter(None, names), ""), hint=None)
     raise DataError(f"{place}: {error.reason}", hint=error.hint)
 
 

@@ -8,6 +8,7 @@ error: a cut download must not look like a short corpus.
 from __future__ import annotations
 
 import bz2
+import functools
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -49,7 +50,8 @@ class GzipDecompressor:
         return self._inner.unused_data
 
 
-def _open_zstd() -> Any:
+@functools.cache
+def _load_zstd() -> Any:
     try:
         from compression import zstd
     except ImportError:
@@ -60,14 +62,14 @@ def _open_zstd() -> Any:
                 "backports.zstd is not installed, .zst files need it",
                 hint="pip install 'seqpack[zstd]'",
             ) from error
-    return zstd.ZstdDecompressor()
+    return zstd
 
 
 OPENERS: dict[str, Callable[[], Any]] = {
     "gzip": GzipDecompressor,
     "bzip2": bz2.BZ2Decompressor,
-    "xz": lambda: lzma.LZMADecompressor(memlimit=MAX_XZ_MEMORY),
-    "zstd": _open_zstd,
+    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY),
+    "zstd": lambda: _load_zstd().ZstdDecompressor(),
 }
 
 
@@ -85,7 +87,7 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
         for block in blocks:
             data = block
             while True:
-                if is_empty:  # between members: zeros may fill a gzip or xz file up
+                if is_empty:  # between members, where zeros may fill a file up
                     data = data.lstrip(b"\0") if num_whole else data
                     if not data:
                         break
@@ -106,6 +108,6 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
             raise
         raise BadCompressionError(f"not {compression}, or damaged ({error})") from error
     if num_whole == 0 and is_empty:
-        raise BadCompressionError(f"0 bytes, expected a {compression} file")
+        raise BadCompressionError(f"0 bytes, expected {compression} data")
     if not is_empty:
         raise BadCompressionError(f"ends early, inside its {compression} data")

@@ -45,15 +45,16 @@ def find_kind(path: str) -> FileKind:
     >>> find_kind("a/b.TSV.gz")
     FileKind(format='csv', compression='gzip', delimiter='\\t', refused=None)
     """
-    name = os.path.basename(path).lstrip(".").lower()  # noqa: PTH119 - there may be 100,000
-    return _find_kind(tuple(f".{suffix}" for suffix in name.rsplit(".", 2)[1:]))
+    name = path.rpartition(os.sep)[2].lstrip(".").lower()  # there may be 100,000
+    return _find_kind(*name.rsplit(".", 2)[1:])
 
 
 @functools.lru_cache(maxsize=1024)
-def _find_kind(suffixes: tuple[str, ...]) -> FileKind:
+def _find_kind(*names: str) -> FileKind:
+    suffixes = [f".{name}" for name in names]
     compression = COMPRESSION_OF_SUFFIX.get(suffixes[-1], "") if suffixes else ""
     if compression:
-        suffixes = suffixes[:-1]
+        suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""
     delimiter = "\t" if suffix == ".tsv" else ","
     refused = suffix if suffix in REFUSED_SUFFIXES else None

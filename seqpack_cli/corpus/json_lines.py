@@ -22,15 +22,15 @@ def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
     """Read the texts of plain records at once, or give None if one needs a closer look.
 
     Plain is a record in which each key of the text field is spelled once, so that it can not stand
-    twice in its object. A second one that is spelled with escapes is not noticed: no program writes
-    that, and to look for it would cost as much again.
+    twice in its object. A key that is spelled with escapes counts for nothing here and below: no
+    program writes one beside the plain one, and to look for it would cost as much again.
     """
     keys = text_field.split(".")
-    joined = b"\n".join(records)
-    for key in keys:
-        if joined.count(_spell(key)) != len(records):
+    for key in map(_spell, keys):
+        counts = [record.count(key) for record in records]
+        if counts.count(1) != len(counts):
             return None
-    if len(keys) > 1 and _spell(text_field) in joined:
+    if len(keys) > 1 and any(_spell(text_field) in record for record in records):
         return None
     loads, may_give_surrogates = _find_parser()
     try:
@@ -42,7 +42,7 @@ def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
         return None
     if any(type(text) is not str for text in texts):
         return None
-    if may_give_surrogates and b"\\u" in joined and not all(map(_is_unicode, texts)):
+    if may_give_surrogates and not all(map(_is_unicode, texts)):
         return None
     return texts
 
@@ -53,7 +53,8 @@ def read_json_text(line: str, text_field: str) -> str:
     Raises:
         BadRecordError: it is not JSON, or has no string there, or a key of the field stands twice.
     """
-    keys = {text_field, *text_field.split(".")}
+    raw = line.encode()
+    keys = {key for key in (text_field, *text_field.split(".")) if raw.count(_spell(key)) > 1}
 
     def check_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
@@ -71,7 +72,7 @@ def read_json_text(line: str, text_field: str) -> str:
         raise BadRecordError(f"not JSON at column {error.colno} ({error.msg}): {found}") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
         raise BadRecordError(f"not readable as JSON ({error})") from error
-    text = _find_field(value, text_field)
+    text = _find_field(value, text_field, has_literal=_spell(text_field) in raw)
     if not isinstance(text, str):
         kind = "null" if text is None else type(text).__name__
         raise BadRecordError(f"field {quote(text_field)} is {kind}, expected a string")
@@ -111,14 +112,14 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _find_field(value: Any, text_field: str) -> Any:
+def _find_field(value: Any, text_field: str, *, has_literal: bool) -> Any:
     """Give the field of an object: the key as it stands, or else a dotted path of keys."""
     if not isinstance(value, dict):
         raise BadRecordError(
             f"a JSON {type(value).__name__}, expected an object with field {quote(text_field)}",
             hint=None,
         )
-    if text_field in value:
+    if has_literal and text_field in value:
         return value[text_field]
     inner: Any = value
     for key in text_field.split("."):
@@ -128,9 +129,11 @@ def _find_field(value: Any, text_field: str) -> Any:
     return inner
 
 
-def missing_field_error(kind: str, text_field: str, value: dict[str, Any]) -> BadRecordError:
-    """Make the error about a field that is not there, hinting at a string that is."""
+def missing_field_error(
+    kind: str, text_field: str, value: dict[str, Any], *, hint: str | None = SKIP_HINT
+) -> BadRecordError:
+    """Make the error about a field that is not there, hinting at a string that is, if any is."""
     found = join_items(map(quote, value)) or "none"
     names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
-    hint = f"pass --text-field {shlex.quote(names[0])}" if names else SKIP_HINT
+    hint = f"pass --text-field {shlex.quote(names[0])}" if names else hint
     return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)

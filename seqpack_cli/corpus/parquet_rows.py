@@ -127,15 +127,19 @@ def _iter_columns(file: Any, groups: list[int], column: str, source: Source) -> 
     num_rows = sum(group.num_rows for group in metadata)
     num_bytes = sum(_count_bytes(group, column) for group in metadata)
     rows = min(MAX_BATCH_ROWS, max(1, num_rows * BATCH_BYTES // max(1, num_bytes)))
+    num_found = 0
     try:
         for batch in file.iter_batches(
             batch_size=rows, row_groups=groups, columns=[column], use_threads=False
         ):
             values = functools.reduce(_look_up, _path_to(column, batch.schema.names), batch)
+            num_found += len(values)
             if len(values):
                 yield values.cast(pa.large_string(), safe=False)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{source.path}: damaged ({_first_line(error)})") from error
+    if num_found != num_rows:  # pyarrow stops without a word at some damaged pages
+        raise DataError(f"{source.path}: damaged ({num_found:,} rows, expected {num_rows:,})")
 
 
 def _look_up(values: Any, name: str) -> Any:
@@ -174,11 +178,14 @@ def _find_column(file: Any, source: Source, options: DocumentOptions) -> str:
     wanted = options.text_field
     kind: Any = None
     for name in _path_to(wanted, schema.names):
-        inside = schema if kind is None else kind if pa.types.is_struct(kind) else ()
+        inside = list(schema if kind is None else kind if pa.types.is_struct(kind) else ())
         fields = {inner.name: inner for inner in inside}
+        num_same = sum(inner.name == name for inner in inside)
+        if num_same > 1:
+            raise DataError(f"{source.path}: {num_same} columns named {quote(name)}")
         if name not in fields:
             strings = {inner.name: "" if _is_text(inner.type) else None for inner in schema}
-            error = missing_field_error("column", wanted, strings)
+            error = missing_field_error("column", wanted, strings, hint=None)
             raise DataError(f"{source.path}: {error.reason}", hint=error.hint)
         kind = fields[name].type
     if not _is_text(kind):
@@ -206,8 +213,16 @@ def _open(source: Source) -> Any:
             hint="pip install 'seqpack[parquet]'",
         ) from error
     try:
-        return pq.ParquetFile(source.location, buffer_size=BUFFER_BYTES, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(
+            source.location,
+            buffer_size=BUFFER_BYTES,
+            pre_buffer=False,
+            page_checksum_verification=True,  # where the writer made any
+        )
+        for index in range(file.metadata.num_columns):
+            _ = file.schema.column(index).path  # names that are no text fail here, not later
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source.path}: not Parquet, or damaged ({_first_line(error)})") from error
 
 

@@ -18,6 +18,7 @@ from seqpack_cli.corpus.formats import (
     COMPRESSION_OF_SUFFIX,
     FORMAT_OF_SUFFIX,
     REFUSED_SUFFIXES,
+    FileKind,
     find_kind,
 )
 from seqpack_cli.errors import MachineError, OptionError, join_items
@@ -84,11 +85,12 @@ def find_sources(
     passed_over: list[str] = []
     for name in inputs:
         if name == STANDARD_INPUT and spool is not None:
-            found = _File(name, name, os.stat(spool), is_named=True)  # noqa: PTH116
+            status = os.stat(spool)  # noqa: PTH116
+            found = _File(name, name, status, find_kind(name), is_named=True)
             sources[name] = _describe(found, file_format, document)._replace(spool=spool)
             continue
         for file in _find_files(name):
-            is_wanted = file.is_named or file_format != "auto" or find_kind(file.path).format
+            is_wanted = file.is_named or file_format != "auto" or file.kind.format
             if not is_wanted:
                 passed_over.append(file.path)
             elif file.absolute not in sources:
@@ -108,6 +110,7 @@ class _File(NamedTuple):
     absolute: str
     path: str
     status: os.stat_result
+    kind: FileKind
     is_named: bool
 
 
@@ -119,7 +122,7 @@ def _find_files(name: str) -> Iterator[_File]:
         except OSError as error:  # a link to nowhere
             raise _irregular_error(match) from error
         if not stat.S_ISDIR(status.st_mode):
-            yield _File(absolute, match, status, is_named=True)
+            yield _File(absolute, match, status, find_kind(match), is_named=True)
             continue
         folder = str(Path(match))
         prefix = "" if folder == "." else os.path.join(folder, "")  # noqa: PTH118
@@ -130,7 +133,8 @@ def _find_files(name: str) -> Iterator[_File]:
             except OSError:
                 continue  # a link to nowhere
             if stat.S_ISREG(status.st_mode):
-                yield _File(root + below, prefix + below, status, is_named=False)
+                kind = find_kind(below)
+                yield _File(root + below, prefix + below, status, kind, is_named=False)
 
 
 def _expand(name: str) -> list[str]:
@@ -163,7 +167,7 @@ def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 def _describe(file: _File, file_format: str, document: str) -> Source:
     if not stat.S_ISREG(file.status.st_mode):
         raise _irregular_error(file.path)
-    kind = find_kind(file.path)
+    kind = file.kind
     if file_format == "auto" and kind.refused is not None:
         hint = REFUSED_SUFFIXES[kind.refused]
         raise OptionError(f"{file.path}: {kind.refused} files are not read", hint=hint)

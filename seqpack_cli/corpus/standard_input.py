@@ -35,13 +35,12 @@ def spool_standard_input(
         raise OptionError(f"{STANDARD_INPUT}: no standard input here", hint="name a file")
     path = folder / f".stdin.{os.getpid()}.tmp"
     try:
-        with path.open("wb") as file:
-            while block := standard_input.read(BLOCK_BYTES):
-                file.write(block)
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise MachineError(f"{path}: {error.strerror or error}", hint="name a file") from error
-    try:
+        try:
+            with path.open("wb") as file:
+                while block := standard_input.read(BLOCK_BYTES):
+                    file.write(block)
+        except OSError as error:
+            raise MachineError(f"{path}: {error.strerror or error}", hint="name a file") from error
         yield str(path)
     finally:
         path.unlink(missing_ok=True)

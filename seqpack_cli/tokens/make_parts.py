@@ -12,11 +12,11 @@ from typing import Any
 
 from seqpack_cli.corpus.blocks import hash_range
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.errors import DataError, FolderError
+from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import OVERWRITE_HINT, RunFolder
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
-from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, refused_error
+from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
 from seqpack_cli.tokens.tokenize_part import PartTask, tokenize_part
 
 MIN_WORKER_BYTES = 64 << 20  # of input: starting another process costs a second
@@ -53,21 +53,34 @@ def make_parts(
         progress.on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
     try:
         _make_missing(receipts, tasks, encoder, num_workers, progress)
-        return [receipt for receipt in receipts.values() if receipt is not None], encoder
-    except EncoderRefusedError as error:
+    except (EncoderRefusedError, EncodersDifferError) as error:
+        _forget_unchecked(run, receipts)
         if not may_fall_back:
-            raise refused_error(encoder, f"does not take this tokenizer ({error})") from error
-        progress.on_notice(f"{encoder} does not take this tokenizer, {REFERENCE} encodes")
-    except EncodersDifferError as error:
-        if not may_fall_back:
-            raise DataError(f"--encoder {encoder}: {error}", hint="pass --encoder auto") from error
-        progress.on_notice(f"{encoder}: {error}; {REFERENCE} encodes the whole run")
-    for name, receipt in receipts.items():
+            raise _refuse(encoder, error) from error
+        if isinstance(error, EncoderRefusedError):
+            progress.on_notice(f"{encoder} does not take this tokenizer, {REFERENCE} encodes")
+        else:
+            progress.on_notice(f"{encoder}: {error}; {REFERENCE} encodes the whole run")
+        encoder = REFERENCE
+        _make_missing(receipts, tasks, encoder, num_workers, progress)
+    return [receipt for receipt in receipts.values() if receipt is not None], encoder
+
+
+def _refuse(encoder: str, error: Exception) -> SeqpackError:
+    """Make the error about an encoder that was asked for and can not be trusted."""
+    hint = "pass --encoder auto"
+    if isinstance(error, EncoderRefusedError):
+        return OptionError(f"--encoder {encoder}: does not take this tokenizer ({error})", hint)
+    return DataError(f"--encoder {encoder}: {error}", hint)
+
+
+def _forget_unchecked(run: RunFolder, receipts: dict[str, dict[str, Any] | None]) -> None:
+    """Forget every part that a distrusted encoder made, those too that no one has heard of yet."""
+    for name in receipts:
+        receipt = run.read_receipt(name)
         if receipt is not None and receipt.get("encoder") in CHECKED:
             run.forget(name)
             receipts[name] = None
-    _make_missing(receipts, tasks, REFERENCE, num_workers, progress)
-    return [receipt for receipt in receipts.values() if receipt is not None], REFERENCE
 
 
 def _make_missing(

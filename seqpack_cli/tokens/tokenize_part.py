@@ -91,7 +91,7 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
         task.tokenizer_json,
         allow_special_tokens=task.allow_special_tokens,
         num_threads=task.num_threads,
-        special_tokens=task.vocabulary.special_tokens,
+        added_tokens=task.vocabulary.added_tokens,
     )
     counts = _Counts()
     bin_path, idx_path = (task.folder / f"{task.name}.{suffix}" for suffix in ("bin", "idx"))

@@ -123,6 +123,9 @@ def _tokenize_sources(
         progress=progress,
     )
     manifest = make_manifest(plan, vocabulary, receipts)
+    if manifest["ledger"]["num_sequences"] == 0:
+        for task in tasks:
+            run.forget(task.name)  # nothing worth to go on from
     check_ledger(manifest["ledger"], sources)
     write_rejects(run.path, sources, manifest["parts"], receipts)
     seconds = time.monotonic() - started

@@ -31,7 +31,7 @@ PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_i
 BOS_NAMES = ("<bos>", "<s>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|bos|>")
 EOS_NAMES = ("<eos>", "</s>", "[EOS]", "<|end_of_text|>", "<|endoftext|>", "<|eos|>")
 # Words of a vocabulary too, but those stand before whole numbers.
-DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:0\.|1\b)')
+DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
 SWITCHED_OFF = re.compile(DROPOUT.pattern + rb'|"(?:truncation|padding)"\s*:\s*\{')
 UNK_NAMES = ("<unk>", "[UNK]", "<|unk|>")
 
@@ -48,6 +48,7 @@ class Vocabulary:
     eos_id: int | None
     unk_id: int | None
     special_tokens: tuple[str, ...]
+    added_tokens: tuple[str, ...] = ()  # the special ones among them
 
 
 def read_tokenizer_json(name: str) -> bytes:
@@ -122,6 +123,7 @@ def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
         eos_id=find(EOS_NAMES),
         unk_id=find((unk_token, *UNK_NAMES)),
         special_tokens=tuple(added[id_].content for id_ in sorted(added) if added[id_].special),
+        added_tokens=tuple(added[id_].content for id_ in sorted(added)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from seqpack_cli.errors import MachineError, OptionError
+from seqpack_cli.errors import MachineError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from seqpack_cli.tokens.encoders.encoded_texts import Encoder
@@ -59,8 +59,3 @@ def open_encoder(
         "num_threads": num_threads,
     }
     return OPENERS[name](tokenizer_json, **options)
-
-
-def refused_error(name: str, reason: object) -> OptionError:
-    """Make the error about an encoder that was asked for and can not be used."""
-    return OptionError(f"--encoder {name}: {reason}", hint="pass --encoder auto")

@@ -7,10 +7,10 @@ see agreement.py.
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 
-from seqpack_cli.errors import MachineError
 from seqpack_cli.tokens.encoders.encoded_texts import (
     EncodedTexts,
     Encoder,
@@ -18,6 +18,14 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncodersDifferError,
 )
 from seqpack_cli.tokens.vocabulary import usable_json
+
+# Texts with it go to tokenizers: PCRE2 counts U+180E as a blank, Oniguruma does not.
+DISPUTED_CHARACTER = "\u180e"
+BYTE_LEVEL = re.compile(rb'"type"\s*:\s*"ByteLevel"')
+BYTE_FALLBACK = re.compile(rb'"byte_fallback"\s*:\s*true')
+REGEX = re.compile(rb'"Regex"\s*:\s*"((?:[^"\\]|\\.)*)"')
+WORD_CLASSES = re.compile(rb"\\\\[wWbB]|\[:")  # \w and \b as JSON spells them
+STRIPPING = re.compile(rb'"[lr]strip"\s*:\s*true')
 
 
 def open_fastokens_encoder(
@@ -29,16 +37,13 @@ def open_fastokens_encoder(
         num_threads: threads that the library may use; it reads this at its first call.
 
     Raises:
-        MachineError: fastokens is not installed.
         EncoderRefusedError: it does not take this tokenizer.
+        ImportError: it is not installed; see is_installed.
     """
+    _check_supported(tokenizer_json, allow_special_tokens=allow_special_tokens)
     os.environ.setdefault("FASTOKENS_BPE_THREADS", str(num_threads))
-    try:
-        import fastokens
-    except ImportError as error:
-        raise MachineError(
-            "fastokens is not installed", hint="pip install 'seqpack[fast]'"
-        ) from error
+    import fastokens
+
     try:
         tokenizer = fastokens.Tokenizer.from_json_str(usable_json(tokenizer_json).decode())
         tokenizer.no_truncation()
@@ -66,9 +71,22 @@ def open_fastokens_encoder(
 
 def is_installed() -> bool:
     """Say whether fastokens can be imported."""
-    import importlib.util
+    try:
+        import fastokens  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
-    return importlib.util.find_spec("fastokens") is not None
+
+def _check_supported(tokenizer_json: bytes, *, allow_special_tokens: bool) -> None:
+    """Refuse what fastokens loads and was seen to encode otherwise than tokenizers."""
+    if not BYTE_LEVEL.search(tokenizer_json) or BYTE_FALLBACK.search(tokenizer_json):
+        raise EncoderRefusedError("it is not byte-level BPE")
+    for pattern in REGEX.findall(tokenizer_json):
+        if WORD_CLASSES.search(pattern):
+            raise EncoderRefusedError("its pattern has classes that engines read differently")
+    if allow_special_tokens and STRIPPING.search(tokenizer_json):
+        raise EncoderRefusedError("its special tokens take the blanks beside them")
 
 
 def _is_failure(error: BaseException) -> bool:
