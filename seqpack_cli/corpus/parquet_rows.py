@@ -125,10 +125,10 @@ def _iter_columns(file: Any, groups: list[int], column: str, source: Source) -> 
 
     metadata = [file.metadata.row_group(group) for group in groups]
     num_rows = sum(group.num_rows for group in metadata)
-    num_bytes = sum(_count_bytes(group, column) for group in metadata)
-    rows = min(MAX_BATCH_ROWS, max(1, num_rows * BATCH_BYTES // max(1, num_bytes)))
     num_found = 0
     try:
+        num_bytes = sum(_count_bytes(group, column) for group in metadata)
+        rows = min(MAX_BATCH_ROWS, max(1, num_rows * BATCH_BYTES // max(1, num_bytes)))
         for batch in file.iter_batches(
             batch_size=rows, row_groups=groups, columns=[column], use_threads=False
         ):
@@ -136,7 +136,7 @@ def _iter_columns(file: Any, groups: list[int], column: str, source: Source) -> 
             num_found += len(values)
             if len(values):
                 yield values.cast(pa.large_string(), safe=False)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source.path}: damaged ({_first_line(error)})") from error
     if num_found != num_rows:  # pyarrow stops without a word at some damaged pages
         raise DataError(f"{source.path}: damaged ({num_found:,} rows, expected {num_rows:,})")

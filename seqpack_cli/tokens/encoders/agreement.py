@@ -100,19 +100,17 @@ def send_disputed(encoder: Encoder, reference: Encoder) -> Encoder:
     """Make an encoder that gives the few texts with the disputed character to the reference."""
 
     def encode(texts: list[str]) -> EncodedTexts:
-        disputed = [index for index, text in enumerate(texts) if DISPUTED_CHARACTER in text]
-        if not disputed:
+        is_disputed = np.array([DISPUTED_CHARACTER in text for text in texts], bool)
+        if not is_disputed.any():
             return encoder(texts)
-        others = list(texts)
-        for index in disputed:
-            others[index] = ""
-        most, few = encoder(others), reference([texts[index] for index in disputed])
-        lengths = most.lengths.copy()
-        lengths[disputed] = few.lengths
-        is_disputed = np.zeros(len(texts), bool)
-        is_disputed[disputed] = True
+        most = encoder([text for text in texts if DISPUTED_CHARACTER not in text])
+        few = reference([text for text in texts if DISPUTED_CHARACTER in text])
+        if len(most.lengths) != (~is_disputed).sum() or most.lengths.sum() != len(most.ids):
+            raise EncodersDifferError("other lengths than its ids and texts have")
+        lengths = np.empty(len(texts), np.int64)
+        lengths[is_disputed], lengths[~is_disputed] = few.lengths, most.lengths
         of_disputed = np.repeat(is_disputed, lengths)
-        ids = np.empty(len(of_disputed), most.ids.dtype)
+        ids = np.empty(len(of_disputed), np.promote_types(most.ids.dtype, few.ids.dtype))
         ids[of_disputed], ids[~of_disputed] = few.ids, most.ids
         return EncodedTexts(ids, lengths)
 

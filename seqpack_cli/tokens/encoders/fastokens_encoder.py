@@ -6,6 +6,7 @@ see agreement.py.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 
@@ -24,7 +25,7 @@ DISPUTED_CHARACTER = "\u180e"
 BYTE_LEVEL = re.compile(rb'"type"\s*:\s*"ByteLevel"')
 BYTE_FALLBACK = re.compile(rb'"byte_fallback"\s*:\s*true')
 REGEX = re.compile(rb'"Regex"\s*:\s*"((?:[^"\\]|\\.)*)"')
-WORD_CLASSES = re.compile(rb"\\\\[wWbB]|\[:")  # \w and \b as JSON spells them
+WORD_CLASSES = re.compile(r"\\[wWbB]|\[:")
 STRIPPING = re.compile(rb'"[lr]strip"\s*:\s*true')
 
 
@@ -83,7 +84,11 @@ def _check_supported(tokenizer_json: bytes, *, allow_special_tokens: bool) -> No
     if not BYTE_LEVEL.search(tokenizer_json) or BYTE_FALLBACK.search(tokenizer_json):
         raise EncoderRefusedError("it is not byte-level BPE")
     for pattern in REGEX.findall(tokenizer_json):
-        if WORD_CLASSES.search(pattern):
+        try:
+            has_classes = WORD_CLASSES.search(json.loads(b'"' + pattern + b'"'))
+        except ValueError as error:
+            raise EncoderRefusedError("its pattern is not JSON") from error
+        if has_classes:
             raise EncoderRefusedError("its pattern has classes that engines read differently")
     if allow_special_tokens and STRIPPING.search(tokenizer_json):
         raise EncoderRefusedError("its special tokens take the blanks beside them")
