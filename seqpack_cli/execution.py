@@ -13,7 +13,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     Future,
@@ -59,14 +60,24 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Give the items of an iterator while a thread makes the next one."""
-    end = object()
-    with ThreadPoolExecutor(1) as reader:
-        coming: Future[Any] = reader.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = reader.submit(next, items, end)
-            yield item
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
+) -> Iterator[Result]:
+    """Call the function on every item, in threads, and give the results in the items' order.
+
+    With one thread, in this one. No more than num_threads + 1 results are ahead.
+    """
+    if num_threads == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(num_threads) as pool:
+        ahead: deque[Future[Result]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > num_threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def advance(amount: int, num_tokens: int = 0) -> None:

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.execution import count_cores, run_tasks
+from seqpack_cli.execution import Progress, advance, count_cores, map_ahead, run_tasks
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
@@ -112,3 +113,42 @@ def test_failed_run_leaves_the_callers_own_processes_alone() -> None:
 
 def test_cores_are_those_this_process_may_use() -> None:
     assert 1 <= count_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+def test_map_ahead_gives_results_in_order_and_not_too_far_ahead(num_threads: int) -> None:
+    taken = []
+
+    def items() -> Iterator[int]:
+        for number in range(20):
+            taken.append(number)
+            yield number
+
+    def slow_first(number: int) -> int:
+        time.sleep(0.02 if number % 3 == 0 else 0)
+        return number * number
+
+    for count, found in enumerate(map_ahead(slow_first, items(), num_threads=num_threads)):
+        assert found == count * count
+        assert len(taken) <= count + 1 + num_threads
+    assert len(taken) == 20
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_map_ahead_raises_what_a_call_raises_where_it_stands(num_threads: int) -> None:
+    results = map_ahead(lambda number: 6 // number, [3, 2, 0, 1], num_threads=num_threads)
+    assert [next(results), next(results)] == [2, 3]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_advance_reaches_the_caller_from_any_process(num_workers: int) -> None:
+    amounts: list[int] = []
+    tokens: list[int] = []
+    progress = Progress(on_advance=amounts.append, on_tokens=tokens.append)
+    calls = [f"__import__('seqpack_cli.execution').execution.advance({n}, {2 * n})" for n in (3, 4)]
+    list(run_tasks(eval, calls, num_workers=num_workers, progress=progress))
+    assert (sum(amounts), sum(tokens)) == (7, 14)
+    advance(100)  # outside a run nobody listens
+    assert sum(amounts) == 7

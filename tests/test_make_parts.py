@@ -42,8 +42,10 @@ class Stop(BaseException):
 def _open_anew() -> Iterator[None]:
     """Encoders are opened once in a process; here other ones go by the same name."""
     agreement._open_once.cache_clear()
+    agreement.start_loading.cache_clear()
     yield
     agreement._open_once.cache_clear()
+    agreement.start_loading.cache_clear()
 
 
 @pytest.fixture
@@ -233,6 +235,7 @@ def fake_fast(monkeypatch: pytest.MonkeyPatch) -> FakeFast:
         monkeypatch.setitem(encoders.OPENERS, "fastokens", open_fake)
         monkeypatch.setattr(encoders, "is_installed", lambda: True)
         agreement._open_once.cache_clear()
+        agreement.start_loading.cache_clear()
         return opened
 
     return install
@@ -401,7 +404,7 @@ def test_run_interrupted_after_it_fell_back_goes_on_with_tokenizers(
     assert sorted(path.name for path in output.glob("part-*.json")) == ["part-00000.json"]
     opened = fake_fast(**behaviour)
     assert run(corpus, output, tokenizer) == ["1 of 4 parts were finished before"]
-    assert opened == []
+    assert opened in ([], ["fastokens"])  # loaded ahead of time perhaps, asked for nothing
     assert read_folder(output) == read_folder(tmp_path / "slow")
 
 
@@ -420,7 +423,7 @@ def test_run_begun_by_tokenizers_goes_on_with_it(
             run(corpus, output, tokenizer, encoder="tokenizers")
     opened = fake_fast()
     assert run(corpus, output, tokenizer) == ["2 of 4 parts were finished before"]
-    assert opened == []
+    assert opened in ([], ["fastokens"])  # loaded ahead of time perhaps, asked for nothing
     assert read_encoder(output) == "tokenizers"
     assert read_folder(output) == read_folder(tmp_path / "slow")
 

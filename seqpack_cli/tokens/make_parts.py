@@ -93,11 +93,7 @@ def _make_missing(
     waiting = [task for task in tasks if receipts[task.name] is None]
     num_bytes = sum(task.num_bytes for task in waiting)
     progress.on_total(num_bytes)
-    cores = num_workers or count_cores()
-    if num_workers is None:
-        num_workers = min(cores, 1 + num_bytes // MIN_WORKER_BYTES)
-    # In this process alone, the encoder's own threads take the cores.
-    num_threads = cores if min(num_workers, len(waiting)) <= 1 else 1
+    num_workers, num_threads = share_cores(num_workers, num_bytes, len(waiting))
     waiting = [
         dataclasses.replace(task, encoder=encoder, num_threads=num_threads) for task in waiting
     ]
@@ -105,6 +101,20 @@ def _make_missing(
         tokenize_part, waiting, num_workers=num_workers, progress=progress
     ):
         receipts[name] = receipt
+
+
+def share_cores(
+    num_workers: int | None, num_bytes: int, num_parts: int | None = None
+) -> tuple[int, int]:
+    """Give the processes for an input, and the threads of each.
+
+    A process more has to be worth its start. In this process alone, threads take the cores.
+    """
+    cores = num_workers or count_cores()
+    num_processes = num_workers or min(cores, 1 + num_bytes // MIN_WORKER_BYTES)
+    if num_parts is not None:
+        num_processes = max(1, min(num_processes, num_parts))
+    return num_processes, cores if num_processes == 1 else 1
 
 
 def check_inputs_unchanged(

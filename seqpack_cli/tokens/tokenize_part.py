@@ -21,7 +21,7 @@ from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.execution import advance, read_ahead
+from seqpack_cli.execution import advance, map_ahead
 from seqpack_cli.run_folder import write_receipt
 from seqpack_cli.storage import HashingWriter, publish
 from seqpack_cli.tokens.affixes import Affixes
@@ -122,21 +122,32 @@ def _write_batches(
 ) -> None:
     count_special = special_token_counter(task.vocabulary.special_tokens)
     batches = gather(_iter_blocks(task, counts))
-    if task.num_threads > 1:
-        batches = read_ahead(batches)
-    for batch in batches:
-        if reference is not None:
-            head = take_head(batch.texts, task.num_bytes)
-            check_agreement(encoder, reference, head, functools.partial(batch.find_place, 0))
-            reference = None  # one head a part
+    if reference is not None:
+        batches = _check_head(batches, task, encoder, reference)
+
+    def encode(batch: TextBatch) -> tuple[TextBatch, EncodedTexts]:
+        return batch, _encode(encoder, batch)
+
+    for batch, encoded in map_ahead(encode, batches, num_threads=task.num_threads):
         counts.ledger["num_special_tokens_in_text"] += count_special(batch.texts)
-        encoded = _encode(encoder, batch)
         made = _make_sequences(encoded, batch, task)
         file.write(cast_ids(made.ids, task.dtype, max_id=task.vocabulary.max_id))
         counts.lengths.append(made.lengths)
         counts.num_sequences.append(made.num_sequences)
         _count(counts.ledger, batch, encoded, made)
         advance(0, len(made.ids))
+
+
+def _check_head(
+    batches: Iterator[TextBatch], task: PartTask, encoder: Encoder, reference: Encoder
+) -> Iterator[TextBatch]:
+    """Compare both encoders on the first texts of the part, then give all batches."""
+    for batch in batches:
+        head = take_head(batch.texts, task.num_bytes)
+        check_agreement(encoder, reference, head, functools.partial(batch.find_place, 0))
+        yield batch
+        break
+    yield from batches
 
 
 def _iter_blocks(task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:

@@ -19,8 +19,9 @@ from seqpack_cli.errors import FolderError, check_choice, join_items
 from seqpack_cli.execution import Progress
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
 from seqpack_cli.storage import publish, write_json
-from seqpack_cli.tokens.encoders.encoder import CHOICES, choose_encoder
-from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts
+from seqpack_cli.tokens.encoders.agreement import start_loading
+from seqpack_cli.tokens.encoders.encoder import CHOICES, REFERENCE, choose_encoder
+from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
 from seqpack_cli.tokens.store_manifest import (
     check_ledger,
     describe_run,
@@ -103,6 +104,7 @@ def _tokenize_sources(
     first_encoder = choose_encoder(
         encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
     )
+    _start_encoder(first_encoder, tokenizer_json, options, sources, num_workers)
     vocabulary = describe_vocabulary(tokenizer_json)
     tasks = make_tasks(sources, tokenizer_json, vocabulary, options, run.path)
     plan = make_plan(sources, vocabulary, options)
@@ -133,6 +135,20 @@ def _tokenize_sources(
     write_json(run.path / RUN_NAME, done)
     run.finish(manifest)
     return manifest, False
+
+
+def _start_encoder(
+    name: str,
+    tokenizer_json: bytes,
+    options: TokenizeOptions,
+    sources: list[Source],
+    num_workers: int | None,
+) -> None:
+    """Begin to load the encoder while this thread reads the vocabulary, if it is used here."""
+    num_bytes = sum(source.num_bytes for source in sources)
+    num_processes, num_threads = share_cores(num_workers, num_bytes)
+    if num_processes == 1 and name != REFERENCE:
+        start_loading(name, tokenizer_json, options.allow_special_tokens, num_threads)
 
 
 def _find_input(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -78,22 +78,35 @@ def _open_once(
     num_threads: int,
     added_tokens: tuple[str, ...],
 ) -> tuple[Encoder, Encoder | None]:
-    def open_named(wanted: str) -> Encoder:
-        return open_encoder(
-            wanted,
-            tokenizer_json,
-            allow_special_tokens=allow_special_tokens,
-            num_threads=num_threads,
-        )
-
+    loading = start_loading(name, tokenizer_json, allow_special_tokens, num_threads)
     if name not in CHECKED:
-        return open_named(name), None
-    with ThreadPoolExecutor(1) as loader:  # each takes a good part of a second
-        fast = loader.submit(open_named, name)
-        reference = open_named(REFERENCE)
-        encoder = send_disputed(fast.result(), reference)
+        return loading.result(), None
+    reference = open_encoder(
+        REFERENCE,
+        tokenizer_json,
+        allow_special_tokens=allow_special_tokens,
+        num_threads=num_threads,
+    )
+    encoder = send_disputed(loading.result(), reference)
     check_agreement(encoder, reference, make_probe(added_tokens), lambda: "the probe")
     return encoder, reference
+
+
+@functools.lru_cache(maxsize=1)
+def start_loading(
+    name: str, tokenizer_json: bytes, allow_special_tokens: bool, num_threads: int
+) -> Future[Encoder]:
+    """Begin to load an encoder in a thread: it takes half a second that others can use."""
+    loader = ThreadPoolExecutor(1)
+    loading = loader.submit(
+        open_encoder,
+        name,
+        tokenizer_json,
+        allow_special_tokens=allow_special_tokens,
+        num_threads=num_threads,
+    )
+    loader.shutdown(wait=False)
+    return loading
 
 
 def send_disputed(encoder: Encoder, reference: Encoder) -> Encoder:

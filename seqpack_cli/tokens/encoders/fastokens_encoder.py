@@ -35,14 +35,16 @@ def open_fastokens_encoder(
     """Build the encoder.
 
     Args:
-        num_threads: threads that the library may use; it reads this at its first call.
+        num_threads: not needed: threads that call it share its cache of words, which is faster than
+            the library's own.
 
     Raises:
         EncoderRefusedError: it does not take this tokenizer.
         ImportError: it is not installed; see is_installed.
     """
+    del num_threads
     _check_supported(tokenizer_json, allow_special_tokens=allow_special_tokens)
-    os.environ.setdefault("FASTOKENS_BPE_THREADS", str(num_threads))
+    os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
     import fastokens
 
     try:
