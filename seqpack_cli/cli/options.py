@@ -69,6 +69,17 @@ SIZE = SizeType()
 POSITIVE = click.IntRange(min=1)
 FOLDER = click.Path(path_type=Path)
 
+format_option = click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["auto", "text", "jsonl", "parquet", "csv"]),
+    default="auto",
+    show_default=True,
+    help="Format of the input; auto goes by the suffix.",
+)
+text_field_option = click.option(
+    "--text-field", default="text", show_default=True, help="JSON field or column; a.b is nested."
+)
 num_workers_option = click.option(
     "--num-workers", type=POSITIVE, help="Worker processes.  [default: the cores]"
 )

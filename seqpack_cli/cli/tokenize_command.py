@@ -11,12 +11,14 @@ import click
 from seqpack_cli.cli.options import (
     POSITIVE,
     SIZE,
+    format_option,
     json_option,
     num_workers_option,
     output_option,
     overwrite_option,
     print_json,
     quiet_option,
+    text_field_option,
 )
 from seqpack_cli.cli.progress import show_progress
 
@@ -30,14 +32,7 @@ from seqpack_cli.cli.progress import show_progress
     show_default=True,
     help="A tokenizer.json, a folder that holds one, 'bytes', or a hub name.",
 )
-@click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(["auto", "text", "jsonl", "parquet", "csv"]),
-    default="auto",
-    show_default=True,
-    help="Format of the input; auto goes by the suffix.",
-)
+@format_option
 @click.option(
     "--document",
     type=click.Choice(["line", "file", "paragraph"]),
@@ -45,9 +40,7 @@ from seqpack_cli.cli.progress import show_progress
     show_default=True,
     help="What one document of a text file is.",
 )
-@click.option(
-    "--text-field", default="text", show_default=True, help="JSON field or column; a.b is nested."
-)
+@text_field_option
 @click.option(
     "--add-special-tokens/--no-add-special-tokens",
     default=True,

@@ -10,9 +10,11 @@ import click
 from seqpack_cli.cli.options import (
     POSITIVE,
     check_new_file,
+    format_option,
     output_option,
     overwrite_option,
     quiet_option,
+    text_field_option,
 )
 from seqpack_cli.cli.progress import show_progress
 
@@ -44,17 +46,8 @@ from seqpack_cli.cli.progress import show_progress
     show_default=True,
     help="Of a merge or word; unigram has none.",
 )
-@click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(["auto", "text", "jsonl", "parquet", "csv"]),
-    default="auto",
-    show_default=True,
-    help="Format of the input; auto goes by the suffix.",
-)
-@click.option(
-    "--text-field", default="text", show_default=True, help="JSON field or column; a.b is nested."
-)
+@format_option
+@text_field_option
 @overwrite_option
 @quiet_option
 def command(

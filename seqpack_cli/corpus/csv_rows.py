@@ -13,21 +13,22 @@ from dataclasses import dataclass, field
 
 from seqpack_cli.corpus.blocks import OnRead, iter_blocks
 from seqpack_cli.corpus.document_block import (
+    BYTE_ORDER_MARK,
     BadEncodingError,
     BadRecordError,
     DocumentBlock,
     DocumentOptions,
     Reject,
     check_skipped,
+    missing_field_error,
+    oversized_error,
 )
-from seqpack_cli.corpus.json_lines import missing_field_error
-from seqpack_cli.corpus.records import oversized_error, split_lines
+from seqpack_cli.corpus.records import split_lines
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, quote
 
 BLOCK_CHARACTERS = 1 << 20
 MAX_FIELD = 2**31 - 1  # what the csv module takes
-BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass

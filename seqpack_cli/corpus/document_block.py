@@ -6,13 +6,15 @@ aside with its reason. It keeps its number either way, so documents count like t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.errors import DataError, check_choice, check_positive
+from seqpack_cli.errors import DataError, check_choice, check_positive, join_items, quote
 
+BYTE_ORDER_MARK = "\ufeff"
 SKIP_HINT = "mend the record, or pass --on-bad-record skip to put such records aside"
 
 
@@ -87,3 +89,21 @@ def decode(record: bytes, encoding_errors: str) -> str:
         return record.decode("utf-8", "replace" if encoding_errors == "replace" else "strict")
     except UnicodeDecodeError as error:
         raise BadEncodingError(error.object[error.start], error.start) from error
+
+
+def missing_field_error(
+    kind: str, text_field: str, value: dict[str, Any], *, hint: str | None = SKIP_HINT
+) -> BadRecordError:
+    """Make the error about a field that is not there, hinting at a string that is, if any is."""
+    found = join_items(map(quote, value)) or "none"
+    names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
+    hint = f"pass --text-field {shlex.quote(names[0])}" if names else hint
+    return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)
+
+
+def oversized_error(place: str, limit: int) -> DataError:
+    """Make the error about a document above the limit."""
+    return DataError(
+        f"{place}: a document of more than {limit:,} bytes",
+        hint="pass --max-document-bytes with a larger size, or split the document",
+    )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from seqpack_cli.corpus.blocks import OnRead, find_line_number
 from seqpack_cli.corpus.csv_rows import iter_csv_documents
 from seqpack_cli.corpus.document_block import (
+    BYTE_ORDER_MARK,
     BadEncodingError,
     BadRecordError,
     DocumentBlock,
@@ -24,8 +25,6 @@ from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
 from seqpack_cli.corpus.parquet_rows import iter_parquet_documents
 from seqpack_cli.corpus.records import RecordBlock, iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
-
-BYTE_ORDER_MARK = "\ufeff"
 
 
 def iter_documents(

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import functools
 import json
-import shlex
 from collections.abc import Callable
 from typing import Any
 
-from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
-from seqpack_cli.errors import join_items, quote
+from seqpack_cli.corpus.document_block import BadRecordError, missing_field_error
+from seqpack_cli.errors import quote
 
 
 def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
@@ -127,13 +126,3 @@ def _find_field(value: Any, text_field: str, *, has_literal: bool) -> Any:
             raise missing_field_error("field", text_field, value)
         inner = inner[key]
     return inner
-
-
-def missing_field_error(
-    kind: str, text_field: str, value: dict[str, Any], *, hint: str | None = SKIP_HINT
-) -> BadRecordError:
-    """Make the error about a field that is not there, hinting at a string that is, if any is."""
-    found = join_items(map(quote, value)) or "none"
-    names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
-    hint = f"pass --text-field {shlex.quote(names[0])}" if names else hint
-    return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)

@@ -19,9 +19,9 @@ from seqpack_cli.corpus.document_block import (
     Reject,
     check_skipped,
     decode,
+    missing_field_error,
+    oversized_error,
 )
-from seqpack_cli.corpus.json_lines import missing_field_error
-from seqpack_cli.corpus.records import oversized_error
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError, quote
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from seqpack_cli.corpus.blocks import OnRead, find_line_number, iter_blocks
+from seqpack_cli.corpus.document_block import oversized_error
 from seqpack_cli.corpus.sources import SourceRange
-from seqpack_cli.errors import DataError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -142,11 +142,3 @@ def _check_size(num_bytes: int, start: int, source_range: SourceRange, limit: in
     if num_bytes > limit:
         source = source_range.source
         raise oversized_error(f"{source.path}:{find_line_number(source, start)}", limit)
-
-
-def oversized_error(place: str, limit: int) -> DataError:
-    """Make the error about a document above the limit."""
-    return DataError(
-        f"{place}: a document of more than {limit:,} bytes",
-        hint="pass --max-document-bytes with a larger size, or split the document",
-    )

@@ -157,18 +157,25 @@ def find_saved_limits(tokenizer_json: bytes) -> list[str]:
 
 @contextmanager
 def catch_failure() -> Iterator[None]:
-    """Turn what `tokenizers` raises into ours.
+    """Turn what `tokenizers` raises into ours."""
+    try:
+        yield
+    except SeqpackError:
+        raise
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise DataError(f"tokenizer.json: {' '.join(str(error).split())[:200]}") from error
+
+
+def is_failure(error: BaseException) -> bool:
+    """Say whether a library failed on what it was given.
 
     A panic of its Rust side is a BaseException, which no `except Exception` sees.
     """
-    try:
-        yield
-    except (SeqpackError, MemoryError):
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise DataError(f"tokenizer.json: {' '.join(str(error).split())[:200]}") from error
+    if isinstance(error, MemoryError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _download(name: str) -> bytes:

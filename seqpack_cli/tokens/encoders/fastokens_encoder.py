@@ -18,7 +18,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncoderRefusedError,
     EncodersDifferError,
 )
-from seqpack_cli.tokens.vocabulary import usable_json
+from seqpack_cli.tokens.vocabulary import is_failure, usable_json
 
 # Texts with it go to tokenizers: PCRE2 counts U+180E as a blank, Oniguruma does not.
 DISPUTED_CHARACTER = "\u180e"
@@ -52,7 +52,7 @@ def open_fastokens_encoder(
         tokenizer.no_truncation()
         tokenizer.no_padding()
     except BaseException as error:
-        if not _is_failure(error):
+        if not is_failure(error):
             raise
         raise EncoderRefusedError(_describe(error)) from error
 
@@ -63,7 +63,7 @@ def open_fastokens_encoder(
                 texts, add_special_tokens=False, split_special_tokens=not allow_special_tokens
             )
         except BaseException as error:
-            if not _is_failure(error):
+            if not is_failure(error):
                 raise
             raise EncodersDifferError(f"fastokens failed: {_describe(error)}") from error
         lengths = np.diff(np.frombuffer(offsets, "<u8").astype(np.int64))
@@ -94,13 +94,6 @@ def _check_supported(tokenizer_json: bytes, *, allow_special_tokens: bool) -> No
             raise EncoderRefusedError("its pattern has classes that engines read differently")
     if allow_special_tokens and STRIPPING.search(tokenizer_json):
         raise EncoderRefusedError("its special tokens take the blanks beside them")
-
-
-def _is_failure(error: BaseException) -> bool:
-    """Say whether the library failed: a panic of its Rust side is a BaseException."""
-    if isinstance(error, MemoryError):
-        return False
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _describe(error: BaseException) -> str:
