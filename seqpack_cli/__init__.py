@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.errors import SeqpackError
-    from seqpack_cli.shards.pack_run import PackOptions, pack_store
+    from seqpack_cli.shards.pack_run import pack_store
     from seqpack_cli.shards.packed import PackedBatch, pack, unpack
     from seqpack_cli.shards.padded import PaddedBatch, pad, unpad
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
+    from seqpack_cli.shards.time_steps import pack_batches
+    from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.token_store import TokenStore, open_store
     from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
-    from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset
+    from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset, VarlenIds
 
 _MODULE_OF = {
-    "PackOptions": "shards.pack_run",
+    "PackOptions": "batching.pack_options",
     "PackedBatch": "shards.packed",
     "PaddedBatch": "shards.padded",
     "PaddedIds": "training.shard_dataset",
@@ -32,9 +35,12 @@ _MODULE_OF = {
     "ShardSet": "shards.shard_set",
     "TokenStore": "tokens.token_store",
     "TokenizeOptions": "tokens.tokenize_plan",
+    "VarlenBatch": "shards.varlen",
+    "VarlenIds": "training.shard_dataset",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.token_store",
     "pack": "shards.packed",
+    "pack_batches": "shards.time_steps",
     "pack_store": "shards.pack_run",
     "pad": "shards.padded",
     "tokenize": "tokens.tokenize_run",
@@ -52,9 +58,12 @@ __all__ = [
     "ShardSet",
     "TokenStore",
     "TokenizeOptions",
+    "VarlenBatch",
+    "VarlenIds",
     "open_shards",
     "open_store",
     "pack",
+    "pack_batches",
     "pack_store",
     "pad",
     "tokenize",

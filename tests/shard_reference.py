@@ -18,7 +18,12 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.shards.layouts import OFFSETS_OF, Batch, tensor_names
+from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -44,9 +49,16 @@ def slow_pack(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     return data, batch_sizes
 
 
-def slow_pad(rows: Sequence[Sequence[int]], *, width: int, padding_value: int) -> list[list[int]]:
+def slow_pad(
+    rows: Sequence[Sequence[int]], *, width: int, padding_value: int, padding_side: str = "right"
+) -> list[list[int]]:
     """Give a rectangle as a list of rows."""
-    return [[*map(int, row), *[padding_value] * (width - len(row))] for row in rows]
+    rectangle = []
+    for row in rows:
+        padding = [padding_value] * (width - len(row))
+        ids = [int(id_) for id_ in row]
+        rectangle.append([*padding, *ids] if padding_side == "left" else [*ids, *padding])
+    return rectangle
 
 
 def batch_cost(lengths: Sequence[int], *, padded: bool) -> int:
@@ -71,6 +83,66 @@ def slow_cut(
     return [*batches, current] if current else batches
 
 
+def lay_out(
+    layout: str,
+    rows: Sequence[np.ndarray],
+    indices: np.ndarray,
+    *,
+    pad_id: int = 0,
+    width: int | None = None,
+    padding_side: str = "right",
+    num_filler_rows: int = 0,
+    piece_starts: np.ndarray | None = None,
+) -> Batch:
+    """Make one batch of rows the slow way, longest first for `packed` and `padded`.
+
+    Args:
+        width, padding_side, num_filler_rows: of `padded`; the width is else the longest row's.
+        piece_starts: of `varlen`; else no row is a later piece.
+    """
+    dtype = rows[0].dtype
+    lengths = np.array([len(row) for row in rows], np.int64)
+    if layout == "packed":
+        data, batch_sizes = slow_pack(list(rows))
+        return PackedBatch(np.array(data, dtype), np.array(batch_sizes, np.int64), lengths, indices)
+    if layout == "varlen":
+        starts = np.zeros_like(lengths) if piece_starts is None else piece_starts
+        return VarlenBatch(np.concatenate(rows), lengths, indices, starts)
+    cells = slow_pad(
+        [*rows, *[[]] * num_filler_rows],
+        width=max(map(len, rows)) if width is None else width,
+        padding_value=pad_id,
+        padding_side=padding_side,
+    )
+    return PaddedBatch(
+        np.array(cells, dtype),
+        np.append(lengths, np.full(num_filler_rows, 0)),
+        np.append(indices, np.full(num_filler_rows, -1)),
+        padding_side,
+        num_filler_rows,
+    )
+
+
+def join_batches(layout: str, batches: Sequence[Batch], *, filler: bool = False) -> Arrays:
+    """Join the arrays of batches into those of a shard, one batch after another.
+
+    Args:
+        filler: whether batches are filled up with empty rows, which are then counted.
+    """
+    parts = [batch.to_arrays() for batch in batches]
+    for part, batch in zip(parts, batches, strict=True):
+        if filler:
+            assert isinstance(batch, PaddedBatch)
+            part["num_filler_rows"] = np.array([batch.num_filler_rows])
+    names = tensor_names(layout, filler=filler)
+    tensors = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    for name, offsets in OFFSETS_OF.items():
+        if name in tensors:
+            counts = [len(part[name]) for part in parts]
+            tensors[offsets] = np.array([sum(counts[:end]) for end in range(len(counts) + 1)])
+    return {name: tensors[name] for name in names}
+
+
 def make_texts(lengths: Sequence[int], seed: int = 0) -> list[str]:
     """Draw texts of random letters: with the tokenizer `bytes`, so many ids each."""
     letters = random.Random(seed)
@@ -91,7 +163,8 @@ def make_shards(
 ) -> Path:
     """Make folder/store of random texts of these lengths, and pack it into folder/shards."""
     store = make_store(folder, make_texts(lengths, seed))
-    options.setdefault("batch_size", 3)
+    if options.get("layout") != "varlen":
+        options.setdefault("batch_size", 3)
     pack_store(store, folder / "shards", PackOptions(**options), num_workers=1)
     return folder / "shards"
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import slow_pack
+from shard_reference import lay_out, slow_pack
 from torch.nn.utils.rnn import unpack_sequence
 
 from seqpack_cli.shards.layouts import LAYOUTS, Batch
-from seqpack_cli.shards.packed import count_alive
+from seqpack_cli.shards.packed import PackedBatch, count_alive
+from seqpack_cli.shards.padded import PaddedBatch, pad
 from seqpack_cli.verification.batch_ids import (
     CELLS_PER_TOKEN,
     SizeLimits,
@@ -19,6 +22,7 @@ from seqpack_cli.verification.batch_ids import (
     order_rows,
     take_ids,
     to_packed_sequence,
+    to_torch_rows,
 )
 
 CPU = torch.device("cpu")
@@ -37,7 +41,7 @@ LIMITS = st.builds(
 def make_batch(layout: str, lengths: list[int]) -> tuple[Batch, list[list[int]]]:
     """Lay out rows of different ids."""
     rows = [np.arange(n, dtype=np.uint16) + np.uint16(100 * i) for i, n in enumerate(lengths)]
-    batch = LAYOUTS[layout].lay_out(rows, np.arange(len(rows)), pad_id=60_000)
+    batch = lay_out(layout, rows, np.arange(len(rows)), pad_id=60_000)
     return batch, [row.tolist() for row in rows]
 
 
@@ -46,7 +50,7 @@ def make_batch(layout: str, lengths: list[int]) -> tuple[Batch, list[list[int]]]
 @given(lengths=LENGTHS)
 def test_a_whole_batch_is_taken_as_it_is(layout: str, lengths: list[int]) -> None:
     batch, rows = make_batch(layout, lengths)
-    packed = to_packed_sequence(batch, CPU)
+    packed = to_packed_sequence(to_torch_rows(batch)[0], CPU)
     data, batch_sizes = slow_pack(rows)
     assert packed.data.dtype == torch.int64
     assert packed.data.tolist() == data
@@ -105,3 +109,57 @@ def test_order_rows_is_where_unpack_looks(lengths: list[int]) -> None:
     by_step = [row[t] for t in range(lengths[0]) for row in rows if len(row) > t]
     order = order_rows(torch.from_numpy(count_alive(np.array(lengths))))
     assert [by_step[place] for place in order.tolist()] == [cell for row in rows for cell in row]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=8), LIMITS)
+def test_row_numbers_of_varlen_are_those_of_the_shards_batch(
+    lengths: list[int], limits: SizeLimits
+) -> None:
+    batch, rows = make_batch("varlen", lengths)  # not longest first
+    for_torch, order = to_torch_rows(batch)
+    assert isinstance(for_torch, PackedBatch)
+    assert for_torch.lengths.tolist() == sorted(lengths, reverse=True)
+    assert order.tolist() == sorted(range(len(rows)), key=lambda row: -lengths[row])  # stable
+    start, end = choose_window(for_torch.batch_sizes, limits)
+    ids = take_ids(batch, CPU, limits)
+    assert len(ids.row_numbers) == len(ids.lengths)
+    for row, window in zip(ids.row_numbers, unpack_sequence(ids.packed), strict=True):
+        assert window.tolist() == rows[row][start:end]
+
+
+@settings(max_examples=40, deadline=None)
+@given(LENGTHS, st.integers(0, 3), st.integers(0, 2), st.sampled_from(["left", "right"]), LIMITS)
+def test_padded_rows_are_the_same_on_either_side_and_with_filler(
+    lengths: list[int], num_filler_rows: int, extra: int, side: str, limits: SizeLimits
+) -> None:
+    plain, rows = make_batch("padded", lengths)
+    assert isinstance(plain, PaddedBatch)
+    batch = with_filler(plain, num_filler_rows, width=lengths[0] + extra, padding_side=side)
+    batch.check(pad_id=60_000)
+    for_torch, order = to_torch_rows(batch)
+    assert isinstance(for_torch, PaddedBatch)
+    assert order.tolist() == list(range(len(rows)))
+    assert [row.tolist() for row in for_torch.rows()] == rows
+    expected, found = (take_ids(taken, CPU, limits) for taken in (plain, batch))
+    assert torch.equal(found.packed.data, expected.packed.data)
+    assert torch.equal(found.packed.batch_sizes, expected.packed.batch_sizes)
+    assert torch.equal(found.lengths, expected.lengths)
+    assert torch.equal(found.rectangle[found.mask], expected.rectangle[expected.mask])
+    assert found.row_numbers.tolist() == expected.row_numbers.tolist()
+
+
+def with_filler(
+    batch: PaddedBatch, num_filler_rows: int, *, width: int, padding_side: str
+) -> PaddedBatch:
+    """Pad the rows again, wider, on a side, and put empty ones behind them."""
+    wide = pad(batch.rows(), padding_value=60_000, width=width, padding_side=padding_side)
+    filler = np.full((num_filler_rows, width), 60_000, wide.ids.dtype)
+    assert batch.original_indices is not None
+    return replace(
+        wide,
+        ids=np.concatenate([wide.ids, filler]),
+        lengths=np.append(wide.lengths, np.zeros(num_filler_rows, np.int64)),
+        original_indices=np.append(batch.original_indices, [-1] * num_filler_rows),
+        num_filler_rows=num_filler_rows,
+    )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import batch_cost, slow_cut
 
+from seqpack_cli.batching import batches as batches_module
 from seqpack_cli.batching.batches import cut_batches, is_full
 
 LENGTHS = st.lists(st.integers(1, 20), max_size=40)
@@ -24,7 +25,7 @@ def cut(lengths: list[int], **limits: int | bool | None) -> list[list[int]]:
     return [lengths[start:end] for start, end in pairwise(offsets.tolist())]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     LENGTHS,
     st.one_of(st.none(), st.integers(1, 9)),
@@ -47,7 +48,7 @@ def test_cut_batches_is_the_slow_one(
     assert cut(lengths, **limits) == slow_cut(lengths, **limits)  # type: ignore[arg-type]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(20, 90), st.booleans())
 def test_cut_batches_keeps_to_the_budget_and_fills_it(
     lengths: list[int], max_tokens: int, padded: bool
@@ -57,6 +58,17 @@ def test_cut_batches_keeps_to_the_budget_and_fills_it(
     assert all(batch_cost(batch, padded=padded) <= max_tokens for batch in batches)
     for batch, following in pairwise(batches):
         assert batch_cost([*batch, following[0]], padded=padded) > max_tokens
+
+
+@settings(max_examples=60, deadline=None)
+@given(LENGTHS, st.integers(1, 9), st.integers(20, 90), st.booleans(), st.integers(1, 7))
+def test_cut_batches_does_not_see_its_blocks(
+    lengths: list[int], batch_size: int, max_tokens: int, padded: bool, rows_per_block: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches_module, "ROWS_PER_BLOCK", rows_per_block)
+        made = cut(lengths, batch_size=batch_size, max_tokens=max_tokens, padded=padded)
+    assert made == slow_cut(lengths, batch_size=batch_size, max_tokens=max_tokens, padded=padded)
 
 
 def test_cut_batches_counts_rows_tokens_or_cells() -> None:
@@ -82,7 +94,7 @@ def test_cut_batches_does_not_overflow_32_bits() -> None:
 
 def test_cut_batches_of_nothing_is_no_batch() -> None:
     for limits in ({"batch_size": 3}, {"batch_size": None, "max_tokens": 3}):
-        assert cut([], **limits) == []  # type: ignore[arg-type]
+        assert cut([], **limits) == []
 
 
 def test_cut_batches_without_a_limit_is_refused() -> None:
@@ -90,12 +102,18 @@ def test_cut_batches_without_a_limit_is_refused() -> None:
         cut_batches(np.array([1]), batch_size=None)
 
 
+@pytest.mark.parametrize("name", ["batch_size", "max_tokens"])
+def test_cut_batches_refuses_limits_below_one(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} is 0, expected at least 1$"):
+        cut([1], **{"batch_size": None, name: 0})
+
+
 def test_cut_batches_refuses_a_sequence_beyond_the_budget() -> None:
     with pytest.raises(ValueError, match=r"^a sequence of 8 tokens, max_tokens is 7$"):
         cut_batches(np.array([8, 1]), batch_size=None, max_tokens=7)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(1, 20), min_size=1, max_size=9),
     st.one_of(st.none(), st.integers(9, 10)),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from seqpack_cli.reporting.lengths import summarize_lengths
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch):
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("ab\n\nc\n" + "d" * 200 + "\n")
     assert run("tokenize", "a.txt", "-o", "tokens", "--max-length", 150).exit_code == 0
@@ -20,7 +21,7 @@ def work(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("work")
-def test_inspect_shows_the_numbers_of_a_store():
+def test_inspect_shows_the_numbers_of_a_store() -> None:
     result = run("inspect", "tokens")
     assert result.exit_code == 0
     assert result.stdout == (
@@ -49,10 +50,10 @@ def test_inspect_shows_the_numbers_of_a_store():
 
 
 @pytest.mark.usefixtures("work")
-def test_inspect_shows_the_numbers_of_shards():
+def test_inspect_shows_the_numbers_of_shards() -> None:
     shown = run("inspect", "padded").stdout.splitlines()
     assert shown[0] == "shards  padded  (padded)"
-    assert "  padding            66.17% of all cells, id 256" in shown
+    assert "  padding            66.17% of all cells, on the right, id 256" in shown
     assert all(len(line) <= 80 for line in shown)
     numbers = json.loads(run("inspect", "padded", "--json").stdout)
     assert numbers["ledger"]["num_padding_cells"] == 4 * 150 - 203
@@ -63,7 +64,7 @@ def test_inspect_shows_the_numbers_of_shards():
 
 @pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("path", ["tokens", "packed"])
-def test_inspect_sequence_shows_the_way_back(path):
+def test_inspect_sequence_shows_the_way_back(path: str) -> None:
     shown = json.loads(run("inspect", path, "--sequence", 3, "--json").stdout)
     assert shown["origin"] == {
         "source": "a.txt",
@@ -79,7 +80,7 @@ def test_inspect_sequence_shows_the_way_back(path):
     assert "  piece              2 of 2" in lines
 
 
-def test_inspect_sequence_of_shards_without_their_store(work):
+def test_inspect_sequence_of_shards_without_their_store(work: Path) -> None:
     (work / "tokens").rename(work / "moved")
     shown = run("inspect", "packed", "--sequence", 0)
     assert shown.exit_code == 0
@@ -89,7 +90,7 @@ def test_inspect_sequence_of_shards_without_their_store(work):
 
 @pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("path", ["packed", "padded"])
-def test_inspect_batch_shows_its_rows(path):
+def test_inspect_batch_shows_its_rows(path: str) -> None:
     shown = json.loads(run("inspect", path, "--batch", 0, "--json").stdout)
     assert [row["original_index"] for row in shown["rows"]] == [2, 3, 0, 1]
     assert [row["text"] for row in shown["rows"]] == ["d" * 150, "d" * 50, "ab", "c"]
@@ -108,18 +109,22 @@ def test_inspect_batch_shows_its_rows(path):
         (["packed", "--sequence", 4], 2, "--sequence 4: not in packed"),
         (["tokens", "--sequence", 4], 2, "--sequence 4: tokens has sequences 0 to 3"),
         (["tokens", "--batch", 0], 2, "tokens: a token store has no batches"),
-        (["tokens", "--batch", 0, "--sequence", 0], 2, "--batch and --sequence are two questions"),
+        (
+            ["tokens", "--batch", 0, "--sequence", 0],
+            2,
+            "--batch, --sequence and --plan are separate questions, ask one",
+        ),
         (["none"], 4, "none: no such folder"),
         (["."], 4, ".: no manifest.json, expected a token store or shards"),
     ],
 )
-def test_inspect_refuses(arguments, code, message):
+def test_inspect_refuses(arguments: list[object], code: int, message: str) -> None:
     result = run("inspect", *arguments)
     assert result.exit_code == code
     assert message in result.stderr
 
 
-def test_inspect_says_that_a_run_is_incomplete(work):
+def test_inspect_says_that_a_run_is_incomplete(work: Path) -> None:
     (work / "tokens" / "manifest.json").rename(work / "tokens" / "plan.json")
     result = run("inspect", "tokens")
     assert result.exit_code == 4
@@ -130,7 +135,7 @@ def test_inspect_says_that_a_run_is_incomplete(work):
 
 
 @pytest.mark.parametrize("longest", [1, 2, 15, 16, 17, 63, 64, 65, 1000, 70_000])
-def test_histogram_counts_every_length_once(longest):
+def test_histogram_counts_every_length_once(longest: int) -> None:
     lengths = np.arange(1, longest + 1)
     histogram = summarize_lengths(lengths)["histogram"]
     assert sum(entry["num_sequences"] for entry in histogram) == longest
@@ -139,7 +144,163 @@ def test_histogram_counts_every_length_once(longest):
         assert entry["num_sequences"] == inside.sum()
 
 
-def test_percentiles_are_lengths_that_occur():
+def test_percentiles_are_lengths_that_occur() -> None:
     lengths = np.array([1] * 50 + [10] * 49 + [1000])
     percentiles = summarize_lengths(lengths)["percentiles"]
     assert (percentiles["50"], percentiles["75"], percentiles["99"]) == (1, 10, 10)
+
+
+@pytest.fixture
+def several(work: Path) -> Path:
+    """A store of sequences of 3, 1, 5, 2 and 5 tokens."""
+    (work / "b.txt").write_text("abc\nd\nefghi\njk\nlmnop\n")
+    assert run("tokenize", "b.txt", "-o", "several").exit_code == 0
+    return work
+
+
+def pack(*options: object) -> None:
+    result = run("pack", "several", "-o", "out", *options)
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
+    pack("--layout", "varlen", "--max-tokens", 8, "--packing", "sequential")
+    shown = json.loads(run("inspect", "out", "--batch", 1, "--json").stdout)
+    assert shown == {
+        "batch": 1,
+        "shard": "shard-00000.safetensors",
+        "batch_in_shard": 1,
+        "num_rows": 2,
+        "num_filler_rows": 0,
+        "num_tokens": 7,
+        "num_padding_cells": 0,
+        "longest": 5,
+        "cu_seqlens": [0, 5, 7],
+        "rows": [
+            {"original_index": 2, "length": 5, "ids": list(b"efghi"), "text": "efghi"},
+            {"original_index": 3, "length": 2, "ids": list(b"jk"), "text": "jk"},
+        ],
+    }
+    assert run("inspect", "out", "--batch", 1).stdout == (
+        "batch 1  (shard-00000.safetensors, batch 1)\n"
+        "  rows               2\n"
+        "  longest            5\n"
+        "  tokens             7\n"
+        "  padding cells      0\n"
+        "  cu_seqlens         0 5 7\n"
+        "\n"
+        "  row  sequence   length  text\n"
+        '    0         2        5  "efghi"\n'
+        '    1         3        2  "jk"\n'
+    )
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_inspect_batch_shows_filler_rows_and_the_width(side: str) -> None:
+    options = ("--layout", "padded", "--buckets", "2,6", "--batch-size", 4, "--last-batch", "pad")
+    pack(*options, "--padding-side", side)
+    shown = json.loads(run("inspect", "out", "--batch", 0, "--json").stdout)
+    rows = shown.pop("rows")
+    assert [(row["original_index"], row["text"]) for row in rows] == [
+        (2, "efghi"),
+        (4, "lmnop"),
+        (0, "abc"),
+    ]
+    assert shown == {
+        "batch": 0,
+        "shard": "shard-00000.safetensors",
+        "batch_in_shard": 0,
+        "num_rows": 4,
+        "num_filler_rows": 1,
+        "num_tokens": 13,
+        "num_padding_cells": 11,
+        "longest": 5,
+        "width": 6,
+    }
+    assert run("inspect", "out", "--batch", 0).stdout == (
+        "batch 0  (shard-00000.safetensors, batch 0)\n"
+        "  rows               4\n"
+        "  longest            5\n"
+        "  tokens             13\n"
+        "  padding cells      11\n"
+        "  filler rows        1\n"
+        "  width              6\n"
+        "\n"
+        "  row  sequence   length  text\n"
+        '    0         2        5  "efghi"\n'
+        '    1         4        5  "lmnop"\n'
+        '    2         0        3  "abc"\n'
+    )
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_batch_of_packed_names_its_bucket() -> None:
+    pack("--buckets", "2,6")
+    keys = []
+    for index in range(2):
+        shown = json.loads(run("inspect", "out", "--batch", index, "--json").stdout)
+        keys.append(shown["bucket_key"])
+        table = run("inspect", "out", "--batch", index).stdout
+        assert f"  bucket key         {keys[-1]}\n" in table
+    assert keys == [6, 2]
+    assert "  batch_sizes        2 1\n" in table
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("packing", ["sequential", "best-fit"])
+def test_inspect_sequence_that_was_split_shows_it_whole(packing: str) -> None:
+    pack("--layout", "varlen", "--max-tokens", 2, "--packing", packing, "--no-shuffle")
+    shown = json.loads(run("inspect", "out", "--sequence", 2, "--json").stdout)
+    place = {name: shown.pop(name) for name in ("shard", "batch", "row", "num_rows")}
+    assert shown == {
+        "sequence": 2,
+        "length": 5,
+        "origin": {"source": "b.txt", "record": 3, "document": 2, "piece": 0, "num_pieces": 1},
+        "ids": list(b"efghi"),
+        "text": "efghi",
+    }
+    assert (place["shard"], place["num_rows"]) == ("shard-00000.safetensors", 3)
+    batch = json.loads(run("inspect", "out", "--batch", place["batch"], "--json").stdout)
+    assert batch["rows"][place["row"]]["text"] == "ef"
+    lines = run("inspect", "out", "--sequence", 2).stdout.splitlines()
+    assert lines[3] == (
+        f"  shard              shard-00000.safetensors, batch {place['batch']}, "
+        f"row {place['row']}, and 2 more for its other pieces"
+    )
+    assert lines[-1] == '  text               "efghi"'
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_sequence_beside_filler_names_its_row() -> None:
+    options = ("--layout", "padded", "--buckets", "2,6", "--batch-size", 4, "--last-batch", "pad")
+    pack(*options, "--padding-side", "left")
+    shown = json.loads(run("inspect", "out", "--sequence", 3, "--json").stdout)
+    assert (shown["batch"], shown["row"], shown["num_rows"]) == (1, 0, 1)
+    assert shown["text"] == "jk"
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_shows_the_numbers_of_varlen_shards() -> None:
+    pack("--layout", "varlen", "--max-tokens", 4, "--packing", "sequential")
+    numbers = json.loads(run("inspect", "out", "--json").stdout)
+    assert numbers["layout"] == "varlen"
+    assert numbers["padding_ratio"] == 0
+    assert numbers["rows_of_batch"] == {"fewest": 1, "most": 2}
+    assert numbers["ledger"]["num_rows"] == 7  # pieces: two sequences are split
+    assert numbers["ledger"]["num_sequences"] == 5
+    assert numbers["ledger"]["num_split_sequences"] == 2
+    assert numbers["lengths"]["longest"] == 4
+    lines = run("inspect", "out").stdout.splitlines()
+    assert lines[0] == "shards  out  (varlen)"
+    assert "  sequences          5" in lines
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_does_not_count_filler_rows_as_sequences() -> None:
+    pack("--layout", "padded", "--batch-size", 4, "--last-batch", "pad")
+    numbers = json.loads(run("inspect", "out", "--json").stdout)
+    assert numbers["lengths"]["shortest"] == 1
+    assert numbers["lengths"]["mean"] == 3.2
+    assert sum(entry["num_sequences"] for entry in numbers["lengths"]["histogram"]) == 5

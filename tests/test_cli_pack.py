@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 from command import run
 
 from seqpack_cli import open_shards
 
+LENGTHS = (3, 1, 5, 2, 5)
+
 
 @pytest.fixture
-def tokens(tmp_path):
-    (tmp_path / "a.txt").write_text("".join("x" * length + "\n" for length in (3, 1, 5, 2, 5)))
+def tokens(tmp_path: Path) -> Path:
+    (tmp_path / "a.txt").write_text("".join("x" * length + "\n" for length in LENGTHS))
     run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "tokens")
     return tmp_path / "tokens"
 
 
-def test_pack_says_what_the_shards_hold(tmp_path, tokens):
+def test_pack_says_what_the_shards_hold(tmp_path: Path, tokens: Path) -> None:
     options = ("--layout", "padded", "--batch-size", 2, "--last-batch", "drop")
     result = run("pack", tokens, "-o", tmp_path / "out", *options)
     assert result.exit_code == 0, result.stderr
@@ -25,7 +31,7 @@ def test_pack_says_what_the_shards_hold(tmp_path, tokens):
     )
 
 
-def test_pack_passes_every_option_on(tmp_path, tokens):
+def test_pack_passes_every_option_on(tmp_path: Path, tokens: Path) -> None:
     result = run(
         *("pack", tokens, "-o", tmp_path / "out", "--layout", "padded", "--max-tokens", 10),
         *("--min-length", 2, "--max-length", 4, "--pad-id", 7, "--shard-bytes", "1kB", "-q"),
@@ -36,12 +42,12 @@ def test_pack_passes_every_option_on(tmp_path, tokens):
     assert shards.manifest["ledger"]["num_dropped_sequences"] == {"min_length": 1, "max_length": 2}
 
 
-def test_pack_refuses_a_sequence_over_the_budget(tmp_path, tokens):
+def test_pack_refuses_a_sequence_over_the_budget(tmp_path: Path, tokens: Path) -> None:
     result = run("pack", tokens, "-o", tmp_path / "out", "--max-tokens", 4)
     assert result.exit_code == 2
     assert result.stderr == (
-        f"Error: {tokens}: sequence 2 ({tmp_path}/a.txt:3) has 5 tokens, --max-tokens is 4\n\n"
-        "hint: pass --max-tokens 5, drop longer ones with --max-length 4, "
+        f"Error: {tokens}: sequence 2 ({tmp_path}/a.txt:3) has 5 tokens, --max-tokens allows 4\n\n"
+        "hint: pass --max-tokens 5, drop longer ones with --overlong drop, "
         "or split them with tokenize --max-length 4\n"
     )
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -55,21 +61,446 @@ def test_pack_refuses_a_sequence_over_the_budget(tmp_path, tokens):
         (["--batch-size", 0], 2, "0 is not in the range x>=1"),
     ],
 )
-def test_pack_refuses(tmp_path, tokens, options, code, message):
+def test_pack_refuses(
+    tmp_path: Path, tokens: Path, options: list[object], code: int, message: str
+) -> None:
     result = run("pack", tokens, "-o", tmp_path / "out", *options)
     assert result.exit_code == code
     assert message in result.stderr
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_pack_refuses_what_is_no_finished_store(tmp_path, tokens):
+def test_pack_refuses_what_is_no_finished_store(tmp_path: Path, tokens: Path) -> None:
     (tokens / "manifest.json").rename(tmp_path / "kept")
     result = run("pack", tokens, "-o", tmp_path / "out")
     assert result.exit_code == 4
     assert f"Error: {tokens}: no manifest.json, expected a token store or shards" in result.stderr
 
 
-def test_pack_into_the_store_itself_is_refused(tokens):
+def test_pack_into_the_store_itself_is_refused(tokens: Path) -> None:
     result = run("pack", tokens, "-o", tokens)
     assert result.exit_code == 2
     assert f"{tokens}: is the token store itself" in result.stderr
+
+
+def pack(tokens: Path, *options: object) -> Path:
+    """Pack the store, and give the shards' folder."""
+    output = tokens.parent / "-".join(str(option).strip("-") for option in ("out", *options))
+    result = run("pack", tokens, "-o", output, *options)
+    assert result.exit_code == 0, result.stderr
+    return output
+
+
+def indices_of(path: Path) -> list[list[int]]:
+    """Give the sequences of each batch."""
+    return [batch.original_indices.tolist() for batch in open_shards(path)]
+
+
+# Of sequences of 3, 1, 5, 2 and 5 tokens: the options, the sequences of each batch, the summary.
+PLANS: dict[str, tuple[str, list[list[int]], str]] = {
+    "max-tokens": (
+        "--max-tokens 8",
+        [[2], [4, 0], [3, 1]],
+        "  5 sequences, 16 tokens -> 3 packed batches, 1 shard\n  0.00% of the cells are padding\n",
+    ),
+    "batch-size and max-tokens of cells": (
+        "--layout padded --batch-size 2 --max-tokens 9",
+        [[2], [4], [0, 3], [1]],
+        "  5 sequences, 16 tokens -> 4 padded batches, 1 shard\n  5.88% of the cells are padding\n",
+    ),
+    "order none": (
+        "--order none --batch-size 2",
+        [[0, 1], [2, 3], [4]],
+        "  5 sequences, 16 tokens -> 3 packed batches, 1 shard\n  0.00% of the cells are padding\n",
+    ),
+    "window": (
+        "--window 3 --batch-size 2",
+        [[2, 0], [4, 1], [3]],
+        "  5 sequences, 16 tokens -> 3 packed batches, 1 shard\n  0.00% of the cells are padding\n",
+    ),
+    "bucket keys": (
+        "--layout padded --buckets 5,2 --batch-size 2",
+        [[2, 4], [0], [3, 1]],
+        "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
+        "  15.79% of the cells are padding\n"
+        "  buckets: 2, 5\n",
+    ),
+    "bucket keys that not all sequences fit": (
+        "--layout padded --buckets 2,4 --batch-size 2",
+        [[0], [3, 1]],
+        "  3 sequences, 6 tokens -> 2 padded batches, 1 shard\n"
+        "  25.00% of the cells are padding\n"
+        "  buckets: 2, 4\n"
+        "  2 sequences, 10 tokens dropped by overlong\n",
+    ),
+    "bucket keys and a budget": (
+        "--layout padded --buckets 2,6 --max-tokens 12",
+        [[2, 4], [0], [3, 1]],
+        "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
+        "  27.27% of the cells are padding\n"
+        "  buckets: 2, 6\n",
+    ),
+    "buckets auto": (
+        "--layout padded --buckets auto",
+        [[2, 4], [0], [3], [1]],
+        "  5 sequences, 16 tokens -> 4 padded batches, 1 shard\n"
+        "  0.00% of the cells are padding\n"
+        "  buckets: 1, 2, 3, 5\n",
+    ),
+    "num-buckets": (
+        "--layout padded --buckets auto --num-buckets 1 --pad-to-multiple 4",
+        [[2, 4, 0, 3, 1]],
+        "  5 sequences, 16 tokens -> 1 padded batch, 1 shard\n"
+        "  60.00% of the cells are padding\n"
+        "  buckets: 8\n",
+    ),
+    "buckets of packed": (
+        "--buckets 2,5",
+        [[2, 4, 0], [3, 1]],
+        "  5 sequences, 16 tokens -> 2 packed batches, 1 shard\n"
+        "  0.00% of the cells are padding\n"
+        "  buckets: 2, 5\n",
+    ),
+    "last-batch pad": (
+        "--layout padded --batch-size 2 --last-batch pad",
+        [[2, 4], [0, 3], [1, -1]],
+        "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
+        "  11.11% of the cells are padding\n"
+        "  empty rows that fill up last batches: 1\n",
+    ),
+    "last-batch pad of buckets": (
+        "--layout padded --buckets 2,5 --max-tokens 10 --last-batch pad",
+        [[2, 4], [0, -1], [3, 1, -1, -1, -1]],
+        "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
+        "  46.67% of the cells are padding\n"
+        "  buckets: 2, 5\n"
+        "  empty rows that fill up last batches: 4\n",
+    ),
+    "last-batch drop of buckets": (
+        "--layout padded --buckets 2,5 --batch-size 2 --last-batch drop",
+        [[2, 4], [3, 1]],
+        "  4 sequences, 13 tokens -> 2 padded batches, 1 shard\n"
+        "  7.14% of the cells are padding\n"
+        "  buckets: 2, 5\n"
+        "  1 sequences, 3 tokens dropped by last_batch\n",
+    ),
+    "overlong drop": (
+        "--max-tokens 4 --overlong drop",
+        [[0], [3, 1]],
+        "  3 sequences, 6 tokens -> 2 packed batches, 1 shard\n"
+        "  0.00% of the cells are padding\n"
+        "  2 sequences, 10 tokens dropped by overlong\n",
+    ),
+    "varlen": (
+        "--layout varlen --max-tokens 8 --no-shuffle",
+        [[0, 2], [1, 3, 4]],
+        "  5 sequences, 16 tokens -> 2 rows, 1 shard\n"
+        "  rows of at most 8 tokens: 2, 0.00% above the fewest possible, 2\n",
+    ),
+    "varlen in the order of the input": (
+        "--layout varlen --max-tokens 6 --packing sequential",
+        [[0, 1], [2], [3], [4]],
+        "  5 sequences, 16 tokens -> 4 rows, 1 shard\n"
+        "  rows of at most 6 tokens: 4, 33.33% above the fewest possible, 3\n",
+    ),
+    "varlen with split sequences": (
+        "--layout varlen --max-tokens 4 --packing sequential",
+        [[0, 1], [2], [2, 3], [4], [4]],
+        "  5 sequences, 16 tokens -> 5 rows, 1 shard\n"
+        "  rows of at most 4 tokens: 5, 25.00% above the fewest possible, 4\n"
+        "  sequences split into pieces: 2\n",
+    ),
+    "varlen without the long ones": (
+        "--layout varlen --max-tokens 4 --packing sequential --overlong drop --min-length 2",
+        [[0], [3]],
+        "  2 sequences, 5 tokens -> 2 rows, 1 shard\n"
+        "  rows of at most 4 tokens: 2, 0.00% above the fewest possible, 2\n"
+        "  1 sequences, 1 tokens dropped by min_length\n"
+        "  2 sequences, 10 tokens dropped by overlong\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "indices", "summary"), PLANS.values(), ids=PLANS)
+def test_pack_follows_each_option_and_sums_it_up(
+    tokens: Path, options: str, indices: list[list[int]], summary: str
+) -> None:
+    path = tokens.parent / "out"
+    result = run("pack", tokens, "-o", path, *options.split())
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == f"{path}: complete\n{summary}"
+    assert indices_of(path) == indices
+    again = run("pack", tokens, "-o", path, *options.split())
+    assert again.stdout == f"{path}: already complete\n{summary}"
+
+
+def test_pack_pads_on_the_left_with_the_id_to_the_multiple(tokens: Path) -> None:
+    path = pack(
+        *(tokens, "--layout", "padded", "--batch-size", 2, "--pad-id", 7),
+        *("--padding-side", "left", "--pad-to-multiple", 3, "--last-batch", "pad"),
+    )
+    x = ord("x")
+    assert [batch.ids.tolist() for batch in open_shards(path)] == [
+        [[7, x, x, x, x, x], [7, x, x, x, x, x]],
+        [[x, x, x], [7, x, x]],
+        [[7, 7, x], [7, 7, 7]],
+    ]
+
+
+def test_pack_shuffles_by_the_seed(tokens: Path) -> None:
+    by_seed = {
+        seed: indices_of(
+            pack(tokens, "--shuffle", "--order", "none", "--batch-size", 1, "--seed", seed)
+        )
+        for seed in range(4)
+    }
+    for indices in by_seed.values():
+        assert sorted(indices) == [[0], [1], [2], [3], [4]]
+    assert len({str(indices) for indices in by_seed.values()}) > 1
+    default = pack(tokens, "--shuffle", "--order", "none", "--batch-size", 1)
+    assert indices_of(default) == by_seed[0]
+    in_order = pack(tokens, "--no-shuffle", "--order", "none", "--batch-size", 1)
+    assert indices_of(in_order) == [[0], [1], [2], [3], [4]]
+
+
+def test_pack_shuffles_the_bins_of_best_fit_unless_told_not_to(tokens: Path) -> None:
+    varlen = ("--layout", "varlen", "--max-tokens", 5)
+    shuffled = {str(indices_of(pack(tokens, *varlen, "--seed", seed))) for seed in range(4)}
+    assert len(shuffled) > 1
+    unshuffled = {
+        str(indices_of(pack(tokens, *varlen, "--no-shuffle", "--seed", seed))) for seed in range(2)
+    }
+    assert unshuffled == {"[[2], [4], [0, 3], [1]]"}
+
+
+def test_pack_json_is_the_manifest(tokens: Path) -> None:
+    output = tokens.parent / "out"
+    options = ("--layout", "padded", "--buckets", "5,2", "--batch-size", 2, "--last-batch", "pad")
+    arguments = ("pack", tokens, "-o", output, *options, "--padding-side", "left", "--json")
+    shown = json.loads(run(*arguments).stdout)
+    assert shown == {"already_complete": False, **open_shards(output).manifest}
+    assert (shown["layout"], shown["padding_side"]) == ("padded", "left")
+    assert shown["bucket_keys"] == [2, 5]
+    assert shown["ledger"] == {
+        "num_batches": 3,
+        "num_rows": 6,
+        "num_filler_rows": 1,
+        "num_sequences": 5,
+        "num_split_sequences": 0,
+        "num_tokens": 16,
+        "num_padding_cells": 8,
+        "num_dropped_sequences": {},
+        "num_dropped_tokens": {},
+    }
+    assert shown["options"] == {
+        "batch_size": 2,
+        "max_tokens": None,
+        "order": "length",
+        "window": None,
+        "shuffle": False,
+        "seed": 0,
+        "buckets": [2, 5],
+        "num_buckets": None,
+        "packing": None,
+        "overlong": None,
+        "last_batch": "pad",
+        "min_length": None,
+        "max_length": None,
+        "pad_to_multiple": 1,
+        "shard_bytes": 64 << 20,
+    }
+    assert json.loads(run(*arguments).stdout) == {**shown, "already_complete": True}
+
+
+def test_pack_with_other_options_is_refused_as_another_run(tokens: Path) -> None:
+    path = pack(tokens, "--shuffle", "--seed", 1)
+    result = run("pack", tokens, "-o", path, "--shuffle", "--seed", 2)
+    assert result.exit_code == 4
+    assert f"{path}: " in result.stderr
+
+
+NO_MEANING = "has no meaning, a batch is one row of --max-tokens"
+CONTRADICTIONS: dict[str, tuple[str, str]] = {
+    "--layout varlen": (
+        "--layout varlen: no length of a row",
+        "pass --max-tokens, for example 2048",
+    ),
+    **{
+        f"--layout varlen --max-tokens 8 {option}": (
+            f"--layout varlen: {named or option.split()[0]} {NO_MEANING}",
+            f"leave out {named or option.split()[0]}",
+        )
+        for option, named in (
+            ("--batch-size 4", ""),
+            ("--window 4", ""),
+            ("--buckets auto", ""),
+            ("--num-buckets 4", ""),
+            ("--last-batch drop", "--last-batch drop"),
+            ("--last-batch pad", "--last-batch pad"),
+        )
+    },
+    "--layout varlen --max-tokens 8 --order none": (
+        "--layout varlen: --order none, but bins have no order of length",
+        "pass --packing sequential to keep the order of the input",
+    ),
+    **{
+        f"--layout {layout} --max-tokens 8 {option}": (
+            f"--layout {layout}: {option}, but these rows are not padded",
+            f"pass --layout padded, or leave out {option}",
+        )
+        for layout, option in (
+            ("varlen", "--pad-to-multiple 8"),
+            ("varlen", "--padding-side left"),
+            ("packed", "--pad-to-multiple 8"),
+            ("packed", "--padding-side left"),
+        )
+    },
+    "--layout packed --last-batch pad": (
+        "--layout packed: --last-batch pad, but these rows are not padded",
+        "pass --layout padded, or leave out --last-batch pad",
+    ),
+    "--layout padded --packing best-fit": (
+        "--layout padded: --packing best-fit is for rows that share bins",
+        "pass --layout varlen, or leave out --packing",
+    ),
+    "--max-tokens 4 --overlong split": (
+        "--layout packed: --overlong split is for varlen",
+        "split with tokenize --max-length, or pass --overlong drop",
+    ),
+    "--overlong drop": (
+        "--overlong drop: no --max-tokens and no --buckets K1,K2,… to be longer than",
+        "drop long sequences with --max-length",
+    ),
+    "--window 4 --order none": (
+        "--window sorts by length, --order none does not",
+        "leave out one of the two",
+    ),
+    "--layout padded --buckets 4,8 --num-buckets 2": (
+        "--num-buckets is for --buckets auto",
+        "pass --buckets auto",
+    ),
+    "--layout padded --max-tokens 8 --last-batch pad": (
+        "--last-batch pad: with --max-tokens alone no batch has a fixed number of rows",
+        "pass --batch-size instead, or add --buckets",
+    ),
+    "--layout padded --buckets 8,12 --pad-to-multiple 8": (
+        "--buckets 12: no multiple of --pad-to-multiple 8",
+        "leave out --pad-to-multiple: each bucket is one width already",
+    ),
+    "--layout padded --buckets 4,1200 --max-tokens 1024": (
+        "--buckets 1200: one row of it is above --max-tokens 1,024",
+        "pass --max-tokens 1200 or more, or leave out this bucket",
+    ),
+}
+
+
+@pytest.mark.parametrize("options", CONTRADICTIONS)
+def test_pack_refuses_options_that_contradict_each_other(tokens: Path, options: str) -> None:
+    message, hint = CONTRADICTIONS[options]
+    result = run("pack", tokens, "-o", tokens.parent / "out", *options.split())
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: {message}\n" + (f"\nhint: {hint}\n" if hint else "")
+    assert not (tokens.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ("--layout packed --max-tokens 4", "--max-tokens"),
+        ("--layout padded --max-tokens 4 --overlong error", "--max-tokens"),
+        ("--layout padded --max-tokens 4 --buckets auto", "--max-tokens"),
+        ("--layout varlen --max-tokens 4 --overlong error", "--max-tokens"),
+        ("--layout packed --buckets 2,4 --overlong error", "--buckets"),
+    ],
+)
+def test_pack_names_the_place_and_the_option_of_a_sequence_that_does_not_fit(
+    tokens: Path, options: str, option: str
+) -> None:
+    cure = "add a bucket of" if option == "--buckets" else f"pass {option}"
+    splitting = "--overlong split" if "varlen" in options else "tokenize --max-length 4"
+    result = run("pack", tokens, "-o", tokens.parent / "out", *options.split())
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"Error: {tokens}: sequence 2 ({tokens.parent}/a.txt:3) has 5 tokens, {option} allows 4\n\n"
+        f"hint: {cure} 5, drop longer ones with --overlong drop, "
+        f"or split them with {splitting}\n"
+    )
+    assert not (tokens.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "multiple",
+    [
+        1,
+        4,
+        8,
+    ],
+)
+def test_pack_can_follow_the_hint_for_a_sequence_that_does_not_fit(
+    tokens: Path, multiple: int
+) -> None:
+    options = ("--layout", "padded", "--pad-to-multiple", multiple, "--max-tokens")
+    result = run("pack", tokens, "-o", tokens.parent / "out", *options, 4)
+    assert result.exit_code == 2
+    found = re.search(r"hint: pass --max-tokens ([0-9]+),", result.stderr)
+    assert found is not None
+    result = run("pack", tokens, "-o", tokens.parent / "out", *options, int(found[1]))
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "indices", "keys"),
+    [
+        ("--buckets 5,9 --batch-size 5", [[2, 4, 0, 3, 1]], [5]),
+        ("--buckets 2,4,5 --batch-size 2 --last-batch drop", [[2, 4], [3, 1]], [2, 5]),
+    ],
+)
+def test_pack_passes_over_a_bucket_without_batches(
+    tokens: Path, options: str, indices: list[list[int]], keys: list[int]
+) -> None:
+    path = pack(tokens, *options.split())
+    assert indices_of(path) == indices
+    assert open_shards(path).manifest["bucket_keys"] == keys
+
+
+@pytest.mark.parametrize("value", ["nonsense", "", ",", "8,", "8,x", "0,8", "-8", "8;16", "1.5"])
+def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> None:
+    result = run("pack", tokens, "-o", tokens.parent / "out", "--buckets", value)
+    assert result.exit_code == 2
+    expected = f"'--buckets': {value!r}, expected auto or lengths like 32,64,128\n"
+    assert result.stderr.endswith(f"Error: Invalid value for {expected}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--layout jagged", "'jagged' is not one of 'packed', 'padded', 'varlen'"),
+        ("--order random", "'random' is not one of 'length', 'none'"),
+        ("--packing first-fit", "'first-fit' is not one of 'best-fit', 'sequential'"),
+        ("--overlong cut", "'cut' is not one of 'error', 'drop', 'split'"),
+        ("--last-batch fill", "'fill' is not one of 'keep', 'drop', 'pad'"),
+        ("--padding-side top", "'top' is not one of 'right', 'left'"),
+        ("--window 0", "0 is not in the range x>=1"),
+        ("--num-buckets 0", "0 is not in the range x>=1"),
+        ("--pad-to-multiple 0", "0 is not in the range x>=1"),
+        ("--seed -1", "-1 is not in the range x>=0"),
+    ],
+)
+def test_pack_refuses_what_is_no_value_of_an_option(
+    tokens: Path, options: str, message: str
+) -> None:
+    result = run("pack", tokens, "-o", tokens.parent / "out", *options.split())
+    assert result.exit_code == 2
+    name = options.split()[0]
+    assert result.stderr.endswith(f"Error: Invalid value for '{name}': {message}.\n")
+
+
+def test_pack_that_leaves_no_batch_says_what_was_dropped(tokens: Path) -> None:
+    options = ("--min-length", 3, "--max-length", 3, "--last-batch", "drop")
+    result = run("pack", tokens, "-o", tokens.parent / "out", *options)
+    assert result.exit_code == 3
+    assert result.stderr == (
+        f"Error: {tokens}: no batch is left, dropped are "
+        "{'min_length': 2, 'max_length': 2, 'last_batch': 1}\n\n"
+        "hint: loosen --min-length, --max-length, --overlong or --last-batch\n"
+    )

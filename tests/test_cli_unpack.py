@@ -1,20 +1,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from command import run
 
 
 @pytest.fixture
-def shards(tmp_path):
+def shards(tmp_path: Path) -> Path:
     (tmp_path / "a.txt").write_text("a\n\nlong one\nné\n")
     run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "tokens")
     run("pack", tmp_path / "tokens", "-o", tmp_path / "out")
     return tmp_path / "out"
 
 
-def test_unpack_writes_ids_in_the_original_order(tmp_path, shards):
+def test_unpack_writes_ids_in_the_original_order(tmp_path: Path, shards: Path) -> None:
     result = run("unpack", shards, "-o", tmp_path / "rows.jsonl")
     assert result.stdout == f"{tmp_path}/rows.jsonl: 3 sequences\n"
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
@@ -25,7 +26,7 @@ def test_unpack_writes_ids_in_the_original_order(tmp_path, shards):
     ]
 
 
-def test_unpack_writes_text_on_stdout(shards):
+def test_unpack_writes_text_on_stdout(shards: Path) -> None:
     result = run("unpack", shards, "--text", "-o", "-")
     assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [
         "a",
@@ -34,7 +35,7 @@ def test_unpack_writes_text_on_stdout(shards):
     ]
 
 
-def test_unpack_refuses_a_file_that_is_there(tmp_path, shards):
+def test_unpack_refuses_a_file_that_is_there(tmp_path: Path, shards: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("mine")
     result = run("unpack", shards, "-o", tmp_path / "rows.jsonl")
     assert result.exit_code == 4
@@ -44,7 +45,7 @@ def test_unpack_refuses_a_file_that_is_there(tmp_path, shards):
     assert (tmp_path / "rows.jsonl").read_text() != "mine"
 
 
-def test_unpack_of_damaged_shards_writes_nothing(tmp_path, shards):
+def test_unpack_of_damaged_shards_writes_nothing(tmp_path: Path, shards: Path) -> None:
     path = shards / "shard-00000.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] = 0xFF  # the last id becomes 65,000 or so
@@ -53,3 +54,25 @@ def test_unpack_of_damaged_shards_writes_nothing(tmp_path, shards):
     assert result.exit_code == 4
     assert "expected ids from 0 to 258" in result.stderr
     assert not (tmp_path / "rows.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--layout varlen --max-tokens 3",
+        "--layout varlen --max-tokens 3 --packing sequential --shuffle",
+        "--layout padded --padding-side left --batch-size 2 --last-batch pad",
+        "--layout padded --buckets auto --shuffle --seed 4",
+    ],
+)
+def test_unpack_gives_whole_sequences_in_the_original_order(
+    tmp_path: Path, shards: Path, options: str
+) -> None:
+    other = tmp_path / "other"
+    assert run("pack", tmp_path / "tokens", "-o", other, *options.split()).exit_code == 0
+    result = run("unpack", other, "-o", tmp_path / "rows.jsonl")
+    assert result.stdout == f"{tmp_path}/rows.jsonl: 3 sequences\n"
+    expected = run("unpack", shards, "-o", "-").stdout
+    assert (tmp_path / "rows.jsonl").read_text() == expected
+    texts = run("unpack", other, "--text", "-o", "-").stdout.splitlines()
+    assert [json.loads(line)["text"] for line in texts] == ["a", "long one", "né"]

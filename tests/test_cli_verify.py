@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from command import run
+from shard_reference import Arrays, change_shard
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory):
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("verify")
     (folder / "a.txt").write_text("".join("xyz"[:1] * length + "\n" for length in (3, 1, 9, 2, 5)))
     assert run("tokenize", folder / "a.txt", "-o", folder / "tokens").exit_code == 0
@@ -16,7 +18,7 @@ def shards(tmp_path_factory):
     return folder / "out"
 
 
-def test_verify_reports_coverage_and_errors_beside_their_limits(shards):
+def test_verify_reports_coverage_and_errors_beside_their_limits(shards: Path) -> None:
     result = run("verify", shards)
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -30,30 +32,30 @@ def test_verify_reports_coverage_and_errors_beside_their_limits(shards):
 
 
 @pytest.mark.parametrize("level", ["structure", "roundtrip", "forward"])
-def test_verify_stops_at_the_level_asked_for(shards, level):
+def test_verify_stops_at_the_level_asked_for(shards: Path, level: str) -> None:
     report = json.loads(run("verify", shards, "--level", level, "--json").stdout)
     assert report["levels"][-1]["level"] == level
     assert report["passed"]
 
 
-def test_verify_samples_and_says_so(shards):
+def test_verify_samples_and_says_so(shards: Path) -> None:
     report = json.loads(run("verify", shards, "--sample", 2, "--seed", 5, "--json").stdout)
     assert [level["num_batches"] for level in report["levels"]] == [3, 3, 2, 2]
     assert report["seed"] == 5
 
 
 @pytest.mark.parametrize("cell", ["gru", "rnn"])
-def test_verify_runs_other_cells(shards, cell):
+def test_verify_runs_other_cells(shards: Path, cell: str) -> None:
     assert run("verify", shards, "--cell", cell, "--sample", "all").exit_code == 0
 
 
-def test_verify_does_not_judge_16_bit(shards):
+def test_verify_does_not_judge_16_bit(shards: Path) -> None:
     result = run("verify", shards, "--dtype", "bfloat16")
     assert result.exit_code == 0
     assert "(not judged)" in result.stdout
 
 
-def test_verify_ends_with_1_at_a_fault(shards, tmp_path):
+def test_verify_ends_with_1_at_a_fault(shards: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
     for path in shards.iterdir():
@@ -68,7 +70,7 @@ def test_verify_ends_with_1_at_a_fault(shards, tmp_path):
     assert result.stdout.splitlines()[-1] == "1 fault"
 
 
-def test_verify_without_the_store_is_refused(shards, tmp_path):
+def test_verify_without_the_store_is_refused(shards: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shards.rename(copy)
     try:
@@ -85,7 +87,7 @@ def test_verify_without_the_store_is_refused(shards, tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
-def test_verify_on_cuda_that_is_absent_is_an_error(shards):
+def test_verify_on_cuda_that_is_absent_is_an_error(shards: Path) -> None:
     result = run("verify", shards, "--device", "cuda")
     assert result.exit_code == 5
     assert result.stderr.startswith("Error: --device cuda: no CUDA device")
@@ -93,7 +95,7 @@ def test_verify_on_cuda_that_is_absent_is_an_error(shards):
 
 
 @pytest.mark.parametrize("device", ["gpu", "meta", "cuda:x"])
-def test_verify_on_an_unknown_device_is_a_usage_error(shards, device):
+def test_verify_on_an_unknown_device_is_a_usage_error(shards: Path, device: str) -> None:
     result = run("verify", shards, "--device", device)
     assert result.exit_code == 2
     assert f"--device {device}: expected cpu, cuda or cuda:N" in result.stderr
@@ -101,7 +103,45 @@ def test_verify_on_an_unknown_device_is_a_usage_error(shards, device):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-def test_verify_passes_on_cuda(shards, dtype):
+def test_verify_passes_on_cuda(shards: Path, dtype: str) -> None:
     result = run("verify", shards, "--device", "cuda", "--dtype", dtype, "--sample", "all")
     assert result.exit_code == 0, result.stdout + result.stderr
     assert torch.cuda.get_device_name() in result.stdout
+
+
+OPTIONS = {
+    "varlen": "--layout varlen --max-tokens 4",
+    "left": "--layout padded --padding-side left --batch-size 2 --last-batch pad",
+    "buckets": "--layout padded --buckets 2,4,12 --batch-size 2 --shuffle",
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_verify_proves_what_the_options_of_pack_make(
+    shards: Path, tmp_path: Path, options: str
+) -> None:
+    tokens = shards.parent / "tokens"
+    assert run("pack", tokens, "-o", tmp_path / "out", *options.split()).exit_code == 0
+    result = run("verify", tmp_path / "out", "--sample", 1)
+    assert result.exit_code == 0, result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[0].endswith("5 sequences, 20 tokens")
+    assert [line.split()[:2] for line in lines[4:8]] == [
+        [level, "ok"] for level in ("structure", "roundtrip", "forward", "backward")
+    ]
+
+
+def test_verify_names_the_row_of_varlen_with_a_fault(shards: Path, tmp_path: Path) -> None:
+    tokens, out = shards.parent / "tokens", tmp_path / "out"
+    options = ("--layout", "varlen", "--max-tokens", 8, "--packing", "sequential")
+    assert run("pack", tokens, "-o", out, *options).exit_code == 0
+
+    def flip(arrays: Arrays) -> None:
+        arrays["data"][12 + 2] += 1  # 3, 1 | 8 of 9 | 1 of 9, 2, 5: the last of row 1 in batch 2
+
+    change_shard(out, flip)
+    result = run("verify", out)
+    assert result.exit_code == 1
+    place = "roundtrip: shard-00000.safetensors: batch 2: row 1: "
+    assert f"{place}id 121 at step 1, the token store has 120" in result.stdout.splitlines()
+    assert result.stdout.splitlines()[-1] == "1 fault"

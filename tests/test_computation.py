@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shard_reference import lay_out
 
 from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.verification import computation
@@ -34,7 +35,7 @@ def one_thread() -> Iterator[None]:
 def make_ids(layout: str = "packed", lengths: list[int] = LENGTHS) -> BatchIds:
     draws = np.random.default_rng(0)
     rows = [draws.integers(0, 9, n) for n in lengths]
-    batch = LAYOUTS[layout].lay_out(rows, np.arange(len(rows)), pad_id=9)
+    batch = lay_out(layout, rows, np.arange(len(rows)), pad_id=9)
     return take_ids(batch, CPU, SizeLimits(max_tokens=1000, max_steps=100))
 
 

@@ -199,6 +199,69 @@ def test_structure_catches(
         assert {entry[0] for entry in found} == {"structure"}
 
 
+FILLER = {"layout": "padded", "batch_size": 4, "last_batch": "pad", "padding_side": "left"}
+VARLEN = {"layout": "varlen", "max_tokens": 8, "packing": "sequential"}
+
+
+def swap_pieces(arrays: Arrays) -> None:
+    """Swap the starts of the two pieces of sequence 1: 0 and 8."""
+    assert arrays["original_indices"][[1, 2]].tolist() == [1, 1]
+    arrays["piece_starts"][[1, 2]] = arrays["piece_starts"][[2, 1]]
+
+
+# What each is told to make, how it is damaged, and the level, batch and row of the first finding.
+OTHER_LAYOUTS: dict[str, tuple[dict[str, Any], Damage, str, int | None, int | None]] = {
+    "id of a left-padded row": (FILLER, change(add_to("data", 9 + 4, 1)), "roundtrip", 0, 1),
+    "padding on the left": (FILLER, change(add_to("data", 9, 1)), "structure", 0, None),
+    "id of a filler row": (FILLER, change(add_to("data", -1, 1)), "structure", 2, None),
+    "index of a filler row": (
+        FILLER,
+        change(add_to("original_indices", -1, 9)),
+        "structure",
+        2,
+        None,
+    ),
+    "one filler row less": (FILLER, change(add_to("num_filler_rows", 2, -1)), "structure", 2, None),
+    "one filler row more": (FILLER, change(add_to("num_filler_rows", 2, 1)), "structure", 2, None),
+    "indices swapped": (FILLER, change(swap("original_indices", 1, 2)), "roundtrip", 0, 1),
+    "id of a varlen row": (VARLEN, change(add_to("data", 4, 1)), "roundtrip", 1, 0),
+    "id of a later piece": (VARLEN, change(add_to("data", 11, 1)), "roundtrip", 2, 0),
+    "piece of another start": (
+        VARLEN,
+        change(add_to("piece_starts", 2, 1)),
+        "structure",
+        None,
+        None,
+    ),
+    "pieces swapped": (VARLEN, change(swap_pieces), "structure", None, None),
+    "border between sequences moved": (
+        VARLEN,
+        change(lambda arrays: arrays["lengths"].__setitem__(slice(2, 4), [2, 4])),
+        "roundtrip",
+        2,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "damage", "level", "batch", "row"), OTHER_LAYOUTS.values(), ids=OTHER_LAYOUTS
+)
+def test_damage_of_filler_left_padding_and_varlen_is_caught(
+    tmp_path: Path,
+    options: dict[str, Any],
+    damage: Damage,
+    level: str,
+    batch: int | None,
+    row: int | None,
+) -> None:
+    path = make_shards(tmp_path, [3, 9, 5, 2, 5, 5, 4, 3, 1], **options)
+    assert findings(path, level="roundtrip") == []
+    damage(path)
+    found = findings(path, level="roundtrip")
+    assert (found[0][0], *found[0][2:]) == (level, batch, row)
+
+
 def drop_last_of_batch(arrays: Arrays) -> None:
     """Take the row of 2 ids out of the second batch, so that the shard agrees with itself."""
     arrays["data"] = np.delete(arrays["data"], [3, 7])
@@ -213,7 +276,7 @@ def test_structure_catches_a_dropped_row(shards: dict[str, Path]) -> None:
     path = shards["packed"]
     change_shard(path, drop_last_of_batch, number=1)
     assert findings(path) == [("structure", "shard-00001.safetensors", None, None)]
-    mend_manifest(path, 1, num_sequences=3, num_tokens=10)
+    mend_manifest(path, 1, num_rows=3, num_sequences=3, num_tokens=10)
     assert ("structure", "manifest.json", None, None) in findings(path)
 
 

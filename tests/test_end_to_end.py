@@ -30,12 +30,23 @@ def _expected_texts(folder: Path) -> list[str]:
     return [text.removesuffix("\r") for text in texts]
 
 
-@pytest.mark.parametrize("layout", ["packed", "padded"])
+WAYS = [
+    "--layout packed",
+    "--layout padded",
+    "--layout varlen --max-tokens 64",
+    "--layout padded --buckets auto --batch-size 16 --last-batch pad --padding-side left --shuffle",
+    "--layout padded --batch-size 32 --window 64 --pad-to-multiple 8 --shuffle --seed 7",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("tokenizer", ["bytes", SAMPLE_DATA / "tokenizer.json"])
-def test_sample_data_goes_the_whole_way_and_back(tmp_path, layout, tokenizer):
+def test_sample_data_goes_the_whole_way_and_back(
+    tmp_path: Path, way: str, tokenizer: str | Path
+) -> None:
     tokens, shards, rows = tmp_path / "tokens", tmp_path / "shards", tmp_path / "rows.jsonl"
     assert run("tokenize", SAMPLE_DATA, "--tokenizer", tokenizer, "-o", tokens).exit_code == 0
-    assert run("pack", tokens, "-o", shards, "--layout", layout).exit_code == 0
+    assert run("pack", tokens, "-o", shards, *way.split()).exit_code == 0
     assert run("verify", shards, "--level", "roundtrip").exit_code == 0
     assert run("unpack", shards, "-o", rows).exit_code == 0
     library = Tokenizer.from_file(str(tokens / "tokenizer.json"))
@@ -46,7 +57,7 @@ def test_sample_data_goes_the_whole_way_and_back(tmp_path, layout, tokenizer):
     assert [row["ids"] for row in found] == expected
 
 
-def test_sample_data_as_text_comes_back_letter_for_letter(tmp_path):
+def test_sample_data_as_text_comes_back_letter_for_letter(tmp_path: Path) -> None:
     tokens, shards, rows = tmp_path / "tokens", tmp_path / "shards", tmp_path / "rows.jsonl"
     tokenizer = SAMPLE_DATA / "tokenizer.json"
     assert run("tokenize", SAMPLE_DATA, "--tokenizer", tokenizer, "-o", tokens).exit_code == 0
@@ -56,7 +67,7 @@ def test_sample_data_as_text_comes_back_letter_for_letter(tmp_path):
     assert found == [text for text in _expected_texts(SAMPLE_DATA) if text]
 
 
-def test_documents_by_line_paragraph_and_file_hold_the_same_text(tmp_path):
+def test_documents_by_line_paragraph_and_file_hold_the_same_text(tmp_path: Path) -> None:
     counts = {}
     for document in ("line", "paragraph", "file"):
         out = tmp_path / document
@@ -77,7 +88,10 @@ def _hash_folder(folder: Path) -> dict[str, str]:
     }
 
 
-def test_same_input_gives_the_same_bytes_for_any_number_of_workers(tmp_path):
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[2], WAYS[4]])
+def test_same_input_gives_the_same_bytes_for_any_number_of_workers(
+    tmp_path: Path, way: str
+) -> None:
     hashes = []
     for workers in (1, 2):
         tokens, shards = tmp_path / f"tokens{workers}", tmp_path / f"shards{workers}" / "s"
@@ -86,7 +100,7 @@ def test_same_input_gives_the_same_bytes_for_any_number_of_workers(tmp_path):
         run("tokenize", SAMPLE_DATA, "-o", tokens, "--part-bytes", "20kB", *options)
         link = tmp_path / f"shards{workers}" / "tokens"
         tokens.rename(link)
-        run("pack", link, "-o", shards, "--shard-bytes", "50kB", *options)
+        run("pack", link, "-o", shards, "--shard-bytes", "50kB", *options, *way.split())
         hashes.append((_hash_folder(link), _hash_folder(shards)))
     assert hashes[0] == hashes[1]
     assert len(hashes[0][0]) == 10, "four parts"
@@ -94,7 +108,7 @@ def test_same_input_gives_the_same_bytes_for_any_number_of_workers(tmp_path):
 
 
 @pytest.mark.skipif(not SHARED_DATA.exists(), reason="the measuring data is not here")
-def test_wikitext_with_gpt2_equals_the_library(tmp_path):
+def test_wikitext_with_gpt2_equals_the_library(tmp_path: Path) -> None:
     text, tokenizer = SHARED_DATA / "wikitext2.txt", SHARED_DATA / "gpt2.tokenizer.json"
     head = tmp_path / "head.txt"
     head.write_bytes(b"".join(text.read_bytes().splitlines(keepends=True)[:1500]))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command import run
+from shard_reference import Arrays, change_shard, make_shards
 
 
-def _change(path, **values):
+def _change(path: Path, **values: Any) -> None:
     manifest = json.loads(path.read_bytes())
     for name, value in values.items():
         inner = manifest
@@ -21,7 +25,7 @@ def _change(path, **values):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "a.txt").write_text("ab\nc\n\ndef\n")
     assert run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "tokens").exit_code == 0
     assert run("pack", tmp_path / "tokens", "-o", tmp_path / "shards").exit_code == 0
@@ -41,7 +45,9 @@ def folder(tmp_path):
         ({"ledger__num_tokens": 2**60}, "field 'num_tokens' is 1152921504606846976"),
     ],
 )
-def test_hostile_manifest_of_a_store_is_refused(folder, values, said):
+def test_hostile_manifest_of_a_store_is_refused(
+    folder: Path, values: dict[str, Any], said: str
+) -> None:
     _change(folder / "tokens" / "manifest.json", **values)
     for arguments in (("inspect",), ("inspect", "--sequence", 0), ("pack", "-o", folder / "new")):
         result = run(arguments[0], folder / "tokens", *arguments[1:])
@@ -57,9 +63,21 @@ def test_hostile_manifest_of_a_store_is_refused(folder, values, said):
         ({"pad_id": 70_000}, "pad_id 70000, expected an id from 0 to 258"),
         ({"ledger__num_dropped_sequences": {"a": 1}}, "have other reasons"),
         ({"shards__0__longest": -1}, "field 'longest' is -1, expected a count"),
+        ({"padding_side": "up"}, "padding_side 'up', expected right or left"),
+        ({"padding_side": ["left"]}, "field 'padding_side' is ['left'], expected a str"),
+        ({"bucket_keys": "4"}, "bucket_keys '4', expected lengths or null"),
+        ({"bucket_keys": [4, None]}, "bucket_keys [4, None], expected lengths or null"),
+        ({"bucket_keys": [[4]]}, "bucket_keys [[4]], expected lengths or null"),
+        ({"bucket_keys": {"4": 4}}, "bucket_keys {'4': 4}, expected lengths or null"),
+        ({"shards__0__num_filler_rows": -1}, "field 'num_filler_rows' is -1, expected a count"),
+        ({"shards__0__num_rows": "3"}, "field 'num_rows' is '3', expected a count"),
+        ({"ledger__num_split_sequences": None}, "'num_split_sequences' is None, expected a count"),
+        ({"ledger__num_filler_rows": 2**60}, "field 'num_filler_rows' is 1152921504606846976"),
     ],
 )
-def test_hostile_manifest_of_shards_is_refused(folder, values, said):
+def test_hostile_manifest_of_shards_is_refused(
+    folder: Path, values: dict[str, Any], said: str
+) -> None:
     _change(folder / "shards" / "manifest.json", **values)
     for arguments in (("inspect",), ("verify",), ("unpack", "-o", folder / "rows")):
         result = run(arguments[0], folder / "shards", *arguments[1:])
@@ -68,7 +86,7 @@ def test_hostile_manifest_of_shards_is_refused(folder, values, said):
 
 
 @pytest.mark.parametrize("path", ["x" * 5000, "\0", "../../../../nowhere", "../a.txt"])
-def test_hostile_path_of_the_store_is_no_more_than_a_missing_store(folder, path):
+def test_hostile_path_of_the_store_is_no_more_than_a_missing_store(folder: Path, path: str) -> None:
     _change(folder / "shards" / "manifest.json", tokens_path=path)
     assert run("inspect", folder / "shards", "--sequence", 0).exit_code == 0
     assert run("verify", folder / "shards").exit_code == 4
@@ -81,14 +99,16 @@ def test_hostile_path_of_the_store_is_no_more_than_a_missing_store(folder, path)
         ({"vocab_size": 1}, "vocab_size is 1, the token store has 259"),
     ],
 )
-def test_shards_that_describe_other_ids_than_their_store_are_a_fault(folder, values, said):
+def test_shards_that_describe_other_ids_than_their_store_are_a_fault(
+    folder: Path, values: dict[str, Any], said: str
+) -> None:
     _change(folder / "shards" / "manifest.json", **values)
     result = run("verify", folder / "shards", "--level", "roundtrip")
     assert result.exit_code == 1
     assert f"roundtrip: manifest.json: {said}" in result.stdout
 
 
-def test_index_beyond_the_store_is_a_fault(folder):
+def test_index_beyond_the_store_is_a_fault(folder: Path) -> None:
     """Dropped sequences in the ledger make room for indices that the store does not have."""
     shard = folder / "shards" / "shard-00000.safetensors"
     header = int.from_bytes(shard.read_bytes()[:8], "little")
@@ -107,7 +127,7 @@ def test_index_beyond_the_store_is_a_fault(folder):
     assert "batch 0: row 0: original index 7, the token store has 3 sequences" in result.stdout
 
 
-def test_ids_that_no_memory_could_embed_are_a_fault_before_a_model_is_built(folder):
+def test_ids_that_no_memory_could_embed_are_a_fault_before_a_model_is_built(folder: Path) -> None:
     """The largest id of int32 would take an embedding of 256 GiB."""
     (folder / "b.txt").write_text("ab\n")
     vocabulary = {"a": 0, "b": 70_000}
@@ -121,8 +141,138 @@ def test_ids_that_no_memory_could_embed_are_a_fault_before_a_model_is_built(fold
     assert "max_id is 2147483647, the token store has 70000" in result.stdout
 
 
-def test_inspect_says_which_encoder_ran(folder):
+def test_inspect_says_which_encoder_ran(folder: Path) -> None:
     options = ("--encoder", "tokenizers", "-o", folder / "other")
     assert run("tokenize", folder / "a.txt", *options).exit_code == 0
     assert "encoder            bytes" in run("inspect", folder / "tokens").stdout
     assert "encoder            tokenizers" in run("inspect", folder / "other").stdout
+
+
+VARLEN = {"layout": "varlen", "max_tokens": 8, "packing": "sequential"}
+FILLER = {"layout": "padded", "last_batch": "pad"}
+LEFT = {**FILLER, "padding_side": "left", "buckets": (4, 8, 12)}
+COMMANDS = (
+    ("inspect",),
+    ("inspect", "--batch", 0),
+    ("inspect", "--sequence", 1),
+    ("verify", "--level", "roundtrip"),
+    ("unpack", "--overwrite"),
+)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make shards that every command takes."""
+    folder = tmp_path_factory.mktemp("good")
+    for name, options in (("filler", FILLER), ("left", LEFT), ("varlen", VARLEN), ("packed", {})):
+        assert set(run_all(make_shards(folder / name, **options)).values()) == {0}
+    return folder
+
+
+def run_all(shards: Path) -> dict[str, int]:
+    """Run every command that reads shards; a traceback of ours would be raised here."""
+    codes = {}
+    for name, *options in COMMANDS:
+        output = ("-o", shards.parent / "rows.jsonl") if name == "unpack" else ()
+        codes[" ".join(map(str, (name, *options)))] = run(name, shards, *options, *output).exit_code
+    assert set(codes.values()) <= {0, 1, 4}
+    return codes
+
+
+WRONG_ARRAYS: dict[str, tuple[str, str, int | slice, int]] = {
+    "no filler": ("filler", "num_filler_rows", -1, 0),
+    "less filler": ("filler", "num_filler_rows", -1, 1),
+    "all filler": ("filler", "num_filler_rows", -1, 3),
+    "filler everywhere": ("filler", "num_filler_rows", slice(None), 1),
+    "negative filler": ("left", "num_filler_rows", 0, -1),
+    "huge filler": ("filler", "num_filler_rows", 0, 2**63 - 1),
+    "filler of a sequence": ("left", "original_indices", -1, 0),
+    "filler with ids": ("filler", "lengths", -1, 1),
+    "piece before its sequence": ("varlen", "piece_starts", 0, -1),
+    "piece far before": ("varlen", "piece_starts", 2, -(2**63)),
+    "piece far behind": ("varlen", "piece_starts", 2, 2**63 - 1),
+    "piece behind a gap": ("varlen", "piece_starts", 2, 9),
+    "piece over another": ("varlen", "piece_starts", 2, 7),
+    "pieces all at the start": ("varlen", "piece_starts", slice(None), 0),
+    "pieces all behind": ("varlen", "piece_starts", slice(None), 2**62),
+    "piece of another sequence": ("varlen", "original_indices", 2, 0),
+    "piece of none": ("varlen", "original_indices", 2, 2**62),
+    "row longer than its shard": ("varlen", "lengths", 1, 2**40),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "place", "value"), WRONG_ARRAYS.values(), ids=WRONG_ARRAYS
+)
+def test_wrong_filler_and_pieces_are_a_fault_or_refused(
+    good: Path, tmp_path: Path, kind: str, name: str, place: int | slice, value: int
+) -> None:
+    shutil.copytree(good / kind, tmp_path / kind)
+    path = tmp_path / kind / "shards"
+
+    def change(arrays: Arrays) -> None:
+        arrays[name][place] = value
+
+    change_shard(path, change)
+    codes = run_all(path)
+    assert (codes["verify --level roundtrip"], codes["unpack --overwrite"]) == (1, 4)
+
+
+@pytest.mark.parametrize("length", [0, -1, -(2**63)])
+def test_varlen_row_without_ids_is_a_fault(tmp_path: Path, length: int) -> None:
+    path = make_shards(tmp_path, **VARLEN)
+
+    def change(arrays: Arrays) -> None:
+        arrays["lengths"][0] = length
+
+    change_shard(path, change)
+    result = run("verify", path, "--level", "structure")
+    assert result.exit_code == 1
+    assert "batch 0: expected no empty sequence, found one in row 0" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "index"), [("packed", -1), ("packed", -2), ("filler", -1), ("varlen", -1)]
+)
+def test_unpack_does_not_leave_out_a_row_of_no_sequence(
+    good: Path, tmp_path: Path, kind: str, index: int
+) -> None:
+    shutil.copytree(good / kind, tmp_path / kind)
+    path = tmp_path / kind / "shards"
+
+    def change(arrays: Arrays) -> None:
+        arrays["original_indices"][0] = index
+
+    change_shard(path, change)
+    assert run("unpack", path, "-o", tmp_path / "rows.jsonl").exit_code == 4
+
+
+@pytest.mark.parametrize("holder", ["ledger", "shards__0"])
+def test_another_number_of_split_sequences_is_a_fault(tmp_path: Path, holder: str) -> None:
+    path = make_shards(tmp_path, **VARLEN)
+    _change(path / "manifest.json", **{f"{holder}__num_split_sequences": 7})
+    assert run("verify", path, "--level", "structure").exit_code == 1
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_other_bucket_keys_are_no_more_than_a_fault(tmp_path: Path, layout: str) -> None:
+    path = make_shards(tmp_path, layout=layout, buckets=(4, 8, 12))
+    for keys in ([], [-4], [0], [5], [2**70], [4, 8, 12, 12], [12, 8, 4]):
+        _change(path / "manifest.json", bucket_keys=keys)
+        codes = run_all(path)
+        assert codes["inspect"] == codes["unpack --overwrite"] == 0
+        if layout == "padded":
+            assert codes["verify --level roundtrip"] == (0 if 12 in keys else 1)
+
+
+@pytest.mark.parametrize("kind", ["packed", "left", "varlen"])
+def test_options_of_a_stranger_are_no_more_than_a_fault(
+    good: Path, tmp_path: Path, kind: str
+) -> None:
+    shutil.copytree(good / kind, tmp_path / kind)
+    path = tmp_path / kind / "shards"
+    for value in (None, "x", -1, 0, 1.5, [], {}, True, 2**70):
+        for name in ("last_batch", "batch_size", "max_tokens", "pad_to_multiple", "buckets"):
+            _change(path / "manifest.json", **{f"options__{name}": value})
+        assert run("inspect", path, "--batch", 0).exit_code in (0, 4)
+        assert run("verify", path, "--level", "structure").exit_code in (0, 1)

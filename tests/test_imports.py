@@ -14,7 +14,7 @@ PACKAGE = Path(seqpack_cli.__file__).parent
 # A stage may import itself and what stands before it.
 STAGES = [
     {"errors"},
-    {"storage", "execution"},
+    {"ranges", "storage", "execution"},
     {"manifest"},
     {"run_folder"},
     {"corpus"},

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import Arrays
+from shard_reference import Arrays, join_batches, lay_out
 
 from seqpack_cli.shards.layouts import (
     LAYOUTS,
     Batch,
     check_ids,
     check_offsets,
-    join_batches,
     tensor_names,
     view_batch,
 )
+from seqpack_cli.shards.padded import PaddedBatch
 
 BATCHES = st.lists(
     st.lists(st.integers(1, 6), min_size=1, max_size=4).map(lambda n: sorted(n, reverse=True)),
@@ -33,7 +35,7 @@ def make_batches(layout: str, lengths: list[list[int]]) -> list[Batch]:
         indices = np.arange(next_index, next_index + len(rows))
         sequences = [np.arange(n, dtype=np.uint16) + i for i, n in zip(indices, rows, strict=True)]
         sequences = [sequence.astype(np.uint16) for sequence in sequences]
-        batches.append(LAYOUTS[layout].lay_out(sequences, indices, pad_id=0))
+        batches.append(lay_out(layout, sequences, indices))
         next_index += len(rows)
     return batches
 
@@ -44,7 +46,7 @@ def make_batches(layout: str, lengths: list[list[int]]) -> list[Batch]:
 def test_view_batch_is_the_inverse_of_join_batches(layout: str, lengths: list[list[int]]) -> None:
     batches = make_batches(layout, lengths)
     tensors = join_batches(layout, batches)
-    assert list(tensors) == tensor_names(layout)
+    assert list(tensors) == tensor_names(layout, filler=False)
     assert all(tensors[name].dtype == np.int64 for name in tensors if name != "data")
     assert tensors["data"].dtype == np.uint16
     check_offsets(layout, tensors)
@@ -58,7 +60,7 @@ def test_view_batch_is_the_inverse_of_join_batches(layout: str, lengths: list[li
 
 
 def test_tensor_names_are_those_of_the_format() -> None:
-    assert tensor_names("packed") == [
+    assert tensor_names("packed", filler=False) == [
         "lengths",
         "original_indices",
         "batch_sizes",
@@ -67,7 +69,7 @@ def test_tensor_names_are_those_of_the_format() -> None:
         "data_offsets",
         "data",
     ]
-    assert tensor_names("padded") == [
+    assert tensor_names("padded", filler=False) == [
         "lengths",
         "original_indices",
         "widths",
@@ -75,6 +77,58 @@ def test_tensor_names_are_those_of_the_format() -> None:
         "data_offsets",
         "data",
     ]
+    assert tensor_names("padded", filler=True) == [
+        "lengths",
+        "original_indices",
+        "widths",
+        "num_filler_rows",
+        "sequence_offsets",
+        "data_offsets",
+        "data",
+    ]
+    assert tensor_names("varlen", filler=False) == [
+        "lengths",
+        "original_indices",
+        "piece_starts",
+        "sequence_offsets",
+        "data_offsets",
+        "data",
+    ]
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+@settings(max_examples=30, deadline=None)
+@given(lengths=BATCHES, draws=st.randoms(use_true_random=False))
+def test_view_batch_gives_filler_rows_and_the_padding_side(
+    padding_side: str, lengths: list[list[int]], draws: Random
+) -> None:
+    batches, next_index = [], 0
+    for batch in lengths:
+        batches.append(
+            lay_out(
+                "padded",
+                [np.full(n, 5, np.uint16) for n in batch],
+                np.arange(next_index, next_index + len(batch)),
+                pad_id=1,
+                width=max(batch) + draws.randrange(3),
+                padding_side=padding_side,
+                num_filler_rows=draws.randrange(3),
+            )
+        )
+        next_index += len(batch)
+    tensors = join_batches("padded", batches, filler=True)
+    check_offsets("padded", tensors)
+    for index, expected in enumerate(batches):
+        found = view_batch("padded", tensors, index, padding_side=padding_side)
+        found.check(pad_id=1)
+        assert isinstance(found, PaddedBatch)
+        assert isinstance(expected, PaddedBatch)
+        assert found.num_filler_rows == expected.num_filler_rows
+        assert found.ids.tolist() == expected.ids.tolist()
+        assert found.mask.tolist() == expected.mask.tolist()
+        assert [row.tolist() for row in found.without_filler().rows()] == [
+            [5] * n for n in lengths[index]
+        ]
 
 
 def three_batches(layout: str) -> Arrays:
@@ -101,7 +155,12 @@ WRONG_OFFSETS = {
 @pytest.mark.parametrize("wrong", WRONG_OFFSETS)
 @pytest.mark.parametrize(
     ("layout", "name"),
-    [(layout, name) for layout in LAYOUTS for name in OFFSETS if name in tensor_names(layout)],
+    [
+        (layout, name)
+        for layout in LAYOUTS
+        for name in OFFSETS
+        if name in tensor_names(layout, filler=False)
+    ],
 )
 def test_check_offsets_refuses(layout: str, name: str, wrong: str) -> None:
     tensors = three_batches(layout)
@@ -123,6 +182,13 @@ def test_check_offsets_says_what_it_found() -> None:
     tensors["widths"] = np.array([4, 3])
     with pytest.raises(ValueError, match=r"^widths has 2 entries for 3 batches$"):
         check_offsets("padded", tensors)
+    tensors = {**three_batches("padded"), "num_filler_rows": np.array([0, 0, 0, 0])}
+    with pytest.raises(ValueError, match=r"^num_filler_rows has 4 entries for 3 batches$"):
+        check_offsets("padded", tensors)
+    tensors = three_batches("varlen")
+    tensors["piece_starts"] = np.zeros(5, np.int64)
+    with pytest.raises(ValueError, match=r"^sequence_offsets do not rise from 0 to the 5 of piece"):
+        check_offsets("varlen", tensors)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -139,6 +205,6 @@ def test_check_ids_names_the_first_id_out_of_range(layout: str) -> None:
 
 def test_check_ids_refuses_negative_ids() -> None:
     rows = [np.array([1, -1, 2], np.int32)]
-    batch = LAYOUTS["packed"].lay_out(rows, np.array([0]), pad_id=0)
+    batch = lay_out("packed", rows, np.array([0]))
     with pytest.raises(ValueError, match=r"^id -1 at cell 1, expected ids from 0 to 2$"):
         check_ids(batch, max_id=2)

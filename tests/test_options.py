@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
+import click
 import pytest
 
 from seqpack_cli import PackOptions, TokenizeOptions
+from seqpack_cli.cli.options import BUCKETS, MAX_BUCKET
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.verification.verify_run import VerifyOptions
 
@@ -26,15 +30,90 @@ from seqpack_cli.verification.verify_run import VerifyOptions
         (DocumentOptions, {"encoding_errors": "ignore"}, "encoding_errors is 'ignore'"),
         (DocumentOptions, {"on_bad_record": True}, "on_bad_record is True"),
         (DocumentOptions, {"max_document_bytes": 0}, "max_document_bytes is 0"),
-        (PackOptions, {"layout": "varlen"}, "layout is 'varlen', expected 'packed' or 'padded'"),
-        (PackOptions, {"last_batch": "pad"}, "last_batch is 'pad', expected 'keep' or 'drop'"),
+        (PackOptions, {"layout": "jagged"}, "layout is 'jagged', expected 'packed' or 'padded' or"),
+        (PackOptions, {"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or"),
+        (PackOptions, {"order": "random"}, "order is 'random', expected 'length' or 'none'"),
+        (PackOptions, {"packing": "first-fit"}, "packing is 'first-fit', expected None or"),
+        (PackOptions, {"overlong": "cut"}, "overlong is 'cut', expected None or 'error' or"),
+        (PackOptions, {"padding_side": "top"}, "padding_side is 'top', expected 'right' or 'left'"),
         (PackOptions, {"batch_size": 0}, "batch_size is 0, expected at least 1"),
+        (PackOptions, {"window": 0}, "window is 0, expected at least 1"),
+        (PackOptions, {"num_buckets": 0}, "num_buckets is 0, expected at least 1"),
+        (PackOptions, {"pad_to_multiple": 0}, "pad_to_multiple is 0, expected at least 1"),
+        (PackOptions, {"seed": -1}, "seed is -1, expected at least 0"),
+        (PackOptions, {"buckets": "many"}, "buckets are 'many', expected 'auto' or lengths"),
+        (PackOptions, {"buckets": ()}, "buckets are (), expected lengths of at least 1"),
+        (PackOptions, {"buckets": (8, 0)}, "buckets are (8, 0), expected lengths of at least 1"),
         (VerifyOptions, {"level": "all"}, "level is 'all', expected 'structure' or"),
         (VerifyOptions, {"cell": "LSTM"}, "cell is 'LSTM', expected 'lstm' or 'gru' or 'rnn'"),
         (VerifyOptions, {"dtype": "float8"}, "dtype is 'float8'"),
         (VerifyOptions, {"sample": 0}, "sample is 0, expected at least 1"),
     ],
 )
-def test_options_refuse_what_no_run_can_follow(options, values, said):
+def test_options_refuse_what_no_run_can_follow(
+    options: Callable[..., object], values: dict[str, object], said: str
+) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         options(**values)
+
+
+@pytest.mark.parametrize(
+    ("text", "buckets"),
+    [
+        ("auto", "auto"),
+        ("32", (32,)),
+        ("32,64", (32, 64)),
+        ("64, 32,64", (64, 32, 64)),  # put in order by PackOptions
+        (str(MAX_BUCKET), (MAX_BUCKET,)),
+    ],
+)
+def test_buckets_are_auto_or_lengths(text: str, buckets: str | tuple[int, ...]) -> None:
+    assert BUCKETS.convert(text, None, None) == buckets
+    assert BUCKETS.convert(buckets, None, None) == buckets  # click converts a default too
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "", " ", "32,", ",32", "32 64", "0", "-1", "+1", "1e3", "²", "Auto"]
+)
+def test_buckets_that_are_no_lengths_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        BUCKETS.convert(text, None, None)
+    assert caught.value.message == f"{text!r}, expected auto or lengths like 32,64,128"
+
+
+@pytest.mark.parametrize("text", [str(MAX_BUCKET + 1), "9" * 5000])
+def test_bucket_that_no_sequence_can_fill_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        BUCKETS.convert(text, None, None)
+
+
+def test_pack_options_put_bucket_keys_in_order_once() -> None:
+    assert PackOptions(buckets=(64, 32, 64)).buckets == (32, 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({}, {"batch_size": 64, "shuffle": False}),
+        ({"max_tokens": 9}, {"batch_size": None, "shuffle": False}),
+        ({"max_tokens": 9, "batch_size": 2}, {"batch_size": 2}),
+        ({"buckets": "auto"}, {"num_buckets": 8, "batch_size": 64}),
+        ({"buckets": (8,)}, {"num_buckets": None, "overlong": None}),
+        (
+            {"layout": "varlen", "max_tokens": 9},
+            {"packing": "best-fit", "shuffle": True, "overlong": "split", "batch_size": None},
+        ),
+        (
+            {"layout": "varlen", "max_tokens": 9, "packing": "sequential"},
+            {"packing": "sequential", "shuffle": False},
+        ),
+        ({"layout": "varlen", "max_tokens": 9, "shuffle": False}, {"shuffle": False}),
+        ({"layout": "varlen", "max_tokens": 9, "overlong": "drop"}, {"overlong": "drop"}),
+    ],
+)
+def test_pack_options_choose_what_was_left_open(
+    options: dict[str, Any], chosen: dict[str, object]
+) -> None:
+    resolved = PackOptions(**options).resolve()
+    assert {name: getattr(resolved, name) for name in chosen} == chosen
+    assert resolved.resolve() == resolved

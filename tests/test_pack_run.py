@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import multiprocessing
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from shard_reference import (
     LENGTHS,
@@ -17,14 +23,19 @@ from shard_reference import (
     read_manifest_json,
 )
 
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.execution import Progress
 from seqpack_cli.run_folder import RunFolder
 from seqpack_cli.shards import pack_run
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.pack_shard import make_shard
+from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.unpack_run import iter_sequences
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
 
 LAYOUTS = ("packed", "padded")
 
@@ -66,7 +77,10 @@ def test_pack_holds_every_sequence_once(
     assert found == {index: ids.tolist() for index, ids in enumerate(tokens)}
     assert manifest["ledger"] == {
         "num_batches": len(shards),
+        "num_rows": 7,
+        "num_filler_rows": 0,
         "num_sequences": 7,
+        "num_split_sequences": 0,
         "num_tokens": 37,
         "num_padding_cells": num_padding_cells if layout == "padded" else 0,
         "num_dropped_sequences": {},
@@ -94,6 +108,8 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         "layout": "packed",
         "dtype": "uint16",
         "pad_id": 256,
+        "padding_side": "right",
+        "bucket_keys": None,
         "vocab_size": 259,
         "max_id": 258,
         "tokenizer_sha256": tokens.manifest["tokenizer_sha256"],
@@ -102,9 +118,18 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         "options": {
             "batch_size": 3,
             "max_tokens": None,
+            "order": "length",
+            "window": None,
+            "shuffle": False,
+            "seed": 0,
+            "buckets": None,
+            "num_buckets": None,
+            "packing": None,
+            "overlong": None,
+            "last_batch": "keep",
             "min_length": None,
             "max_length": None,
-            "last_batch": "keep",
+            "pad_to_multiple": 1,
             "shard_bytes": 300,
         },
     }
@@ -117,15 +142,16 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
 
 
 def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
-    # 26 ids, 3 rows, 12 steps: 52 + 48 + 96 bytes; then 20 + 48 + 40; then 2 + 16 + 8
-    for shard_bytes, num_batches in ((1, [1, 1, 1]), (303, [1, 2]), (304, [2, 1]), (330, [3])):
+    # 26 ids, 3 rows, 12 steps, offsets: 52 + 48 + 96 + 24 bytes; then 20 + 48 + 40 + 24; then 50
+    for shard_bytes, num_batches in ((1, [1, 1, 1]), (351, [1, 2]), (352, [2, 1]), (402, [3])):
         manifest = pack(store, tmp_path / str(shard_bytes), batch_size=3, shard_bytes=shard_bytes)
         assert [entry["num_batches"] for entry in manifest["shards"]] == num_batches
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, "varlen"])
 def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path, layout: str) -> None:
-    options = PackOptions(layout=layout, batch_size=2, shard_bytes=150)
+    limit = {"max_tokens": 12} if layout == "varlen" else {"batch_size": 2}
+    options = PackOptions(layout=layout, shard_bytes=100, **limit)
     advanced: list[int] = []
     for num_workers in (1, 2):
         advanced.clear()
@@ -139,6 +165,216 @@ def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path, lay
         assert sum(advanced) == 37
     assert folder_bytes(tmp_path / "1") == folder_bytes(tmp_path / "2")
     assert len(folder_bytes(tmp_path / "1")) > 4
+
+
+LONG_LENGTHS = (3, 9, 5, 1, 5, 12, 2, 30, 7, 1, 1, 16, 4, 4, 25, 3, 8, 2, 11, 1, 6, 40, 2, 2, 5)
+COMBINATIONS: dict[str, dict[str, Any]] = {
+    "packed": {"batch_size": 4},
+    "packed by tokens": {"max_tokens": 40, "shuffle": True, "seed": 1},
+    "packed, windows": {"batch_size": 5, "max_tokens": 60, "window": 6, "last_batch": "drop"},
+    "packed as it comes": {"batch_size": 4, "order": "none", "max_length": 29},
+    "packed, shuffled alone": {"batch_size": 4, "order": "none", "shuffle": True, "seed": 9},
+    "packed, buckets": {"batch_size": 3, "buckets": (4, 16, 64), "last_batch": "drop"},
+    "packed, auto buckets": {"max_tokens": 50, "buckets": "auto", "num_buckets": 3},
+    "packed, overlong": {"max_tokens": 20, "overlong": "drop", "min_length": 2},
+    "padded": {"layout": "padded", "batch_size": 4, "pad_to_multiple": 8},
+    "padded left": {"layout": "padded", "max_tokens": 96, "padding_side": "left", "window": 7},
+    "padded, filler": {
+        "layout": "padded",
+        "batch_size": 7,
+        "last_batch": "pad",
+        "shuffle": True,
+        "pad_id": 0,
+    },
+    "padded, buckets": {
+        "layout": "padded",
+        "max_tokens": 64,
+        "buckets": (8, 16, 32),
+        "overlong": "drop",
+        "last_batch": "pad",
+        "padding_side": "left",
+        "shuffle": True,
+        "window": 9,
+    },
+    "padded, auto buckets": {
+        "layout": "padded",
+        "batch_size": 3,
+        "max_tokens": 128,
+        "buckets": "auto",
+        "num_buckets": 4,
+        "pad_to_multiple": 4,
+        "last_batch": "drop",
+        "order": "none",
+        "shuffle": True,
+    },
+    "varlen": {"layout": "varlen", "max_tokens": 64},
+    "varlen, split": {"layout": "varlen", "max_tokens": 7, "seed": 3},
+    "varlen, dropped": {"layout": "varlen", "max_tokens": 16, "overlong": "drop", "min_length": 3},
+    "varlen in order": {"layout": "varlen", "max_tokens": 9, "packing": "sequential"},
+    "varlen in order, shuffled": {
+        "layout": "varlen",
+        "max_tokens": 9,
+        "packing": "sequential",
+        "shuffle": True,
+        "max_length": 30,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a store of several parts."""
+    store = make_store(tmp_path_factory.mktemp("long"), make_texts(LONG_LENGTHS), part_bytes=40)
+    assert len(open_store(store).manifest["parts"]) > 3
+    return store
+
+
+@pytest.fixture(scope="module")
+def two_processes() -> Iterator[Executor]:
+    """Give two spawned processes that stay, as starting them takes longer than all packing here."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("values", COMBINATIONS.values(), ids=COMBINATIONS)
+def test_pack_holds_the_store_whatever_the_options(
+    long_store: Path,
+    two_processes: Executor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, Any],
+) -> None:
+    options = {**values, "shard_bytes": 400}
+    manifest = pack(long_store, tmp_path / "shards", **options)
+    assert len(manifest["shards"]) > 1
+    assert_ledger_adds_up(tmp_path / "shards", manifest, values)
+    assert verify_shards(tmp_path / "shards", VerifyOptions(level="roundtrip")).passed
+
+    def run_in_two(
+        function: Callable[[Any], Any], tasks: Sequence[Any], **kwargs: Any
+    ) -> Iterator[Any]:
+        futures = [two_processes.submit(function, task) for task in reversed(tasks)]
+        yield from (future.result() for future in as_completed(futures))
+
+    monkeypatch.setattr(pack_run, "run_tasks", run_in_two)
+    assert pack(long_store, tmp_path / "again", **options) == manifest
+    assert folder_bytes(tmp_path / "again") == folder_bytes(tmp_path / "shards")
+
+
+def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str, Any]) -> None:
+    """Compare the ledger, and what unpack gives, with the store and a count of every row."""
+    shards = open_shards(path)
+    tokens = list(open_store(shards.find_store() or path))
+    rows: list[tuple[int, int, int]] = []  # index, start in its sequence, length
+    num_cells = 0
+    for batch in shards:
+        assert batch.original_indices is not None
+        starts = np.zeros_like(batch.lengths)
+        if isinstance(batch, VarlenBatch):
+            assert batch.piece_starts is not None
+            starts = batch.piece_starts
+        rows += zip(batch.original_indices, starts, batch.lengths, strict=True)
+        num_cells += batch.ids.size if isinstance(batch, PaddedBatch) else len(batch.data)
+    kept = [row for row in rows if row[0] >= 0]
+    indices = {int(index) for index, _, _ in kept}
+    num_tokens = sum(int(length) for _, _, length in kept)
+    ledger = manifest["ledger"]
+    assert {name: ledger[name] for name in ledger if "dropped" not in name} == {
+        "num_batches": len(shards),
+        "num_rows": len(rows),
+        "num_filler_rows": len(rows) - len(kept),
+        "num_sequences": len(indices),
+        "num_split_sequences": len({int(index) for index, start, _ in kept if start > 0}),
+        "num_tokens": num_tokens,
+        "num_padding_cells": num_cells - num_tokens,
+    }
+    for name in ledger:
+        if "dropped" not in name:
+            assert sum(entry[name] for entry in manifest["shards"]) == ledger[name]
+    assert max(entry["longest"] for entry in manifest["shards"]) == max(row[2] for row in kept)
+    found = [(index, ids.tolist()) for index, ids in iter_sequences(shards)]
+    assert found == [(index, tokens[index].tolist()) for index in sorted(indices)]
+    missing = [len(ids) for index, ids in enumerate(tokens) if index not in indices]
+    assert sum(ledger["num_dropped_sequences"].values()) == len(missing)
+    assert sum(ledger["num_dropped_tokens"].values()) == sum(missing)
+    assert_dropped_for_a_reason(ledger, values)
+
+
+def assert_dropped_for_a_reason(ledger: dict[str, Any], values: dict[str, Any]) -> None:
+    """Compare the reasons with the lengths; only the last batch takes what would fit."""
+    shortest = values.get("min_length", 1)
+    longest = values.get("max_length", max(LONG_LENGTHS))
+    limit = longest
+    if values.get("overlong") == "drop":
+        keys = values.get("buckets", (values["max_tokens"],))
+        limit = min(values["max_tokens"], max(keys))
+    reasons = {
+        "min_length": [n for n in LONG_LENGTHS if n < shortest],
+        "max_length": [n for n in LONG_LENGTHS if n > longest],
+        "overlong": [n for n in LONG_LENGTHS if shortest <= n <= longest and n > limit],
+    }
+    for reason, lengths in reasons.items():
+        assert ledger["num_dropped_sequences"].get(reason, 0) == len(lengths)
+        assert ledger["num_dropped_tokens"].get(reason, 0) == sum(lengths)
+    others = set(ledger["num_dropped_sequences"]) - set(reasons)
+    assert others == ({"last_batch"} if values.get("last_batch") == "drop" else set())
+
+
+@pytest.mark.parametrize(
+    "name", ["packed by tokens", "padded left", "padded, filler", "varlen in order, shuffled"]
+)
+def test_pack_cuts_shards_that_its_options_allow(
+    long_store: Path, tmp_path: Path, name: str
+) -> None:
+    values = COMBINATIONS[name]
+    pack(long_store, tmp_path / "one", **values, shard_bytes=1 << 20)
+    pack(long_store, tmp_path / "many", **values, shard_bytes=600)
+    one, many = open_shards(tmp_path / "one"), open_shards(tmp_path / "many")
+    assert one.num_shards == 1
+    for found, expected in zip(many, one, strict=True):  # cutting moves no row
+        for array_name, array in expected.to_arrays().items():
+            assert found.to_arrays()[array_name].tolist() == array.tolist()
+    for number in range(many.num_shards):
+        shard = many.open_shard(number)
+        num_bytes = sum(
+            array.nbytes - 8 * array_name.endswith("_offsets")
+            for array_name, array in shard.tensors.items()
+        )
+        fillers = shard.tensors.get("num_filler_rows", np.empty(0, np.int64))
+        assert len(shard) == 1 or num_bytes - fillers.nbytes <= 600
+
+
+@pytest.mark.parametrize(
+    ("values", "keys"),
+    [
+        ({"buckets": (1, 4, 8, 16)}, [1, 4, 8, 16]),
+        ({"buckets": (4, 8, 16, 64)}, [4, 8, 16]),
+        pytest.param(
+            {"layout": "padded", "buckets": (4, 9, 16), "last_batch": "drop"},
+            [4, 9],
+        ),
+        ({"layout": "padded", "buckets": (16, 4)}, [4, 16]),
+        ({"layout": "padded", "buckets": "auto", "num_buckets": 2}, [5, 12]),
+        ({"layout": "padded", "buckets": "auto", "pad_to_multiple": 4}, [4, 8, 12]),
+        ({"layout": "padded"}, None),
+    ],
+    ids=str,
+)
+def test_pack_names_the_buckets_that_have_batches(
+    store: Path, tmp_path: Path, values: dict[str, Any], keys: list[int] | None
+) -> None:
+    manifest = pack(store, tmp_path / "shards", batch_size=2, **values)
+    assert manifest["bucket_keys"] == keys
+    if values.get("layout") == "padded" and keys is not None:
+        widths = {batch.to_arrays()["widths"].item() for batch in open_shards(tmp_path / "shards")}
+        assert widths == set(keys)
+
+
+def test_pack_with_buckets_again_is_already_complete(store: Path, tmp_path: Path) -> None:
+    values = {"layout": "padded", "batch_size": 2, "buckets": (4, 8, 16)}
+    manifest = pack(store, tmp_path / "shards", **values)
+    again = pack_store(store, tmp_path / "shards", PackOptions(**values), num_workers=1)  # type: ignore[arg-type]
+    assert again == (manifest, True)
 
 
 class _StopError(Exception):
@@ -180,6 +416,75 @@ def test_pack_goes_on_where_it_stopped(
     assert notices == ([f"{num_finished} of 3 shards were finished before"] if kept else [])
     assert folder_bytes(output) == folder_bytes(tmp_path / "whole")
     assert kept.items() <= {path.name: path.stat().st_ino for path in output.iterdir()}.items()
+
+
+CONTINUED: dict[str, dict[str, Any]] = {
+    "packed": {"batch_size": 2, "shuffle": True, "seed": 2**70, "buckets": (4, 8, 16)},
+    "padded": {
+        "layout": "padded",
+        "batch_size": 2,
+        "shuffle": True,
+        "seed": 3,
+        "window": 4,
+        "last_batch": "pad",
+        "padding_side": "left",
+    },
+    "varlen": {"layout": "varlen", "max_tokens": 8, "seed": 11},
+}
+# Ends itself as kill -9 would, when the second shard stands and its receipt does not.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.shards import pack_shard
+from seqpack_cli.shards.pack_run import pack_store
+
+write = pack_shard.write_receipt
+
+def write_or_die(folder, name, receipt):
+    if name == "shard-00001":
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(folder, name, receipt)
+
+pack_shard.write_receipt = write_or_die
+options = PackOptions(**eval(sys.argv[3]))
+pack_store(Path(sys.argv[1]), Path(sys.argv[2]), options, num_workers=1)
+"""
+
+
+@pytest.mark.parametrize("values", CONTINUED.values(), ids=CONTINUED)
+def test_pack_that_shuffles_goes_on_after_a_kill_with_the_same_bytes(
+    store: Path, tmp_path: Path, values: dict[str, Any]
+) -> None:
+    options = {**values, "shard_bytes": 1}
+    pack(store, tmp_path / "whole", **options)
+    output = tmp_path / "killed"
+    arguments = [sys.executable, "-c", KILLED, str(store), str(output), repr(options)]
+    ended = subprocess.run(arguments, check=False, cwd=Path(__file__).parent.parent)
+    assert ended.returncode == -signal.SIGKILL
+    with pytest.raises(FolderError, match="incomplete run, 1 parts or shards finished"):
+        open_shards(output)
+    assert len(list(output.glob("*.safetensors"))) == 2
+    notices: list[str] = []
+    progress = Progress(on_notice=notices.append)
+    manifest, complete = pack_store(
+        store, output, PackOptions(**options), num_workers=1, progress=progress
+    )
+    num_shards = len(manifest["shards"])
+    assert (num_shards >= 3, complete) == (True, False)
+    assert notices == [f"1 of {num_shards} shards were finished before"]
+    assert folder_bytes(output) == folder_bytes(tmp_path / "whole")
+
+
+def test_pack_of_another_seed_gives_other_batches(store: Path, tmp_path: Path) -> None:
+    for layout, limit in (("packed", {"batch_size": 2}), ("varlen", {"max_tokens": 12})):
+        found = set()
+        for seed in range(3):
+            folder = tmp_path / f"{layout}{seed}"
+            pack(store, folder, layout=layout, shuffle=True, seed=seed, **limit)
+            batches = [batch.original_indices for batch in open_shards(folder)]
+            found.add(str(batches))
+        assert len(found) == 3
 
 
 def test_pack_goes_on_when_only_the_manifest_is_missing(
@@ -237,6 +542,10 @@ def test_pack_of_the_default_is_64_rows(store: Path, tmp_path: Path) -> None:
         ({"layout": "padded"}, "layout was 'packed', is 'padded'"),
         ({"pad_id": 0}, "pad_id was 256, is 0"),
         ({"max_tokens": 30}, "options.max_tokens was None, is 30"),
+        ({"shuffle": True}, "options.shuffle was False, is True"),
+        ({"seed": 1}, "options.seed was 0, is 1"),
+        ({"buckets": (8, 12)}, "options.buckets was None, is [8, 12]"),
+        ({"window": 3}, "options.window was None, is 3"),
     ],
     ids=str,
 )
@@ -309,13 +618,14 @@ def test_pack_refuses_a_sequence_beyond_max_tokens(store: Path, tmp_path: Path) 
         pack(store, tmp_path / "shards", max_tokens=11)
     assert str(caught.value) == (
         f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
-        "--max-tokens is 11\n\n"
-        "hint: pass --max-tokens 12, drop longer ones with --max-length 11, or split them with "
+        "--max-tokens allows 11\n\n"
+        "hint: pass --max-tokens 12, drop longer ones with --overlong drop, or split them with "
         "tokenize --max-length 11"
     )
     assert caught.value.exit_code == 2
     pack(store, tmp_path / "dropped", max_tokens=11, max_length=11)
-    with pytest.raises(OptionError, match=r"sequence 5 .* has 12 tokens, --max-tokens is 9"):
+    pack(store, tmp_path / "hinted", max_tokens=11, overlong="drop")
+    with pytest.raises(OptionError, match=r"sequence 5 .* has 12 tokens, --max-tokens allows 9"):
         pack(store, tmp_path / "other", max_tokens=9, max_length=12)
 
 
@@ -330,7 +640,7 @@ def test_pack_judges_max_tokens_by_the_sequences_it_keeps(store: Path, tmp_path:
     # 12 is dropped by --max-length 11, so nothing that is kept has more than 9
     manifest = pack(store, tmp_path / "shards", max_tokens=9, max_length=11)
     assert manifest["ledger"]["num_sequences"] == 6
-    with pytest.raises(OptionError, match=r"sequence 1 .* has 9 tokens, --max-tokens is 8"):
+    with pytest.raises(OptionError, match=r"sequence 1 .* has 9 tokens, --max-tokens allows 8"):
         pack(store, tmp_path / "other", max_tokens=8, max_length=11)
 
 
@@ -339,7 +649,7 @@ def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
         pack(store, tmp_path / "shards", min_length=13)
     assert str(caught.value) == (
         f"{store}: no batch is left, dropped are {{'min_length': 7}}\n\n"
-        "hint: loosen --min-length, --max-length or --last-batch"
+        "hint: loosen --min-length, --max-length, --overlong or --last-batch"
     )
 
 
@@ -376,15 +686,15 @@ def test_pack_keeps_ids_beyond_16_bits(tmp_path: Path, layout: str) -> None:
 def test_pack_checks_that_nothing_went_astray(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan: Callable[..., Any] = pack_run.plan_batches
+    plan: Callable[..., Any] = pack_run.plan_store
 
     def forgetful(*args: Any) -> Any:
         planned = plan(*args)
-        planned.order = planned.order[:-1]
+        planned.order, planned.lengths = planned.order[:-1], planned.lengths[:-1]
         planned.batch_offsets[-1] -= 1
         return planned
 
-    monkeypatch.setattr(pack_run, "plan_batches", forgetful)
+    monkeypatch.setattr(pack_run, "plan_store", forgetful)
     with pytest.raises(AssertionError, match="7 sequences came in, 6 went out"):
         pack(store, tmp_path / "shards")
     with pytest.raises(FolderError, match="incomplete run"):

@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import slow_pad
+from shard_reference import lay_out, slow_pad
 from torch.nn.utils.rnn import pad_sequence
 
-from seqpack_cli.shards.padded import PaddedBatch, pad, unpad
+from seqpack_cli.shards.padded import PaddedBatch, pad, place_rows, unpad
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
 
@@ -55,8 +55,9 @@ def test_unpad_is_the_inverse_of_pad(lengths: list[int], extra: int) -> None:
     assert batch.count_padding() == int((~batch.mask).sum())
 
 
-def test_lay_out_fills_with_the_padding_id() -> None:
-    batch = PaddedBatch.lay_out([np.array([1, 2]), np.array([3])], np.array([7, 3]), pad_id=9)
+def test_to_arrays_and_from_arrays_are_inverse() -> None:
+    batch = pad([np.array([1, 2]), np.array([3])], padding_value=9)
+    batch = replace(batch, original_indices=np.array([7, 3]))
     assert batch.ids.tolist() == [[1, 2], [3, 9]]
     batch.check(pad_id=9)
     arrays = batch.to_arrays()
@@ -64,7 +65,7 @@ def test_lay_out_fills_with_the_padding_id() -> None:
     assert arrays["widths"].tolist() == [2]
     assert arrays["widths"].dtype == np.int64
     assert arrays["data"].tolist() == [1, 2, 3, 9]
-    again = PaddedBatch.from_arrays(arrays)
+    again = PaddedBatch.from_arrays(arrays, padding_side="right")
     assert again.ids.tolist() == batch.ids.tolist()
     assert again.original_indices is not None
     assert again.original_indices.tolist() == [7, 3]
@@ -101,7 +102,8 @@ def test_from_arrays_refuses_data_that_is_no_rectangle(width: int) -> None:
                 "original_indices": np.array([0, 1]),
                 "widths": np.array([width]),
                 "data": arrays,
-            }
+            },
+            padding_side="right",
         )
 
 
@@ -126,3 +128,122 @@ def test_check_refuses_a_length_beyond_all_memory(longest: int) -> None:
     batch = replace(pad([np.arange(3), np.arange(2)]), lengths=np.array([longest, 2]))
     with pytest.raises(ValueError, match="longest row"):
         batch.check(pad_id=0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LENGTHS, st.integers(0, 3))
+def test_pad_on_the_left_is_torchs_and_the_slow_one(lengths: list[int], extra: int) -> None:
+    rows = draw_rows(lengths)
+    theirs = pad_sequence(
+        [torch.from_numpy(row) for row in rows],
+        batch_first=True,
+        padding_value=7,
+        padding_side="left",
+    )
+    assert torch.equal(
+        torch.from_numpy(pad(rows, padding_value=7, padding_side="left").ids), theirs
+    )
+    width = max(lengths) + extra
+    batch = pad(rows, padding_value=7, width=width, padding_side="left")
+    assert batch.ids.tolist() == slow_pad(rows, width=width, padding_value=7, padding_side="left")
+    assert batch.mask.tolist() == [
+        [column >= width - length for column in range(width)] for length in lengths
+    ]
+    for again in (unpad(batch), batch.rows(), [batch.row(row) for row in range(len(rows))]):
+        assert [row.tolist() for row in again] == [row.tolist() for row in rows]
+    assert batch.count_padding() == int((~batch.mask).sum())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=8))
+def test_place_rows_gives_the_first_cell_of_each_row(rows: list[tuple[int, int]]) -> None:
+    lengths = np.array([length for length, _ in rows], np.int64)
+    widths = lengths + np.array([extra for _, extra in rows], np.int64)
+    right = [sum(widths.tolist()[:row]) for row in range(len(rows))]
+    assert place_rows(lengths, widths, padding_side="right").tolist() == right
+    left = [start + extra for start, (_, extra) in zip(right, rows, strict=True)]
+    assert place_rows(lengths, widths, padding_side="left").tolist() == left
+
+
+def test_check_of_left_padding_looks_on_the_left() -> None:
+    batch = pad([np.arange(1, 4), np.arange(1, 3)], padding_value=9, padding_side="left")
+    assert batch.ids.tolist() == [[1, 2, 3], [9, 1, 2]]
+    batch.check(pad_id=9)
+    with pytest.raises(ValueError, match=r"^row 1: cell 0 is padding and holds 9, expected 0$"):
+        batch.check(pad_id=0)
+    with pytest.raises(ValueError, match=r"^row 1: cell 2 is padding and holds 2, expected 9$"):
+        replace(batch, padding_side="right").check(pad_id=9)
+
+
+def padded_with_filler(padding_side: str = "right", num_filler_rows: int = 2) -> PaddedBatch:
+    """Give two rows of sequences 7 and 3, and filler, 4 cells wide, padded with 9."""
+    batch = lay_out(
+        "padded",
+        [np.array([1, 2, 3]), np.array([4])],
+        np.array([7, 3]),
+        pad_id=9,
+        width=4,
+        padding_side=padding_side,
+        num_filler_rows=num_filler_rows,
+    )
+    assert isinstance(batch, PaddedBatch)
+    return batch
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+def test_filler_rows_are_checked_and_can_be_left_out(padding_side: str) -> None:
+    batch = padded_with_filler(padding_side)
+    batch.check(pad_id=9)
+    assert batch.lengths.tolist() == [3, 1, 0, 0]
+    assert not batch.mask[2:].any()
+    assert batch.count_padding() == 16 - 4
+    assert [row.tolist() for row in batch.rows()] == [[1, 2, 3], [4], [], []]
+    kept = batch.without_filler()
+    kept.check(pad_id=9)
+    assert [row.tolist() for row in kept.rows()] == [[1, 2, 3], [4]]
+    assert (kept.num_filler_rows, kept.padding_side) == (0, padding_side)
+    assert kept.original_indices is not None
+    assert kept.original_indices.tolist() == [7, 3]
+    assert kept.without_filler() is kept
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("ids", (2, 1), 5, "row 2: cell 1 is padding and holds 5, expected 9"),
+        ("ids", (3, 3), 0, "row 3: cell 3 is padding and holds 0, expected 9"),
+        ("lengths", 2, 1, "a filler row has ids"),
+        ("lengths", 3, -1, "a filler row has ids"),
+        ("lengths", 1, 0, "expected no empty sequence, found one in row 1"),
+        ("original_indices", 3, 0, "a filler row has an original index, expected -1"),
+        ("original_indices", 2, -2, "a filler row has an original index, expected -1"),
+    ],
+)
+def test_check_refuses_filler_rows_that_are_none(
+    name: str, place: int | tuple[int, int], value: int, message: str
+) -> None:
+    batch = padded_with_filler()
+    getattr(batch, name)[place] = value
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        batch.check(pad_id=9)
+
+
+@pytest.mark.parametrize(
+    ("num_filler_rows", "message"),
+    [
+        (0, "expected no empty sequence, found one in row 2"),
+        (1, "expected no empty sequence, found one in row 2"),
+        (3, "a filler row has ids"),
+    ],
+)
+def test_check_refuses_another_number_of_filler_rows(num_filler_rows: int, message: str) -> None:
+    batch = replace(padded_with_filler(), num_filler_rows=num_filler_rows)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        batch.check(pad_id=9)
+
+
+@pytest.mark.parametrize("number", [-1, 4, 5, 2**62, -(2**62)])
+def test_from_arrays_refuses_more_filler_rows_than_rows(number: int) -> None:
+    arrays = {**padded_with_filler().to_arrays(), "num_filler_rows": np.array([number])}
+    with pytest.raises(ValueError, match=f"^{number} filler rows of 4 rows$"):
+        PaddedBatch.from_arrays(arrays, padding_side="right")

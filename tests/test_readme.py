@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared" / "data"
 README = (ROOT / "README.md").read_text()
 # Measured anew each time: seconds of verify, and errors, which differ between processors.
 MEASURED = re.compile(r" +\d+\.\d\d(?=  \d|\n|$)|\d\.\de-\d\d")
@@ -70,10 +71,23 @@ def test_readme_names_every_command():
 
 
 def test_readme_documents_every_tensor_and_manifest_field():
-    from seqpack_cli.shards import layouts, shard_set
+    from seqpack_cli.shards import layouts, shard_manifest
     from seqpack_cli.tokens import token_store
 
-    names = {name for layout in layouts.LAYOUTS for name in layouts.tensor_names(layout)}
-    names |= set(shard_set.MANIFEST_FIELDS) | set(token_store.MANIFEST_FIELDS)
+    names = {
+        name for layout in layouts.LAYOUTS for name in layouts.tensor_names(layout, filler=True)
+    }
+    names |= set(shard_manifest.MANIFEST_FIELDS) | set(token_store.MANIFEST_FIELDS)
     for name in names:
         assert f"`{name}`" in README, name
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
+def test_readme_plan_is_that_of_the_shared_data(tmp_path):
+    (tmp_path / "data").symlink_to(SHARED)
+    (block,) = _blocks("text")
+    *commands, shown = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    for command in commands:
+        assert _run(command.strip(), tmp_path) == ""
+    command, _, expected = shown.partition("\n")
+    assert _run(command, tmp_path) == expected

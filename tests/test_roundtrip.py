@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from shard_reference import LENGTHS, make_store, make_texts
+from shard_reference import LENGTHS, lay_out, make_store, make_texts
 from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.shards.layouts import LAYOUTS, Batch
+from seqpack_cli.shards.padded import PaddedBatch, pad
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification import roundtrip
 from seqpack_cli.verification.roundtrip import check_batch
@@ -28,11 +31,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
 
 def make_batch(store: TokenStore, layout: str, indices: list[int] = ROWS) -> Batch:
     rows = [store[index].copy() for index in indices]
-    return LAYOUTS[layout].lay_out(rows, np.array(indices), pad_id=256)
+    return lay_out(layout, rows, np.array(indices), pad_id=256)
 
 
-def find(batch: Batch, store: TokenStore) -> list[tuple[int | None, str]]:
-    return list(check_batch(batch, store, CPU))
+def find(
+    batch: Batch, store: TokenStore, *, max_tokens: int | None = None
+) -> list[tuple[int | None, str]]:
+    return list(check_batch(batch, store, CPU, max_tokens=max_tokens))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -44,7 +49,7 @@ def test_good_batch_has_no_finding(store: TokenStore, layout: str, indices: list
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_flipped_id_is_named_by_row_and_step(store: TokenStore, layout: str) -> None:
     batch = make_batch(store, layout)
-    cell = 5 * 2 + 1 if layout == "packed" else 12 + 2  # row 1, step 2
+    cell = 5 * 2 + 1 if layout == "packed" else 12 + 2  # row 1, step 2; row 0 has no padding
     data = batch.to_arrays()["data"]
     data[cell] += 1
     assert find(batch, store) == [
@@ -140,5 +145,71 @@ def test_id_zero_is_not_taken_for_padding(tmp_path: Path) -> None:
     store = open_store(make_store(tmp_path, ["\0\0\0", "\0"]))
     for layout in LAYOUTS:
         rows = [store[index] for index in range(2)]
-        batch = LAYOUTS[layout].lay_out(rows, np.array([0, 1]), pad_id=0)
+        batch = lay_out(layout, rows, np.array([0, 1]))
         assert find(batch, store) == []
+
+
+def make_pieces(store: TokenStore, pieces: list[tuple[int, int, int]]) -> VarlenBatch:
+    """Make a row of pieces, given as (sequence, start, end)."""
+    rows = [store[index][start:end] for index, start, end in pieces]
+    return VarlenBatch(
+        np.concatenate(rows),
+        np.array([len(row) for row in rows], np.int64),
+        np.array([index for index, _, _ in pieces], np.int64),
+        np.array([start for _, start, _ in pieces], np.int64),
+    )
+
+
+MAX_TOKENS = 8  # where those pieces are cut
+PIECES = [(3, 0, 1), (5, 8, 12), (1, 0, 8), (5, 0, 8)]
+
+
+def test_pieces_of_split_sequences_are_compared_with_their_part(store: TokenStore) -> None:
+    assert find(make_pieces(store, PIECES), store, max_tokens=MAX_TOKENS) == []
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_flipped_id_of_a_piece_is_named_by_its_row_in_the_shard(
+    store: TokenStore, row: int
+) -> None:
+    batch = make_pieces(store, PIECES)
+    cell = int(batch.lengths[: row + 1].sum()) - 1
+    batch.data[cell] += 1
+    step = int(batch.lengths[row]) - 1
+    assert find(batch, store, max_tokens=MAX_TOKENS) == [
+        (row, f"id {batch.data[cell]} at step {step}, the token store has {batch.data[cell] - 1}")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [
+        (9, "4 ids, the token store has 3"),
+        (12, "4 ids, the token store has 0"),
+        (2**62, "4 ids, the token store has 0"),
+        (7, "4 ids, the token store has 5"),
+    ],
+)
+def test_piece_of_another_part_is_found(store: TokenStore, start: int, what: str) -> None:
+    batch = make_pieces(store, PIECES)
+    batch = replace(batch, piece_starts=np.array([0, start, 0, 0]))
+    ((row, found),) = find(batch, store, max_tokens=MAX_TOKENS)
+    assert row == 1
+    assert re.fullmatch(what, found)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_filler_rows_are_passed_over(store: TokenStore, side: str) -> None:
+    wide = pad([store[index] for index in ROWS], padding_value=256, width=14, padding_side=side)
+    batch = PaddedBatch(
+        np.concatenate([wide.ids, np.full((2, 14), 256, wide.ids.dtype)]),
+        np.append(wide.lengths, [0, 0]),
+        np.array([*ROWS, -1, -1]),
+        side,
+        num_filler_rows=2,
+    )
+    assert find(batch, store) == []
+    cell = 14 - 9 if side == "left" else 0  # row 1 has 9 ids
+    batch.ids[1, cell] += 1
+    ((row, what),) = find(batch, store)
+    assert (row, what.partition(",")[0]) == (1, f"id {batch.ids[1, cell]} at step 0")

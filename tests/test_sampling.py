@@ -76,3 +76,14 @@ def test_so_many_batches_are_chosen_once_in_rising_order(
     assert len(chosen) == min(num_batches, len(batches))
     assert set(chosen) <= {batch.index for batch in batches}
     assert all(type(index) is int for index in chosen)
+
+
+def test_single_row_beside_filler_is_a_single_row() -> None:
+    batches = [
+        BatchStatistics(0, 4, 50, 10, 120, 80),
+        BatchStatistics(1, 4, 40, 1, 90, 70),
+        BatchStatistics(2, 4, 20, 20, 20, 60, num_filler_rows=3),
+        BatchStatistics(3, 4, 3, 3, 12, 0),
+        *[BatchStatistics(index, 4, 30, 25, 110, 10) for index in range(4, 40)],
+    ]
+    assert choose_batches(batches, num_batches=3, seed=0) == [0, 2, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,21 +16,29 @@ from torch.utils.data import DataLoader
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset
+from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset, VarlenIds
 
-LAYOUTS = ("packed", "padded")
+# Four batches each.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "packed": {"layout": "packed", "batch_size": 2},
+    "padded": {"layout": "padded", "batch_size": 2},
+    "varlen": {"layout": "varlen", "batch_size": None, "max_tokens": 12},
+}
 
 
-@pytest.fixture(scope="module", params=LAYOUTS)
+@pytest.fixture(scope="module", params=OPTIONS)
 def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
-    return make_shards(folder, layout=request.param, batch_size=2, shard_bytes=250)
+    return make_shards(folder, shard_bytes=250, **OPTIONS[request.param])
 
 
-def rows_of(item: PackedSequence | PaddedIds) -> list[tuple[int, ...]]:
+def rows_of(item: PackedSequence | PaddedIds | VarlenIds) -> list[tuple[int, ...]]:
     """Give the sequences of an item."""
     if isinstance(item, PackedSequence):
         return [tuple(row.tolist()) for row in unpack_sequence(item)]
+    if isinstance(item, VarlenIds):
+        rows = torch.split(item.ids, item.cu_seqlens.diff().tolist())
+        return [tuple(row.tolist()) for row in rows]
     return [tuple(row[mask].tolist()) for row, mask in zip(item.ids, item.mask, strict=True)]
 
 
@@ -50,6 +59,13 @@ def test_items_are_what_a_model_takes(shards: Path) -> None:
             assert item.data.dtype == item.batch_sizes.dtype == torch.int64
             assert item.sorted_indices is None
             assert item.unsorted_indices is None
+        elif isinstance(item, VarlenIds):
+            assert item.ids.dtype == torch.int64
+            assert item.cu_seqlens.dtype == torch.int32
+            ends = np.cumsum([LENGTHS[i] for i in indices])
+            assert item.cu_seqlens.tolist() == [0, *ends.tolist()]
+            assert type(item.max_seqlen) is int
+            assert item.max_seqlen == max(LENGTHS[i] for i in indices)
         else:
             assert item.ids.dtype == torch.int64
             assert item.mask.dtype == torch.bool
@@ -64,7 +80,7 @@ def test_items_may_be_changed_without_touching_the_shards(shards: Path) -> None:
     dataset = ShardDataset(shards)
     item, indices = dataset[0], dataset.original_indices(0)
     expected = rows_of(item)
-    tensors = (item.data, item.batch_sizes) if isinstance(item, PackedSequence) else tuple(item)
+    tensors = (item.data, item.batch_sizes) if isinstance(item, PackedSequence) else item[:2]
     for tensor in tensors:
         tensor.zero_()
     indices[:] = -1
@@ -135,6 +151,9 @@ def test_items_go_through_embedding_and_lstm(shards: Path) -> None:
             outputs, (final, _) = lstm(inputs)
             outputs.data.sum().backward()
             found = final[0]
+        elif isinstance(item, VarlenIds):
+            inputs_of_rows = torch.split(embedding(item.ids), item.cu_seqlens.diff().tolist())
+            found = torch.stack([lstm(inputs[None])[1][0][0, 0] for inputs in inputs_of_rows])
         else:
             outputs, _ = lstm(embedding(item.ids))
             outputs[item.mask].sum().backward()
@@ -178,6 +197,14 @@ def test_loader_pins_memory_for_the_device(shards: Path) -> None:
             moved = item.to("cuda", non_blocking=True)
             assert moved.data.is_cuda
             found += rows_of(moved)
+        elif isinstance(item, VarlenIds):
+            assert item.ids.is_pinned()
+            assert item.cu_seqlens.is_pinned()
+            moved_row = item._replace(
+                ids=item.ids.to("cuda", non_blocking=True),
+                cu_seqlens=item.cu_seqlens.to("cuda", non_blocking=True),
+            )
+            found += rows_of(moved_row)
         else:
             assert isinstance(item, PaddedIds)
             assert item.ids.is_pinned()
@@ -185,3 +212,64 @@ def test_loader_pins_memory_for_the_device(shards: Path) -> None:
             moved_ids = PaddedIds(*(tensor.to("cuda", non_blocking=True) for tensor in item))
             found += rows_of(moved_ids)
     assert sorted(found) == sequences_of(shards)
+
+
+def test_pieces_of_split_sequences_are_rows_of_their_own(tmp_path: Path) -> None:
+    path = make_shards(
+        tmp_path, layout="varlen", batch_size=None, max_tokens=8, packing="sequential"
+    )
+    dataset, store = ShardDataset(path), open_store(tmp_path / "store")
+    # 3 | 8 of 9 | 1 of 9, 5, 1 | 5 | 8 of 12 | 4 of 12, 2
+    expected = [
+        ([0, 3], [0]),
+        ([0, 8], [1]),
+        ([0, 1, 6, 7], [1, 2, 3]),
+        ([0, 5], [4]),
+        ([0, 8], [5]),
+        ([0, 4, 6], [5, 6]),
+    ]
+    items = [dataset[index] for index in range(len(dataset))]
+    assert [item.cu_seqlens.tolist() for item in items] == [ends for ends, _ in expected]
+    assert [item.max_seqlen for item in items] == [3, 8, 5, 5, 8, 4]
+    found = [dataset.original_indices(index).tolist() for index in range(len(dataset))]
+    assert found == [indices for _, indices in expected]
+    assert torch.cat([item.ids for item in items]).tolist() == np.concatenate([*store]).tolist()
+
+
+def test_padded_on_the_left_and_filled_up_is_masked(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, layout="padded", padding_side="left", last_batch="pad")
+    dataset = ShardDataset(path)
+    items = list(DataLoader(dataset, batch_size=None))
+    # 12 9 5 | 5 3 2 | 1 and two empty ones
+    for item, lengths in zip(items, [(12, 9, 5), (5, 3, 2), (1, 0, 0)], strict=True):
+        assert isinstance(item, PaddedIds)
+        width = lengths[0]
+        assert item.mask.tolist() == [
+            [step >= width - length for step in range(width)] for length in lengths
+        ]
+        assert (item.ids[~item.mask] == 256).all()
+    indices = [dataset.original_indices(index).tolist() for index in range(3)]
+    assert indices == [[5, 1, 2], [4, 0, 6], [3, -1, -1]]
+    rows = sorted(row for item in items for row in rows_of(item) if row)
+    assert rows == sequences_of(path)
+
+
+def attend(inputs: torch.Tensor, is_visible: torch.Tensor) -> torch.Tensor:
+    """Let each token attend to those it can see."""
+    return nn.functional.scaled_dot_product_attention(inputs, inputs, inputs, attn_mask=is_visible)
+
+
+def test_cu_seqlens_keep_sequences_apart_in_attention(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, layout="varlen", batch_size=None, max_tokens=14, shuffle=True)
+    torch.manual_seed(0)
+    embedding = nn.Embedding(259, 8)
+    for item in DataLoader(ShardDataset(path), batch_size=None):
+        starts = torch.arange(len(item.ids)) >= item.cu_seqlens[1:, None]
+        sequence = starts.sum(dim=0)  # the number of each token's sequence
+        together = attend(embedding(item.ids), sequence[:, None] == sequence)
+        for row, found in zip(
+            rows_of(item), torch.split(together, item.cu_seqlens.diff().tolist()), strict=True
+        ):
+            is_visible = torch.ones(len(row), len(row), dtype=torch.bool)
+            alone = attend(embedding(torch.tensor(row)), is_visible)
+            assert torch.allclose(found, alone, rtol=0, atol=1e-6)

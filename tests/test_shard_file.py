@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import Arrays, load_shard, safetensors_bytes
+from shard_reference import Arrays, join_batches, lay_out, load_shard, safetensors_bytes
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.layouts import LAYOUTS, join_batches
+from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.shards.shard_file import map_shard_file, write_shard_file
 
 ROWS = [[np.array([5, 6, 7]), np.array([8])], [np.array([9, 10])]]
@@ -43,15 +45,46 @@ GOLDEN_PADDED = (
     b'"data":{"dtype":"I32","shape":[8],"data_offsets":[112,144]}}'
 )
 PADDED_NUMBERS = (3, 1, 2, 4, 2, 0, 3, 2, 0, 2, 3, 0, 6, 8)
+GOLDEN_FILLER = (
+    b"\x10\x02\0\0\0\0\0\0"
+    b'{"__metadata__":{"format":"seqpack.shards","layout":"padded"},'
+    b'"lengths":{"dtype":"I64","shape":[4],"data_offsets":[0,32]},'
+    b'"original_indices":{"dtype":"I64","shape":[4],"data_offsets":[32,64]},'
+    b'"widths":{"dtype":"I64","shape":[2],"data_offsets":[64,80]},'
+    b'"num_filler_rows":{"dtype":"I64","shape":[2],"data_offsets":[80,96]},'
+    b'"sequence_offsets":{"dtype":"I64","shape":[3],"data_offsets":[96,120]},'
+    b'"data_offsets":{"dtype":"I64","shape":[3],"data_offsets":[120,144]},'
+    b'"data":{"dtype":"U16","shape":[10],"data_offsets":[144,164]}}'
+)
+FILLER_NUMBERS = (3, 1, 2, 0, 4, 2, 0, 2**64 - 1, 3, 2, 0, 1, 0, 2, 4, 0, 6, 10)
+GOLDEN_VARLEN = (
+    b"\xc8\x01\0\0\0\0\0\0"
+    b'{"__metadata__":{"format":"seqpack.shards","layout":"varlen"},'
+    b'"lengths":{"dtype":"I64","shape":[3],"data_offsets":[0,24]},'
+    b'"original_indices":{"dtype":"I64","shape":[3],"data_offsets":[24,48]},'
+    b'"piece_starts":{"dtype":"I64","shape":[3],"data_offsets":[48,72]},'
+    b'"sequence_offsets":{"dtype":"I64","shape":[3],"data_offsets":[72,96]},'
+    b'"data_offsets":{"dtype":"I64","shape":[3],"data_offsets":[96,120]},'
+    b'"data":{"dtype":"U16","shape":[6],"data_offsets":[120,132]}}'
+)
+VARLEN_NUMBERS = (3, 1, 2, 4, 2, 4, 0, 0, 3, 0, 2, 3, 0, 4, 6)
 
 
 def make_tensors(layout: str, dtype: str) -> Arrays:
     """Lay the rows out as two batches."""
     batches = [
-        LAYOUTS[layout].lay_out([row.astype(dtype) for row in rows], indices, pad_id=1)
+        lay_out(layout, [row.astype(dtype) for row in rows], indices, pad_id=1)
         for rows, indices in zip(ROWS, (np.array([4, 2]), np.array([0])), strict=True)
     ]
     return join_batches(layout, batches)
+
+
+def write(path: Path, tensors: Arrays, metadata: dict[str, str]) -> dict[str, Any]:
+    """Write arrays, the ids in pieces of one, two, three, ... entries."""
+    others = {name: array for name, array in tensors.items() if name != "data"}
+    data = tensors["data"]
+    pieces = np.split(data, np.arange(1, len(data) + 1).cumsum())
+    return write_shard_file(path, others, metadata, data=pieces, data_dtype=data.dtype.name)
 
 
 def with_numbers(header: bytes, numbers: tuple[int, ...], data: bytes) -> bytes:
@@ -63,7 +96,7 @@ def with_numbers(header: bytes, numbers: tuple[int, ...], data: bytes) -> bytes:
 
 def test_packed_file_has_its_golden_bytes(tmp_path: Path) -> None:
     path = tmp_path / "shard.safetensors"
-    described = write_shard_file(path, make_tensors("packed", "uint16"), METADATA)
+    described = write(path, make_tensors("packed", "uint16"), METADATA)
     data = b"\x05\0\x08\0\x06\0\x07\0\x09\0\x0a\0"
     golden = with_numbers(GOLDEN_PACKED, PACKED_NUMBERS, data)
     assert path.read_bytes() == golden
@@ -73,11 +106,36 @@ def test_packed_file_has_its_golden_bytes(tmp_path: Path) -> None:
 def test_padded_file_has_its_golden_bytes(tmp_path: Path) -> None:
     path = tmp_path / "shard.safetensors"
     metadata = {**METADATA, "layout": "padded"}
-    described = write_shard_file(path, make_tensors("padded", "int32"), metadata)
+    described = write(path, make_tensors("padded", "int32"), metadata)
     data = b"".join(id_.to_bytes(4, "little") for id_ in (5, 6, 7, 8, 1, 1, 9, 10))
     golden = with_numbers(GOLDEN_PADDED, PADDED_NUMBERS, data)
     assert path.read_bytes() == golden
     assert described == {"bytes": len(golden), "sha256": hashlib.sha256(golden).hexdigest()}
+
+
+def test_padded_file_with_filler_has_its_golden_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    rows = [[ids.astype(np.uint16) for ids in batch] for batch in ROWS]
+    batches = [
+        lay_out("padded", rows[0], np.array([4, 2]), pad_id=1, padding_side="left"),
+        lay_out("padded", rows[1], np.array([0]), pad_id=1, num_filler_rows=1),
+    ]
+    tensors = join_batches("padded", batches, filler=True)
+    write(path, tensors, {**METADATA, "layout": "padded"})
+    data = b"".join(id_.to_bytes(2, "little") for id_ in (5, 6, 7, 1, 1, 8, 9, 10, 1, 1))
+    assert path.read_bytes() == with_numbers(GOLDEN_FILLER, FILLER_NUMBERS, data)
+
+
+def test_varlen_file_has_its_golden_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    rows = [[ids.astype(np.uint16) for ids in batch] for batch in ROWS]
+    batches = [
+        lay_out("varlen", rows[0], np.array([4, 2])),
+        lay_out("varlen", rows[1], np.array([4]), piece_starts=np.array([3])),
+    ]
+    write(path, join_batches("varlen", batches), {**METADATA, "layout": "varlen"})
+    data = b"".join(id_.to_bytes(2, "little") for id_ in (5, 6, 7, 8, 9, 10))
+    assert path.read_bytes() == with_numbers(GOLDEN_VARLEN, VARLEN_NUMBERS, data)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -85,7 +143,7 @@ def test_padded_file_has_its_golden_bytes(tmp_path: Path) -> None:
 def test_safetensors_library_reads_the_same_arrays(tmp_path: Path, layout: str, dtype: str) -> None:
     path = tmp_path / "shard.safetensors"
     tensors = make_tensors(layout, dtype)
-    write_shard_file(path, tensors, METADATA)
+    write(path, tensors, METADATA)
     theirs, metadata = load_shard(path)
     ours, own_metadata = map_shard_file(path)
     assert metadata == own_metadata == METADATA
@@ -109,12 +167,58 @@ def test_map_shard_file_reads_what_the_library_wrote(tmp_path: Path) -> None:
     }
 
 
-def test_write_shard_file_stores_big_endian_arrays_as_little_endian(tmp_path: Path) -> None:
+def test_write_shard_file_stores_any_arrays_as_little_endian(tmp_path: Path) -> None:
     path = tmp_path / "shard.safetensors"
-    write_shard_file(path, {"a": np.array([1, 2], ">i8"), "b": np.arange(6)[::2]}, {})
+    tensors = {
+        "a": np.array([1, 2], ">i8"),
+        "b": np.arange(6)[::2],
+        "data_offsets": np.array([0, 4], np.int32),
+    }
+    pieces = [np.array([7, 258], ">u2"), np.array([], np.uint16), np.arange(4, dtype="<u2")[::2]]
+    write_shard_file(path, tensors, {}, data=pieces, data_dtype="uint16")
     ours, _ = map_shard_file(path)
-    assert ours["a"].tolist() == [1, 2]
-    assert ours["b"].tolist() == [0, 2, 4]
+    assert {name: array.tolist() for name, array in ours.items()} == {
+        "a": [1, 2],
+        "b": [0, 2, 4],
+        "data_offsets": [0, 4],
+        "data": [7, 258, 0, 2],
+    }
+
+
+@pytest.mark.parametrize("num_ids", [0, 3, 5])
+def test_write_shard_file_refuses_data_of_another_length(tmp_path: Path, num_ids: int) -> None:
+    path = tmp_path / "shard.safetensors"
+    tensors = {"data_offsets": np.array([0, 4])}
+    with pytest.raises(ValueError, match=r"shard\.safetensors: \d+ bytes for a header of 24$"):
+        write_shard_file(path, tensors, {}, data=[np.arange(num_ids)], data_dtype="uint16")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_write_shard_file_asks_for_a_piece_when_the_one_before_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+
+    def pieces() -> Iterator[np.ndarray]:
+        piece = np.zeros(2, np.uint16)
+        for value in (1, 2, 3):
+            piece[:] = value  # the same memory again: the file must have the ids before
+            yield piece
+
+    tensors = {"data_offsets": np.array([0, 6])}
+    write_shard_file(path, tensors, {}, data=pieces(), data_dtype="uint16")
+    assert map_shard_file(path)[0]["data"].tolist() == [1, 1, 2, 2, 3, 3]
+
+
+def test_write_shard_file_leaves_nothing_when_the_data_fails(tmp_path: Path) -> None:
+    def pieces() -> Iterator[np.ndarray]:
+        yield np.zeros(2, np.uint16)
+        raise FolderError("the store is gone")
+
+    tensors = {"data_offsets": np.array([0, 6])}
+    with pytest.raises(FolderError, match="the store is gone"):
+        write_shard_file(
+            tmp_path / "shard.safetensors", tensors, {}, data=pieces(), data_dtype="uint16"
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def file_with_header(header: object, body: bytes = b"\0" * 16) -> bytes:

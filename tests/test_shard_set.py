@@ -24,7 +24,9 @@ from shard_reference import (
 )
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.training.shard_dataset import ShardDataset
 
@@ -136,6 +138,138 @@ HOSTILE: dict[str, tuple[str, Callable[[Arrays], None], str]] = {
 }
 
 
+# Padded as above, the third batch with two rows of filler behind the row of one id.
+FILLER = {"layout": "padded", "last_batch": "pad"}
+LEFT = {**FILLER, "padding_side": "left"}
+# Bins of LENGTHS with 8 tokens at most; sequences 1 and 5, of 9 and 12 tokens, are in two pieces.
+VARLEN = {"layout": "varlen", "max_tokens": 8, "packing": "sequential"}
+
+HOSTILE_OPTIONS: dict[str, tuple[dict[str, Any], Callable[[Arrays], None], int, str]] = {
+    "more filler": (FILLER, set_entry("num_filler_rows", 0, 1), 0, "a filler row has ids"),
+    "less filler": (
+        FILLER,
+        set_entry("num_filler_rows", 2, 1),
+        2,
+        "expected no empty sequence, found one in row 1",
+    ),
+    "all filler": (FILLER, set_entry("num_filler_rows", 2, 3), 2, "3 filler rows of 3 rows"),
+    "negative filler": (FILLER, set_entry("num_filler_rows", 1, -1), 1, "-1 filler rows of 3 rows"),
+    "huge filler": (
+        FILLER,
+        set_entry("num_filler_rows", 1, 2**63 - 1),
+        1,
+        "9223372036854775807 filler rows of 3 rows",
+    ),
+    "filler with a length": (FILLER, set_entry("lengths", 8, 1), 2, "a filler row has ids"),
+    "filler with a sequence": (
+        FILLER,
+        set_entry("original_indices", 8, 2),
+        2,
+        "a filler row has an original index, expected -1",
+    ),
+    "filler with an id": (
+        FILLER,
+        set_entry("data", -1, 7),
+        2,
+        "row 2: cell 0 is padding and holds 7, expected 256",
+    ),
+    "left padding changed": (
+        LEFT,
+        set_entry("data", 12, 7),
+        0,
+        "row 1: cell 0 is padding and holds 7, expected 256",
+    ),
+    "left length beyond width": (
+        LEFT,
+        set_entry("lengths", 0, 2**62),
+        0,
+        "the longest row has 4611686018427387904 ids, width",
+    ),
+    "varlen length zero": (VARLEN, set_entry("lengths", 0, 0), 0, "expected no empty sequence"),
+    "varlen length negative": (
+        VARLEN,
+        set_entry("lengths", 0, -(2**63)),
+        0,
+        "expected no empty sequence, found one in row 0",
+    ),
+    "varlen length huge": (
+        VARLEN,
+        set_entry("lengths", 0, 2**63 - 1),
+        0,
+        "lengths do not add up to the 3 ids of data",
+    ),
+    "varlen id above": (VARLEN, set_entry("data", 1, 259), 0, "id 259 at cell 1, expected ids"),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "batch", "message"), HOSTILE_OPTIONS.values(), ids=HOSTILE_OPTIONS
+)
+def test_hostile_batch_of_other_options_is_refused_by_its_number(
+    tmp_path: Path,
+    options: dict[str, Any],
+    change: Callable[[Arrays], None],
+    batch: int,
+    message: str,
+) -> None:
+    path = make_shards(tmp_path, **options)
+    for _ in open_shards(path):
+        pass
+    change_shard(path, change)
+    expected = rf"^{path / SHARD}: batch {batch}: {message}"
+    with pytest.raises(FolderError, match=expected):
+        open_shards(path)[batch]
+    with pytest.raises(FolderError, match=expected):
+        ShardDataset(path)[batch]
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+def test_shard_set_gives_filler_rows_and_the_padding_side(
+    tmp_path: Path, padding_side: str
+) -> None:
+    path = make_shards(tmp_path, **{**FILLER, "padding_side": padding_side})
+    shards, store = open_shards(path), open_store(tmp_path / "store")
+    for batch, indices in zip(shards, BATCHES, strict=True):
+        assert isinstance(batch, PaddedBatch)
+        assert batch.padding_side == padding_side
+        assert batch.num_filler_rows == 3 - len(indices)
+        assert batch.original_indices is not None
+        assert batch.original_indices.tolist() == [*indices, *[-1] * batch.num_filler_rows]
+        for row, ids, index in zip(batch.mask, batch.ids, indices, strict=False):
+            assert ids[row].tolist() == store[index].tolist()
+            assert row[-1 if padding_side == "left" else 0]
+    shard = shards.open_shard(0)
+    found = [shard.row(position).tolist() for position in range(9)]
+    expected = [store[index].tolist() for batch in BATCHES for index in batch]
+    assert found == [*expected, [], []]
+
+
+def test_shard_set_gives_the_pieces_of_varlen_rows(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, **VARLEN, shuffle=False)
+    shards, store = open_shards(path), open_store(tmp_path / "store")
+    found = []
+    for batch in shards:
+        assert isinstance(batch, VarlenBatch)
+        assert batch.original_indices is not None
+        assert batch.piece_starts is not None
+        pieces = zip(batch.original_indices, batch.piece_starts, batch.rows(), strict=True)
+        for index, start, row in pieces:
+            assert row.tolist() == store[index].tolist()[start : start + len(row)]
+            found.append((int(index), int(start), len(row)))
+        assert len(batch.data) <= 8
+    assert found == [
+        (0, 0, 3),
+        (1, 0, 8),
+        (1, 8, 1),
+        (2, 0, 5),
+        (3, 0, 1),
+        (4, 0, 5),
+        (5, 0, 8),
+        (5, 8, 4),
+        (6, 0, 2),
+    ]
+
+
 @pytest.mark.parametrize(("layout", "change", "message"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_batch_is_refused_by_its_number(
     tmp_path: Path, layout: str, change: Callable[[Arrays], None], message: str
@@ -195,6 +329,11 @@ HOSTILE_SHARDS: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
         lambda arrays: arrays.update(lengths=arrays["lengths"].astype(np.float32)),
         r"lengths is F32\[7\]",
     ),
+    "filler that the options do not have": (
+        "padded",
+        lambda arrays: arrays.update(num_filler_rows=np.zeros(3, np.int64)),
+        r"holds \[.*\], expected \[.*\]",
+    ),
     "no batch": (
         "padded",
         lambda arrays: arrays.update(
@@ -218,6 +357,29 @@ def test_hostile_shard_is_refused_when_it_is_opened(
             open_batch()
 
 
+@pytest.mark.parametrize("last_batch", ["keep", None, 5, []])
+def test_shard_with_filler_needs_the_option(tmp_path: Path, last_batch: object) -> None:
+    path = make_shards(tmp_path, **FILLER)
+    change_manifest(path, lambda manifest: manifest["options"].update(last_batch=last_batch))
+    with pytest.raises(FolderError, match=r"holds \[.*'num_filler_rows'.*\], expected \["):
+        open_shards(path)[0]
+
+
+def test_shard_without_filler_is_refused_where_the_options_promise_it(tmp_path: Path) -> None:
+    for layout in ("packed", "padded"):
+        path = make_shards(tmp_path / layout, layout=layout)
+        change_manifest(path, lambda manifest: manifest["options"].update(last_batch="pad"))
+        with pytest.raises(FolderError, match=r"holds \[.*\], expected \[.*'num_filler_rows'"):
+            open_shards(path)[0]
+
+
+def test_padding_side_of_the_manifest_decides_where_padding_is(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, layout="padded")
+    change_manifest(path, lambda manifest: manifest.update(padding_side="left"))
+    with pytest.raises(FolderError, match=r"batch 0: row 1: cell \d+ is padding and holds \d+"):
+        open_shards(path)[0]
+
+
 def test_shard_of_another_store_is_refused(tmp_path: Path) -> None:
     path = make_shards(tmp_path / "a", layout="packed")
     other = make_shards(tmp_path / "b", layout="packed", seed=1)
@@ -231,10 +393,10 @@ def test_shard_of_another_store_is_refused(tmp_path: Path) -> None:
         open_shards(padded)[0]
 
 
-@pytest.mark.parametrize("name", ["num_batches", "num_sequences"])
+@pytest.mark.parametrize("name", ["num_batches", "num_rows"])
 def test_shard_of_other_counts_is_refused(tmp_path: Path, name: str) -> None:
     path = make_shards(tmp_path)
-    found = {"num_batches": 3, "num_sequences": 7}[name]
+    found = {"num_batches": 3, "num_rows": 7}[name]
     mend_manifest(path, **{name: found - 1})
     message = f"{path / SHARD}: {name} is {found}, manifest says {found - 1}"
     with pytest.raises(FolderError) as caught:
@@ -297,10 +459,15 @@ def test_open_shards_refuses_other_folders(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"format_version": 2}, "format version 2, this seqpack reads 1"),
-        ({"layout": "varlem"}, "layout 'varlem', expected packed or padded"),
+        ({"layout": "varlem"}, "layout 'varlem', expected packed or padded or varlen"),
         ({"dtype": "int64"}, r"dtype 'int64', expected uint16 or int32"),
         ({"dtype": "float16"}, r"dtype 'float16', expected uint16 or int32"),
         ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),
+        ({"padding_side": "up"}, "padding_side 'up', expected right or left"),
+        ({"padding_side": None}, "field 'padding_side' is None, expected a str"),
+        ({"bucket_keys": [1.5]}, r"bucket_keys \[1.5\], expected lengths or null"),
+        ({"bucket_keys": [True]}, r"bucket_keys \[True\], expected lengths or null"),
+        ({"bucket_keys": {}}, r"bucket_keys {}, expected lengths or null"),
         ({"max_id": -1}, "field 'max_id' is -1, expected a count"),
         ({"shards": {}}, r"field 'shards' is {}, expected a list"),
         ({"shards": [1]}, "1, expected an object"),
@@ -347,15 +514,16 @@ def test_open_shards_survives_any_value_in_the_manifest(tmp_path: Path) -> None:
     assert escaped == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_damaged_shard_gives_valid_batches_or_a_folder_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    layout = data.draw(st.sampled_from(["packed", "padded"]))
-    path = tmp_path_factory.getbasetemp() / f"fuzz_{layout}" / "shards"
+    name = data.draw(st.sampled_from(["packed", "padded", "filler", "left", "varlen"]))
+    path = tmp_path_factory.getbasetemp() / f"fuzz_{name}" / "shards"
     if not path.exists():
-        make_shards(path.parent, layout=layout)
+        options = {"filler": FILLER, "left": LEFT, "varlen": VARLEN}
+        make_shards(path.parent, **options.get(name, {"layout": name}))
         (path.parent / "good").write_bytes((path / SHARD).read_bytes())
     raw = bytearray((path.parent / "good").read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
@@ -371,16 +539,24 @@ def test_damaged_shard_gives_valid_batches_or_a_folder_error(
 def assert_valid(batch: Any) -> None:
     """Assert what torch relies on, the slow way."""
     lengths = batch.lengths.tolist()
-    assert lengths == sorted(lengths, reverse=True)
-    assert min(lengths) >= 1
     arrays = batch.to_arrays()
+    if isinstance(batch, PaddedBatch) and batch.num_filler_rows:
+        kept = len(lengths) - batch.num_filler_rows
+        assert set(lengths[kept:]) == {0}
+        assert not batch.mask[kept:].any()
+        lengths = lengths[:kept]
+    assert min(lengths) >= 1
+    if isinstance(batch, VarlenBatch):
+        assert batch.cu_seqlens.tolist()[-1] == sum(lengths) == len(batch.data)
+        return
+    assert lengths == sorted(lengths, reverse=True)
     assert all(0 <= id_ <= 258 for id_ in arrays["data"].tolist())
     if "batch_sizes" in arrays:
         expected = [sum(length > step for length in lengths) for step in range(lengths[0])]
         assert arrays["batch_sizes"].tolist() == expected
         assert len(arrays["data"]) == sum(lengths)
     else:
-        assert len(arrays["data"]) == len(lengths) * int(arrays["widths"][0])
+        assert len(arrays["data"]) == len(batch.lengths) * int(arrays["widths"][0])
 
 
 def test_shard_sha256_is_checked_when_asked_for(tmp_path: Path) -> None:

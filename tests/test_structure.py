@@ -17,6 +17,8 @@ from shard_reference import (
     change_shard,
     flip_byte,
     make_shards,
+    mend_manifest,
+    read_manifest_json,
 )
 
 from seqpack_cli.shards.shard_set import open_shards
@@ -41,9 +43,9 @@ def test_good_shards_have_no_finding(tmp_path: Path, layout: str, shard_bytes: i
     assert findings == []
     padding = (10, 5, 0) if layout == "padded" else (0, 0, 0)
     assert statistics == [
-        BatchStatistics(0, 3, longest=12, shortest=5, num_tokens=26, num_padding_cells=padding[0]),
-        BatchStatistics(1, 3, longest=5, shortest=2, num_tokens=10, num_padding_cells=padding[1]),
-        BatchStatistics(2, 1, longest=1, shortest=1, num_tokens=1, num_padding_cells=padding[2]),
+        BatchStatistics(0, 3, 12, 5, 26, padding[0], num_sequences=3),
+        BatchStatistics(1, 3, 5, 2, 10, padding[1], num_sequences=3),
+        BatchStatistics(2, 1, 1, 1, 1, padding[2], num_sequences=1),
     ]
     assert (report.num_batches, report.num_tokens) == (3, 37)
 
@@ -208,7 +210,7 @@ def drop_last_row(arrays: Arrays) -> None:
 
 def test_dropped_row_is_missing(tmp_path: Path) -> None:
     path = make_shards(tmp_path, shard_bytes=1)
-    change_shard(path, drop_last_row, num_sequences=2, num_tokens=21)
+    change_shard(path, drop_last_row, num_rows=2, num_sequences=2, num_tokens=21)
     assert check(path)[0][0] == (
         "structure: manifest.json: 1 sequences are missing, the ledger says 0 were dropped"
     )
@@ -223,7 +225,12 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
     path = make_shards(tmp_path, shard_bytes=1)
     change_shard(path, drop_last_row, number=1)
     (finding,) = check(path)[0]
-    assert finding == f"structure: {SHARDS[1]}: num_sequences is 2, manifest says 3"
+    assert finding == f"structure: {SHARDS[1]}: num_rows is 2, manifest says 3"
+    mend_manifest(path, 1, num_rows=2)
+    assert check(path)[0] == [
+        f"structure: {SHARDS[1]}: num_sequences is 3, the shard has 2",
+        f"structure: {SHARDS[1]}: num_tokens is 10, the shard has 8",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -283,3 +290,318 @@ def test_sha256_of_every_shard_is_the_files(tmp_path: Path) -> None:
         raw = (shards.path / entry["name"]).read_bytes()
         assert entry["sha256"] == hashlib.sha256(raw).hexdigest()
     assert sum(entry["num_sequences"] for entry in shards.manifest["shards"]) == len(LENGTHS)
+
+
+def make_rows(folder: Path, max_tokens: int = 8, **options: Any) -> Path:
+    """Make varlen shards of one row each: in the order of the input, so that pieces are known."""
+    options = {"packing": "sequential", "shard_bytes": 1, **options}
+    return make_shards(folder, layout="varlen", batch_size=None, max_tokens=max_tokens, **options)
+
+
+def test_good_varlen_shards_have_no_finding(tmp_path: Path) -> None:
+    findings, statistics, report = check(make_rows(tmp_path))
+    assert findings == []
+    # 3 | 8 of 9 | 1 of 9, 5, 1 | 5 | 8 of 12 | 4 of 12, 2
+    assert statistics == [
+        BatchStatistics(0, 1, 3, 3, 3, 0, num_sequences=1),
+        BatchStatistics(1, 1, 8, 8, 8, 0, num_sequences=1),
+        BatchStatistics(2, 3, 5, 1, 7, 0, num_sequences=2, num_split_sequences=1),
+        BatchStatistics(3, 1, 5, 5, 5, 0, num_sequences=1),
+        BatchStatistics(4, 1, 8, 8, 8, 0, num_sequences=1),
+        BatchStatistics(5, 2, 4, 2, 6, 0, num_sequences=1, num_split_sequences=1),
+    ]
+    assert (report.num_batches, report.num_tokens) == (6, 37)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_good_shards_with_filler_have_no_finding(tmp_path: Path, side: str) -> None:
+    path = make_shards(
+        tmp_path, layout="padded", last_batch="pad", padding_side=side, pad_to_multiple=4
+    )
+    findings, statistics, _ = check(path)
+    assert findings == []
+    assert statistics == [
+        BatchStatistics(0, 3, 12, 5, 26, 10, num_sequences=3),
+        BatchStatistics(1, 3, 5, 2, 10, 14, num_sequences=3),
+        BatchStatistics(2, 3, 1, 1, 1, 11, num_filler_rows=2, num_sequences=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"buckets": (4, 8, 16)},
+        {"buckets": (4, 8, 16), "layout": "padded", "last_batch": "pad"},
+        {"buckets": "auto", "num_buckets": 2, "layout": "padded", "pad_to_multiple": 8},
+        {"buckets": "auto", "layout": "padded", "batch_size": None, "max_tokens": 24},
+        {"buckets": (4, 9), "layout": "padded", "padding_side": "left", "last_batch": "drop"},
+        {"shuffle": True, "seed": 3},
+        {"shuffle": True, "window": 4, "layout": "padded"},
+        {"order": "none", "batch_size": None, "max_tokens": 14},
+        {"layout": "varlen", "batch_size": None, "max_tokens": 3, "seed": 2},
+        {"layout": "varlen", "batch_size": None, "max_tokens": 9, "overlong": "drop"},
+    ],
+    ids=str,
+)
+def test_good_shards_of_other_options_have_no_finding(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    assert check(make_shards(tmp_path, **options))[0] == []
+
+
+def drop_row(arrays: Arrays, row: int) -> None:
+    """Take a row out of a varlen batch, so that everything inside still agrees."""
+    batch = int(np.searchsorted(arrays["sequence_offsets"], row, "right")) - 1
+    start, length = int(arrays["lengths"][:row].sum()), int(arrays["lengths"][row])
+    arrays["data"] = np.delete(arrays["data"], slice(start, start + length))
+    for name in ("lengths", "original_indices", "piece_starts"):
+        arrays[name] = np.delete(arrays[name], row)
+    arrays["sequence_offsets"][batch + 1 :] -= 1
+    arrays["data_offsets"][batch + 1 :] -= length
+
+
+def join_rows(arrays: Arrays) -> None:
+    """Make one batch of the first two of a varlen shard."""
+    for name in ("sequence_offsets", "data_offsets"):
+        arrays[name] = np.delete(arrays[name], 1)
+
+
+VARLEN_DAMAGE: dict[str, tuple[int, Callable[[Arrays], object], str]] = {
+    "a later piece is said to be the first": (
+        2,
+        set_entry("piece_starts", 0, 0),
+        f"{SHARDS[2]}: sequence 1 stands twice",
+    ),
+    "a later piece begins too early": (
+        2,
+        set_entry("piece_starts", 0, 7),
+        "manifest.json: a piece of sequence 1 begins at token 7, expected one at 8",
+    ),
+    "a later piece begins before the sequence": (
+        2,
+        set_entry("piece_starts", 0, -8),
+        "manifest.json: a piece of sequence 1 begins at token -8, expected one at 0",
+    ),
+    "a piece of another sequence": (
+        2,
+        set_entry("original_indices", 0, 0),
+        "manifest.json: a piece of sequence 0 begins at token 8, expected one at 3",
+    ),
+    "a first piece is said to be a later one": (
+        1,
+        set_entry("piece_starts", 0, 1),
+        f"{SHARDS[1]}: num_sequences is 1, the shard has 0",
+    ),
+    "lengths that do not add up": (
+        2,
+        set_entry("lengths", 1, 6),
+        f"{SHARDS[2]}: batch 2: lengths do not add up to the 7 ids of data",
+    ),
+    "an id above": (
+        2,
+        set_entry("data", 6, 999),
+        f"{SHARDS[2]}: batch 2: id 999 at cell 6, expected ids from 0 to 258",
+    ),
+}
+
+
+@pytest.mark.parametrize(("number", "change", "what"), VARLEN_DAMAGE.values(), ids=VARLEN_DAMAGE)
+def test_damaged_varlen_array_is_named(
+    tmp_path: Path, number: int, change: Callable[[Arrays], object], what: str
+) -> None:
+    path = make_rows(tmp_path)
+    change_shard(path, change, number=number)
+    assert check(path)[0][-1] == f"structure: {what}"
+
+
+def test_empty_varlen_row_is_named(tmp_path: Path) -> None:
+    path = make_rows(tmp_path)
+    change_shard(path, set_entry("lengths", 0, 0), number=2)
+    what = f"{SHARDS[2]}: batch 2: expected no empty sequence, found one in row 0"
+    assert check(path)[0][0] == f"structure: {what}"
+
+
+def test_missing_piece_is_found(tmp_path: Path) -> None:
+    path = make_rows(tmp_path, 3)  # 9 = 3 + 3 + 3 in the shards 1 to 3
+    (path / SHARDS[2]).unlink()
+    assert check(path)[0] == [f"structure: {SHARDS[2]}: missing"]
+
+
+@pytest.mark.parametrize("mended", range(3))
+def test_dropped_piece_is_found(tmp_path: Path, mended: int) -> None:
+    path = make_rows(tmp_path, 4, shard_bytes=1 << 20)  # 12 = 4 + 4 + 4
+    tensors = open_shards(path).open_shard(0).tensors
+    is_middle = (tensors["original_indices"] == 5) & (tensors["piece_starts"] == 4)
+    row = int(np.flatnonzero(is_middle)[0])
+    change_shard(path, lambda arrays: drop_batch(arrays, row))
+    ledger = read_manifest_json(path)["ledger"]
+    values = {
+        "num_batches": ledger["num_batches"] - 1,
+        "num_rows": ledger["num_rows"] - 1,
+        "num_tokens": 33,
+    }
+    piece = "manifest.json: a piece of sequence 5 begins at token 8, expected one at 4"
+    if mended > 0:
+        mend_manifest(path, **values)
+    if mended > 1:
+        change_manifest(path, lambda manifest: manifest["ledger"].update(values))
+    found = check(path)[0]
+    if mended == 0:
+        assert found[0].startswith(f"structure: {SHARDS[0]}: num_batches is ")
+    else:
+        assert found[0] == f"structure: {piece}"
+        assert len(found) == 1
+
+
+def drop_batch(arrays: Arrays, row: int) -> None:
+    """Take out a varlen batch of this one row."""
+    batch = int(np.searchsorted(arrays["sequence_offsets"], row, "right")) - 1
+    assert arrays["sequence_offsets"][batch + 1] - arrays["sequence_offsets"][batch] == 1
+    drop_row(arrays, row)
+    for name in ("sequence_offsets", "data_offsets"):
+        arrays[name] = np.delete(arrays[name], batch)
+
+
+FILLER_DAMAGE: dict[str, tuple[Callable[[Arrays], object], str]] = {
+    "has ids": (set_entry("lengths", -1, 1), "a filler row has ids"),
+    "has an index": (
+        set_entry("original_indices", -1, 0),
+        "a filler row has an original index, expected -1",
+    ),
+    "holds an id": (
+        set_entry("data", -1, 97),
+        "row 2: cell 0 is padding and holds 97, expected 256",
+    ),
+    "is not counted": (
+        set_entry("num_filler_rows", -1, 1),
+        "expected no empty sequence, found one in row 1",
+    ),
+    "is all there is": (set_entry("num_filler_rows", -1, 3), "3 filler rows of 3 rows"),
+    "is less than none": (set_entry("num_filler_rows", -1, -1), "-1 filler rows of 3 rows"),
+}
+
+
+@pytest.mark.parametrize(("change", "what"), FILLER_DAMAGE.values(), ids=FILLER_DAMAGE)
+def test_filler_row_that_is_none_is_named(
+    tmp_path: Path, change: Callable[[Arrays], object], what: str
+) -> None:
+    path = make_shards(tmp_path, layout="padded", last_batch="pad")
+    change_shard(path, change)
+    assert check(path)[0][0] == f"structure: {SHARDS[0]}: batch 2: {what}"
+
+
+def test_padding_on_the_other_side_is_named(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, layout="padded", padding_side="left")
+    change_manifest(path, lambda manifest: manifest.update(padding_side="right"))
+    place = f"structure: {SHARDS[0]}: batch 0: row 1: cell 9 is padding and holds "
+    assert check(path)[0][0].startswith(place)
+
+
+BROKEN_PROMISES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[int, str]]] = {
+    "more rows than batch_size": (
+        {},
+        {"batch_size": 2},
+        {0: "3 rows, pack was told 2 at most", 1: "3 rows, pack was told 2 at most"},
+    ),
+    "more rows than batch_size with filler": (
+        {"layout": "padded", "last_batch": "pad"},
+        {"batch_size": 2},
+        dict.fromkeys(range(3), "3 rows, pack was told 2 at most"),
+    ),
+    "more tokens than max_tokens": (  # 12 | 9 5 5 | 3 2 1
+        {"batch_size": None, "max_tokens": 20},
+        {"max_tokens": 18},
+        {1: "19 cells, pack was told 18 tokens at most"},
+    ),
+    "more cells than max_tokens": (  # 12 | 9 5 | 5 3 2 1
+        {"layout": "padded", "batch_size": None, "max_tokens": 20},
+        {"max_tokens": 19},
+        {2: "20 cells, pack was told 19 tokens at most"},
+    ),
+    "a row of varlen that is longer": (
+        {"layout": "varlen", "batch_size": None, "max_tokens": 12, "packing": "sequential"},
+        {"max_tokens": 11},  # 3 9 | 5 1 5 | 12 | 2
+        {
+            0: "12 cells, pack was told 11 tokens at most",
+            2: "12 cells, pack was told 11 tokens at most",
+        },
+    ),
+    "a width that is no bucket key": (  # 12 9 | 5 5 | 3 2 1
+        {"layout": "padded", "buckets": (4, 8, 16)},
+        {"bucket_keys": [4, 16]},
+        {1: "width 8 is none of the bucket keys"},
+    ),
+    "a width that is no multiple": (  # 12 9 5 | 8 cells for 5 3 2 | 4 for 1
+        {"layout": "padded", "pad_to_multiple": 4},
+        {"pad_to_multiple": 3},
+        {1: "width 8 is no multiple of 3", 2: "width 4 is no multiple of 3"},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "promised", "found"), BROKEN_PROMISES.values(), ids=BROKEN_PROMISES
+)
+def test_broken_promise_is_named_by_batch(
+    tmp_path: Path, options: dict[str, Any], promised: dict[str, Any], found: dict[int, str]
+) -> None:
+    path = make_shards(tmp_path, **options)
+
+    def promise(manifest: dict[str, Any]) -> None:
+        for name, value in promised.items():
+            (manifest if name == "bucket_keys" else manifest["options"])[name] = value
+
+    change_manifest(path, promise)
+    assert check(path)[0] == [
+        f"structure: {SHARDS[0]}: batch {batch}: {what}" for batch, what in found.items()
+    ]
+    assert check(path)[1] == []
+
+
+def test_joined_rows_of_varlen_are_over_the_budget(tmp_path: Path) -> None:
+    path = make_rows(tmp_path, shard_bytes=1 << 20)
+    change_shard(path, join_rows, num_batches=5)
+    assert check(path)[0][0] == (
+        f"structure: {SHARDS[0]}: batch 0: 11 cells, pack was told 8 tokens at most"
+    )
+
+
+@pytest.mark.parametrize("value", ["many", None, -1, 2.5, [], True])
+def test_promise_that_is_no_number_is_passed_over(tmp_path: Path, value: object) -> None:
+    path = make_shards(tmp_path, layout="padded")
+    names = ("batch_size", "max_tokens", "pad_to_multiple")
+
+    def promise(manifest: dict[str, Any]) -> None:
+        manifest["options"].update(dict.fromkeys(names, value))
+
+    change_manifest(path, promise)
+    findings = check(path)[0]
+    assert findings == [] if value != -1 else all("-1" in finding for finding in findings)
+
+
+@pytest.mark.parametrize("name", ["num_rows", "num_filler_rows"])
+def test_counts_of_filler_in_the_ledger_are_checked(tmp_path: Path, name: str) -> None:
+    path = make_shards(tmp_path, layout="padded", last_batch="pad")
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["ledger"][name] += 1
+
+    change_manifest(path, change)
+    number = {"num_rows": 9, "num_filler_rows": 2}[name]
+    assert check(path)[0] == [
+        f"structure: manifest.json: {name} is {number + 1}, the shards have {number}"
+    ]
+
+
+def test_count_of_split_sequences_is_checked(tmp_path: Path) -> None:
+    path = make_rows(tmp_path)
+    change_manifest(path, lambda manifest: manifest["ledger"].update(num_split_sequences=3))
+    assert check(path)[0] == [
+        "structure: manifest.json: num_split_sequences is 3, the shards have 2"
+    ]
+
+
+def test_packed_rows_of_two_buckets_are_found(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, buckets=(4, 8, 16))  # 12 9 | 5 5 | 3 2 1
+    change_manifest(path, lambda manifest: manifest.update(bucket_keys=[4, 10, 16]))
+    assert [finding for finding in check(path)[0] if "batch 0" in finding]

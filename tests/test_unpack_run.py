@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from shard_reference import LENGTHS, change_shard, make_shards, make_store, make_texts
 
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
 from seqpack_cli.shards import unpack_run
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences, unpack_shards
 from seqpack_cli.tokens.token_store import open_store
@@ -28,19 +29,32 @@ def unpack(path: Path, **options: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("layout", ["packed", "padded"])
-@pytest.mark.parametrize("shard_bytes", [1, 1 << 20])
-def test_unpack_gives_the_ids_of_the_store(tmp_path: Path, layout: str, shard_bytes: int) -> None:
-    path = make_shards(tmp_path, layout=layout, shard_bytes=shard_bytes)
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "packed": {},
+    "padded": {"layout": "padded"},
+    "left": {"layout": "padded", "padding_side": "left", "pad_to_multiple": 8},
+    "filler": {"layout": "padded", "last_batch": "pad", "shuffle": True},
+    "varlen": {"layout": "varlen", "max_tokens": 12},
+    "varlen split": {"layout": "varlen", "max_tokens": 4},
+    "varlen split to single ids": {"layout": "varlen", "max_tokens": 1},
+}
+
+
+@pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("shard_bytes", [200, 1 << 20])
+def test_unpack_gives_the_ids_of_the_store(
+    tmp_path: Path, options: dict[str, Any], shard_bytes: int
+) -> None:
+    path = make_shards(tmp_path, **options, shard_bytes=shard_bytes)
     store = open_store(tmp_path / "store")
     assert unpack(path) == [
         {"index": index, "ids": ids.tolist()} for index, ids in enumerate(store)
     ]
 
 
-@pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_unpack_leaves_dropped_sequences_out(tmp_path: Path, layout: str) -> None:
-    path = make_shards(tmp_path, layout=layout, min_length=2, max_length=9)
+@pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
+def test_unpack_leaves_dropped_sequences_out(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = make_shards(tmp_path, **options, min_length=2, max_length=9)
     kept = [index for index, length in enumerate(LENGTHS) if 2 <= length <= 9]
     assert [index for index, _ in iter_sequences(open_shards(path))] == kept
 
@@ -78,6 +92,54 @@ def test_unpack_writes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [piece.count(b"\n") for piece in written] == [3, 3, 1]
     assert totals == [7]
     assert sum(advanced) == 7
+
+
+def test_unpack_counts_rows_without_filler_and_with_pieces(tmp_path: Path) -> None:
+    for name, num_rows in (("filler", 7), ("varlen split", 13)):
+        path = make_shards(tmp_path / name, **LAYOUTS[name])
+        totals: list[int] = []
+        advanced: list[int] = []
+        progress = Progress(on_total=totals.append, on_advance=advanced.append)
+        assert len(unpack(path, progress=progress)) == 7
+        assert totals == [sum(advanced)] == [num_rows]
+
+
+@pytest.mark.parametrize(
+    ("row", "start", "message"),
+    [
+        (1, 3, "sequence 1 begins at token 3"),  # instead of 0
+        (2, 5, "sequence 1 begins at token 5"),  # a token is missing
+        (2, 3, "sequence 1 begins at token 3"),  # a token stands twice
+        (2, 0, "sequence 1 stands twice"),
+        (2, -4, "sequence 1 begins at token -4"),
+        (2, 2**63 - 1, "sequence 1 begins at token "),
+    ],
+)
+def test_unpack_refuses_pieces_that_do_not_follow_one_another(
+    tmp_path: Path, row: int, start: int, message: str
+) -> None:
+    path = make_shards(tmp_path, layout="varlen", max_tokens=4, packing="sequential")
+
+    def move(arrays: dict[str, np.ndarray]) -> None:
+        assert arrays["original_indices"][1:4].tolist() == [1, 1, 1]
+        assert arrays["piece_starts"][1:4].tolist() == [0, 4, 8]
+        arrays["piece_starts"][row] = start
+
+    change_shard(path, move)
+    with pytest.raises(FolderError, match=f": {message}"):
+        unpack(path)
+
+
+def test_unpack_puts_pieces_of_any_order_together(tmp_path: Path) -> None:
+    store = make_store(tmp_path, make_texts(LENGTHS))
+    orders = set()
+    for seed in range(3):
+        path = tmp_path / f"shards{seed}"
+        options = PackOptions(layout="varlen", max_tokens=2, seed=seed, shard_bytes=200)
+        pack_store(store, path, options, num_workers=1)
+        assert [line["ids"] for line in unpack(path)] == [ids.tolist() for ids in open_store(store)]
+        orders.add(str([batch.original_indices for batch in open_shards(path)]))
+    assert len(orders) == 3
 
 
 def test_unpack_refuses_a_sequence_that_stands_twice(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from shard_reference import (
@@ -21,13 +22,20 @@ from shard_reference import (
     make_texts,
 )
 
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.execution import Progress
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
-from seqpack_cli.verification import verify_run
+from seqpack_cli.shards.layouts import view_batch
+from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.verification import computation, verify_run
+from seqpack_cli.verification.batch_ids import BatchIds
 from seqpack_cli.verification.cells import CELLS
 from seqpack_cli.verification.report import LEVELS, Report
 from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
+from seqpack_cli.verification.ways import Model, Run, run_packed
 
 LAYOUTS = ("packed", "padded")
 
@@ -356,3 +364,191 @@ def test_shards_of_a_store_in_several_parts_pass(tmp_path: Path) -> None:
     store = make_store(tmp_path, make_texts(LENGTHS), part_bytes=10)
     pack_store(store, tmp_path / "shards", PackOptions(batch_size=3), num_workers=1)
     assert verify(tmp_path / "shards", cell="rnn").passed
+
+
+# Options beyond those of LAYOUTS; each puts the sequences 2 and 4, of equal length, somewhere.
+KINDS: dict[str, dict[str, Any]] = {
+    "varlen": {"layout": "varlen", "batch_size": None, "max_tokens": 14},
+    "varlen with pieces": {
+        "layout": "varlen",
+        "batch_size": None,
+        "max_tokens": 7,
+        "packing": "sequential",
+    },
+    "left": {"layout": "padded", "padding_side": "left", "pad_to_multiple": 8},
+    "filler": {"layout": "padded", "last_batch": "pad"},
+    "buckets": {"layout": "padded", "buckets": (4, 8, 16)},
+    "buckets of packed": {"buckets": (6, 16)},
+    "buckets with a budget, filler and left": {
+        "layout": "padded",
+        "batch_size": None,
+        "max_tokens": 32,
+        "buckets": "auto",
+        "num_buckets": 2,
+        "last_batch": "pad",
+        "padding_side": "left",
+    },
+    "shuffled": {"shuffle": True, "seed": 5},
+    "windows": {"shuffle": True, "window": 4, "batch_size": 2, "layout": "padded"},
+    "in no order": {"order": "none"},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shards(tmp_path_factory.mktemp("kind"), **KINDS[request.param])
+
+
+def test_every_kind_of_shards_passes_all_levels(kind: Path) -> None:
+    report = verify(kind, sample=None)
+    assert report.findings == []
+    num_batches = len(open_shards(kind))
+    for level in report.levels:
+        assert (level.num_batches, level.num_tokens, level.num_cut_batches) == (num_batches, 37, 0)
+    assert [level.level for level in report.levels] == list(LEVELS)
+
+
+@pytest.mark.cuda
+def test_every_kind_of_shards_passes_all_levels_on_cuda(kind: Path) -> None:
+    report = verify(kind, sample=None, device="cuda")
+    assert report.findings == []
+    assert [level.num_tokens for level in report.levels] == [37] * 4
+
+
+def test_windows_of_every_kind_pass(kind: Path) -> None:
+    report = verify(kind, max_batch_tokens=5, cell="rnn", dtype="float64")
+    assert report.findings == []
+    assert [level.num_tokens for level in report.levels[:2]] == [37, 37]
+    assert report.levels[3].num_cut_batches > 0
+
+
+def find_row(path: Path, sequence: int) -> tuple[int, int]:
+    """Give the batch and the row in it where a sequence begins."""
+    for index, batch in enumerate(open_shards(path)):
+        starts = getattr(batch, "piece_starts", None)
+        for row, found in enumerate(batch.original_indices.tolist()):
+            if found == sequence and (starts is None or starts[row] == 0):
+                return index, row
+    raise AssertionError(f"sequence {sequence} is nowhere")
+
+
+@pytest.mark.parametrize("sequence", range(len(LENGTHS)))
+def test_flipped_id_of_every_kind_is_found_in_its_row(
+    kind: Path, tmp_path: Path, sequence: int
+) -> None:
+    path = copy_of(kind, tmp_path)
+    index, row = find_row(path, sequence)
+    manifest = open_shards(path).manifest
+
+    def flip(arrays: Arrays) -> None:
+        layout, side = manifest["layout"], manifest["padding_side"]
+        batch = view_batch(layout, arrays, index, padding_side=side)
+        if layout == "packed":
+            arrays["data"][arrays["data_offsets"][index] + row] += 1
+        else:
+            batch.row(row)[0] += 1
+
+    change_shard(path, flip)
+    report = verify(path, sample=1)
+    wanted = int(open_store(path.parent / "store")[sequence][0])
+    assert [str(finding) for finding in report.findings] == [
+        f"roundtrip: shard-00000.safetensors: batch {index}: row {row}: "
+        f"id {wanted + 1} at step 0, the token store has {wanted}"
+    ]
+    assert [level.num_batches for level in report.levels[2:]] == [0, 0]
+
+
+def test_swapped_rows_of_every_kind_are_found(kind: Path, tmp_path: Path) -> None:
+    path = copy_of(kind, tmp_path)
+    rows = [find_row(path, 2), find_row(path, 4)]  # both of 5 ids
+
+    def swap(arrays: Arrays) -> None:
+        places = [int(arrays["sequence_offsets"][index]) + row for index, row in rows]
+        indices = arrays["original_indices"]
+        indices[places] = indices[places[::-1]]
+
+    change_shard(path, swap)
+    found = {(finding.batch, finding.row) for finding in verify(path, sample=1).findings}
+    # a batch stops at its first row that differs
+    assert found == ({min(rows)} if rows[0][0] == rows[1][0] else set(rows))
+
+
+@pytest.mark.parametrize("start", [0, 6, 8, -7, 2**40])
+def test_wrong_piece_start_is_found(tmp_path: Path, start: int) -> None:
+    path = make_shards(tmp_path, **KINDS["varlen with pieces"])
+    pieces = open_shards(path).open_shard(0).tensors["piece_starts"]
+    position = int(np.flatnonzero(pieces == 7)[0])  # the second piece of sequence 1
+
+    def move(arrays: Arrays) -> None:
+        arrays["piece_starts"][position] = start
+
+    change_shard(path, move)
+    report = verify(path, sample=1)
+    assert "structure" in {finding.level for finding in report.findings}
+    found = [finding for finding in report.findings if finding.level == "roundtrip"]
+    if start != 0:  # else the shard stopped at structure: the sequence stands twice
+        ((finding),) = found
+        assert (finding.batch, finding.row) == (2, 0)
+
+
+def test_last_piece_that_ends_early_is_found(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, **KINDS["varlen with pieces"])
+    last = int(open_shards(path).open_shard(0).tensors["sequence_offsets"][-1])
+
+    def cut(arrays: Arrays) -> None:  # the last row is sequence 6, of 2 ids
+        arrays["lengths"][last - 1] -= 1
+        arrays["data"] = arrays["data"][:-1]
+        arrays["data_offsets"][-1] -= 1
+
+    change_shard(path, cut, num_tokens=36)
+    change_manifest(path, lambda manifest: manifest["ledger"].update(num_tokens=36))
+    assert [str(finding) for finding in verify(path, sample=1).findings] == [
+        "roundtrip: manifest.json: 36 tokens with those dropped, the token store has 37",
+        "roundtrip: shard-00000.safetensors: batch 5: row 1: 1 ids, the token store has 2",
+    ]
+
+
+@pytest.mark.parametrize("name", ["varlen", "varlen with pieces", "left", "filler"])
+@pytest.mark.parametrize("place", [0, -1])
+def test_finding_of_forward_names_the_row_in_the_shards_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: int
+) -> None:
+    path = make_shards(tmp_path, **KINDS[name])
+
+    def wrong(model: Model, ids: BatchIds) -> Run:
+        run = run_packed(model, ids)
+        run.outputs[place] += 1  # of the longest row's first id, or of the shortest row's last
+        return run
+
+    monkeypatch.setitem(computation.WAYS, "packed", wrong)
+    report = verify(path, level="forward", sample=None)
+    found = {
+        (finding.batch, finding.row)
+        for finding in report.findings
+        if finding.what.startswith("packed outputs is off")
+    }
+    expected = set()
+    for index, batch in enumerate(open_shards(path)):
+        lengths = (
+            batch.without_filler().lengths if isinstance(batch, PaddedBatch) else batch.lengths
+        )
+        if place == 0:
+            row = int(lengths.argmax())
+        else:
+            row = len(lengths) - 1 - int(lengths[::-1].argmin())
+        expected.add((index, row))
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ["varlen", "filler", "buckets"])
+def test_broken_promise_ends_its_shard_at_structure(tmp_path: Path, name: str) -> None:
+    path = make_shards(tmp_path, **KINDS[name])
+
+    def promise(manifest: dict[str, Any]) -> None:
+        manifest["options"].update(max_tokens=1)
+
+    change_manifest(path, promise)
+    report = verify(path)
+    assert {finding.level for finding in report.findings} == {"structure"}
+    assert {finding.batch for finding in report.findings} == set(range(len(open_shards(path))))
+    assert [level.num_batches for level in report.levels[1:]] == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Lengths -> the order in which sequences are batched: longest first, ties by index.
+"""Lengths -> the order in which sequences are batched: longest first, ties in the order they had.
 
 A stable sort of our own: torch's `enforce_sorted=False` sorts unstably, so its indices may change
 with version and device. 16-bit keys are sorted by radix, in time linear in the sequences.
@@ -8,22 +8,62 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqpack_cli.errors import check_positive
 
-def length_order(lengths: np.ndarray) -> np.ndarray:
+ROWS_PER_BLOCK = 1 << 20  # sorted at a time within batches, which bounds the memory
+
+
+def length_order(lengths: np.ndarray, *, window: int | None = None) -> np.ndarray:
     """Give the indices of sequences, longest first, equal ones in their own order.
 
     Args:
         lengths: integers, one per sequence.
+        window: sort each run of so many sequences by itself; None sorts all together.
 
     Returns:
         int64[N].
 
     >>> length_order(np.array([2, 5, 5, 1])).tolist()
     [1, 2, 0, 3]
+    >>> length_order(np.array([2, 5, 5, 6]), window=2).tolist()
+    [1, 0, 3, 2]
     """
-    if not len(lengths):
-        return np.empty(0, np.int64)
-    longest = int(lengths.max())
+    check_positive("window", window)
+    if window is None or window >= len(lengths):
+        return np.argsort(_keys(lengths), kind="stable")
+    order = np.arange(len(lengths))
+    num_sorted = len(lengths) // window * window
+    keys = _keys(lengths)
+    windows = order[:num_sorted].reshape(-1, window)
+    windows[:] = np.argsort(keys[:num_sorted].reshape(-1, window), axis=1, kind="stable")
+    windows += np.arange(0, num_sorted, window)[:, None]
+    order[num_sorted:] = np.argsort(keys[num_sorted:], kind="stable") + num_sorted
+    return order
+
+
+def sort_within_batches(order: np.ndarray, lengths: np.ndarray, batch_offsets: np.ndarray) -> None:
+    """Sort the rows of each batch, longest first, in place and stably.
+
+    Args:
+        order: one entry per row, batch after batch.
+        lengths: of the rows; moved along.
+        batch_offsets: int64[batches + 1], where each batch begins.
+    """
+    first, num_batches = 0, len(batch_offsets) - 1
+    while first < num_batches:
+        start = int(batch_offsets[first])
+        past = int(np.searchsorted(batch_offsets, start + ROWS_PER_BLOCK, "right")) - 1
+        last = min(max(past, first + 1), num_batches)
+        rows = slice(start, int(batch_offsets[last]))
+        batch = np.repeat(np.arange(last - first), np.diff(batch_offsets[first : last + 1]))
+        places = np.argsort((batch << 32) - lengths[rows], kind="stable")
+        order[rows], lengths[rows] = order[rows][places], lengths[rows][places]
+        first = last
+
+
+def _keys(lengths: np.ndarray) -> np.ndarray:
+    """Turn lengths round, so that a rising sort puts the longest first; 16 bits where they fit."""
+    longest = int(lengths.max(initial=0))
     dtype = np.uint16 if longest <= np.iinfo(np.uint16).max else np.int64
-    below_longest = (longest - lengths.astype(np.int64)).astype(dtype)
-    return np.argsort(below_longest, kind="stable")
+    keys: np.ndarray = np.subtract(longest, lengths, dtype=dtype, casting="unsafe")
+    return keys

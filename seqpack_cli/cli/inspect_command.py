@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from seqpack_cli.cli.options import FOLDER, json_option, print_json
+from seqpack_cli.cli.options import FOLDER, json_option, print_json, quiet_option
+from seqpack_cli.cli.progress import show_progress
 
 
 @click.command("inspect")
@@ -20,8 +21,22 @@ from seqpack_cli.cli.options import FOLDER, json_option, print_json
     metavar="I",
     help="Show one sequence by its index in the token store.",
 )
+@click.option(
+    "--plan",
+    "wants_plan",
+    is_flag=True,
+    help="What each layout, batch size and bucket set would cost, from the lengths alone.",
+)
 @json_option
-def command(path: Path, batch: int | None, sequence: int | None, as_json: bool) -> None:
+@quiet_option
+def command(
+    path: Path,
+    batch: int | None,
+    sequence: int | None,
+    wants_plan: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Show what is in a token store or in shards.
 
     \b
@@ -30,14 +45,19 @@ def command(path: Path, batch: int | None, sequence: int | None, as_json: bool) 
     One batch, and one sequence with its text and where it came from:
         seqpack inspect shards --batch 0
         seqpack inspect tokens --sequence 17
+    Batches, padding and bytes of each way to pack:
+        seqpack inspect tokens --plan
     """
-    from seqpack_cli.reporting import contents, rows, tables
+    from seqpack_cli.reporting import contents, plans, rows, tables
 
-    if batch is not None and sequence is not None:
-        raise click.UsageError("--batch and --sequence are two questions, ask one")
+    if [batch is not None, sequence is not None, wants_plan].count(True) > 1:
+        raise click.UsageError("--batch, --sequence and --plan are separate questions, ask one")
     opened = contents.open_any(path)
     show: Callable[[dict[str, Any]], list[str]] = tables.show_numbers
-    if sequence is not None:
+    if wants_plan:
+        with show_progress("plan", "way", quiet=quiet) as progress:
+            found, show = plans.compare_plans(opened, progress), plans.show_plans
+    elif sequence is not None:
         found, show = rows.describe_sequence(opened, sequence), tables.show_sequence
     elif batch is not None:
         found, show = rows.describe_batch(opened, batch), tables.show_batch

@@ -16,6 +16,7 @@ from seqpack_cli.errors import FolderError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_SIZE = 2**50
+MAX_BUCKET = 2**31 - 1  # tokens of a sequence at most
 UNITS = {
     "": 1,
     "B": 1,
@@ -60,12 +61,35 @@ class SampleType(click.ParamType):  # type: ignore[type-arg]
         """Give the number, None for all."""
         if value == "all":
             return None
-        if isinstance(value, int) or (value.isdecimal() and int(value) > 0):
+        if isinstance(value, int) or _is_count(value, at_most=MAX_SIZE):
             return int(value)
         self.fail(f"{value!r} is neither a number above 0 nor 'all'", param, ctx)
 
 
+class BucketsType(click.ParamType):  # type: ignore[type-arg]
+    """Bucket keys: auto, or 32,64,128."""
+
+    name = "auto|K1,K2,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | tuple[int, ...]:
+        """Give the keys, or "auto"."""
+        if value == "auto" or isinstance(value, tuple):
+            return "auto" if value == "auto" else value
+        keys = str(value).split(",")
+        if not all(_is_count(key.strip(), at_most=MAX_BUCKET) for key in keys):
+            self.fail(f"{value!r}, expected auto or lengths like 32,64,128", param, ctx)
+        return tuple(int(key) for key in keys)
+
+
+def _is_count(text: str, *, at_most: int) -> bool:
+    """Say whether a text is a number from 1 on; Python itself refuses to read a very long one."""
+    return text.isdecimal() and len(text) <= len(str(at_most)) and 0 < int(text) <= at_most
+
+
 SIZE = SizeType()
+BUCKETS = BucketsType()
 POSITIVE = click.IntRange(min=1)
 FOLDER = click.Path(path_type=Path)
 

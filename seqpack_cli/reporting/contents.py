@@ -11,13 +11,21 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.run_folder import RUN_NAME
-from seqpack_cli.shards.shard_set import FORMAT as SHARDS_FORMAT
-from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
+from seqpack_cli.shards.shard_set import Shard, ShardSet, open_shards
 from seqpack_cli.storage import read_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
-SHARDS_FIELDS = ("layout", "dtype", "pad_id", "vocab_size", "max_id")
+SHARDS_FIELDS = (
+    "layout",
+    "dtype",
+    "pad_id",
+    "padding_side",
+    "bucket_keys",
+    "vocab_size",
+    "max_id",
+)
 
 
 def open_any(path: Path) -> TokenStore | ShardSet:
@@ -60,7 +68,7 @@ def _describe_store(store: TokenStore) -> dict[str, Any]:
 def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     manifest, ledger = shards.manifest, shards.manifest["ledger"]
     opened = [shards.open_shard(number) for number in range(shards.num_shards)]
-    lengths = [shard.tensors["lengths"] for shard in opened]
+    lengths = [_read_lengths(shard) for shard in opened]
     rows = [np.diff(shard.tensors["sequence_offsets"]) for shard in opened]
     num_rows = np.concatenate([np.empty(0, np.int64), *rows])
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
@@ -82,6 +90,16 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
         "lengths": summarize_lengths(np.concatenate([np.empty(0, np.int64), *lengths])),
         "run": _read_run(shards.path),
     }
+
+
+def _read_lengths(shard: Shard) -> np.ndarray:
+    """Give the lengths of the rows that hold a sequence, or a piece of one."""
+    lengths: np.ndarray = shard.tensors["lengths"]
+    longest = int(lengths.max())
+    if longest != shard.entry["longest"]:
+        expected = shard.entry["longest"]
+        raise FolderError(f"{shard.path}: longest row {longest:,}, manifest says {expected:,}")
+    return lengths[lengths > 0]
 
 
 def _read_run(path: Path) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -26,6 +27,10 @@ def describe_batch(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
         raise OptionError(f"--batch {index}: {opened.path} has batches 0 to {len(opened) - 1}")
     batch = opened[index]
     number, inside = opened.find(index)
+    num_rows = len(batch.lengths)
+    num_padding_cells = batch.count_padding()
+    if isinstance(batch, PaddedBatch):
+        batch = batch.without_filler()
     rows = batch.rows()
     texts = open_decoder(opened.read_tokenizer_json())(rows)
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
@@ -33,13 +38,22 @@ def describe_batch(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
         "batch": index,
         "shard": opened.manifest["shards"][number]["name"],
         "batch_in_shard": inside,
-        "num_rows": len(rows),
+        "num_rows": num_rows,
+        "num_filler_rows": num_rows - len(rows),
         "num_tokens": int(batch.lengths.sum()),
-        "num_padding_cells": batch.count_padding(),
-        "longest": int(batch.lengths[0]),
+        "num_padding_cells": num_padding_cells,
+        "longest": int(batch.lengths.max()),
     }
+    keys = opened.manifest["bucket_keys"]
     if isinstance(batch, PackedBatch):
         described["batch_sizes"] = batch.batch_sizes.tolist()
+        if keys is not None:
+            holding = [key for key in keys if key >= batch.lengths[0]]
+            described["bucket_key"] = min(holding, default=None)
+    elif isinstance(batch, PaddedBatch):
+        described["width"] = batch.ids.shape[1]
+    else:
+        described["cu_seqlens"] = batch.cu_seqlens.tolist()
     described["rows"] = [
         {"original_index": int(original), "length": len(ids), "ids": ids.tolist(), "text": text}
         for original, ids, text in zip(batch.original_indices, rows, texts, strict=True)
@@ -80,19 +94,27 @@ def _describe_origin(store: TokenStore, index: int) -> dict[str, Any]:
 
 
 def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.ndarray]:
+    """Find a sequence, all its pieces if it was split; the place is that of the first."""
+    pieces = []
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
-        places = np.flatnonzero(shard.tensors["original_indices"] == index)
-        if len(places):
-            offsets = shard.tensors["sequence_offsets"]
-            inside = int(np.searchsorted(offsets, places[0], "right")) - 1
+        offsets = shard.tensors["sequence_offsets"]
+        starts = shard.tensors.get("piece_starts")
+        for position in np.flatnonzero(shard.tensors["original_indices"] == index).tolist():
+            inside = int(np.searchsorted(offsets, position, "right")) - 1
             batch = int(shards.batch_offsets[number]) + inside
-            row = int(places[0] - offsets[inside])
-            return {"shard": shard.path.name, "batch": batch, "row": row}, shard[inside].row(row)
-    raise OptionError(
-        f"--sequence {index}: not in {shards.path}",
-        hint="it may have been dropped: seqpack inspect shows how many and why",
-    )
+            row = position - int(offsets[inside])
+            start = 0 if starts is None else int(starts[position])
+            place = {"shard": shard.path.name, "batch": batch, "row": row}
+            pieces.append((start, place, shard[inside].row(row)))
+    if not pieces or index < 0:
+        raise OptionError(
+            f"--sequence {index}: not in {shards.path}",
+            hint="it may have been dropped: seqpack inspect shows how many and why",
+        )
+    pieces.sort(key=lambda piece: piece[0])
+    place = {**pieces[0][1], "num_rows": len(pieces)}
+    return place, np.concatenate([ids for _, _, ids in pieces])
 
 
 def _find_store(shards: ShardSet) -> TokenStore | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from seqpack_cli.errors import MAX_LISTED_ITEMS
+from seqpack_cli.errors import MAX_LISTED_ITEMS, join_items
 from seqpack_cli.reporting.tables import count
 
 MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
@@ -36,14 +36,32 @@ def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool
     """Say what shards hold, and what of the store they do not."""
     ledger = manifest["ledger"]
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
+    batches = count(ledger["num_batches"], manifest["layout"] + " batch")
+    if manifest["layout"] == "varlen":
+        batches = count(ledger["num_batches"], "row")
     lines = [
         _done(output, was_complete=was_complete),
         f"  {count(ledger['num_sequences'], 'sequence')}, "
         f"{count(ledger['num_tokens'], 'token')} -> "
-        f"{count(ledger['num_batches'], manifest['layout'] + ' batch')}, "
-        f"{count(len(manifest['shards']), 'shard')}",
-        f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding",
+        f"{batches}, {count(len(manifest['shards']), 'shard')}",
     ]
+    if manifest["layout"] == "varlen":
+        capacity = manifest["options"]["max_tokens"]
+        fewest = -(-ledger["num_tokens"] // capacity)
+        lines.append(
+            f"  rows of at most {capacity:,} tokens: {ledger['num_batches']:,}, "
+            f"{ledger['num_batches'] / fewest - 1:.2%} above the fewest possible, {fewest:,}"
+        )
+    else:
+        lines.append(f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding")
+    if manifest["bucket_keys"] is not None:
+        lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
+    for name, text in (
+        ("num_filler_rows", "empty rows that fill up last batches"),
+        ("num_split_sequences", "sequences split into pieces"),
+    ):
+        if ledger[name]:
+            lines.append(f"  {text}: {ledger[name]:,}")
     for reason, num_dropped in ledger["num_dropped_sequences"].items():
         tokens = ledger["num_dropped_tokens"][reason]
         lines.append(f"  {num_dropped:,} sequences, {tokens:,} tokens dropped by {reason}")

@@ -27,13 +27,18 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
         _pair("tokens", f"{batch['num_tokens']:,}"),
         _pair("padding cells", f"{batch['num_padding_cells']:,}"),
     ]
+    for name in ("num_filler_rows", "bucket_key", "width"):
+        if batch.get(name):
+            lines.append(_pair(name.removeprefix("num_").replace("_", " "), f"{batch[name]:,}"))
+    if "cu_seqlens" in batch:
+        lines.append(_pair("cu_seqlens", _list_some(batch["cu_seqlens"])))
     if "batch_sizes" in batch:
         lines.append(_pair("batch_sizes", _list_some(batch["batch_sizes"])))
     lines += ["", f"{'row':>5} {'sequence':>9} {'length':>8}  text"]
     for row, entry in enumerate(batch["rows"][:MAX_ROWS]):
         head = f"{row:>5} {entry['original_index']:>9,} {entry['length']:>8,}  "
         lines.append(head + _cut(_quote(entry["text"]), WIDTH - len(head)))
-    hidden = batch["num_rows"] - MAX_ROWS
+    hidden = len(batch["rows"]) - MAX_ROWS
     return [*lines, f"      and {hidden:,} more rows (all with --json)"] if hidden > 0 else lines
 
 
@@ -50,6 +55,8 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
             lines.append(_pair("piece", f"{origin['piece'] + 1:,} of {origin['num_pieces']:,}"))
     if "shard" in sequence:
         place = f"{sequence['shard']}, batch {sequence['batch']:,}, row {sequence['row']:,}"
+        if sequence["num_rows"] > 1:
+            place += f", and {sequence['num_rows'] - 1:,} more for its other pieces"
         lines.append(_pair("shard", place))
     return [
         *lines,
@@ -68,7 +75,7 @@ def _head_of_store(numbers: dict[str, Any]) -> list[str]:
         _pair("documents", f"{ledger['num_documents']:,}"),
         _pair("sequences", f"{ledger['num_sequences']:,}"),
         _pair("tokens", f"{ledger['num_tokens']:,}"),
-        _pair("size", f"{_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
+        _pair("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
         _pair("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
         _pair("special ids", _special_ids(numbers)),
         _pair("encoder", run.get("encoder", "unknown")),
@@ -85,20 +92,31 @@ def _head_of_shards(numbers: dict[str, Any]) -> list[str]:
         _pair("rows of a batch", f"{rows['fewest']:,} to {rows['most']:,}"),
         _pair("sequences", f"{ledger['num_sequences']:,}"),
         _pair("tokens", f"{ledger['num_tokens']:,}"),
-        _pair("padding", f"{numbers['padding_ratio']:.2%} of all cells, id {numbers['pad_id']}"),
+        _pair("padding", _padding(numbers)),
         _pair(
             "size",
-            f"{_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}, "
+            f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}, "
             f"{numbers['dtype']}",
         ),
         _pair("token store", numbers["tokens_path"]),
     ]
+    if numbers["bucket_keys"] is not None:
+        lines.append(_pair("bucket keys", _list_some(numbers["bucket_keys"])))
+    lines += _show_nonzero(ledger, _SHARDS_LEDGER)
     for reason, num_dropped in ledger["num_dropped_sequences"].items():
         tokens = ledger["num_dropped_tokens"][reason]
         lines.append(_pair("dropped", f"{num_dropped:,} sequences, {tokens:,} tokens by {reason}"))
     return lines
 
 
+def _padding(numbers: dict[str, Any]) -> str:
+    if numbers["layout"] != "padded":
+        return "none"
+    side = f"on the {numbers['padding_side']}, id {numbers['pad_id']}"
+    return f"{numbers['padding_ratio']:.2%} of all cells, {side}"
+
+
+_SHARDS_LEDGER = {"num_filler_rows": "filler rows", "num_split_sequences": "split sequences"}
 _STORE_LEDGER = {
     "num_empty_documents": "empty documents",
     "num_rejected": "rejected records",
@@ -170,7 +188,8 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _bytes(count: int) -> str:
+def show_bytes(count: int) -> str:
+    """Give a size in a unit that is easily read."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

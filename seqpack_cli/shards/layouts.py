@@ -1,67 +1,67 @@
 """The layouts by name, and how the batches of a shard share its flat arrays.
 
-A batch of any layout is a few flat arrays; a shard joins those of all its batches, with offsets
-that say where each batch begins, and takes one batch out again as views. All is checked here in
+A batch of any layout is a few flat arrays; a shard holds those of all its batches, with offsets
+that say where each batch begins, and one batch is taken out again as views. All is checked here in
 numpy before torch can see it: a wrong `batch_sizes` makes torch write out of bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.varlen import VarlenBatch
 
-Batch = PackedBatch | PaddedBatch
-BatchType = type[PackedBatch] | type[PaddedBatch]
+Batch = PackedBatch | PaddedBatch | VarlenBatch
+BatchType = type[PackedBatch] | type[PaddedBatch] | type[VarlenBatch]
 
-LAYOUTS: dict[str, BatchType] = {"packed": PackedBatch, "padded": PaddedBatch}
+LAYOUTS: dict[str, BatchType] = {
+    "packed": PackedBatch,
+    "padded": PaddedBatch,
+    "varlen": VarlenBatch,
+}
 
 # Arrays with the same number of entries in a batch share their offsets; others have one a batch.
 OFFSETS_OF = {
     "lengths": "sequence_offsets",
     "original_indices": "sequence_offsets",
+    "piece_starts": "sequence_offsets",
     "batch_sizes": "step_offsets",
     "data": "data_offsets",
 }
 
 
-def tensor_names(layout: str) -> list[str]:
-    """Name the arrays of a shard in file order: int64 all but the last, the ids."""
-    arrays = [name for name in LAYOUTS[layout].ARRAYS if name != "data"]
+def tensor_names(layout: str, *, filler: bool) -> list[str]:
+    """Name the arrays of a shard in file order: int64 all but the last, the ids.
+
+    Args:
+        filler: whether batches are filled up with empty rows, which are then counted.
+    """
+    arrays = [name for name in _arrays(layout, filler=filler) if name != "data"]
     offsets = dict.fromkeys(OFFSETS_OF[name] for name in [*arrays, "data"] if name in OFFSETS_OF)
     return [*arrays, *offsets, "data"]
 
 
-def join_batches(layout: str, batches: Sequence[Batch]) -> dict[str, np.ndarray]:
-    """Join the arrays of batches into those of a shard, in file order."""
-    parts = [batch.to_arrays() for batch in batches]
-    tensors: dict[str, np.ndarray] = {}
-    for name in LAYOUTS[layout].ARRAYS:
-        tensors[name] = np.concatenate([part[name] for part in parts])
-        if name in OFFSETS_OF:
-            counts = [len(part[name]) for part in parts]
-            tensors[OFFSETS_OF[name]] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return {name: tensors[name] for name in tensor_names(layout)}
-
-
-def view_batch(layout: str, tensors: Mapping[str, np.ndarray], index: int) -> Batch:
+def view_batch(
+    layout: str, tensors: Mapping[str, np.ndarray], index: int, *, padding_side: str = "right"
+) -> Batch:
     """Take one batch out of a shard whose offsets were checked; nothing is copied."""
     arrays = {}
-    for name in LAYOUTS[layout].ARRAYS:
+    for name in _arrays(layout, filler="num_filler_rows" in tensors):
         start, end = index, index + 1
         if name in OFFSETS_OF:
             start, end = tensors[OFFSETS_OF[name]][index : index + 2]
         arrays[name] = tensors[name][start:end]
-    return LAYOUTS[layout].from_arrays(arrays)
+    return LAYOUTS[layout].from_arrays(arrays, padding_side=padding_side)
 
 
 def check_offsets(layout: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Raise ValueError unless the batches lie one after another and fill the shard's arrays."""
     num_batches = len(tensors["data_offsets"]) - 1
-    for name in LAYOUTS[layout].ARRAYS:
+    for name in _arrays(layout, filler="num_filler_rows" in tensors):
         num_entries = len(tensors[name])
         if name not in OFFSETS_OF:
             if num_entries != num_batches:
@@ -76,6 +76,10 @@ def check_offsets(layout: str, tensors: Mapping[str, np.ndarray]) -> None:
             raise ValueError(
                 f"{OFFSETS_OF[name]} do not rise from 0 to the {num_entries} of {name}"
             )
+
+
+def _arrays(layout: str, *, filler: bool) -> tuple[str, ...]:
+    return (*LAYOUTS[layout].ARRAYS, "num_filler_rows") if filler else LAYOUTS[layout].ARRAYS
 
 
 def check_ids(batch: Batch, *, max_id: int) -> None:

@@ -10,47 +10,29 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_plan import BatchOptions, BatchPlan, plan_batches
-from seqpack_cli.errors import DataError, OptionError, check_choice, check_positive
+from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.errors import OptionError
 from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
-from seqpack_cli.shards.layouts import LAYOUTS
+from seqpack_cli.shards.lay_out import ShardRows
+from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import ShardTask, make_shard
-from seqpack_cli.shards.shard_manifest import check_ledger, make_manifest
-from seqpack_cli.shards.shard_set import FORMAT, FORMAT_VERSION, open_shards
+from seqpack_cli.shards.shard_manifest import (
+    FORMAT,
+    FORMAT_VERSION,
+    check_ledger,
+    make_manifest,
+)
+from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
-
-DEFAULT_BATCH_SIZE = 64
-BYTES_PER_ROW = 16  # its length and original index
-BYTES_PER_STEP = 8  # its entry of batch_sizes
-
-
-@dataclass(frozen=True)
-class PackOptions:
-    """All that decides the bytes of shards, besides the store."""
-
-    layout: str = "packed"
-    batch_size: int | None = None  # rows; None is 64, or no limit where max_tokens is given
-    max_tokens: int | None = None
-    min_length: int | None = None
-    max_length: int | None = None
-    last_batch: str = "keep"
-    pad_id: int | None = None  # None takes the tokenizer's, or 0
-    shard_bytes: int = 64 << 20
-
-    def __post_init__(self) -> None:
-        check_choice("layout", self.layout, LAYOUTS)
-        check_choice("last_batch", self.last_batch, ("keep", "drop"))
-        for name in ("batch_size", "max_tokens", "min_length", "max_length", "shard_bytes"):
-            check_positive(name, getattr(self, name))
 
 
 def pack_store(
@@ -74,16 +56,14 @@ def pack_store(
     Raises:
         SeqpackError: see its children; nothing unfinished counts as shards.
     """
-    options = options or PackOptions()
-    if options.batch_size is None and options.max_tokens is None:
-        options = dataclasses.replace(options, batch_size=DEFAULT_BATCH_SIZE)
+    options = (options or PackOptions()).resolve()
     progress = progress or Progress()
     started = time.monotonic()
     store = open_store(store_path)
     if output.resolve() == store_path.resolve():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     plan = _make_plan(store, options)
-    batches = _plan_batches(store, options)
+    batches = plan_store(store, options)
     with open_run(output, plan, overwrite=overwrite) as run:
         if run.manifest is not None:
             open_shards(output)  # or say what is damaged
@@ -107,54 +87,20 @@ def _make_plan(store: TokenStore, options: PackOptions) -> dict[str, Any]:
     if not 0 <= pad_id <= store.max_id:
         raise OptionError(f"--pad-id {pad_id}: expected an id from 0 to {store.max_id}")
     values = dataclasses.asdict(options)
-    del values["layout"], values["pad_id"]
+    del values["layout"], values["pad_id"], values["padding_side"]
+    if isinstance(options.buckets, tuple):
+        values["buckets"] = list(options.buckets)  # as it comes back from JSON
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "layout": options.layout,
         "dtype": store.dtype,
         "pad_id": pad_id,
+        "padding_side": options.padding_side,
         "tokenizer_sha256": store.manifest["tokenizer_sha256"],
         "tokens_sha256": store.sha256,
         "options": values,
     }
-
-
-def _plan_batches(store: TokenStore, options: PackOptions) -> BatchPlan:
-    if options.max_tokens is not None:
-        _check_budget(store, options.max_tokens, options.max_length)
-    plan = plan_batches(
-        store.lengths,
-        BatchOptions(
-            batch_size=options.batch_size,
-            max_tokens=options.max_tokens,
-            padded=options.layout == "padded",
-            min_length=options.min_length,
-            max_length=options.max_length,
-            last_batch=options.last_batch,
-        ),
-    )
-    if plan.num_batches == 0:
-        raise DataError(
-            f"{store.path}: no batch is left, dropped are {plan.num_dropped_sequences}",
-            hint="loosen --min-length, --max-length or --last-batch",
-        )
-    return plan
-
-
-def _check_budget(store: TokenStore, max_tokens: int, max_length: int | None) -> None:
-    """Raise for the longest sequence that is kept and over the budget."""
-    kept = store.lengths if max_length is None else store.lengths * (store.lengths <= max_length)
-    longest = int(kept.argmax())
-    length = int(kept[longest])
-    if length > max_tokens:
-        origin = store.locate(longest)
-        raise OptionError(
-            f"{store.path}: sequence {longest} ({origin.source}:{origin.record}) has {length:,} "
-            f"tokens, --max-tokens is {max_tokens:,}",
-            hint=f"pass --max-tokens {length}, drop longer ones with --max-length {max_tokens}, "
-            f"or split them with tokenize --max-length {max_tokens}",
-        )
 
 
 def _make_tasks(
@@ -165,35 +111,11 @@ def _make_tasks(
     batches: BatchPlan,
     options: PackOptions,
 ) -> list[ShardTask]:
-    cuts = _cut_shards(store, batches, options)
-    tasks = []
-    for number, (first, last) in enumerate(pairwise(cuts)):
-        offsets = batches.batch_offsets[first : last + 1]
-        indices = batches.order[offsets[0] : offsets[-1]]
-        tasks.append(
-            ShardTask(number, output, store_path.resolve(), plan, indices, offsets - offsets[0])
-        )
-    return tasks
-
-
-def _cut_shards(store: TokenStore, batches: BatchPlan, options: PackOptions) -> list[int]:
-    """Cut batches into shards of at most shard_bytes, or of one batch if that is larger."""
-    starts = batches.batch_offsets[:-1]
-    lengths = store.lengths[batches.order].astype(np.int64)
-    num_rows = np.diff(batches.batch_offsets)
-    longest = np.maximum.reduceat(lengths, starts)
-    cells = num_rows * longest
-    if options.layout == "packed":
-        cells = np.add.reduceat(lengths, starts)
-    itemsize = np.dtype(store.dtype).itemsize
-    num_bytes = cells * itemsize + num_rows * BYTES_PER_ROW + longest * BYTES_PER_STEP
-    cuts, filled = [0], 0
-    for batch, size in enumerate(num_bytes.tolist()):
-        if filled and filled + size > options.shard_bytes:
-            cuts.append(batch)
-            filled = 0
-        filled += size
-    return [*cuts, batches.num_batches]
+    cuts = cut_shards(batches, options, np.dtype(store.dtype).itemsize)
+    return [
+        ShardTask(number, output, store_path.resolve(), plan, ShardRows.cut(batches, first, last))
+        for number, (first, last) in enumerate(pairwise(cuts))
+    ]
 
 
 def _make_shards(

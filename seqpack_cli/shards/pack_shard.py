@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import advance
 from seqpack_cli.run_folder import write_receipt
-from seqpack_cli.shards.layouts import LAYOUTS, join_batches
+from seqpack_cli.shards.lay_out import ShardRows, iter_data, make_tensors
 from seqpack_cli.shards.shard_file import write_shard_file
-from seqpack_cli.shards.shard_set import describe_shard, shard_name
+from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
@@ -26,34 +27,63 @@ class ShardTask:
     folder: Path
     store: Path
     manifest: dict[str, Any]  # what the shard file says of itself
-    indices: np.ndarray  # int64, original indices, batch after batch
-    batch_offsets: np.ndarray  # into indices
+    rows: ShardRows
 
 
 def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; give its number and receipt."""
-    store = _open_store_once(task.store, task.manifest["tokens_sha256"])
-    layout = LAYOUTS[task.manifest["layout"]]
-    batches = []
-    for start, end in zip(task.batch_offsets[:-1], task.batch_offsets[1:], strict=True):
-        indices = task.indices[start:end]
-        rows = [store[index] for index in indices]
-        batches.append(layout.lay_out(rows, indices, pad_id=task.manifest["pad_id"]))
-        advance(sum(map(len, rows)))
+    manifest, rows = task.manifest, task.rows
+    store = _open_store_once(task.store, manifest["tokens_sha256"])
+    tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
+    data = iter_data(
+        manifest["layout"],
+        rows,
+        tensors,
+        store,
+        pad_id=manifest["pad_id"],
+        padding_side=manifest["padding_side"],
+    )
+    num_tokens = int(rows.lengths.sum(dtype=np.int64))
+    num_cells = int(tensors["data_offsets"][-1])
     path = task.folder / shard_name(task.number)
-    tensors = join_batches(task.manifest["layout"], batches)
-    written = write_shard_file(path, tensors, describe_shard(task.manifest))
-    receipt = {
-        "name": path.name,
-        **written,
-        "num_batches": len(batches),
-        "num_sequences": len(task.indices),
-        "num_tokens": int(tensors["lengths"].sum()),
-        "num_padding_cells": sum(batch.count_padding() for batch in batches),
-        "longest": int(tensors["lengths"].max()),
-    }
+    written = write_shard_file(
+        path,
+        tensors,
+        describe_shard(manifest),
+        data=_counting(data, num_tokens / num_cells),
+        data_dtype=store.dtype,
+    )
+    receipt = {"name": path.name, **written, **_count(rows, num_tokens, num_cells, manifest)}
     write_receipt(task.folder, path.stem, receipt)
     return task.number, receipt
+
+
+def _count(
+    rows: ShardRows, num_tokens: int, num_cells: int, manifest: dict[str, Any]
+) -> dict[str, int]:
+    """Give the counts of a shard's entry in the manifest."""
+    num_filler_rows = int(rows.num_filler_rows.sum())
+    num_begun, num_split = len(rows.indices), 0
+    if rows.piece_starts is not None:
+        num_begun = int((rows.piece_starts == 0).sum())
+        num_split = int((rows.piece_starts == manifest["options"]["max_tokens"]).sum())
+    return {
+        "num_batches": len(rows.widths),
+        "num_rows": len(rows.indices) + num_filler_rows,
+        "num_filler_rows": num_filler_rows,
+        "num_sequences": num_begun,  # a split one counts where its first piece is
+        "num_split_sequences": num_split,  # and here where its second is
+        "num_tokens": num_tokens,
+        "num_padding_cells": num_cells - num_tokens,
+        "longest": int(rows.lengths.max()),
+    }
+
+
+def _counting(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[np.ndarray]:
+    """Tell the progress of what is written."""
+    for piece in pieces:
+        yield piece
+        advance(round(len(piece) * tokens_per_cell))
 
 
 @functools.lru_cache(maxsize=1)

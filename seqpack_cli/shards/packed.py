@@ -7,10 +7,12 @@ Row b's token at step t lies at `step_offset[t] + b`, where step_offset is the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+
+from seqpack_cli.shards.time_steps import pack_batches
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,9 @@ class PackedBatch:
     original_indices: np.ndarray | None = None  # int64[B], of the token store
 
     @classmethod
-    def lay_out(
-        cls, rows: Sequence[np.ndarray], original_indices: np.ndarray, *, pad_id: int
-    ) -> PackedBatch:
-        """Pack rows; a packed batch has no padding."""
-        del pad_id
-        return replace(pack(rows), original_indices=original_indices)
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> PackedBatch:
+    def from_arrays(cls, arrays: dict[str, np.ndarray], *, padding_side: str) -> PackedBatch:
         """Make a batch of the flat arrays of ARRAYS, unchecked."""
+        del padding_side
         return cls(**arrays)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -91,11 +86,9 @@ def pack(sequences: Sequence[np.ndarray]) -> PackedBatch:
     if not len(sequences):
         raise ValueError("expected at least one sequence")
     lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-    batch_sizes = count_alive(lengths)
-    steps = np.cumsum(batch_sizes) - batch_sizes
-    data = np.empty(int(lengths.sum()), np.asarray(sequences[0]).dtype)
-    for row, sequence in enumerate(sequences):
-        data[steps[: lengths[row]] + row] = sequence
+    check_lengths(lengths)
+    ids = np.concatenate(sequences, dtype=np.asarray(sequences[0]).dtype)
+    data, batch_sizes, _ = pack_batches(ids, lengths, np.array([0, len(lengths)]))
     return PackedBatch(data, batch_sizes, lengths)
 
 

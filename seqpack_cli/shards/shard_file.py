@@ -8,7 +8,7 @@ offset and size, and maps the arrays behind it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +23,43 @@ ALIGNMENT = 8
 
 
 def write_shard_file(
-    path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+    path: Path,
+    tensors: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str],
+    *,
+    data: Iterable[np.ndarray],
+    data_dtype: str,
 ) -> dict[str, Any]:
     """Publish arrays as a safetensors file; give its size and sha256.
 
     Args:
-        tensors: written in this order; those of 8-byte items first, so that all are aligned.
+        tensors: int64, written in this order; the last entry of `data_offsets` is the length of
+            `data`, which follows them.
+        data: the ids in pieces, each written before the next is asked for.
     """
+    arrays = {name: np.ascontiguousarray(array, "<i8") for name, array in tensors.items()}
+    kinds = {name: ("<i8", len(array)) for name, array in arrays.items()}
+    ids_dtype = np.dtype(data_dtype).newbyteorder("<")
+    kinds["data"] = (ids_dtype.str, int(arrays["data_offsets"][-1]))
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    arrays = [
-        np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in tensors.values()
-    ]
-    for name, array in zip(tensors, arrays, strict=True):
-        start, end = end, end + array.nbytes
+    for name, (dtype, count) in kinds.items():
+        start, end = end, end + count * np.dtype(dtype).itemsize
         header[name] = {
-            "dtype": NAME_OF_DTYPE[array.dtype.str],
-            "shape": list(array.shape),
+            "dtype": NAME_OF_DTYPE[dtype],
+            "shape": [count],
             "data_offsets": [start, end],
         }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
     with publish(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays:
+        for array in arrays.values():
             file.write(array)
+        for piece in data:
+            file.write(np.ascontiguousarray(piece, ids_dtype))
+        if file.num_bytes != 8 + len(text) + end:
+            raise ValueError(f"{path}: {file.num_bytes} bytes for a header of {end}")
     return file.describe()
 
 

@@ -1,4 +1,4 @@
-"""The receipts of all shards -> their manifest and its ledger."""
+"""What the manifest of shards says: made of their receipts, and checked when it is read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,51 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.shards.layouts import LAYOUTS
+from seqpack_cli.storage import check_fields
+from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
 
-COUNTS = ("num_batches", "num_sequences", "num_tokens", "num_padding_cells")
+FORMAT = "seqpack.shards"
+FORMAT_VERSION = 1
+COUNTS = (
+    "num_batches",
+    "num_rows",  # those of filler too
+    "num_filler_rows",
+    "num_sequences",
+    "num_split_sequences",
+    "num_tokens",
+    "num_padding_cells",
+)
+MANIFEST_FIELDS: dict[str, type] = {
+    "layout": str,
+    "dtype": str,
+    "pad_id": int,
+    "padding_side": str,
+    "bucket_keys": object,
+    "vocab_size": int,
+    "max_id": int,
+    "tokenizer_sha256": str,
+    "tokens_sha256": str,
+    "tokens_path": str,
+    "options": dict,
+    "ledger": dict,
+    "shards": list,
+}
+LEDGER_FIELDS: dict[str, type] = {
+    **dict.fromkeys(COUNTS, int),
+    "num_dropped_sequences": dict,
+    "num_dropped_tokens": dict,
+}
+SHARD_FIELDS: dict[str, type] = {
+    "name": str,
+    "bytes": int,
+    "sha256": str,
+    **dict.fromkeys(COUNTS, int),
+    "longest": int,
+}
 
 
 def make_manifest(
@@ -28,6 +70,7 @@ def make_manifest(
     return {
         **plan,
         **{name: store.manifest[name] for name in inherited},
+        "bucket_keys": batches.bucket_keys,
         "tokens_path": os.path.relpath(store_path.resolve(), output.resolve()),
         "ledger": ledger,
         "shards": receipts,
@@ -40,3 +83,73 @@ def check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
         went_out = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
         if went_out != came_in:
             raise AssertionError(f"{came_in} {name} came in, {went_out} went out: {ledger}")
+
+
+def read_shards_manifest(path: Path, *, check_present: bool) -> dict[str, Any]:
+    """Read the manifest of finished shards and check what it says.
+
+    Args:
+        check_present: look at once whether every shard file is there, in full size.
+
+    Raises:
+        FolderError: they are incomplete, of another version, or no shards.
+    """
+    manifest = read_manifest(
+        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+    )
+    source = path / MANIFEST_NAME
+    _check_ledger(manifest["ledger"], source)
+    if manifest["layout"] not in LAYOUTS:
+        raise FolderError(
+            f"{source}: layout {quote(manifest['layout'])}, expected {' or '.join(LAYOUTS)}"
+        )
+    if manifest["padding_side"] not in ("right", "left"):
+        found = quote(manifest["padding_side"])
+        raise FolderError(f"{source}: padding_side {found}, expected right or left")
+    keys = manifest["bucket_keys"]
+    if keys is not None and not (isinstance(keys, list) and all(type(key) is int for key in keys)):
+        raise FolderError(f"{source}: bucket_keys {quote(keys)}, expected lengths or null")
+    check_id_range(manifest, source)
+    if not manifest["shards"]:
+        raise FolderError(f"{source}: no shards")
+    for number, entry in enumerate(manifest["shards"]):
+        check_fields(entry, SHARD_FIELDS, source=source)
+        if entry["name"] != shard_name(number):
+            raise FolderError(f"{source}: shard {number} is named {quote(entry['name'])}")
+        if check_present:
+            check_files(path, entry)
+    return manifest
+
+
+def _check_ledger(ledger: dict[str, Any], source: Path) -> None:
+    check_fields(ledger, LEDGER_FIELDS, source=source)
+    for name in ("num_dropped_sequences", "num_dropped_tokens"):
+        check_fields(ledger[name], dict.fromkeys(ledger[name], int), source=source)
+    if set(ledger["num_dropped_sequences"]) != set(ledger["num_dropped_tokens"]):
+        raise FolderError(f"{source}: dropped sequences and dropped tokens have other reasons")
+
+
+def shard_name(number: int) -> str:
+    """Name a shard file."""
+    return f"shard-{number:05d}.safetensors"
+
+
+def has_filler(manifest: dict[str, Any]) -> bool:
+    """Say whether batches are filled up with empty rows."""
+    return bool(manifest["options"].get("last_batch") == "pad")
+
+
+def read_max_tokens(manifest: dict[str, Any]) -> int | None:
+    """Give the budget that pack was told, if the manifest has one."""
+    found = manifest["options"].get("max_tokens")
+    return found if type(found) is int else None
+
+
+def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:
+    """Give the metadata that stands in every shard file."""
+    return {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "layout": manifest["layout"],
+        "tokens_sha256": manifest["tokens_sha256"],
+    }

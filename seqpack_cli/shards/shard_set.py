@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.manifest import check_files
 from seqpack_cli.shards.layouts import (
-    LAYOUTS,
     Batch,
     check_ids,
     check_offsets,
@@ -24,43 +23,9 @@ from seqpack_cli.shards.layouts import (
     view_batch,
 )
 from seqpack_cli.shards.shard_file import map_shard_file
-from seqpack_cli.storage import check_fields, hash_file
-from seqpack_cli.tokens.indexed_dataset import check_id_range
+from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, read_shards_manifest
+from seqpack_cli.storage import hash_file
 from seqpack_cli.tokens.token_store import read_kept_tokenizer
-
-FORMAT = "seqpack.shards"
-FORMAT_VERSION = 1
-MANIFEST_FIELDS: dict[str, type] = {
-    "layout": str,
-    "dtype": str,
-    "pad_id": int,
-    "vocab_size": int,
-    "max_id": int,
-    "tokenizer_sha256": str,
-    "tokens_sha256": str,
-    "tokens_path": str,
-    "options": dict,
-    "ledger": dict,
-    "shards": list,
-}
-LEDGER_FIELDS: dict[str, type] = {
-    "num_batches": int,
-    "num_sequences": int,
-    "num_tokens": int,
-    "num_padding_cells": int,
-    "num_dropped_sequences": dict,
-    "num_dropped_tokens": dict,
-}
-SHARD_FIELDS: dict[str, type] = {
-    "name": str,
-    "bytes": int,
-    "sha256": str,
-    "num_batches": int,
-    "num_sequences": int,
-    "num_tokens": int,
-    "num_padding_cells": int,
-    "longest": int,
-}
 
 
 class Shard:
@@ -72,6 +37,7 @@ class Shard:
         self.entry = entry
         self.layout: str = manifest["layout"]
         self._pad_id: int = manifest["pad_id"]
+        self._padding_side: str = manifest["padding_side"]
         self._max_id: int = manifest["max_id"]
         self.tensors, metadata = map_shard_file(path)
         self._check_tensors(manifest, metadata)
@@ -83,7 +49,7 @@ class Shard:
         if not 0 <= index < len(self):
             raise IndexError(f"batch {index} of {len(self)}")
         try:
-            batch = view_batch(self.layout, self.tensors, index)
+            batch = self._view(index)
             batch.check(pad_id=self._pad_id)
             check_ids(batch, max_id=self._max_id)
         except ValueError as error:
@@ -94,15 +60,18 @@ class Shard:
         """Give the ids of one row, counted through the shard, of a batch that was checked."""
         offsets = self.tensors["sequence_offsets"]
         index = int(np.searchsorted(offsets, position, "right")) - 1
-        return view_batch(self.layout, self.tensors, index).row(int(position - offsets[index]))
+        return self._view(index).row(int(position - offsets[index]))
 
     def check_sha256(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""
         if hash_file(self.path) != self.entry["sha256"]:
             raise FolderError(f"{self.path}: sha256 is not the manifest's")
 
+    def _view(self, index: int) -> Batch:
+        return view_batch(self.layout, self.tensors, index, padding_side=self._padding_side)
+
     def _check_tensors(self, manifest: dict[str, Any], metadata: dict[str, str]) -> None:
-        expected = tensor_names(self.layout)
+        expected = tensor_names(self.layout, filler=has_filler(manifest))
         if sorted(self.tensors) != sorted(expected):
             raise FolderError(f"{self.path}: holds {list(self.tensors)}, expected {expected}")
         for name, array in self.tensors.items():
@@ -119,7 +88,7 @@ class Shard:
             raise FolderError(f"{self.path}: {error}") from error
         for name, num_found in (
             ("num_batches", len(self)),
-            ("num_sequences", len(self.tensors["lengths"])),
+            ("num_rows", len(self.tensors["lengths"])),
         ):
             if num_found != self.entry[name]:
                 raise FolderError(
@@ -195,45 +164,4 @@ def open_shards(path: str | Path, *, check_present: bool = True) -> ShardSet:
         FolderError: they are incomplete, of another version, or no shards.
     """
     path = Path(path)
-    manifest = read_manifest(
-        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
-    )
-    source = path / MANIFEST_NAME
-    _check_ledger(manifest["ledger"], source)
-    if manifest["layout"] not in LAYOUTS:
-        raise FolderError(
-            f"{source}: layout {quote(manifest['layout'])}, expected {' or '.join(LAYOUTS)}"
-        )
-    check_id_range(manifest, source)
-    if not manifest["shards"]:
-        raise FolderError(f"{source}: no shards")
-    for number, entry in enumerate(manifest["shards"]):
-        check_fields(entry, SHARD_FIELDS, source=source)
-        if entry["name"] != shard_name(number):
-            raise FolderError(f"{source}: shard {number} is named {quote(entry['name'])}")
-        if check_present:
-            check_files(path, entry)
-    return ShardSet(path, manifest)
-
-
-def _check_ledger(ledger: dict[str, Any], source: Path) -> None:
-    check_fields(ledger, LEDGER_FIELDS, source=source)
-    for name in ("num_dropped_sequences", "num_dropped_tokens"):
-        check_fields(ledger[name], dict.fromkeys(ledger[name], int), source=source)
-    if set(ledger["num_dropped_sequences"]) != set(ledger["num_dropped_tokens"]):
-        raise FolderError(f"{source}: dropped sequences and dropped tokens have other reasons")
-
-
-def shard_name(number: int) -> str:
-    """Name a shard file."""
-    return f"shard-{number:05d}.safetensors"
-
-
-def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:
-    """Give the metadata that stands in every shard file."""
-    return {
-        "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
-        "layout": manifest["layout"],
-        "tokens_sha256": manifest["tokens_sha256"],
-    }
+    return ShardSet(path, read_shards_manifest(path, check_present=check_present))

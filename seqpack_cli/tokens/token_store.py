@@ -91,7 +91,7 @@ class TokenStore:
         self._ids = [self._map_ids(part) for part in parts]
         self._starts = [index.starts for index in indexes]
         self._first_sequences = [index.first_sequences for index in indexes]
-        self._part_offsets = _offsets([part["num_sequences"] for part in parts])
+        self.part_offsets = _offsets([part["num_sequences"] for part in parts])
         self._document_offsets = _offsets([part["num_documents"] for part in parts])
         self.lengths = np.concatenate(
             [np.empty(0, np.int32), *(index.lengths for index in indexes)]
@@ -103,13 +103,20 @@ class TokenStore:
     def __getitem__(self, index: int) -> np.ndarray:
         if not 0 <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")
-        part = int(np.searchsorted(self._part_offsets, index, "right")) - 1
-        start = self._starts[part][index - self._part_offsets[part]] // self._ids[part].itemsize
+        part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
+        start = self._starts[part][index - self.part_offsets[part]] // self._ids[part].itemsize
         ids: np.ndarray = self._ids[part][start : start + self.lengths[index]]
         return ids
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[index] for index in range(len(self)))
+
+    def view_part(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Give all ids of one part, and where in bytes each of its sequences starts.
+
+        Its sequences are those from `part_offsets[number]` up to `part_offsets[number + 1]`.
+        """
+        return self._ids[number], self._starts[number]
 
     @property
     def num_documents(self) -> int:
@@ -125,8 +132,8 @@ class TokenStore:
         """Find the source file, record and piece that a sequence came from."""
         if not 0 <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")
-        part = int(np.searchsorted(self._part_offsets, index, "right")) - 1
-        inside = index - int(self._part_offsets[part])
+        part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
+        inside = index - int(self.part_offsets[part])
         firsts = self._first_sequences[part]
         document_inside = int(np.searchsorted(firsts, inside, "right")) - 1
         document = int(self._document_offsets[part]) + document_inside

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.varlen import VarlenBatch
 
 
 class PaddedIds(NamedTuple):
@@ -26,11 +27,20 @@ class PaddedIds(NamedTuple):
     mask: torch.Tensor  # bool[B, width], True where a cell holds a token
 
 
-class ShardDataset(Dataset[PackedSequence | PaddedIds]):
+class VarlenIds(NamedTuple):
+    """An item of `varlen` shards: one row of several sequences."""
+
+    ids: torch.Tensor  # int64[S]
+    cu_seqlens: torch.Tensor  # int32[B + 1], where each sequence begins, and the end
+    max_seqlen: int
+
+
+class ShardDataset(Dataset[PackedSequence | PaddedIds | VarlenIds]):
     """Map-style dataset over the batches of finished shards.
 
     `dataset[i]` is a `PackedSequence` (int64 `data`, `batch_sizes` on the CPU; rows are longest
-    first already, so it has no `sorted_indices`) or, for `padded` shards, `PaddedIds`.
+    first already, so it has no `sorted_indices`); for `padded` shards `PaddedIds`, in which the
+    mask of a filler row is False throughout; for `varlen` shards `VarlenIds`.
 
     Raises:
         FolderError: the shards are incomplete or damaged, found on opening or at the item.
@@ -44,15 +54,18 @@ class ShardDataset(Dataset[PackedSequence | PaddedIds]):
     def __len__(self) -> int:
         return self._num_batches
 
-    def __getitem__(self, index: int) -> PackedSequence | PaddedIds:
+    def __getitem__(self, index: int) -> PackedSequence | PaddedIds | VarlenIds:
         batch = self._open()[index]
         if isinstance(batch, PackedBatch):
             batch_sizes = torch.from_numpy(batch.batch_sizes.copy())
             return PackedSequence(_widen(batch.data), batch_sizes, None, None)
-        return PaddedIds(_widen(batch.ids), torch.from_numpy(batch.mask))
+        if isinstance(batch, VarlenBatch):
+            cu_seqlens = torch.from_numpy(batch.cu_seqlens)
+            return VarlenIds(_widen(batch.data), cu_seqlens, int(batch.lengths.max()))
+        return PaddedIds(_widen(batch.ids), torch.from_numpy(batch.mask.copy()))
 
     def original_indices(self, index: int) -> np.ndarray:
-        """Give the token store's index of each row of a batch, int64[B]."""
+        """Give the token store's index of each row of a batch, -1 for filler, int64[B]."""
         indices = self._open()[index].original_indices
         assert indices is not None  # noqa: S101 - shards always have them
         return indices.copy()

@@ -15,7 +15,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch, count_alive
+from seqpack_cli.shards.packed import PackedBatch, count_alive, pack
+from seqpack_cli.shards.padded import PaddedBatch, pad
+from seqpack_cli.shards.varlen import VarlenBatch
 
 CELLS_PER_TOKEN = 4
 # cuDNN refuses a longer LSTM; on a CPU each step costs about 0.3 ms in all ways together.
@@ -41,6 +43,7 @@ class BatchIds:
     rectangle: torch.Tensor  # int64[B, width]
     lengths: torch.Tensor  # int64[B], on the CPU
     row_order: torch.Tensor  # int64[S]: where in packed.data each token lies, row after row
+    row_numbers: np.ndarray  # int64[B], the rows in the shard's batch
     was_cut: bool
 
     @property
@@ -56,7 +59,24 @@ def choose_limits(level: str, device: torch.device, *, max_tokens: int) -> SizeL
     return SizeLimits(max_tokens, MAX_STEPS[device.type], MAX_CPU_BACKWARD_WORK if slow else None)
 
 
-def to_packed_sequence(batch: Batch, device: torch.device) -> PackedSequence:
+def to_torch_rows(batch: Batch) -> tuple[PackedBatch | PaddedBatch, np.ndarray]:
+    """Give a batch as torch's functions take it: longest row first, none empty, right-padded.
+
+    Returns:
+        The batch, and for each of its rows the row of the batch that came in, int64[B].
+    """
+    if isinstance(batch, VarlenBatch):
+        order = np.argsort(-batch.lengths, kind="stable")
+        rows = batch.rows()
+        return pack([rows[row] for row in order]), order
+    if isinstance(batch, PaddedBatch):
+        batch = batch.without_filler()
+        if batch.padding_side == "left":
+            batch = pad(batch.rows(), width=batch.ids.shape[1])
+    return batch, np.arange(len(batch.lengths))
+
+
+def to_packed_sequence(batch: PackedBatch | PaddedBatch, device: torch.device) -> PackedSequence:
     """Make torch's PackedSequence of a batch, from its own data or from its rectangle."""
     if isinstance(batch, PackedBatch):
         data = torch.from_numpy(batch.data.astype(np.int64)).to(device)
@@ -66,8 +86,9 @@ def to_packed_sequence(batch: Batch, device: torch.device) -> PackedSequence:
     return pack_padded_sequence(ids, lengths, batch_first=True, enforce_sorted=True)
 
 
-def take_ids(batch: Batch, device: torch.device, limits: SizeLimits) -> BatchIds:
+def take_ids(found: Batch, device: torch.device, limits: SizeLimits) -> BatchIds:
     """Put a batch, or the window of it that the limits allow, on the device."""
+    batch, row_numbers = to_torch_rows(found)
     whole = to_packed_sequence(batch, device)
     batch_sizes = count_alive(batch.lengths)
     start, end = choose_window(batch_sizes, limits)
@@ -83,7 +104,8 @@ def take_ids(batch: Batch, device: torch.device, limits: SizeLimits) -> BatchIds
         cells = batch.ids[:num_rows, start:width].astype(np.int64)
         rectangle = torch.from_numpy(cells).to(device)
     was_cut = end - start < len(batch_sizes)
-    return BatchIds(packed, rectangle, lengths, order_rows(kept).to(device), was_cut)
+    row_order = order_rows(kept).to(device)
+    return BatchIds(packed, rectangle, lengths, row_order, row_numbers[:num_rows], was_cut)
 
 
 def choose_window(batch_sizes: np.ndarray, limits: SizeLimits) -> tuple[int, int]:

@@ -22,37 +22,58 @@ from torch.nn.utils.rnn import (
 
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch, pack
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification.batch_ids import to_packed_sequence
+from seqpack_cli.verification.batch_ids import to_packed_sequence, to_torch_rows
 
 NO_ID = -1  # fills what torch pads, so that no id can be taken for padding
 EXTRA_STEPS = 3  # of total_length beyond the longest
 
 
 def check_batch(
-    batch: Batch, store: TokenStore, device: torch.device
+    batch: Batch, store: TokenStore, device: torch.device, *, max_tokens: int | None = None
 ) -> Iterator[tuple[int | None, str]]:
-    """Yield (row or None, what differs) for a batch that passed the level `structure`."""
+    """Yield (row or None, what differs) for a batch that passed the level `structure`.
+
+    Args:
+        max_tokens: where varlen splits a sequence.
+    """
+    if isinstance(batch, PaddedBatch):
+        batch = batch.without_filler()
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     beyond = np.flatnonzero(batch.original_indices >= len(store))
     if len(beyond):
         index = batch.original_indices[beyond[0]]
         yield int(beyond[0]), f"original index {index}, the token store has {len(store)} sequences"
         return
-    rows = [store[index] for index in batch.original_indices]
+    rows = _read_rows(batch, store, max_tokens)
     found = _compare_rows(batch.rows(), rows)
     if found is not None:
         yield found
         return
+    for_torch, order = to_torch_rows(batch)
+    rows = [rows[row] for row in order]
     expected = torch.from_numpy(np.concatenate(rows).astype(np.int64)).to(device)
-    lengths = torch.from_numpy(batch.lengths.copy())
-    packed = to_packed_sequence(batch, device)
+    lengths = torch.from_numpy(for_torch.lengths.copy())
+    packed = to_packed_sequence(for_torch, device)
     for what in _check_torch(packed, expected, lengths):
         yield None, what
     if not isinstance(batch, PackedBatch):
         own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
         if not torch.equal(packed.data, own):
             yield None, "pack_padded_sequence gives other data than packing the store's sequences"
+
+
+def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[np.ndarray]:
+    """Give the store's ids of each row; of a piece, those up to where the next one begins."""
+    assert batch.original_indices is not None  # noqa: S101 - shards always have them
+    rows = [store[index] for index in batch.original_indices]
+    if not isinstance(batch, VarlenBatch) or max_tokens is None:
+        return rows
+    assert batch.piece_starts is not None  # noqa: S101 - shards always have them
+    starts = batch.piece_starts.tolist()
+    return [row[start : start + max_tokens] for row, start in zip(rows, starts, strict=True)]
 
 
 def compare_manifests(manifest: dict[str, Any], store: TokenStore) -> Iterator[str]:

@@ -27,7 +27,7 @@ def choose_batches(
     telling = [
         max(batches, key=lambda batch: batch.longest),
         max(batches, key=lambda batch: batch.longest - batch.shortest),
-        min(batches, key=lambda batch: batch.num_rows),
+        min(batches, key=lambda batch: batch.num_rows - batch.num_filler_rows),
         min(batches, key=lambda batch: batch.longest),
     ]
     chosen = list(dict.fromkeys(batch.index for batch in telling))[:num_batches]

@@ -7,19 +7,25 @@ stands exactly once, less what the ledger says was dropped.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.run_folder import OWN_PATTERN
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.storage import LOCK_NAME
+from seqpack_cli.verification.coverage import Coverage
 from seqpack_cli.verification.report import Finding, LevelReport
 
 LEVEL = "structure"
+MAX_SEQUENCES = 1 << 40  # of a store: a larger claim would only take memory
 
 
 @dataclass(frozen=True)
@@ -29,9 +35,12 @@ class BatchStatistics:
     index: int  # of the whole set
     num_rows: int
     longest: int
-    shortest: int
+    shortest: int  # of rows that hold a sequence
     num_tokens: int
     num_padding_cells: int
+    num_filler_rows: int = 0
+    num_sequences: int = 0  # that begin here; all but later pieces of split ones
+    num_split_sequences: int = 0  # whose second piece is here
 
 
 def check_structure(
@@ -40,29 +49,41 @@ def check_structure(
     """Check every shard; give what was found, and the batches of the shards that hold."""
     ledger = shards.manifest["ledger"]
     num_dropped = sum(ledger["num_dropped_sequences"].values())
-    seen = np.zeros(ledger["num_sequences"] + num_dropped, bool)  # sequences of the whole store
-    findings: list[Finding] = []
+    num_sequences = ledger["num_sequences"] + num_dropped
+    if num_sequences > MAX_SEQUENCES:
+        what = f"{num_sequences:,} sequences with those dropped, no store has so many"
+        return [Finding(LEVEL, MANIFEST_NAME, what)], []
+    coverage = Coverage(num_sequences)  # of the whole store
+    damage: list[Finding] = []
+    miscounts: list[Finding] = []
     statistics: list[BatchStatistics] = []
-    for number in range(shards.num_shards):
-        found, of_shard = _check_shard(shards, number, seen)
-        findings += found
+    for number, entry in enumerate(shards.manifest["shards"]):
+        found, of_shard = _check_shard(shards, number, coverage)
+        miscounted = [] if found else _check_counts(entry["name"], entry, of_shard)
+        damage += found
+        miscounts += miscounted
         report.num_batches += len(of_shard)
         report.num_tokens += sum(batch.num_tokens for batch in of_shard)
-        statistics += of_shard if not found else []
-    findings += _check_folder(shards)
+        statistics += of_shard if not found and not miscounted else []
+    damage += _check_folder(shards)
+    fault = coverage.check_pieces() if not damage else None
+    if fault is not None:
+        damage.append(Finding(LEVEL, MANIFEST_NAME, fault))
+    findings = [*damage, *miscounts]
     if not findings:
-        num_missing = len(seen) - int(seen.sum())
+        num_missing = coverage.num_missing
         if num_missing != num_dropped:
             what = (
                 f"{num_missing} sequences are missing, the ledger says {num_dropped} were dropped"
             )
             findings.append(Finding(LEVEL, MANIFEST_NAME, what))
         findings += _check_counts(MANIFEST_NAME, ledger, statistics)
+        findings += _check_split(shards.manifest, statistics)
     return findings, statistics
 
 
 def _check_shard(
-    shards: ShardSet, number: int, seen: np.ndarray
+    shards: ShardSet, number: int, coverage: Coverage
 ) -> tuple[list[Finding], list[BatchStatistics]]:
     """Check one shard, and mark its sequences as seen."""
     entry = shards.manifest["shards"][number]
@@ -82,30 +103,63 @@ def _check_shard(
             what = error.message.removeprefix(f"{shard.path}: batch {inside}: ")
             findings.append(Finding(LEVEL, entry["name"], what, batch=index))
             continue
-        longest, shortest = int(batch.lengths[0]), int(batch.lengths[-1])
-        num_tokens = int(batch.lengths.sum())
-        statistics.append(
-            BatchStatistics(
-                index, len(batch.lengths), longest, shortest, num_tokens, batch.count_padding()
-            )
-        )
-    fault = _mark_seen(shard.tensors["original_indices"], seen)
+        found = _measure(index, batch, shards.manifest)
+        statistics.append(found)
+        findings += [
+            Finding(LEVEL, entry["name"], what, batch=index)
+            for what in check_promises(batch, found, shards.manifest)
+        ]
+    rows = shard.tensors["lengths"] > 0  # not of filler, whose index was checked
+    indices, lengths = shard.tensors["original_indices"][rows], shard.tensors["lengths"][rows]
+    starts = shard.tensors.get("piece_starts")
+    fault = coverage.mark(indices, lengths, None if starts is None else starts[rows])
     if fault is not None:
         findings.append(Finding(LEVEL, entry["name"], fault))
-    if not findings:
-        findings += _check_counts(entry["name"], entry, statistics)
     return findings, statistics
 
 
-def _mark_seen(indices: np.ndarray, seen: np.ndarray) -> str | None:
-    """Mark the sequences of a shard; say if one is from nowhere or stands twice."""
-    outside = np.flatnonzero((indices < 0) | (indices >= len(seen)))
-    if len(outside):
-        return f"original index {indices[outside[0]]}, the store has {len(seen)} sequences"
-    values, counts = np.unique(indices, return_counts=True)
-    twice = values[(counts > 1) | seen[values]]
-    seen[indices] = True
-    return f"sequence {twice[0]} stands twice" if len(twice) else None
+def _measure(index: int, batch: Batch, manifest: dict[str, Any]) -> BatchStatistics:
+    num_filler_rows = batch.num_filler_rows if isinstance(batch, PaddedBatch) else 0
+    num_rows = len(batch.lengths)
+    lengths = batch.lengths[: num_rows - num_filler_rows]
+    num_sequences, num_split = len(lengths), 0
+    if isinstance(batch, VarlenBatch):
+        assert batch.piece_starts is not None  # noqa: S101 - shards always have them
+        num_sequences = int((batch.piece_starts == 0).sum())
+        num_split = int((batch.piece_starts == read_max_tokens(manifest)).sum())
+    return BatchStatistics(
+        index,
+        num_rows,
+        longest=int(lengths.max()),
+        shortest=int(lengths.min()),
+        num_tokens=int(lengths.sum()),
+        num_padding_cells=batch.count_padding(),
+        num_filler_rows=num_filler_rows,
+        num_sequences=num_sequences,
+        num_split_sequences=num_split,
+    )
+
+
+def check_promises(batch: Batch, found: BatchStatistics, manifest: dict[str, Any]) -> Iterator[str]:
+    """Yield where a batch is not what the options in the manifest ask for."""
+    options, keys = manifest["options"], manifest["bucket_keys"]
+    batch_size, max_tokens = options.get("batch_size"), read_max_tokens(manifest)
+    num_rows = found.num_rows
+    if type(batch_size) is int and num_rows > batch_size:
+        yield f"{num_rows} rows, pack was told {batch_size} at most"
+    num_cells = found.num_tokens + found.num_padding_cells
+    if max_tokens is not None and num_cells > max_tokens:
+        yield f"{num_cells} cells, pack was told {max_tokens} tokens at most"
+    if isinstance(keys, list) and not isinstance(batch, VarlenBatch):
+        edges = sorted(keys)
+        if bisect_left(edges, found.shortest) != bisect_left(edges, found.longest):
+            yield f"rows of {found.shortest} and {found.longest} tokens belong to other buckets"
+    if isinstance(batch, PaddedBatch):
+        width, multiple = batch.ids.shape[1], options.get("pad_to_multiple")
+        if isinstance(keys, list) and width not in keys:
+            yield f"width {width} is none of the bucket keys"
+        if type(multiple) is int and multiple > 0 and width % multiple:
+            yield f"width {width} is no multiple of {multiple}"
 
 
 def _check_folder(shards: ShardSet) -> list[Finding]:
@@ -125,13 +179,26 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
     return findings
 
 
+def _check_split(manifest: dict[str, Any], statistics: list[BatchStatistics]) -> list[Finding]:
+    """Compare the split sequences of all shards; a piece amiss is better named by its row."""
+    found = sum(batch.num_split_sequences for batch in statistics)
+    of_shards = sum(entry["num_split_sequences"] for entry in manifest["shards"])
+    return [
+        Finding(LEVEL, MANIFEST_NAME, f"num_split_sequences is {claimed}, the shards have {found}")
+        for claimed in {manifest["ledger"]["num_split_sequences"], of_shards}
+        if claimed != found
+    ]
+
+
 def _check_counts(
     name: str, entry: dict[str, Any], statistics: list[BatchStatistics]
 ) -> list[Finding]:
     """Compare the counts that the manifest gives for a shard or for all with the batches."""
     counted = {
         "num_batches": len(statistics),
-        "num_sequences": sum(batch.num_rows for batch in statistics),
+        "num_rows": sum(batch.num_rows for batch in statistics),
+        "num_filler_rows": sum(batch.num_filler_rows for batch in statistics),
+        "num_sequences": sum(batch.num_sequences for batch in statistics),
         "num_tokens": sum(batch.num_tokens for batch in statistics),
         "num_padding_cells": sum(batch.num_padding_cells for batch in statistics),
         "longest": max((batch.longest for batch in statistics), default=0),

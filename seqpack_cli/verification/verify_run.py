@@ -18,6 +18,7 @@ from seqpack_cli.errors import FolderError, check_choice, check_positive
 from seqpack_cli.execution import Progress
 from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification import roundtrip
@@ -143,6 +144,7 @@ def _verify_roundtrip(
     run: _Verification, batches: list[BatchStatistics], store: TokenStore, device: torch.device
 ) -> list[BatchStatistics]:
     run.progress.on_total(sum(batch.num_tokens for batch in batches))
+    max_tokens = read_max_tokens(run.shards.manifest)
     with _level(run, "roundtrip") as level:
         for what in roundtrip.compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
@@ -150,7 +152,7 @@ def _verify_roundtrip(
         for statistics in batches:
             name, batch = run.read(statistics.index)
             with naming_batch(name, statistics.index):
-                for row, what in roundtrip.check_batch(batch, store, device):
+                for row, what in roundtrip.check_batch(batch, store, device, max_tokens=max_tokens):
                     finding = Finding("roundtrip", name, what, statistics.index, row)
                     run.add(finding, statistics.index)
             level.num_batches += 1
@@ -185,8 +187,9 @@ def _verify_computation(
                     ):
                         level.note_error(comparison.quantity, comparison.error, comparison.limit)
                         if comparison.failed:
-                            what = str(comparison)
-                            run.add(Finding(level_name, name, what, index, comparison.row), index)
+                            row = comparison.row
+                            row = None if row is None else int(ids.row_numbers[row])
+                            run.add(Finding(level_name, name, str(comparison), index, row), index)
             rows_ended |= int(ids.lengths[0]) != int(ids.lengths[-1])
             level.num_batches += 1
             level.num_tokens += len(ids.packed.data)

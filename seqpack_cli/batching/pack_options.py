@@ -1,0 +1,190 @@
+"""All that decides the bytes of shards, besides the store: one value, checked as a whole.
+
+What can not go together is refused here, with the option to leave out or to add, rather than
+passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from seqpack_cli.errors import OptionError, check_choice, check_positive
+
+DEFAULT_BATCH_SIZE = 64
+DEFAULT_NUM_BUCKETS = 8
+COUNTS = (
+    "batch_size",
+    "max_tokens",
+    "window",
+    "num_buckets",
+    "pad_to_multiple",
+    "min_length",
+    "max_length",
+    "shard_bytes",
+)
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """How sequences become batches, rows and shards; None leaves the choice to `resolve`."""
+
+    layout: str = "packed"  # or "padded", "varlen"
+    batch_size: int | None = None  # rows; None is 64, or no limit where max_tokens is given
+    max_tokens: int | None = None  # padded: cells of the rectangle; else real tokens
+    order: str = "length"  # or "none": as they come, or shuffled
+    window: int | None = None  # sort by length inside runs of so many sequences
+    shuffle: bool | None = None  # sequences, then batches; None is only the bins of best-fit
+    seed: int = 0
+    buckets: str | tuple[int, ...] | None = None  # "auto" or keys
+    num_buckets: int | None = None  # of auto; None is 8
+    packing: str | None = None  # of varlen: "best-fit" (None) or "sequential"
+    overlong: str | None = None  # "error", "drop", "split"; None goes by what is too short
+    last_batch: str = "keep"  # or "drop", "pad"
+    min_length: int | None = None
+    max_length: int | None = None
+    pad_to_multiple: int = 1
+    padding_side: str = "right"  # or "left"
+    pad_id: int | None = None  # None takes the tokenizer's, or 0
+    shard_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        check_choice("layout", self.layout, ("packed", "padded", "varlen"))
+        check_choice("order", self.order, ("length", "none"))
+        check_choice("packing", self.packing, (None, "best-fit", "sequential"))
+        check_choice("overlong", self.overlong, (None, "error", "drop", "split"))
+        check_choice("last_batch", self.last_batch, ("keep", "drop", "pad"))
+        check_choice("padding_side", self.padding_side, ("right", "left"))
+        for name in COUNTS:
+            check_positive(name, getattr(self, name))
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}, expected at least 0")
+        if isinstance(self.buckets, tuple):
+            if not self.buckets or min(self.buckets) < 1:
+                raise ValueError(f"buckets are {self.buckets}, expected lengths of at least 1")
+            object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
+        elif self.buckets not in (None, "auto"):
+            raise ValueError(f"buckets are {self.buckets!r}, expected 'auto' or lengths")
+
+    def resolve(self) -> PackOptions:
+        """Choose what was left open.
+
+        Raises:
+            OptionError: options that can not go together.
+        """
+        if self.layout == "varlen":
+            _check_varlen(self)
+            packing = self.packing or "best-fit"
+            shuffle = packing == "best-fit" if self.shuffle is None else self.shuffle
+            overlong = self.overlong or "split"
+            return replace(self, packing=packing, shuffle=shuffle, overlong=overlong)
+        _check_rows(self)
+        if self.layout == "packed":
+            _check_unpadded(self)
+        batch_size, num_buckets = self.batch_size, self.num_buckets
+        if batch_size is None and self.max_tokens is None:
+            batch_size = DEFAULT_BATCH_SIZE
+        if self.buckets == "auto" and num_buckets is None:
+            num_buckets = DEFAULT_NUM_BUCKETS
+        shuffle = bool(self.shuffle)
+        return replace(self, batch_size=batch_size, num_buckets=num_buckets, shuffle=shuffle)
+
+
+def _check_varlen(options: PackOptions) -> None:
+    """Refuse what means nothing where a batch is one row of several sequences."""
+    if options.max_tokens is None:
+        raise OptionError(
+            "--layout varlen: no length of a row", hint="pass --max-tokens, for example 2048"
+        )
+    refused = {
+        "--batch-size": options.batch_size is not None,
+        "--window": options.window is not None,
+        "--buckets": options.buckets is not None,
+        "--num-buckets": options.num_buckets is not None,
+        f"--last-batch {options.last_batch}": options.last_batch != "keep",
+    }
+    for name, given in refused.items():
+        if given:
+            raise OptionError(
+                f"--layout varlen: {name} has no meaning, a batch is one row of --max-tokens",
+                hint=f"leave out {name}",
+            )
+    if options.order == "none" and options.packing != "sequential":
+        raise OptionError(
+            "--layout varlen: --order none, but bins have no order of length",
+            hint="pass --packing sequential to keep the order of the input",
+        )
+    _check_unpadded(options)
+
+
+def _check_unpadded(options: PackOptions) -> None:
+    refused = {
+        f"--last-batch {options.last_batch}": options.last_batch == "pad",
+        f"--pad-to-multiple {options.pad_to_multiple}": options.pad_to_multiple != 1,
+        f"--padding-side {options.padding_side}": options.padding_side != "right",
+    }
+    for name, given in refused.items():
+        if given:
+            raise OptionError(
+                f"--layout {options.layout}: {name}, but these rows are not padded",
+                hint=f"pass --layout padded, or leave out {name}",
+            )
+
+
+def _check_rows(options: PackOptions) -> None:
+    """Refuse what contradicts itself where a batch is several rows."""
+    if options.packing is not None:
+        raise OptionError(
+            f"--layout {options.layout}: --packing {options.packing} is for rows that share bins",
+            hint="pass --layout varlen, or leave out --packing",
+        )
+    if options.overlong == "split":
+        raise OptionError(
+            f"--layout {options.layout}: --overlong split is for varlen",
+            hint="split with tokenize --max-length, or pass --overlong drop",
+        )
+    if options.overlong is not None and options.max_tokens is None and not _has_keys(options):
+        raise OptionError(
+            f"--overlong {options.overlong}: no --max-tokens and no --buckets K1,K2,… "
+            "to be longer than",
+            hint="drop long sequences with --max-length",
+        )
+    if options.window is not None and options.order == "none":
+        raise OptionError(
+            "--window sorts by length, --order none does not", hint="leave out one of the two"
+        )
+    if options.num_buckets is not None and options.buckets != "auto":
+        raise OptionError("--num-buckets is for --buckets auto", hint="pass --buckets auto")
+    if options.last_batch == "pad" and options.max_tokens is not None and not options.buckets:
+        raise OptionError(
+            "--last-batch pad: with --max-tokens alone no batch has a fixed number of rows",
+            hint="pass --batch-size instead, or add --buckets",
+        )
+    if options.max_tokens is not None and options.max_tokens < options.pad_to_multiple:
+        raise OptionError(
+            f"--max-tokens {options.max_tokens}: no room for one row of "
+            f"--pad-to-multiple {options.pad_to_multiple}",
+            hint=f"pass --max-tokens {options.pad_to_multiple}, or more",
+        )
+    if _has_keys(options):
+        _check_keys(options)
+
+
+def _has_keys(options: PackOptions) -> bool:
+    return isinstance(options.buckets, tuple)
+
+
+def _check_keys(options: PackOptions) -> None:
+    """Refuse bucket keys that the padding or the budget can not have."""
+    for key in options.buckets or ():
+        assert isinstance(key, int)  # noqa: S101 - "auto" has no keys
+        if key % options.pad_to_multiple:
+            raise OptionError(
+                f"--buckets {key}: no multiple of --pad-to-multiple {options.pad_to_multiple}",
+                hint="leave out --pad-to-multiple: each bucket is one width already",
+            )
+        budget = options.max_tokens if options.layout == "padded" else None
+        if budget is not None and key > budget:
+            raise OptionError(
+                f"--buckets {key}: one row of it is above --max-tokens {budget:,}",
+                hint=f"pass --max-tokens {key} or more, or leave out this bucket",
+            )

@@ -1,0 +1,109 @@
+"""The rows of one shard -> its arrays: all batches at once, never row by row.
+
+The small arrays follow from the plan; the ids are read from the token store and laid out in
+pieces, so that each is hashed and written while it is in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.shards.layouts import tensor_names
+from seqpack_cli.shards.padded import place_rows
+from seqpack_cli.shards.time_steps import count_steps, iter_steps
+from seqpack_cli.tokens.read_rows import copy_rows, read_rows
+from seqpack_cli.tokens.token_store import TokenStore
+
+
+@dataclass(frozen=True)
+class ShardRows:
+    """What the plan says of the batches of one shard."""
+
+    indices: np.ndarray  # int64[N], the sequence of each row
+    lengths: np.ndarray  # int[N]
+    batch_offsets: np.ndarray  # int64[batches + 1], from 0
+    widths: np.ndarray  # int64[batches]
+    num_filler_rows: np.ndarray  # int64[batches]
+    piece_starts: np.ndarray | None  # int[N]
+
+    @classmethod
+    def cut(cls, plan: BatchPlan, first: int, last: int) -> ShardRows:
+        """Take some batches out of a plan, as views."""
+        offsets = plan.batch_offsets[first : last + 1]
+        rows = slice(int(offsets[0]), int(offsets[-1]))
+        starts = plan.piece_starts
+        return cls(
+            plan.order[rows],
+            plan.lengths[rows],
+            offsets - offsets[0],
+            plan.widths[first:last],
+            plan.num_filler_rows[first:last],
+            None if starts is None else starts[rows],
+        )
+
+
+def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
+    """Make all arrays of a shard but `data`, int64, in file order.
+
+    Args:
+        filler: whether batches are filled up with empty rows.
+    """
+    lengths = rows.lengths.astype(np.int64)
+    num_tokens = np.add.reduceat(lengths, rows.batch_offsets[:-1])
+    tensors = {
+        "lengths": lengths,
+        "original_indices": rows.indices,
+        "sequence_offsets": rows.batch_offsets,
+        "data_offsets": _offsets(num_tokens),
+    }
+    if layout == "packed":
+        tensors["batch_sizes"], tensors["step_offsets"] = count_steps(lengths, rows.batch_offsets)
+    elif layout == "varlen":
+        starts = rows.piece_starts
+        tensors["piece_starts"] = np.zeros_like(lengths) if starts is None else starts
+    else:
+        num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
+        ends = np.repeat(rows.batch_offsets[1:], rows.num_filler_rows)
+        tensors["lengths"] = np.insert(lengths, ends, 0)
+        tensors["original_indices"] = np.insert(rows.indices, ends, -1)
+        tensors["sequence_offsets"] = _offsets(num_rows)
+        tensors["data_offsets"] = _offsets(num_rows * rows.widths)
+        tensors["widths"] = rows.widths
+        tensors["num_filler_rows"] = rows.num_filler_rows
+    names = tensor_names(layout, filler=filler)[:-1]
+    return {name: tensors[name].astype(np.int64, copy=False) for name in names}
+
+
+def iter_data(
+    layout: str,
+    rows: ShardRows,
+    tensors: dict[str, np.ndarray],
+    store: TokenStore,
+    *,
+    pad_id: int,
+    padding_side: str,
+) -> Iterator[np.ndarray]:
+    """Yield the ids of a shard in pieces, as they stand in `data`."""
+    lengths = rows.lengths.astype(np.int64)
+    if layout == "packed":
+        ids, starts = read_rows(store, rows.indices, lengths)
+        steps = (tensors["batch_sizes"], tensors["step_offsets"])
+        yield from iter_steps(ids, starts, rows.batch_offsets, *steps)
+        return
+    cells = np.full(int(tensors["data_offsets"][-1]), pad_id, store.dtype)
+    begins = np.cumsum(lengths) - lengths
+    if layout == "padded":
+        num_rows = np.diff(tensors["sequence_offsets"])
+        widths = np.repeat(rows.widths, num_rows)
+        begins = place_rows(tensors["lengths"], widths, padding_side=padding_side)
+        begins = begins[tensors["original_indices"] >= 0]
+    copy_rows(store, rows.indices, lengths, cells, begins, rows.piece_starts)
+    yield cells
+
+
+def _offsets(counts: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(counts)])

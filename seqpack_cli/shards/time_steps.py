@@ -1,0 +1,115 @@
+"""Rows -> time steps, as torch's PackedSequence has them, for many batches at once.
+
+Step t of a batch holds the ids of all rows longer than t, in row order. Where each id comes from is
+computed for whole pieces of a shard, never row by row: about 5 ns an id, whatever the lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+IDS_PER_PIECE = 1 << 16  # their places, 8 bytes each, stay in the cache
+LONG_RUN = 2048  # ids, from which a run of steps with the same rows pays for a call of its own
+
+
+def pack_batches(
+    ids: np.ndarray, lengths: np.ndarray, batch_offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lay many batches out at once, time step by time step, at about 5 ns a token.
+
+    Args:
+        ids: [S], the rows one after another, batch after batch.
+        lengths: int64[N], of the rows; within a batch longest first, none empty.
+        batch_offsets: int64[batches + 1], the first row of each batch.
+
+    Returns:
+        data [S], batch_sizes int64[steps] and step_offsets int64[batches + 1], where the
+        batch_sizes of each batch begin.
+
+    >>> ids, lengths, batch_offsets = np.array([1, 2, 3, 9]), np.array([3, 1]), np.array([0, 2])
+    >>> data, batch_sizes, _ = pack_batches(ids, lengths, batch_offsets)
+    >>> data.tolist(), batch_sizes.tolist()
+    ([1, 9, 2, 3], [2, 1, 1])
+    """
+    batch_sizes, step_offsets = count_steps(lengths, batch_offsets)
+    starts = np.cumsum(lengths) - lengths
+    data = np.empty_like(ids)
+    for _ in iter_steps(ids, starts, batch_offsets, batch_sizes, step_offsets, data=data):
+        pass
+    return data, batch_sizes, step_offsets
+
+
+def count_steps(lengths: np.ndarray, batch_offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give the `batch_sizes` of many batches, one after another, and where each batch's begin.
+
+    Args:
+        lengths, batch_offsets: as for pack_batches.
+    """
+    longest = lengths[batch_offsets[:-1]]  # the first row's
+    step_offsets = np.concatenate([[0], np.cumsum(longest)])
+    last_steps = np.repeat(step_offsets[:-1], np.diff(batch_offsets)) + lengths - 1
+    num_ending = np.bincount(last_steps, minlength=int(step_offsets[-1]))
+    num_ended_before = np.cumsum(num_ending) - num_ending  # rows of all batches so far
+    return np.repeat(batch_offsets[1:], longest) - num_ended_before, step_offsets
+
+
+def iter_steps(
+    ids: np.ndarray,
+    starts: np.ndarray,
+    batch_offsets: np.ndarray,
+    batch_sizes: np.ndarray,
+    step_offsets: np.ndarray,
+    *,
+    data: np.ndarray | None = None,
+) -> Iterator[np.ndarray]:
+    """Yield the data of many batches, in pieces of whole time steps.
+
+    Args:
+        ids: [S], the rows anywhere in it.
+        starts: int64[N], where each row begins in ids.
+        batch_offsets, batch_sizes, step_offsets: as pack_batches has them.
+        data: [S], to be filled; None makes each piece by itself.
+    """
+    num_steps = np.diff(step_offsets)
+    steps = np.arange(len(batch_sizes)) - np.repeat(step_offsets[:-1], num_steps)
+    first_rows = np.repeat(batch_offsets[:-1], num_steps)
+    ends = np.cumsum(batch_sizes)
+    first = 0
+    while first < len(batch_sizes):
+        done = int(ends[first - 1]) if first else 0
+        last = max(int(np.searchsorted(ends, done + IDS_PER_PIECE, "right")), first + 1)
+        piece, end = slice(first, last), int(ends[last - 1])
+        taken = np.empty(end - done, ids.dtype) if data is None else data[done:end]
+        _take_steps(ids, starts, steps[piece], first_rows[piece], batch_sizes[piece], taken)
+        yield taken
+        first = last
+
+
+def _take_steps(
+    ids: np.ndarray,
+    starts: np.ndarray,
+    steps: np.ndarray,
+    first_rows: np.ndarray,
+    alive: np.ndarray,
+    taken: np.ndarray,
+) -> None:
+    """Take the ids of some time steps, given the step, first row and rows alive of each."""
+    begins = np.cumsum(alive) - alive
+    is_same = (first_rows[1:] == first_rows[:-1]) & (alive[1:] == alive[:-1])
+    runs = np.concatenate([[0], np.flatnonzero(~is_same) + 1, [len(alive)]])
+    if len(taken) < LONG_RUN * (len(runs) - 1):
+        rows = np.arange(len(taken))
+        rows += np.repeat(first_rows - begins, alive)
+        places = starts.take(rows, mode="clip")
+        places += np.repeat(steps, alive)
+        ids.take(places, out=taken, mode="clip")
+        return
+    # Where the same rows live on for many steps, their places are a rectangle.
+    for first, last in pairwise(runs.tolist()):
+        row, num_rows = int(first_rows[first]), int(alive[first])
+        places = steps[first:last, None] + starts[row : row + num_rows]
+        target = taken[begins[first] : begins[first] + places.size].reshape(places.shape)
+        ids.take(places, out=target, mode="clip")

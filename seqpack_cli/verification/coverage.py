@@ -1,0 +1,55 @@
+"""Over all shards: each sequence of the store exactly once, a split one piece after piece."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Coverage:
+    """Which sequences of the store were seen; 1 byte a sequence, and 24 a piece of split ones."""
+
+    def __init__(self, num_sequences: int) -> None:
+        self._seen = np.zeros(num_sequences, bool)
+        self._rows: list[np.ndarray] = []  # (index, start, length) of shards that have pieces
+
+    @property
+    def num_missing(self) -> int:
+        """Count the sequences that no shard has."""
+        return len(self._seen) - int(self._seen.sum())
+
+    def mark(
+        self, indices: np.ndarray, lengths: np.ndarray, starts: np.ndarray | None
+    ) -> str | None:
+        """Mark the rows of a shard, without filler; say if one is from nowhere or stands twice."""
+        outside = np.flatnonzero((indices < 0) | (indices >= len(self._seen)))
+        if len(outside):
+            found = indices[outside[0]]
+            return f"original index {found}, the store has {len(self._seen)} sequences"
+        if starts is not None:
+            self._rows.append(np.stack([indices, starts, lengths]))
+            indices = indices[starts == 0]
+        values, counts = np.unique(indices, return_counts=True)
+        twice = values[(counts > 1) | self._seen[values]]
+        self._seen[indices] = True
+        return f"sequence {twice[0]} stands twice" if len(twice) else None
+
+    def check_pieces(self) -> str | None:
+        """Say if the pieces of a split sequence do not follow one another from its start."""
+        if not self._rows:
+            return None
+        indices, starts, lengths = np.concatenate(self._rows, axis=1)
+        is_split = np.zeros(len(self._seen), bool)
+        is_split[indices[starts != 0]] = True
+        pieces = np.flatnonzero(is_split[indices])
+        pieces = pieces[np.lexsort((starts[pieces], indices[pieces]))]
+        indices, starts, lengths = indices[pieces], starts[pieces], lengths[pieces]
+        is_first = np.append(True, indices[1:] != indices[:-1])[: len(indices)]
+        expected = np.where(is_first, 0, np.append(0, (starts + lengths)[:-1])[: len(indices)])
+        wrong = np.flatnonzero(starts != expected)
+        if not len(wrong):
+            return None
+        place = wrong[0]
+        return (
+            f"a piece of sequence {indices[place]} begins at token {starts[place]}, "
+            f"expected one at {expected[place]}"
+        )

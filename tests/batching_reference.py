@@ -1,0 +1,281 @@
+"""Slow plain-Python oracles for the plan of a pack run: which sequences share a batch, or a row.
+
+`slow_plan` and `slow_bins` take one step after the other over lists of rows, each a (sequence,
+start, length), and give what `plan_batches` and `plan_bins` must give. Quadratic; small inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+
+import numpy as np
+from shard_reference import batch_cost, slow_cut, slow_length_order
+
+from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.buckets import choose_buckets
+from seqpack_cli.batching.pack_options import PackOptions
+
+Row = tuple[int, int, int]  # sequence, where in it the row begins, length
+
+
+@dataclass
+class Batches:
+    """A plan as lists: what each batch holds, and what is left out."""
+
+    rows: list[list[Row]]
+    widths: list[int]
+    num_filler_rows: list[int]
+    num_dropped_sequences: dict[str, int] = field(default_factory=dict)
+    num_dropped_tokens: dict[str, int] = field(default_factory=dict)
+
+
+def list_batches(plan: BatchPlan) -> Batches:
+    """Turn a plan into lists."""
+    starts = plan.piece_starts if plan.piece_starts is not None else np.zeros_like(plan.order)
+    rows = list(zip(plan.order.tolist(), starts.tolist(), plan.lengths.tolist(), strict=True))
+    return Batches(
+        [rows[start:end] for start, end in pairwise(plan.batch_offsets.tolist())],
+        plan.widths.tolist(),
+        plan.num_filler_rows.tolist(),
+        plan.num_dropped_sequences,
+        plan.num_dropped_tokens,
+    )
+
+
+def round_up(length: int, multiple: int) -> int:
+    """Count up to the next multiple."""
+    while length % multiple:
+        length += 1
+    return length
+
+
+def slow_shuffled(num_items: int, *, seed: int, stream: int = 0) -> list[int]:
+    """Sort items by random bits, as many as the numbers of the items leave of 64."""
+    drawn = (
+        np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(stream,)))
+        .random_raw(num_items)
+        .tolist()
+    )
+    num_bits = max(num_items - 1, 1).bit_length()
+    return sorted(range(num_items), key=lambda item: (drawn[item] >> num_bits, item))
+
+
+def slow_window_order(lengths: Sequence[int], window: int | None) -> list[int]:
+    """Sort each run of so many lengths, longest first, ties by index."""
+    step = window or max(len(lengths), 1)
+    return [
+        first + index
+        for first in range(0, len(lengths), step)
+        for index in slow_length_order(lengths[first : first + step])
+    ]
+
+
+def num_cells(lengths: Sequence[int], keys: Sequence[int]) -> int:
+    """Count the cells of rows that are each padded to the smallest key that holds them."""
+    return sum(min(key for key in keys if key >= length) for length in lengths)
+
+
+def slow_fewest_cells(lengths: Sequence[int], num_buckets: int) -> int:
+    """Try all sets of at most so many lengths that hold the longest one."""
+    *shorter, longest = sorted(set(lengths))
+    return min(
+        num_cells(lengths, [*keys, longest])
+        for num_keys in range(min(num_buckets, len(shorter) + 1))
+        for keys in combinations(shorter, num_keys)
+    )
+
+
+def slow_best_fit(lengths: Sequence[int], capacity: int) -> list[int]:
+    """Put one sequence at a time into the fullest bin; of equal ones, that which waits longest."""
+    rooms: list[int] = []
+    changed: list[int] = []  # at which sequence each bin got the room it has
+    bin_of = []
+    for moment, length in enumerate(lengths):
+        fitting = [number for number, room in enumerate(rooms) if room >= length]
+        if fitting:
+            chosen = min(fitting, key=lambda number: (rooms[number], changed[number]))
+        else:
+            chosen = len(rooms)
+            rooms.append(capacity)
+            changed.append(moment)
+        rooms[chosen] -= length
+        changed[chosen] = moment
+        bin_of.append(chosen)
+    return bin_of
+
+
+def slow_copy(
+    source: Sequence[int],
+    target: Sequence[int],
+    ranges: Sequence[tuple[int, int, int]],
+) -> list[int]:
+    """Copy ranges (where from, where to, length) entry by entry."""
+    copied = [*target]
+    for start, to, length in ranges:
+        for place in range(length):
+            copied[to + place] = source[start + place]
+    return copied
+
+
+class _Ledger:
+    """Rows that are left, and what was dropped by reason."""
+
+    def __init__(self, lengths: Sequence[int], options: PackOptions) -> None:
+        order = list(range(len(lengths)))
+        if options.shuffle:
+            order = slow_shuffled(len(lengths), seed=options.seed)
+        self.rows: list[Row] = [(index, 0, lengths[index]) for index in order]
+        self.sequences: dict[str, int] = {}
+        self.tokens: dict[str, int] = {}
+        if options.min_length is not None:
+            self.drop("min_length", at_least=options.min_length)
+        if options.max_length is not None:
+            self.drop("max_length", at_most=options.max_length)
+
+    def drop(self, reason: str, *, at_least: int = 0, at_most: int | None = None) -> None:
+        """Leave out rows that are shorter or longer."""
+        kept = [
+            row
+            for row in self.rows
+            if row[2] >= at_least and (at_most is None or row[2] <= at_most)
+        ]
+        self.count(reason, [row for row in self.rows if row not in kept])
+        self.rows = kept
+
+    def count(self, reason: str, rows: list[Row]) -> None:
+        """Write rows down as dropped."""
+        self.sequences[reason] = self.sequences.get(reason, 0) + len(rows)
+        self.tokens[reason] = self.tokens.get(reason, 0) + sum(row[2] for row in rows)
+
+
+def _sort_rows(rows: list[Row], window: int | None = None) -> list[Row]:
+    return [rows[index] for index in slow_window_order([row[2] for row in rows], window)]
+
+
+def _permute(batches: Batches, options: PackOptions) -> Batches:
+    """Shuffle the finished batches."""
+    if options.shuffle:
+        places = slow_shuffled(len(batches.rows), seed=options.seed, stream=1)
+        batches.rows = [batches.rows[place] for place in places]
+        batches.widths = [batches.widths[place] for place in places]
+        batches.num_filler_rows = [batches.num_filler_rows[place] for place in places]
+    return batches
+
+
+def slow_plan(lengths: Sequence[int], options: PackOptions) -> Batches | None:
+    """Plan `packed` or `padded` batches; None where a sequence is too long.
+
+    Choose, shuffle, sort each window, split by bucket with the largest first, cut each bucket
+    greedily, see to its last batch, sort the rows of each batch, and shuffle the batches.
+    """
+    ledger = _Ledger(lengths, options)
+    limits = []
+    if isinstance(options.buckets, tuple):
+        limits.append((options.buckets[-1], options.overlong != "error"))
+    if options.max_tokens is not None:
+        widest = max(w for w in range(options.max_tokens + 1) if w % options.pad_to_multiple == 0)
+        limits.append((widest, options.overlong == "drop"))
+    for limit, may_drop in limits:
+        is_asked = options.overlong == "drop"
+        if may_drop and (is_asked or any(row[2] > limit for row in ledger.rows)):
+            ledger.drop("overlong", at_most=limit)
+        elif not may_drop and any(row[2] > limit for row in ledger.rows):
+            return None
+    rows = ledger.rows
+    if options.order == "length":
+        rows = _sort_rows(rows, options.window)
+    batches = Batches([], [], [], ledger.sequences, ledger.tokens)
+    for key, bucket in _split_by_bucket(rows, options):
+        _cut_bucket(batches, bucket, key, options, ledger)
+    if options.last_batch == "drop":
+        ledger.count("last_batch", [])
+    batches.rows = [_sort_rows(batch) for batch in batches.rows]
+    return _permute(batches, options)
+
+
+def _split_by_bucket(rows: list[Row], options: PackOptions) -> list[tuple[int | None, list[Row]]]:
+    """Give the key and rows of each bucket, the largest first; all rows where there are none."""
+    if options.buckets is None or not rows:
+        return [(None, rows)]
+    if isinstance(options.buckets, tuple):
+        keys = list(options.buckets)
+    else:
+        needed = np.array([round_up(row[2], options.pad_to_multiple) for row in rows])
+        keys = choose_buckets(needed, options.num_buckets or 0)
+    key_of = {row: min(key for key in keys if key >= row[2]) for row in rows}
+    return [(key, [row for row in rows if key_of[row] == key]) for key in reversed(keys)]
+
+
+def _cut_bucket(
+    batches: Batches,
+    rows: list[Row],
+    key: int | None,
+    options: PackOptions,
+    ledger: _Ledger,
+) -> None:
+    padded = options.layout == "padded"
+
+    def needed(length: int) -> int:
+        return key if padded and key is not None else round_up(length, options.pad_to_multiple)
+
+    def fits(lengths: Sequence[int]) -> bool:
+        if options.batch_size is not None and len(lengths) > options.batch_size:
+            return False
+        cost = batch_cost([needed(length) for length in lengths], padded=padded)
+        return options.max_tokens is None or cost <= options.max_tokens
+
+    limits = {"batch_size": options.batch_size, "max_tokens": options.max_tokens, "padded": padded}
+    left = iter(rows)
+    cut = slow_cut([needed(row[2]) for row in rows], **limits)  # type: ignore[arg-type]
+    made = [[next(left) for _ in batch] for batch in cut]
+    num_filler_rows = [0] * len(made)
+    if made and options.last_batch != "keep":
+        last = [row[2] for row in made[-1]]
+        if options.last_batch == "drop" and fits([*last, 1]):
+            ledger.count("last_batch", made.pop())
+            num_filler_rows.pop()
+        while options.last_batch == "pad" and fits([*last, *[1] * (num_filler_rows[-1] + 1)]):
+            num_filler_rows[-1] += 1
+    batches.rows += made
+    batches.num_filler_rows += num_filler_rows
+    batches.widths += [
+        key if key is not None else max(needed(row[2]) for row in batch) for batch in made
+    ]
+
+
+def slow_bins(lengths: Sequence[int], options: PackOptions) -> Batches | None:
+    """Plan `varlen` rows; None where a sequence is too long.
+
+    Choose, shuffle, split, put one piece after the other into a bin, and shuffle the bins. The
+    pieces of a bin stand in the order in which they came.
+    """
+    capacity = options.max_tokens or 0
+    ledger = _Ledger(lengths, options)
+    if options.overlong == "drop":
+        ledger.drop("overlong", at_most=capacity)
+    elif options.overlong == "error" and any(row[2] > capacity for row in ledger.rows):
+        return None
+    pieces = [
+        (index, start, min(capacity, length - start))
+        for index, _, length in ledger.rows
+        for start in range(0, length, capacity)
+    ]
+    sizes = [piece[2] for piece in pieces]
+    if options.packing == "best-fit":
+        order = slow_length_order(sizes)
+        bin_of = dict(
+            zip(order, slow_best_fit([sizes[place] for place in order], capacity), strict=True)
+        )
+        bins = [
+            [piece for place, piece in enumerate(pieces) if bin_of[place] == number]
+            for number in range(len(set(bin_of.values())))
+        ]
+    else:
+        left = iter(pieces)
+        cut = slow_cut(sizes, batch_size=None, max_tokens=capacity, padded=False)
+        bins = [[next(left) for _ in batch] for batch in cut]
+    widths = [sum(piece[2] for piece in row) for row in bins]
+    batches = Batches(bins, widths, [0] * len(bins), ledger.sequences, ledger.tokens)
+    return _permute(batches, options)

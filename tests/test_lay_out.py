@@ -1,0 +1,250 @@
+"""The arrays of whole shards beside batches laid out one by one from single sequences."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_reference import Arrays, join_batches, lay_out, make_store, make_texts
+
+from seqpack_cli import ranges
+from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.shards import time_steps
+from seqpack_cli.shards.lay_out import ShardRows, iter_data, make_tensors
+from seqpack_cli.shards.layouts import check_offsets, view_batch
+from seqpack_cli.shards.pack_plan import make_plan
+from seqpack_cli.tokens.token_store import TokenStore, open_store
+
+LENGTHS = (3, 9, 5, 1, 5, 12, 2, 30, 7, 1, 1, 16, 4, 4, 25, 3, 8, 2)
+PAD_ID = 256
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "packed": {"batch_size": 3},
+    "packed by tokens": {"max_tokens": 40},
+    "packed in the order of the store": {"batch_size": 4, "order": "none"},
+    "packed, shuffled, buckets": {"batch_size": 3, "shuffle": True, "buckets": "auto"},
+    "padded": {"layout": "padded", "batch_size": 4},
+    "padded left": {"layout": "padded", "batch_size": 4, "padding_side": "left"},
+    "padded to a multiple": {"layout": "padded", "batch_size": 4, "pad_to_multiple": 8},
+    "padded left to a multiple": {
+        "layout": "padded",
+        "max_tokens": 64,
+        "pad_to_multiple": 8,
+        "padding_side": "left",
+        "window": 5,
+    },
+    "padded with filler": {"layout": "padded", "batch_size": 5, "last_batch": "pad"},
+    "padded, filler in every bucket": {
+        "layout": "padded",
+        "batch_size": 4,
+        "last_batch": "pad",
+        "buckets": (2, 8, 32),
+        "shuffle": True,
+        "seed": 5,
+    },
+    "padded left with filler": {
+        "layout": "padded",
+        "max_tokens": 64,
+        "last_batch": "pad",
+        "buckets": (4, 16, 32),
+        "padding_side": "left",
+    },
+    "no filler though asked for": {"layout": "padded", "batch_size": 9, "last_batch": "pad"},
+    "varlen": {"layout": "varlen", "max_tokens": 32},
+    "varlen with split pieces": {"layout": "varlen", "max_tokens": 7},
+    "varlen in the order of the store": {
+        "layout": "varlen",
+        "max_tokens": 7,
+        "packing": "sequential",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    """Make a store of several parts."""
+    folder = tmp_path_factory.mktemp("lay_out")
+    opened = open_store(make_store(folder, make_texts(LENGTHS), part_bytes=30))
+    assert opened.lengths.tolist() == list(LENGTHS)
+    assert len(opened.part_offsets) > 4
+    return opened
+
+
+def make_fast(store: TokenStore, rows: ShardRows, options: PackOptions) -> Arrays:
+    """Give all arrays of a shard as pack makes them."""
+    tensors = make_tensors(options.layout, rows, filler=options.last_batch == "pad")
+    pieces = iter_data(
+        options.layout,
+        rows,
+        tensors,
+        store,
+        pad_id=PAD_ID,
+        padding_side=options.padding_side,
+    )
+    return {**tensors, "data": np.concatenate(list(pieces))}
+
+
+def make_slow(store: TokenStore, rows: ShardRows, options: PackOptions) -> Arrays:
+    """Give all arrays of a shard, batch by batch and row by row."""
+    batches = []
+    for number, (first, last) in enumerate(pairwise(rows.batch_offsets.tolist())):
+        indices, ids = rows.indices[first:last], []
+        starts = np.zeros(last - first, np.int64)
+        if rows.piece_starts is not None:
+            starts = rows.piece_starts[first:last].astype(np.int64)
+        lengths = rows.lengths[first:last]
+        for index, start, length in zip(indices, starts, lengths, strict=True):
+            ids.append(store[index][start : start + length])
+            assert len(ids[-1]) == length
+        batches.append(
+            lay_out(
+                options.layout,
+                ids,
+                indices,
+                pad_id=PAD_ID,
+                width=int(rows.widths[number]),
+                padding_side=options.padding_side,
+                num_filler_rows=int(rows.num_filler_rows[number]),
+                piece_starts=starts,
+            )
+        )
+    return join_batches(options.layout, batches, filler=options.last_batch == "pad")
+
+
+def assert_same(found: Arrays, expected: Arrays) -> None:
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        assert found[name].dtype == (np.uint16 if name == "data" else np.int64), name
+        assert found[name].tolist() == array.tolist(), name
+
+
+@pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)
+def test_shard_is_its_batches_joined(store: TokenStore, values: dict[str, Any]) -> None:
+    options = PackOptions(**values).resolve()
+    plan = make_plan(store.lengths, options)
+    cuts = sorted({0, 1, plan.num_batches // 2, plan.num_batches})
+    for first, last in [*pairwise(cuts), (0, plan.num_batches)]:
+        rows = ShardRows.cut(plan, first, last)
+        found = make_fast(store, rows, options)
+        assert_same(found, make_slow(store, rows, options))
+        check_offsets(options.layout, found)
+        for index in range(last - first):
+            batch = view_batch(options.layout, found, index, padding_side=options.padding_side)
+            batch.check(pad_id=PAD_ID)
+
+
+@pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("small", [1, 6])
+def test_shard_is_the_same_in_small_pieces(
+    store: TokenStore, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], small: int
+) -> None:
+    options = PackOptions(**values).resolve()
+    plan = make_plan(store.lengths, options)
+    rows = ShardRows.cut(plan, 0, plan.num_batches)
+    expected = make_slow(store, rows, options)
+    monkeypatch.setattr(time_steps, "IDS_PER_PIECE", small)
+    monkeypatch.setattr(time_steps, "LONG_RUN", small)
+    monkeypatch.setattr(ranges, "ENTRIES_PER_BLOCK", small)
+    monkeypatch.setattr(ranges, "LONG_RANGE", small)
+    assert_same(make_fast(store, rows, options), expected)
+
+
+def test_options_of_this_file_make_filler_pieces_and_several_batches(store: TokenStore) -> None:
+    plans = {
+        name: make_plan(store.lengths, PackOptions(**values).resolve())
+        for name, values in OPTIONS.items()
+    }
+    assert all(plan.num_batches > 1 for plan in plans.values())
+    assert {name for name, plan in plans.items() if plan.num_filler_rows.any()} == {
+        "padded with filler",
+        "padded, filler in every bucket",
+        "padded left with filler",
+    }
+    assert {name for name, plan in plans.items() if plan.piece_starts is not None} == {
+        "varlen with split pieces",
+        "varlen in the order of the store",
+    }
+
+
+@st.composite
+def draw_rows(draw: st.DrawFn, *, layout: str, with_filler: bool) -> ShardRows:
+    """Draw batches of any sequences, some more than once, longest first within each batch."""
+    batches = draw(
+        st.lists(
+            st.lists(st.integers(0, len(LENGTHS) - 1), min_size=1, max_size=6),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    if layout != "varlen":
+        batches = [sorted(batch, key=lambda index: -LENGTHS[index]) for batch in batches]
+    lengths = np.array([LENGTHS[index] for batch in batches for index in batch], np.int32)
+    starts = None
+    if layout == "varlen" and draw(st.booleans()):
+        starts = np.array([draw(st.integers(0, length - 1)) for length in lengths], np.int32)
+        lengths = np.array([draw(st.integers(1, n)) for n in lengths - starts], np.int32)
+    extra = draw(st.lists(st.integers(0, 3), min_size=len(batches), max_size=len(batches)))
+    widths = [max(LENGTHS[index] for index in batch) for batch in batches]
+    return ShardRows(
+        np.array([index for batch in batches for index in batch]),
+        lengths,
+        np.cumsum([0, *map(len, batches)]),
+        np.array(widths) + np.array(extra),
+        np.array(extra[::-1]) * with_filler,
+        starts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "values"),
+    [
+        ("packed", {}),
+        ("padded", {}),
+        ("padded", {"padding_side": "left"}),
+        ("padded", {"last_batch": "pad"}),
+        ("padded", {"last_batch": "pad", "padding_side": "left"}),
+        ("varlen", {"max_tokens": 99}),
+    ],
+    ids=str,
+)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_shard_of_any_rows_is_its_batches_joined(
+    store: TokenStore, layout: str, values: dict[str, Any], data: st.DataObject
+) -> None:
+    options = PackOptions(layout=layout, **values)
+    filler = options.last_batch == "pad"
+    rows = data.draw(draw_rows(layout=layout, with_filler=filler))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time_steps, "IDS_PER_PIECE", data.draw(st.sampled_from([1, 5, 1 << 16])))
+        patch.setattr(time_steps, "LONG_RUN", data.draw(st.sampled_from([1, 4, 2048])))
+        found = make_fast(store, rows, options)
+    assert_same(found, make_slow(store, rows, options))
+
+
+def test_cut_gives_views_of_the_plan() -> None:
+    plan = BatchPlan(
+        np.arange(6),
+        np.array([3, 2, 2, 1, 1, 1], np.int32),
+        np.array([0, 2, 3, 6]),
+        np.array([3, 2, 1]),
+        np.array([0, 0, 2]),
+        np.arange(6, dtype=np.int32),
+    )
+    rows = ShardRows.cut(plan, 1, 3)
+    assert rows.batch_offsets.tolist() == [0, 1, 4]
+    for name, expected in {
+        "indices": [2, 3, 4, 5],
+        "lengths": [2, 1, 1, 1],
+        "widths": [2, 1],
+        "num_filler_rows": [0, 2],
+        "piece_starts": [2, 3, 4, 5],
+    }.items():
+        array = getattr(rows, name)
+        assert array.tolist() == expected
+        assert array.base is not None  # nothing is copied

@@ -1,0 +1,177 @@
+"""Pack options: every refusal in its exact words, and what is chosen where nothing was said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from seqpack_cli.batching.pack_options import COUNTS, PackOptions
+from seqpack_cli.errors import OptionError
+
+NONSENSE: list[tuple[dict[str, Any], str]] = [
+    ({"layout": "flat"}, "layout is 'flat', expected 'packed' or 'padded' or 'varlen'"),
+    ({"order": "random"}, "order is 'random', expected 'length' or 'none'"),
+    ({"packing": "first"}, "packing is 'first', expected None or 'best-fit' or 'sequential'"),
+    ({"overlong": "cut"}, "overlong is 'cut', expected None or 'error' or 'drop' or 'split'"),
+    ({"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or 'pad'"),
+    ({"padding_side": "both"}, "padding_side is 'both', expected 'right' or 'left'"),
+    ({"seed": -1}, "seed is -1, expected at least 0"),
+    ({"buckets": ()}, "buckets are (), expected lengths of at least 1"),
+    ({"buckets": (8, 0)}, "buckets are (8, 0), expected lengths of at least 1"),
+    ({"buckets": "most"}, "buckets are 'most', expected 'auto' or lengths"),
+    *(({name: 0}, f"{name} is 0, expected at least 1") for name in COUNTS),
+]
+
+VARLEN = {"layout": "varlen", "max_tokens": 8}
+NO_ROWS = "has no meaning, a batch is one row of --max-tokens"
+NOT_PADDED = "but these rows are not padded"
+
+# Options, what is wrong with them, and the hint.
+CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
+    (
+        {"layout": "varlen"},
+        "--layout varlen: no length of a row",
+        "pass --max-tokens, for example 2048",
+    ),
+    (
+        {**VARLEN, "batch_size": 4},
+        f"--layout varlen: --batch-size {NO_ROWS}",
+        "leave out --batch-size",
+    ),
+    ({**VARLEN, "window": 4}, f"--layout varlen: --window {NO_ROWS}", "leave out --window"),
+    ({**VARLEN, "buckets": (8,)}, f"--layout varlen: --buckets {NO_ROWS}", "leave out --buckets"),
+    (
+        {**VARLEN, "num_buckets": 4},
+        f"--layout varlen: --num-buckets {NO_ROWS}",
+        "leave out --num-buckets",
+    ),
+    (
+        {**VARLEN, "last_batch": "drop"},
+        f"--layout varlen: --last-batch drop {NO_ROWS}",
+        "leave out --last-batch drop",
+    ),
+    (
+        {**VARLEN, "order": "none"},
+        "--layout varlen: --order none, but bins have no order of length",
+        "pass --packing sequential to keep the order of the input",
+    ),
+    (
+        {**VARLEN, "pad_to_multiple": 8},
+        f"--layout varlen: --pad-to-multiple 8, {NOT_PADDED}",
+        "pass --layout padded, or leave out --pad-to-multiple 8",
+    ),
+    (
+        {"last_batch": "pad"},
+        f"--layout packed: --last-batch pad, {NOT_PADDED}",
+        "pass --layout padded, or leave out --last-batch pad",
+    ),
+    (
+        {"padding_side": "left"},
+        f"--layout packed: --padding-side left, {NOT_PADDED}",
+        "pass --layout padded, or leave out --padding-side left",
+    ),
+    (
+        {"layout": "padded", "packing": "sequential"},
+        "--layout padded: --packing sequential is for rows that share bins",
+        "pass --layout varlen, or leave out --packing",
+    ),
+    (
+        {"max_tokens": 8, "overlong": "split"},
+        "--layout packed: --overlong split is for varlen",
+        "split with tokenize --max-length, or pass --overlong drop",
+    ),
+    (
+        {"buckets": "auto", "overlong": "drop"},
+        "--overlong drop: no --max-tokens and no --buckets K1,K2,… to be longer than",
+        "drop long sequences with --max-length",
+    ),
+    (
+        {"window": 4, "order": "none"},
+        "--window sorts by length, --order none does not",
+        "leave out one of the two",
+    ),
+    (
+        {"buckets": (4, 8), "num_buckets": 2},
+        "--num-buckets is for --buckets auto",
+        "pass --buckets auto",
+    ),
+    (
+        {"layout": "padded", "max_tokens": 64, "batch_size": 4, "last_batch": "pad"},
+        "--last-batch pad: with --max-tokens alone no batch has a fixed number of rows",
+        "pass --batch-size instead, or add --buckets",
+    ),
+    (
+        {"layout": "padded", "buckets": (8, 12), "pad_to_multiple": 8},
+        "--buckets 12: no multiple of --pad-to-multiple 8",
+        "leave out --pad-to-multiple: each bucket is one width already",
+    ),
+    (
+        {"layout": "padded", "buckets": (8, 2048), "max_tokens": 1024},
+        "--buckets 2048: one row of it is above --max-tokens 1,024",
+        "pass --max-tokens 2048 or more, or leave out this bucket",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), NONSENSE)
+def test_pack_options_refuse_nonsense(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        PackOptions(**values)
+
+
+@pytest.mark.parametrize(("values", "message", "hint"), CONTRADICTIONS)
+def test_pack_options_refuse_what_can_not_go_together(
+    values: dict[str, Any], message: str, hint: str | None
+) -> None:
+    options = PackOptions(**values)
+    with pytest.raises(OptionError) as raised:
+        options.resolve()
+    assert raised.value.message == message
+    assert raised.value.hint == hint
+
+
+# What is given, and what resolve() makes of it.
+CHOICES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"batch_size": 64, "shuffle": False}),
+    ({"max_tokens": 512}, {"shuffle": False}),
+    ({"max_tokens": 512, "batch_size": 4, "shuffle": True}, {}),
+    (
+        {"layout": "padded", "buckets": "auto"},
+        {"batch_size": 64, "num_buckets": 8, "shuffle": False},
+    ),
+    ({"buckets": "auto", "num_buckets": 3}, {"batch_size": 64, "shuffle": False}),
+    (
+        {"layout": "padded", "buckets": (16, 8), "max_tokens": 64, "last_batch": "pad"},
+        {"buckets": (8, 16), "shuffle": False},
+    ),
+    (VARLEN, {"packing": "best-fit", "shuffle": True, "overlong": "split"}),
+    (
+        {**VARLEN, "shuffle": False, "overlong": "error"},
+        {"packing": "best-fit", "shuffle": False},
+    ),
+    ({**VARLEN, "packing": "sequential"}, {"shuffle": False, "overlong": "split"}),
+    ({**VARLEN, "packing": "sequential", "shuffle": True, "overlong": "drop"}, {}),
+]
+
+
+@pytest.mark.parametrize(("given", "chosen"), CHOICES)
+def test_resolve_chooses_only_what_was_left_open(
+    given: dict[str, Any], chosen: dict[str, Any]
+) -> None:
+    resolved = PackOptions(**given).resolve()
+    assert asdict(resolved) == {**asdict(PackOptions()), **given, **chosen}
+    assert resolved.resolve() == resolved
+
+
+def test_bucket_keys_are_sorted_and_each_held_once() -> None:
+    assert PackOptions(buckets=(32, 8, 16, 8)).buckets == (8, 16, 32)
+
+
+def test_largest_bucket_may_be_the_whole_budget() -> None:
+    options = PackOptions(layout="padded", buckets=(8, 16), pad_to_multiple=8, max_tokens=16)
+    assert options.resolve().buckets == (8, 16)
+    packed = PackOptions(buckets=(64,), max_tokens=16)  # real tokens: a key is no cost
+    assert packed.resolve().buckets == (64,)

@@ -1,0 +1,170 @@
+"""The plan of a store, what its batches take on disk, and where shards are cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_reference import LENGTHS, make_store, make_texts
+
+from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.errors import DataError, OptionError
+from seqpack_cli.shards.lay_out import ShardRows, make_tensors
+from seqpack_cli.shards.pack_plan import (
+    count_bytes,
+    count_cells,
+    cut_shards,
+    make_plan,
+    plan_store,
+)
+from seqpack_cli.tokens.token_store import open_store
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "packed": {"batch_size": 3},
+    "padded": {"layout": "padded", "batch_size": 3, "pad_to_multiple": 4},
+    "filler": {"layout": "padded", "batch_size": 3, "last_batch": "pad"},
+    "varlen": {"layout": "varlen", "max_tokens": 12},
+    "varlen split": {"layout": "varlen", "max_tokens": 4},
+}
+
+
+def plan_of(lengths: list[int], **options: Any) -> tuple[BatchPlan, PackOptions]:
+    resolved = PackOptions(**options).resolve()
+    return make_plan(np.array(lengths, np.int32), resolved), resolved
+
+
+@pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=20))
+def test_count_bytes_is_what_the_arrays_of_a_shard_take(
+    values: dict[str, Any], lengths: list[int]
+) -> None:
+    plan, options = plan_of(lengths, **values)
+    rows = ShardRows.cut(plan, 0, plan.num_batches)
+    tensors = make_tensors(options.layout, rows, filler=options.last_batch == "pad")
+    num_cells = np.diff(tensors["data_offsets"])
+    assert count_cells(plan, options.layout).tolist() == num_cells.tolist()
+    for itemsize in (2, 4):
+        num_bytes = sum(array.nbytes for array in tensors.values())
+        num_bytes += int(num_cells.sum()) * itemsize
+        num_bytes -= 8 * sum(name.endswith("_offsets") for name in tensors)  # one more each
+        counted = count_bytes(plan, options.layout, itemsize)
+        assert len(counted) == plan.num_batches
+        missed = num_bytes - int(counted.sum())
+        fillers = tensors.get("num_filler_rows")  # may be passed over
+        assert 0 <= missed <= (0 if fillers is None else fillers.nbytes)
+
+
+@pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=20),
+    shard_bytes=st.integers(1, 1500),
+)
+def test_cut_shards_fills_each_as_far_as_it_goes(
+    values: dict[str, Any], lengths: list[int], shard_bytes: int
+) -> None:
+    plan, options = plan_of(lengths, shard_bytes=shard_bytes, **values)
+    sizes = count_bytes(plan, options.layout, 2).tolist()
+    cuts = cut_shards(plan, options, 2)
+    assert (cuts[0], cuts[-1]) == (0, plan.num_batches)
+    for first, last in pairwise(cuts):
+        assert last > first
+        assert last == first + 1 or sum(sizes[first:last]) <= shard_bytes
+        assert last == plan.num_batches or sum(sizes[first : last + 1]) > shard_bytes
+
+
+def test_count_bytes_does_not_wrap_around() -> None:
+    plan, options = plan_of([2**31 - 1] * 5, layout="padded", batch_size=5)
+    assert count_cells(plan, options.layout).tolist() == [5 * (2**31 - 1)]
+    assert count_bytes(plan, "padded", 4)[0] > 20 * (2**31 - 1)
+    plan, options = plan_of([2**31 - 1] * 5, batch_size=5)
+    assert count_cells(plan, options.layout).tolist() == [5 * (2**31 - 1)]
+    assert count_bytes(plan, "packed", 2)[0] > 10 * (2**31 - 1)
+
+
+def test_make_plan_gives_rows_of_several_sequences_to_varlen() -> None:
+    plan, _ = plan_of([2, 2, 2, 9], layout="varlen", max_tokens=6)
+    assert plan.piece_starts is not None
+    assert sorted(np.diff(plan.batch_offsets).tolist()) == [1, 3] or plan.num_batches == 3
+    assert sorted(zip(plan.order.tolist(), plan.piece_starts.tolist(), strict=True)) == [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (3, 0),
+        (3, 6),
+    ]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("plan"), make_texts(LENGTHS))
+
+
+@pytest.mark.parametrize(
+    ("values", "option", "limit"),
+    [
+        ({"max_tokens": 11}, "--max-tokens", 11),
+        ({"layout": "padded", "max_tokens": 11}, "--max-tokens", 11),
+        ({"layout": "varlen", "max_tokens": 5, "overlong": "error"}, "--max-tokens", 5),
+        (
+            {"layout": "padded", "buckets": (4, 8), "batch_size": 3, "overlong": "error"},
+            "--buckets",
+            8,
+        ),
+    ],
+    ids=str,
+)
+def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
+    store: Path, values: dict[str, Any], option: str, limit: int
+) -> None:
+    cure = "add a bucket of" if option == "--buckets" else f"pass {option}"
+    is_varlen = values.get("layout") == "varlen"
+    splitting = "--overlong split" if is_varlen else f"tokenize --max-length {limit}"
+    with pytest.raises(OptionError) as caught:
+        plan_store(open_store(store), PackOptions(**values).resolve())
+    assert str(caught.value) == (
+        f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
+        f"{option} allows {limit}\n\n"
+        f"hint: {cure} 12, drop longer ones with --overlong drop, or split them with {splitting}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "dropped"),
+    [
+        ({"min_length": 13}, "{'min_length': 7}"),
+        ({"batch_size": 8, "last_batch": "drop"}, "{'last_batch': 7}"),
+        ({"layout": "padded", "batch_size": 8, "last_batch": "drop"}, "{'last_batch': 7}"),
+        ({"layout": "varlen", "max_tokens": 4, "min_length": 13}, "{'min_length': 7}"),
+        (
+            {"layout": "varlen", "max_tokens": 4, "min_length": 5, "overlong": "drop"},
+            "{'min_length': 3, 'overlong': 4}",
+        ),
+    ],
+    ids=str,
+)
+def test_plan_store_refuses_to_leave_no_batch(
+    store: Path, values: dict[str, Any], dropped: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        plan_store(open_store(store), PackOptions(**values).resolve())
+    assert str(caught.value) == (
+        f"{store}: no batch is left, dropped are {dropped}\n\n"
+        "hint: loosen --min-length, --max-length, --overlong or --last-batch"
+    )
+
+
+def test_plan_store_hints_at_a_budget_that_suffices(store: Path) -> None:
+    values = {"layout": "padded", "pad_to_multiple": 8}
+    with pytest.raises(OptionError, match="--max-tokens allows 8") as caught:
+        plan_store(open_store(store), PackOptions(max_tokens=15, **values).resolve())
+    assert caught.value.hint is not None
+    hinted = int(caught.value.hint.split("pass --max-tokens ")[1].split(",")[0])
+    plan_store(open_store(store), PackOptions(max_tokens=hinted, **values).resolve())

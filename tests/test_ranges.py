@@ -1,0 +1,106 @@
+"""Ranges: the indices they cover, and copies of many at once, beside loops over entries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from batching_reference import slow_copy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqpack_cli import ranges
+from seqpack_cli.ranges import copy_ranges, expand_ranges
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 9))))
+def test_expand_ranges_is_the_loop(drawn: list[tuple[int, int]]) -> None:
+    starts, lengths = np.array(drawn, np.int64).reshape(-1, 2).T
+    indices = expand_ranges(starts, lengths.astype(np.int32))
+    assert indices.dtype == np.int64
+    assert indices.tolist() == [
+        index for start, length in drawn for index in range(start, start + length)
+    ]
+
+
+@st.composite
+def copies(draw: st.DrawFn) -> tuple[list[tuple[int, int, int]], int, int]:
+    """Ranges (where from, where to, length), and the sizes of both arrays.
+
+    Sources may overlap or follow each other; targets have gaps or none, in any order.
+    """
+    num_ranges = draw(st.integers(0, 12))
+    longest = draw(st.sampled_from([1, 5, 40, 400]))
+    lengths = draw(st.lists(st.integers(0, longest), min_size=num_ranges, max_size=num_ranges))
+    follows = draw(st.lists(st.booleans(), min_size=num_ranges, max_size=num_ranges))
+    starts = draw(st.lists(st.integers(0, 200), min_size=num_ranges, max_size=num_ranges))
+    gaps = draw(st.lists(st.sampled_from([0, 0, 1, 7]), min_size=num_ranges, max_size=num_ranges))
+    for number in range(1, num_ranges):
+        if follows[number]:
+            starts[number] = starts[number - 1] + lengths[number - 1]
+    targets = []
+    end = 0
+    for gap, length in zip(gaps, lengths, strict=True):
+        targets.append(end + gap)
+        end += gap + length
+    drawn = list(zip(starts, targets, lengths, strict=True))
+    if draw(st.booleans()):
+        drawn = draw(st.permutations(drawn))
+    num_source = max((start + length for start, _, length in drawn), default=0)
+    return drawn, num_source + draw(st.integers(0, 3)), end + draw(st.integers(0, 3))
+
+
+def check_copy(drawn: list[tuple[int, int, int]], num_source: int, num_target: int) -> None:
+    """Compare with the loop; what no range covers must stay as it is."""
+    source = np.arange(1, num_source + 1, dtype=np.uint16)
+    source.flags.writeable = False
+    target = -np.arange(1, num_target + 1)
+    expected = slow_copy(source.tolist(), target.tolist(), drawn)
+    columns = np.array(drawn, np.int64).reshape(-1, 3).T
+    copy_ranges(source, columns[0], target, columns[1], columns[2])
+    assert target.tolist() == expected
+
+
+@settings(max_examples=60)
+@given(copies())
+def test_copy_ranges_is_the_loop(drawn: tuple[list[tuple[int, int, int]], int, int]) -> None:
+    check_copy(*drawn)
+
+
+@settings(max_examples=60)
+@given(copies(), st.integers(1, 60), st.sampled_from([1, 6, 128]))
+def test_copy_ranges_is_the_loop_in_blocks_of_any_size(
+    drawn: tuple[list[tuple[int, int, int]], int, int], entries: int, long_range: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "ENTRIES_PER_BLOCK", entries)
+        patch.setattr(ranges, "LONG_RANGE", long_range)
+        check_copy(*drawn)
+
+
+def test_copy_ranges_copies_long_and_short_ones_together() -> None:
+    check_copy([(0, 500, 400), (3, 2, 5), (390, 10, 450), (3, 901, 0), (7, 950, 1)], 900, 1000)
+    check_copy([(0, 3, 1), (2, 5, 1), (4, 7, 1)], 5, 8)
+
+
+def test_copy_ranges_joins_neighbours_in_both_only() -> None:
+    check_copy([(0, 0, 3), (3, 3, 2), (5, 5, 4)], 9, 9)
+    check_copy([(0, 5, 3), (3, 0, 2)], 9, 9)  # neighbours in the source
+    check_copy([(4, 0, 3), (0, 3, 2)], 9, 9)  # neighbours in the target
+
+
+def test_copy_ranges_copies_more_than_a_block() -> None:
+    num_ranges = ranges.ENTRIES_PER_BLOCK // 4
+    order = np.random.default_rng(0).permutation(num_ranges)
+    source = np.arange(num_ranges * 10)
+    lengths = np.full(num_ranges, 10)
+    target = np.zeros_like(source)
+    copy_ranges(source, order * 10, target, np.arange(num_ranges) * 10, lengths)
+    assert np.array_equal(target.reshape(-1, 10), source.reshape(-1, 10)[order])
+    back = np.zeros_like(source)
+    copy_ranges(target, np.arange(num_ranges) * 10, back, order * 10, lengths)
+    assert np.array_equal(back, source)
+
+
+def test_copy_ranges_of_none_changes_nothing() -> None:
+    check_copy([], 3, 3)
+    check_copy([(0, 0, 0)], 0, 0)
