@@ -5,7 +5,8 @@
 STORE is a token store of at least 100 million tokens. Cases, each with its rival in the same run:
 
 commands   whole commands, start-up, planning, sha256 and fsync included, both cores, the store in
-           the page cache; beside `cp -r` and sync of the store (packed) or of its output (padded).
+           the page cache; beside `cp -r` and sync of the store (packed) or of its output (padded),
+           and beside the ceiling, sha256sum of the shards alone on both cores.
 arrays     batches of 64 laid out in memory on one core, beside torch's `pack_sequence`.
 bins       `--layout varlen --max-tokens 2048` planned for a million log-normal lengths, beside
            TRL's `pack_dataset(strategy="bfd")`, each in a process of its own.
@@ -78,7 +79,11 @@ def measure_commands(store: Path, runs: int) -> dict[str, Any]:
                 source = store if layout == "packed" else shards
                 warm(source)
                 copied = time_command(f"cp -r {source} {copy} && sync -f {copy}")
+                hashed = time_command(
+                    f"ls {shards}/*.safetensors | xargs -P 2 -n 1 sha256sum > {folder}/sums"
+                )
                 if run > 0:
+                    times.setdefault(f"sha256sum of {layout}, 2 processes", []).append(hashed)
                     times.setdefault(f"pack --layout {layout}", []).append(seconds)
                     times.setdefault(f"cp of {source.name} + sync", []).append(copied)
                 num_bytes = sum(path.stat().st_size for path in source.iterdir())
@@ -89,8 +94,9 @@ def measure_commands(store: Path, runs: int) -> dict[str, Any]:
     for name, seconds in times.items():
         median = statistics.median(seconds)
         print(f"  {name:<28} {median:8.3f} s  {num_tokens / 1e6 / median:8.1f} M tokens/s")
-    names = list(times)
-    for ours, rival in ((names[0], names[1]), (names[2], names[3])):
+    copies = {"packed": f"cp of {store.name} + sync", "padded": "cp of padded + sync"}
+    for layout, rival in copies.items():
+        ours = f"pack --layout {layout}"
         figures[ours]["of_cp"] = ratio(times[rival], times[ours])
         print(f"  {ours}: {figures[ours]['of_cp']:.2f} of {rival}")
     return figures

@@ -148,7 +148,7 @@ def test_shard_is_the_same_in_small_pieces(
     rows = ShardRows.cut(plan, 0, plan.num_batches)
     expected = make_slow(store, rows, options)
     monkeypatch.setattr(time_steps, "IDS_PER_PIECE", small)
-    monkeypatch.setattr(time_steps, "LONG_RUN", small)
+    monkeypatch.setattr(time_steps, "LONG_SLICE", small)
     monkeypatch.setattr(ranges, "ENTRIES_PER_BLOCK", small)
     monkeypatch.setattr(ranges, "LONG_RANGE", small)
     assert_same(make_fast(store, rows, options), expected)
@@ -222,7 +222,7 @@ def test_shard_of_any_rows_is_its_batches_joined(
     rows = data.draw(draw_rows(layout=layout, with_filler=filler))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_steps, "IDS_PER_PIECE", data.draw(st.sampled_from([1, 5, 1 << 16])))
-        patch.setattr(time_steps, "LONG_RUN", data.draw(st.sampled_from([1, 4, 2048])))
+        patch.setattr(time_steps, "LONG_SLICE", data.draw(st.sampled_from([1, 4, 2048])))
         found = make_fast(store, rows, options)
     assert_same(found, make_slow(store, rows, options))
 

@@ -105,7 +105,7 @@ def draw_batches(lengths: list[list[int]]) -> list[list[np.ndarray]]:
 @settings(max_examples=60, deadline=None)
 @given(BATCHES, st.sampled_from([1, 2, 5, 1 << 16]), st.sampled_from([1, 3, 2048]))
 def test_pack_batches_packs_each_batch_as_the_slow_one_and_torch_do(
-    lengths: list[list[int]], ids_per_piece: int, long_run: int
+    lengths: list[list[int]], ids_per_piece: int, long_slice: int
 ) -> None:
     batches = draw_batches(lengths)
     rows = [row for batch in batches for row in batch]
@@ -113,7 +113,7 @@ def test_pack_batches_packs_each_batch_as_the_slow_one_and_torch_do(
     offsets = np.cumsum([0, *map(len, batches)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_steps, "IDS_PER_PIECE", ids_per_piece)
-        patch.setattr(time_steps, "LONG_RUN", long_run)
+        patch.setattr(time_steps, "LONG_SLICE", long_slice)
         data, batch_sizes, step_offsets = pack_batches(np.concatenate(rows), all_lengths, offsets)
     assert (data.dtype, batch_sizes.dtype) == (np.uint16, np.int64)
     assert len(step_offsets) == len(batches) + 1
@@ -129,7 +129,7 @@ def test_pack_batches_packs_each_batch_as_the_slow_one_and_torch_do(
 @settings(max_examples=60, deadline=None)
 @given(BATCHES, st.integers(1, 9), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_iter_steps_reads_rows_from_anywhere_in_whole_time_steps(
-    lengths: list[list[int]], ids_per_piece: int, long_run: int, random: Random
+    lengths: list[list[int]], ids_per_piece: int, long_slice: int, random: Random
 ) -> None:
     batches = draw_batches(lengths)
     rows = [row for batch in batches for row in batch]
@@ -141,7 +141,7 @@ def test_iter_steps_reads_rows_from_anywhere_in_whole_time_steps(
     batch_sizes, step_offsets = count_steps(np.array([len(row) for row in rows]), offsets)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_steps, "IDS_PER_PIECE", ids_per_piece)
-        patch.setattr(time_steps, "LONG_RUN", long_run)
+        patch.setattr(time_steps, "LONG_SLICE", long_slice)
         pieces = list(iter_steps(ids, starts, offsets, batch_sizes, step_offsets))
     assert np.concatenate(pieces).tolist() == [
         id_ for batch in batches for id_ in slow_pack(batch)[0]

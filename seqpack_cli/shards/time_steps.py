@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 IDS_PER_PIECE = 1 << 16  # their places, 8 bytes each, stay in the cache
-LONG_RUN = 2048  # ids, from which a run of steps with the same rows pays for a call of its own
+LONG_SLICE = 128  # steps of a row, from which a copy of them by themselves is the faster way
 
 
 def pack_batches(
@@ -100,16 +100,18 @@ def _take_steps(
     begins = np.cumsum(alive) - alive
     is_same = (first_rows[1:] == first_rows[:-1]) & (alive[1:] == alive[:-1])
     runs = np.concatenate([[0], np.flatnonzero(~is_same) + 1, [len(alive)]])
-    if len(taken) < LONG_RUN * (len(runs) - 1):
+    num_slices = int(alive[runs[:-1]].sum())
+    if len(taken) < LONG_SLICE * num_slices:
         rows = np.arange(len(taken))
         rows += np.repeat(first_rows - begins, alive)
         places = starts.take(rows, mode="clip")
         places += np.repeat(steps, alive)
         ids.take(places, out=taken, mode="clip")
         return
-    # Where the same rows live on for many steps, their places are a rectangle.
+    # Where the same rows live on for many steps, they are a rectangle to be turned over.
     for first, last in pairwise(runs.tolist()):
-        row, num_rows = int(first_rows[first]), int(alive[first])
-        places = steps[first:last, None] + starts[row : row + num_rows]
-        target = taken[begins[first] : begins[first] + places.size].reshape(places.shape)
-        ids.take(places, out=target, mode="clip")
+        row, num_rows, num_steps = int(first_rows[first]), int(alive[first]), last - first
+        slices = (starts[row : row + num_rows] + steps[first]).tolist()
+        rectangle = np.concatenate([ids[start : start + num_steps] for start in slices])
+        target = taken[begins[first] : begins[first] + len(rectangle)]
+        target.reshape(num_steps, num_rows)[:] = rectangle.reshape(num_rows, num_steps).T
