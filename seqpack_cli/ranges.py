@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+RANGES_PER_BLOCK = 1 << 16  # looked at together, which bounds the memory
 ENTRIES_PER_BLOCK = 1 << 18  # of short ranges: their indices, 8 bytes each, stay in the cache
 LONG_RANGE = 128  # entries from which a loop over ranges is faster
 
@@ -37,8 +38,18 @@ def copy_ranges(
     Args:
         source_starts, target_starts, lengths: int64, one per range, all within the arrays.
     """
-    if not len(lengths):
-        return
+    for first in range(0, len(lengths), RANGES_PER_BLOCK):
+        some = slice(first, first + RANGES_PER_BLOCK)
+        _copy_some(source, source_starts[some], target, target_starts[some], lengths[some])
+
+
+def _copy_some(
+    source: np.ndarray,
+    source_starts: np.ndarray,
+    target: np.ndarray,
+    target_starts: np.ndarray,
+    lengths: np.ndarray,
+) -> None:
     apart = source_starts[1:] != source_starts[:-1] + lengths[:-1]
     apart |= target_starts[1:] != target_starts[:-1] + lengths[:-1]
     if not apart.all():

@@ -73,6 +73,7 @@ def test_copy_ranges_is_the_loop_in_blocks_of_any_size(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "ENTRIES_PER_BLOCK", entries)
+        patch.setattr(ranges, "RANGES_PER_BLOCK", entries)
         patch.setattr(ranges, "LONG_RANGE", long_range)
         check_copy(*drawn)
 

@@ -57,6 +57,7 @@ def plan_bins(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
         num_dropped_sequences=selection.num_dropped_sequences,
         num_dropped_tokens=selection.num_dropped_tokens,
     )
+    del order, lengths, starts  # else both the old and the new would be held
     if options.shuffle:
         plan.permute_batches(shuffled(plan.num_batches, seed=options.seed, stream=BATCHES))
     return plan

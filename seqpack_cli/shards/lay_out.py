@@ -18,6 +18,8 @@ from seqpack_cli.shards.time_steps import count_steps, iter_steps
 from seqpack_cli.tokens.read_rows import copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
+CELLS_PER_PIECE = 1 << 18  # hashed and written before the next, while they are in the cache
+
 
 @dataclass(frozen=True)
 class ShardRows:
@@ -102,7 +104,8 @@ def iter_data(
         begins = place_rows(tensors["lengths"], widths, padding_side=padding_side)
         begins = begins[tensors["original_indices"] >= 0]
     copy_rows(store, rows.indices, lengths, cells, begins, rows.piece_starts)
-    yield cells
+    for start in range(0, len(cells), CELLS_PER_PIECE):
+        yield cells[start : start + CELLS_PER_PIECE]
 
 
 def _offsets(counts: np.ndarray) -> np.ndarray:
