@@ -6,10 +6,11 @@ STORE is a token store of at least 100 million tokens. Cases, each with its riva
 
 commands   whole commands, start-up, planning, sha256 and fsync included, both cores, the store in
            the page cache; beside `cp -r` and sync of the store (packed) or of its output (padded),
-           and beside the ceiling, sha256sum of the shards alone on both cores.
-arrays     batches of 64 laid out in memory on one core, beside torch's `pack_sequence`.
+           and beside sha256 of the shards alone, as Python has it, in two processes.
+arrays     batches of 64 laid out in memory on one core, beside torch's `pack_sequence`; rows sorted
+           over all (sorted) or within each batch only (windows), in order already.
 bins       `--layout varlen --max-tokens 2048` planned for a million log-normal lengths, beside
-           TRL's `pack_dataset(strategy="bfd")`, each in a process of its own.
+           TRL's `pack_dataset(strategy="bfd")`, which moves ids too, each in a process of its own.
 planning   ten million sequences, time and memory.
 
 Not measured: cold disks, a store larger than the memory. `bins` needs the extra `bench`.
@@ -37,6 +38,10 @@ from seqpack_cli import PackOptions, open_store
 from seqpack_cli.shards.pack_plan import make_plan
 from seqpack_cli.shards.time_steps import pack_batches
 
+HASH_COMMAND = (
+    f"{sys.executable} -c 'import hashlib, sys; "
+    'hashlib.file_digest(open(sys.argv[1], "rb"), "sha256")\''
+)
 CASES = ("commands", "arrays", "bins", "planning")
 BATCH_SIZE = 64
 ROW_LENGTH = 2048
@@ -78,11 +83,9 @@ def measure_commands(store: Path, runs: int) -> dict[str, Any]:
                 source = store if layout == "packed" else shards
                 warm(source)
                 copied = time_command(f"cp -r {source} {copy} && sync -f {copy}")
-                hashed = time_command(
-                    f"ls {shards}/*.safetensors | xargs -P 2 -n 1 sha256sum > {folder}/sums"
-                )
+                hashed = time_command(f"ls {shards}/*.safetensors | xargs -P 2 -n 1 {HASH_COMMAND}")
                 if run > 0:
-                    times.setdefault(f"sha256sum of {layout}, 2 processes", []).append(hashed)
+                    times.setdefault(f"sha256 of {layout} alone, 2 processes", []).append(hashed)
                     times.setdefault(f"pack --layout {layout}", []).append(seconds)
                     times.setdefault(f"cp of {source.name} + sync", []).append(copied)
                 num_bytes = sum(path.stat().st_size for path in source.iterdir())
@@ -115,13 +118,15 @@ def measure_arrays(runs: int) -> dict[str, Any]:
             batches = [rows[start : start + BATCH_SIZE] for start in offsets[:-1].tolist()]
             rates: dict[str, list[float]] = {"seqpack": [], "torch": []}
             for run in range(runs + 1):  # run 0 warms up
-                ours, (data, _, _) = timed(lambda: pack_batches(ids, lengths, offsets))  # noqa: B023
+                ours, (data, batch_sizes, _) = timed(lambda: pack_batches(ids, lengths, offsets))  # noqa: B023
                 theirs, packed = timed(lambda: [pack_sequence(batch) for batch in batches])  # noqa: B023
                 if run > 0:
                     rates["seqpack"].append(len(ids) / ours / 1e6)
                     rates["torch"].append(len(ids) / theirs / 1e6)
             expected = torch.cat([batch.data for batch in packed]).numpy().view(np.uint16)
             assert np.array_equal(data, expected)
+            expected_sizes = torch.cat([batch.batch_sizes for batch in packed]).numpy()
+            assert np.array_equal(batch_sizes, expected_sizes)
             found = {name: round(statistics.median(rate), 1) for name, rate in rates.items()}
             times_torch = round(found["seqpack"] / found["torch"], 2)
             figures[f"mean {mean}, {kind}"] = {**found, "times_torch": times_torch}
@@ -154,6 +159,7 @@ def measure_bins(store: Path, runs: int) -> dict[str, Any]:
         figures[name] = {**results[0], "seconds": round(seconds, 3)}
         print(f"  {name}: {figures[name]}")
     for rival in ("trl", "trl-whole"):
+        assert figures["seqpack"]["bins"] <= figures[rival]["bins"]
         figures[rival]["times_slower"] = round(
             figures[rival]["seconds"] / figures["seqpack"]["seconds"], 1
         )
@@ -199,7 +205,7 @@ def describe_bins(seconds: float, num_bins: int, lengths: np.ndarray) -> dict[st
     """Give time and bins beside the lower bound."""
     fewest = -(-int(lengths.sum()) // ROW_LENGTH)
     above = round(num_bins / fewest - 1, 6)
-    return {"seconds": seconds, "bins": num_bins, "fewest": fewest, "above_fewest": above}
+    return {"seconds": seconds, "bins": num_bins, "lower_bound": fewest, "above_it": above}
 
 
 def measure_planning(store: Path) -> dict[str, Any]:

@@ -185,7 +185,13 @@ def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
     own = [path for path in folder.iterdir() if OWN_PATTERN.fullmatch(path.name)]
     if not own:
         return
-    if not any(_is_of_a_run(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)):
+    formats = {_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)} - {None}
+    if formats - {plan["format"]}:
+        raise FolderError(
+            f"{folder}: holds {join_items(sorted(map(str, formats)))}, expected {plan['format']}",
+            hint="choose another -o; --overwrite only replaces what the same command wrote",
+        )
+    if not formats:
         names = join_items(sorted(path.name for path in own))
         raise FolderError(
             f"{folder}: holds {names} without a manifest or plan of seqpack",
@@ -201,10 +207,10 @@ def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _is_of_a_run(path: Path) -> bool:
-    """Say whether a JSON file is a manifest or plan of ours and not, by name only, of others."""
+def _read_format(path: Path) -> object:
+    """Read the format of a manifest or plan; None of a file that is ours by its name only."""
     try:
         found = read_json(path)
     except FolderError:
-        return False
-    return "format" in found and "options" in found
+        return None
+    return found.get("format") if "options" in found else None

@@ -181,7 +181,7 @@ def test_plan_starts_with_the_largest_bucket() -> None:
     assert batches_of(plan) == [[3, 1], [4, 0, 5, 2], [6]]
     assert plan.widths.tolist() == [8, 4, 4]
     assert plan.num_filler_rows.tolist() == [0, 0, 3]
-    assert plan.bucket_keys == [4, 8]
+    assert plan.bucket_keys == [4, 8, 12, 16]
 
 
 def test_plan_goes_on_behind_a_bucket_without_batches() -> None:
@@ -189,7 +189,7 @@ def test_plan_goes_on_behind_a_bucket_without_batches() -> None:
     plan = make_plan([4, 1, 1, 2], buckets=(1, 2, 4), batch_size=2, last_batch="drop")
     assert batches_of(plan) == [[1, 2]]
     assert plan.num_dropped_tokens == {"last_batch": 6}
-    assert plan.bucket_keys == [1]
+    assert plan.bucket_keys == [1, 2, 4]
 
 
 def test_plan_does_not_widen_a_batch_by_the_dropped_one_behind_it() -> None:
@@ -200,7 +200,7 @@ def test_plan_does_not_widen_a_batch_by_the_dropped_one_behind_it() -> None:
 
 
 def test_plan_rounds_widths_beyond_32_bits() -> None:
-    options = {"layout": "padded", "pad_to_multiple": 8, "max_tokens": 2**32}
+    options = {"layout": "padded", "pad_to_multiple": 8, "batch_size": 2}
     plan = make_plan([2**31 - 1, 2**31 - 7, 2**31 - 2], **options)
     assert batches_of(plan) == [[0, 2], [1]]
     assert plan.widths.tolist() == [2**31, 2**31]

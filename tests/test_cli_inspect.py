@@ -178,8 +178,20 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
         "longest": 5,
         "cu_seqlens": [0, 5, 7],
         "rows": [
-            {"original_index": 2, "length": 5, "ids": list(b"efghi"), "text": "efghi"},
-            {"original_index": 3, "length": 2, "ids": list(b"jk"), "text": "jk"},
+            {
+                "original_index": 2,
+                "length": 5,
+                "ids": list(b"efghi"),
+                "text": "efghi",
+                "piece_start": 0,
+            },
+            {
+                "original_index": 3,
+                "length": 2,
+                "ids": list(b"jk"),
+                "text": "jk",
+                "piece_start": 0,
+            },
         ],
     }
     assert run("inspect", "out", "--batch", 1).stdout == (

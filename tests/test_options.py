@@ -10,7 +10,7 @@ import click
 import pytest
 
 from seqpack_cli import PackOptions, TokenizeOptions
-from seqpack_cli.cli.options import BUCKETS, MAX_BUCKET
+from seqpack_cli.cli.options import BUCKETS, MAX_COUNT
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.verification.verify_run import VerifyOptions
 
@@ -42,8 +42,8 @@ from seqpack_cli.verification.verify_run import VerifyOptions
         (PackOptions, {"pad_to_multiple": 0}, "pad_to_multiple is 0, expected at least 1"),
         (PackOptions, {"seed": -1}, "seed is -1, expected at least 0"),
         (PackOptions, {"buckets": "many"}, "buckets are 'many', expected 'auto' or lengths"),
-        (PackOptions, {"buckets": ()}, "buckets are (), expected lengths of at least 1"),
-        (PackOptions, {"buckets": (8, 0)}, "buckets are (8, 0), expected lengths of at least 1"),
+        (PackOptions, {"buckets": ()}, "buckets are (), expected 'auto' or lengths"),
+        (PackOptions, {"buckets": (8, 0)}, "buckets are (8, 0), expected 'auto' or lengths"),
         (VerifyOptions, {"level": "all"}, "level is 'all', expected 'structure' or"),
         (VerifyOptions, {"cell": "LSTM"}, "cell is 'LSTM', expected 'lstm' or 'gru' or 'rnn'"),
         (VerifyOptions, {"dtype": "float8"}, "dtype is 'float8'"),
@@ -64,7 +64,7 @@ def test_options_refuse_what_no_run_can_follow(
         ("32", (32,)),
         ("32,64", (32, 64)),
         ("64, 32,64", (64, 32, 64)),  # put in order by PackOptions
-        (str(MAX_BUCKET), (MAX_BUCKET,)),
+        (str(MAX_COUNT), (MAX_COUNT,)),
     ],
 )
 def test_buckets_are_auto_or_lengths(text: str, buckets: str | tuple[int, ...]) -> None:
@@ -81,7 +81,7 @@ def test_buckets_that_are_no_lengths_are_refused(text: str) -> None:
     assert caught.value.message == f"{text!r}, expected auto or lengths like 32,64,128"
 
 
-@pytest.mark.parametrize("text", [str(MAX_BUCKET + 1), "9" * 5000])
+@pytest.mark.parametrize("text", [str(MAX_COUNT + 1), "9" * 5000])
 def test_bucket_that_no_sequence_can_fill_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         BUCKETS.convert(text, None, None)
@@ -101,13 +101,13 @@ def test_pack_options_put_bucket_keys_in_order_once() -> None:
         ({"buckets": (8,)}, {"num_buckets": None, "overlong": None}),
         (
             {"layout": "varlen", "max_tokens": 9},
-            {"packing": "best-fit", "shuffle": True, "overlong": "split", "batch_size": None},
+            {"packing": "best-fit", "shuffle": True, "overlong": "split"},
         ),
         (
             {"layout": "varlen", "max_tokens": 9, "packing": "sequential"},
-            {"packing": "sequential", "shuffle": False},
+            {"packing": "sequential", "order": "none", "shuffle": False},
         ),
-        ({"layout": "varlen", "max_tokens": 9, "shuffle": False}, {"shuffle": False}),
+        ({"layout": "varlen", "max_tokens": 9, "shuffle": False}, {"seed": 0}),
         ({"layout": "varlen", "max_tokens": 9, "overlong": "drop"}, {"overlong": "drop"}),
     ],
 )

@@ -19,8 +19,8 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or 'pad'"),
     ({"padding_side": "both"}, "padding_side is 'both', expected 'right' or 'left'"),
     ({"seed": -1}, "seed is -1, expected at least 0"),
-    ({"buckets": ()}, "buckets are (), expected lengths of at least 1"),
-    ({"buckets": (8, 0)}, "buckets are (8, 0), expected lengths of at least 1"),
+    ({"buckets": ()}, "buckets are (), expected 'auto' or lengths"),
+    ({"buckets": (8, 0)}, "buckets are (8, 0), expected 'auto' or lengths"),
     ({"buckets": "most"}, "buckets are 'most', expected 'auto' or lengths"),
     *(({name: 0}, f"{name} is 0, expected at least 1") for name in COUNTS),
 ]
@@ -100,8 +100,9 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
     ),
     (
         {"layout": "padded", "max_tokens": 64, "batch_size": 4, "last_batch": "pad"},
-        "--last-batch pad: with --max-tokens alone no batch has a fixed number of rows",
-        "pass --batch-size instead, or add --buckets",
+        "--last-batch pad: with --max-tokens and no --buckets batches have no number of rows "
+        "to be filled up to",
+        "leave out --max-tokens, or add --buckets",
     ),
     (
         {"layout": "padded", "buckets": (8, 12), "pad_to_multiple": 8},
@@ -150,10 +151,13 @@ CHOICES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (VARLEN, {"packing": "best-fit", "shuffle": True, "overlong": "split"}),
     (
         {**VARLEN, "shuffle": False, "overlong": "error"},
-        {"packing": "best-fit", "shuffle": False},
+        {"packing": "best-fit", "shuffle": False, "seed": 0},
     ),
-    ({**VARLEN, "packing": "sequential"}, {"shuffle": False, "overlong": "split"}),
-    ({**VARLEN, "packing": "sequential", "shuffle": True, "overlong": "drop"}, {}),
+    (
+        {**VARLEN, "packing": "sequential", "seed": 5},
+        {"order": "none", "shuffle": False, "seed": 0, "overlong": "split"},
+    ),
+    ({**VARLEN, "packing": "sequential", "shuffle": True, "overlong": "drop"}, {"order": "none"}),
 ]
 
 

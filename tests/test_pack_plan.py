@@ -54,7 +54,7 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
         num_bytes = sum(array.nbytes for array in tensors.values())
         num_bytes += int(num_cells.sum()) * itemsize
         num_bytes -= 8 * sum(name.endswith("_offsets") for name in tensors)  # one more each
-        counted = count_bytes(plan, options.layout, itemsize)
+        counted = count_bytes(plan, options, itemsize)
         assert len(counted) == plan.num_batches
         missed = num_bytes - int(counted.sum())
         fillers = tensors.get("num_filler_rows")  # may be passed over
@@ -71,7 +71,7 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
     values: dict[str, Any], lengths: list[int], shard_bytes: int
 ) -> None:
     plan, options = plan_of(lengths, shard_bytes=shard_bytes, **values)
-    sizes = count_bytes(plan, options.layout, 2).tolist()
+    sizes = count_bytes(plan, options, 2).tolist()
     cuts = cut_shards(plan, options, 2)
     assert (cuts[0], cuts[-1]) == (0, plan.num_batches)
     for first, last in pairwise(cuts):
@@ -83,10 +83,10 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
 def test_count_bytes_does_not_wrap_around() -> None:
     plan, options = plan_of([2**31 - 1] * 5, layout="padded", batch_size=5)
     assert count_cells(plan, options.layout).tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(plan, "padded", 4)[0] > 20 * (2**31 - 1)
+    assert count_bytes(plan, PackOptions("padded"), 4)[0] > 20 * (2**31 - 1)
     plan, options = plan_of([2**31 - 1] * 5, batch_size=5)
     assert count_cells(plan, options.layout).tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(plan, "packed", 2)[0] > 10 * (2**31 - 1)
+    assert count_bytes(plan, PackOptions("packed"), 2)[0] > 10 * (2**31 - 1)
 
 
 def test_make_plan_gives_rows_of_several_sequences_to_varlen() -> None:
@@ -139,13 +139,13 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
 @pytest.mark.parametrize(
     ("values", "dropped"),
     [
-        ({"min_length": 13}, "{'min_length': 7}"),
-        ({"batch_size": 8, "last_batch": "drop"}, "{'last_batch': 7}"),
-        ({"layout": "padded", "batch_size": 8, "last_batch": "drop"}, "{'last_batch': 7}"),
-        ({"layout": "varlen", "max_tokens": 4, "min_length": 13}, "{'min_length': 7}"),
+        ({"min_length": 13}, "7 by --min-length"),
+        ({"batch_size": 8, "last_batch": "drop"}, "7 by --last-batch"),
+        ({"layout": "padded", "batch_size": 8, "last_batch": "drop"}, "7 by --last-batch"),
+        ({"layout": "varlen", "max_tokens": 4, "min_length": 13}, "7 by --min-length"),
         (
             {"layout": "varlen", "max_tokens": 4, "min_length": 5, "overlong": "drop"},
-            "{'min_length': 3, 'overlong': 4}",
+            "3 by --min-length, 4 by --overlong",
         ),
     ],
     ids=str,
@@ -156,8 +156,8 @@ def test_plan_store_refuses_to_leave_no_batch(
     with pytest.raises(DataError) as caught:
         plan_store(open_store(store), PackOptions(**values).resolve())
     assert str(caught.value) == (
-        f"{store}: no batch is left, dropped are {dropped}\n\n"
-        "hint: loosen --min-length, --max-length, --overlong or --last-batch"
+        f"{store}: no batch is left, sequences dropped: {dropped}\n\n"
+        f"hint: loosen {dropped.split()[2].rstrip(',')}"
     )
 
 

@@ -348,10 +348,10 @@ def test_pack_cuts_shards_that_its_options_allow(
     ("values", "keys"),
     [
         ({"buckets": (1, 4, 8, 16)}, [1, 4, 8, 16]),
-        ({"buckets": (4, 8, 16, 64)}, [4, 8, 16]),
+        ({"buckets": (4, 8, 16, 64)}, [4, 8, 16, 64]),
         pytest.param(
             {"layout": "padded", "buckets": (4, 9, 16), "last_batch": "drop"},
-            [4, 9],
+            [4, 9, 16],
         ),
         ({"layout": "padded", "buckets": (16, 4)}, [4, 16]),
         ({"layout": "padded", "buckets": "auto", "num_buckets": 2}, [5, 12]),
@@ -360,14 +360,14 @@ def test_pack_cuts_shards_that_its_options_allow(
     ],
     ids=str,
 )
-def test_pack_names_the_buckets_that_have_batches(
+def test_pack_names_all_buckets(
     store: Path, tmp_path: Path, values: dict[str, Any], keys: list[int] | None
 ) -> None:
     manifest = pack(store, tmp_path / "shards", batch_size=2, **values)
     assert manifest["bucket_keys"] == keys
     if values.get("layout") == "padded" and keys is not None:
         widths = {batch.to_arrays()["widths"].item() for batch in open_shards(tmp_path / "shards")}
-        assert widths == set(keys)
+        assert widths <= set(keys)
 
 
 def test_pack_with_buckets_again_is_already_complete(store: Path, tmp_path: Path) -> None:
@@ -543,7 +543,6 @@ def test_pack_of_the_default_is_64_rows(store: Path, tmp_path: Path) -> None:
         ({"pad_id": 0}, "pad_id was 256, is 0"),
         ({"max_tokens": 30}, "options.max_tokens was None, is 30"),
         ({"shuffle": True}, "options.shuffle was False, is True"),
-        ({"seed": 1}, "options.seed was 0, is 1"),
         ({"buckets": (8, 12)}, "options.buckets was None, is [8, 12]"),
         ({"window": 3}, "options.window was None, is 3"),
     ],
@@ -648,8 +647,8 @@ def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         pack(store, tmp_path / "shards", min_length=13)
     assert str(caught.value) == (
-        f"{store}: no batch is left, dropped are {{'min_length': 7}}\n\n"
-        "hint: loosen --min-length, --max-length, --overlong or --last-batch"
+        f"{store}: no batch is left, sequences dropped: 7 by --min-length\n\n"
+        "hint: loosen --min-length"
     )
 
 

@@ -141,10 +141,19 @@ def test_foreign_files_stay_under_overwrite(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).write_text("years of work")
     (tmp_path / "photos").mkdir()
-    assert not finish(tmp_path, {**PLAN, "format": "y"}, overwrite=True)
+    assert not finish(tmp_path, {**PLAN, "dtype": "y"}, overwrite=True)
     assert all((tmp_path / name).read_text() == "years of work" for name in names)
     assert (tmp_path / "photos").is_dir()
-    assert json.loads((tmp_path / "manifest.json").read_bytes())["format"] == "y"
+    assert json.loads((tmp_path / "manifest.json").read_bytes())["dtype"] == "y"
+
+
+def test_overwrite_does_not_take_a_run_of_another_command(tmp_path: Path) -> None:
+    finish(tmp_path)
+    before = read_folder(tmp_path)
+    error = refusal(tmp_path, {**PLAN, "format": "y"}, overwrite=True)
+    assert error.message == f"{tmp_path}: holds x, expected y"
+    assert error.hint == "choose another -o; --overwrite only replaces what the same command wrote"
+    assert read_folder(tmp_path) == before
 
 
 def test_parts_without_manifest_or_plan_are_refused(tmp_path: Path) -> None:

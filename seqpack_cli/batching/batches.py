@@ -7,6 +7,8 @@ alone cost nothing to cut; a budget costs about 0.1 us a sequence.
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 
 from seqpack_cli.errors import check_positive
@@ -52,7 +54,8 @@ def cut_batches(
     if int(lengths.max()) > max_tokens:
         raise ValueError(f"a sequence of {int(lengths.max())} tokens, max_tokens is {max_tokens}")
     cut = _cut_by_cells if padded else _cut_by_tokens
-    return np.array([*cut(lengths, batch_size or num_sequences, max_tokens), num_sequences])
+    starts = cut(lengths, batch_size or num_sequences, max_tokens)
+    return np.append(np.frombuffer(starts, np.int64), num_sequences)
 
 
 def is_full(
@@ -69,8 +72,8 @@ def is_full(
     return int(lengths.sum(dtype=np.int64)) + 1 > max_tokens
 
 
-def _cut_by_tokens(lengths: np.ndarray, batch_size: int, max_tokens: int) -> list[int]:
-    starts = [0]
+def _cut_by_tokens(lengths: np.ndarray, batch_size: int, max_tokens: int) -> array[int]:
+    starts = array("q", [0])
     start = num_tokens = 0
     for block in range(0, len(lengths), ROWS_PER_BLOCK):
         for row, length in enumerate(lengths[block : block + ROWS_PER_BLOCK].tolist(), block):
@@ -81,8 +84,8 @@ def _cut_by_tokens(lengths: np.ndarray, batch_size: int, max_tokens: int) -> lis
     return starts
 
 
-def _cut_by_cells(lengths: np.ndarray, batch_size: int, max_tokens: int) -> list[int]:
-    starts = [0]
+def _cut_by_cells(lengths: np.ndarray, batch_size: int, max_tokens: int) -> array[int]:
+    starts = array("q", [0])
     start = longest = 0
     for block in range(0, len(lengths), ROWS_PER_BLOCK):
         for row, length in enumerate(lengths[block : block + ROWS_PER_BLOCK].tolist(), block):

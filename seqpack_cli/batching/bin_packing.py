@@ -2,9 +2,9 @@
 
 Best fit decreasing: the longest sequence first, each into the fullest bin that still has room.
 Sequences of one length go through together, and bins are told apart only by the room that is left,
-so the time is that of the distinct lengths, not of the sequences: a million take a few milliseconds
-of decisions. Best fit decreasing needs at most 11/9 of the fewest possible bins and one more
-(Johnson 1973); with many short sequences among them, hardly more than tokens / capacity.
+so the time is that of the distinct lengths and rooms, not of the sequences: for a capacity of 2,048
+it hardly counts. Best fit decreasing needs at most 11/9 of the fewest possible bins and a few more
+(Johnson 1973); with many short sequences, hardly more than tokens / capacity.
 """
 
 from __future__ import annotations

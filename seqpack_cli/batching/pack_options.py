@@ -6,11 +6,13 @@ passed over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
 
 DEFAULT_BATCH_SIZE = 64
+MAX_COUNT = 2**31 - 1  # tokens of a sequence at most, and so of all that is counted here
 DEFAULT_NUM_BUCKETS = 8
 COUNTS = (
     "batch_size",
@@ -33,9 +35,9 @@ class PackOptions:
     max_tokens: int | None = None  # padded: cells of the rectangle; else real tokens
     order: str = "length"  # or "none": as they come, or shuffled
     window: int | None = None  # sort by length inside runs of so many sequences
-    shuffle: bool | None = None  # sequences, then batches; None is only the bins of best-fit
+    shuffle: bool | None = None  # sequences, then batches; None is only for best-fit
     seed: int = 0
-    buckets: str | tuple[int, ...] | None = None  # "auto" or keys
+    buckets: str | Sequence[int] | None = None  # "auto" or keys
     num_buckets: int | None = None  # of auto; None is 8
     packing: str | None = None  # of varlen: "best-fit" (None) or "sequential"
     overlong: str | None = None  # "error", "drop", "split"; None goes by what is too short
@@ -56,14 +58,15 @@ class PackOptions:
         check_choice("padding_side", self.padding_side, ("right", "left"))
         for name in COUNTS:
             check_positive(name, getattr(self, name))
+            if name != "shard_bytes" and (getattr(self, name) or 0) > MAX_COUNT:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at most {MAX_COUNT}")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}, expected at least 0")
-        if isinstance(self.buckets, tuple):
-            if not self.buckets or min(self.buckets) < 1:
-                raise ValueError(f"buckets are {self.buckets}, expected lengths of at least 1")
-            object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
-        elif self.buckets not in (None, "auto"):
-            raise ValueError(f"buckets are {self.buckets!r}, expected 'auto' or lengths")
+        if self.buckets is not None and self.buckets != "auto":
+            keys = tuple(self.buckets)
+            if not keys or not all(type(key) is int and 1 <= key <= MAX_COUNT for key in keys):
+                raise ValueError(f"buckets are {self.buckets!r}, expected 'auto' or lengths")
+            object.__setattr__(self, "buckets", tuple(sorted(set(keys))))
 
     def resolve(self) -> PackOptions:
         """Choose what was left open.
@@ -76,7 +79,15 @@ class PackOptions:
             packing = self.packing or "best-fit"
             shuffle = packing == "best-fit" if self.shuffle is None else self.shuffle
             overlong = self.overlong or "split"
-            return replace(self, packing=packing, shuffle=shuffle, overlong=overlong)
+            seed = self.seed if shuffle else 0
+            return replace(
+                self,
+                packing=packing,
+                order="length" if packing == "best-fit" else "none",
+                shuffle=shuffle,
+                seed=seed,
+                overlong=overlong,
+            )
         _check_rows(self)
         if self.layout == "packed":
             _check_unpadded(self)
@@ -85,8 +96,13 @@ class PackOptions:
             batch_size = DEFAULT_BATCH_SIZE
         if self.buckets == "auto" and num_buckets is None:
             num_buckets = DEFAULT_NUM_BUCKETS
-        shuffle = bool(self.shuffle)
-        return replace(self, batch_size=batch_size, num_buckets=num_buckets, shuffle=shuffle)
+        return replace(
+            self,
+            batch_size=batch_size,
+            num_buckets=num_buckets,
+            shuffle=bool(self.shuffle),
+            seed=self.seed if self.shuffle else 0,  # another one would change nothing
+        )
 
 
 def _check_varlen(options: PackOptions) -> None:
@@ -156,8 +172,9 @@ def _check_rows(options: PackOptions) -> None:
         raise OptionError("--num-buckets is for --buckets auto", hint="pass --buckets auto")
     if options.last_batch == "pad" and options.max_tokens is not None and not options.buckets:
         raise OptionError(
-            "--last-batch pad: with --max-tokens alone no batch has a fixed number of rows",
-            hint="pass --batch-size instead, or add --buckets",
+            "--last-batch pad: with --max-tokens and no --buckets batches have no number of rows "
+            "to be filled up to",
+            hint="leave out --max-tokens, or add --buckets",
         )
     if options.max_tokens is not None and options.max_tokens < options.pad_to_multiple:
         raise OptionError(

@@ -16,7 +16,7 @@ from seqpack_cli.errors import FolderError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_SIZE = 2**50
-MAX_BUCKET = 2**31 - 1  # tokens of a sequence at most
+MAX_COUNT = 2**31 - 1  # tokens of a sequence at most
 UNITS = {
     "": 1,
     "B": 1,
@@ -50,6 +50,18 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
         return size
 
 
+class CountType(click.ParamType):  # type: ignore[type-arg]
+    """A number from 1 on that 31 bits hold, as those of tokens and rows do."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Give the number."""
+        if not _is_count(str(value).strip(), at_most=MAX_COUNT):
+            self.fail(f"{str(value)[:60]!r} is no number from 1 to {MAX_COUNT:,}", param, ctx)
+        return int(value)
+
+
 class SampleType(click.ParamType):  # type: ignore[type-arg]
     """A number of batches, or `all`."""
 
@@ -78,7 +90,7 @@ class BucketsType(click.ParamType):  # type: ignore[type-arg]
         if value == "auto" or isinstance(value, tuple):
             return "auto" if value == "auto" else value
         keys = str(value).split(",")
-        if not all(_is_count(key.strip(), at_most=MAX_BUCKET) for key in keys):
+        if not all(_is_count(key.strip(), at_most=MAX_COUNT) for key in keys):
             self.fail(f"{value!r}, expected auto or lengths like 32,64,128", param, ctx)
         return tuple(int(key) for key in keys)
 
@@ -90,7 +102,7 @@ def _is_count(text: str, *, at_most: int) -> bool:
 
 SIZE = SizeType()
 BUCKETS = BucketsType()
-POSITIVE = click.IntRange(min=1)
+POSITIVE = CountType()
 FOLDER = click.Path(path_type=Path)
 
 format_option = click.option(

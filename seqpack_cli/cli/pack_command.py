@@ -53,7 +53,7 @@ from seqpack_cli.cli.progress import show_progress
 @click.option(
     "--shuffle/--no-shuffle",
     default=None,
-    help="Shuffle sequences before, batches after.  [default: only the bins of best-fit]",
+    help="Shuffle sequences before, batches after.  [default: on for best-fit, else off]",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of --shuffle."

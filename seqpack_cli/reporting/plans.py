@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.batch_plan import BatchPlan
-from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.errors import DataError, OptionError
+from seqpack_cli.batching.pack_options import MAX_COUNT, PackOptions
+from seqpack_cli.errors import OptionError
 from seqpack_cli.execution import Progress
 from seqpack_cli.reporting.tables import show_bytes
 from seqpack_cli.shards.pack_plan import count_bytes, count_cells, make_plan
@@ -30,14 +30,11 @@ def compare_plans(
 
     Raises:
         OptionError: these are shards.
-        DataError: the store has no sequence.
     """
     if isinstance(opened, ShardSet):
         raise OptionError(
             f"{opened.path}: shards are packed already", hint="name their token store"
         )
-    if not len(opened):
-        raise DataError(f"{opened.path}: no sequences to plan")
     progress = progress or Progress()
     ways = list_ways(int(opened.lengths.max()))
     progress.on_total(len(ways))
@@ -57,7 +54,7 @@ def compare_plans(
 
 def list_ways(longest: int) -> list[PackOptions]:
     """Give the ways to compare: layouts x batch sizes or budgets x bucket sets."""
-    budget = max(LEAST_BUDGET, 1 << (longest - 1).bit_length())
+    budget = min(max(LEAST_BUDGET, 1 << (longest - 1).bit_length()), MAX_COUNT)
     ways = [PackOptions(batch_size=size) for size in BATCH_SIZES]
     ways.append(PackOptions(max_tokens=budget))
     ways.append(PackOptions("padded", batch_size=USUAL_BATCH_SIZE, order="none"))
@@ -94,17 +91,19 @@ def show_plans(compared: dict[str, Any]) -> list[str]:
         f"{compared['path']}: {compared['num_sequences']:,} sequences, "
         f"{compared['num_tokens']:,} tokens, longest {compared['longest']:,}",
         "",
-        f"{'batches':>9} {'padding':>8} {'size':>9} {'largest':>10}  seqpack pack",
+        f"{'batches':>9} {'padding':>8} {'size':>9} {'longest':>8} {'largest':>10}  seqpack pack",
     ]
     for plan in compared["plans"]:
         lines.append(
             f"{plan['num_batches']:>9,} {plan['padding_ratio']:>8.2%} "
-            f"{show_bytes(plan['bytes']):>9} {plan['most_cells']:>10,}  {plan['options']}"
+            f"{show_bytes(plan['bytes']):>9} {plan['longest']:>8,} {plan['most_cells']:>10,}  "
+            f"{plan['options']}"
         )
     return [
         *lines,
         "",
-        "largest: cells of the largest batch. None drops a sequence; varlen splits long ones.",
+        "longest: steps, columns or tokens in a row of the longest batch; largest: cells of the",
+        "largest. None of these drops a sequence; varlen splits long ones.",
     ]
 
 
@@ -117,17 +116,17 @@ def _measure(store: TokenStore, way: PackOptions) -> dict[str, Any]:
         "options": spell_options(way),
         "num_batches": plan.num_batches,
         "padding_ratio": round(1 - num_tokens / num_cells, 6),
-        "bytes": int(count_bytes(plan, options.layout, np.dtype(store.dtype).itemsize).sum()),
+        "bytes": int(count_bytes(plan, options, np.dtype(store.dtype).itemsize).sum()),
         "most_cells": int(cells.max()),
         "longest": _longest(plan, options.layout),
         "bucket_keys": plan.bucket_keys,
     }
     if options.layout == "varlen":
         assert options.max_tokens is not None  # noqa: S101 - varlen has it
-        measured["fewest_possible_batches"] = -(-num_tokens // options.max_tokens)
+        measured["lower_bound_batches"] = -(-num_tokens // options.max_tokens)
     return measured
 
 
 def _longest(plan: BatchPlan, layout: str) -> int:
-    """Give the time steps or columns of the longest batch."""
-    return int(plan.widths.max() if layout == "padded" else plan.lengths.max())
+    """Give the time steps, columns or tokens in a row of the longest batch."""
+    return int(plan.lengths.max() if layout == "packed" else plan.widths.max())

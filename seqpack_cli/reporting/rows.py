@@ -10,7 +10,9 @@ import numpy as np
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_manifest import find_bucket_key
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
@@ -48,8 +50,7 @@ def describe_batch(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
     if isinstance(batch, PackedBatch):
         described["batch_sizes"] = batch.batch_sizes.tolist()
         if keys is not None:
-            holding = [key for key in keys if key >= batch.lengths[0]]
-            described["bucket_key"] = min(holding, default=None)
+            described["bucket_key"] = find_bucket_key(keys, int(batch.lengths[0]))
     elif isinstance(batch, PaddedBatch):
         described["width"] = batch.ids.shape[1]
     else:
@@ -58,6 +59,9 @@ def describe_batch(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
         {"original_index": int(original), "length": len(ids), "ids": ids.tolist(), "text": text}
         for original, ids, text in zip(batch.original_indices, rows, texts, strict=True)
     ]
+    if isinstance(batch, VarlenBatch) and batch.piece_starts is not None:
+        for row, start in zip(described["rows"], batch.piece_starts.tolist(), strict=True):
+            row["piece_start"] = start
     return described
 
 

@@ -37,8 +37,6 @@ def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool
     ledger = manifest["ledger"]
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     batches = count(ledger["num_batches"], manifest["layout"] + " batch")
-    if manifest["layout"] == "varlen":
-        batches = count(ledger["num_batches"], "row")
     lines = [
         _done(output, was_complete=was_complete),
         f"  {count(ledger['num_sequences'], 'sequence')}, "
@@ -47,10 +45,10 @@ def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool
     ]
     if manifest["layout"] == "varlen":
         capacity = manifest["options"]["max_tokens"]
-        fewest = -(-ledger["num_tokens"] // capacity)
+        bound = -(-ledger["num_tokens"] // capacity)
         lines.append(
-            f"  rows of at most {capacity:,} tokens: {ledger['num_batches']:,}, "
-            f"{ledger['num_batches'] / fewest - 1:.2%} above the fewest possible, {fewest:,}"
+            f"  {ledger['num_batches'] / bound - 1:.2%} above the lower bound {bound:,}: "
+            f"all tokens / {capacity:,}, rounded up"
         )
     else:
         lines.append(f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding")
@@ -64,7 +62,9 @@ def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool
             lines.append(f"  {text}: {ledger[name]:,}")
     for reason, num_dropped in ledger["num_dropped_sequences"].items():
         tokens = ledger["num_dropped_tokens"][reason]
-        lines.append(f"  {num_dropped:,} sequences, {tokens:,} tokens dropped by {reason}")
+        lines.append(
+            f"  {count(num_dropped, 'sequence')}, {count(tokens, 'token')} dropped by {reason}"
+        )
     return lines
 
 

@@ -37,6 +37,8 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
     lines += ["", f"{'row':>5} {'sequence':>9} {'length':>8}  text"]
     for row, entry in enumerate(batch["rows"][:MAX_ROWS]):
         head = f"{row:>5} {entry['original_index']:>9,} {entry['length']:>8,}  "
+        if entry.get("piece_start"):
+            head += f"(from token {entry['piece_start']:,}) "
         lines.append(head + _cut(_quote(entry["text"]), WIDTH - len(head)))
     hidden = len(batch["rows"]) - MAX_ROWS
     return [*lines, f"      and {hidden:,} more rows (all with --json)"] if hidden > 0 else lines

@@ -1,7 +1,8 @@
-"""The rows of one shard -> its arrays: all batches at once, never row by row.
+"""The rows of one shard -> its arrays, all batches at once.
 
-The small arrays follow from the plan; the ids are read from the token store and laid out in
-pieces, so that each is hashed and written while it is in the cache.
+The small arrays follow from the plan. The ids are read from the token store, those of a whole shard
+in memory: packed ones are then laid out piece by piece, each hashed and written while it is in the
+cache; padded and varlen ones lie in their places already.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from seqpack_cli.shards.time_steps import count_steps, iter_steps
 from seqpack_cli.tokens.read_rows import copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
-CELLS_PER_PIECE = 1 << 18  # hashed and written before the next, while they are in the cache
+CELLS_PER_PIECE = 1 << 18  # hashed and written before the next
 
 
 @dataclass(frozen=True)

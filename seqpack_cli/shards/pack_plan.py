@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from seqpack_cli.batching.batch_plan import BatchPlan, plan_batches, round_up
 from seqpack_cli.batching.bin_plan import plan_bins
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.selection import OverlongError
-from seqpack_cli.errors import DataError, OptionError
+from seqpack_cli.errors import DataError, MachineError, OptionError, join_items
 from seqpack_cli.tokens.token_store import TokenStore
 
 BYTES_PER_ROW = 16  # its length and original index
@@ -44,9 +46,11 @@ def plan_store(store: TokenStore, options: PackOptions) -> BatchPlan:
             f"or split them with {splitting}",
         ) from error
     if plan.num_batches == 0:
+        dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
+        reasons = [f"{number:,} by --{name.replace('_', '-')}" for name, number in dropped.items()]
         raise DataError(
-            f"{store.path}: no batch is left, dropped are {plan.num_dropped_sequences}",
-            hint="loosen --min-length, --max-length, --overlong or --last-batch",
+            f"{store.path}: no batch is left, sequences dropped: {join_items(reasons)}",
+            hint=f"loosen --{next(iter(dropped), 'min_length').replace('_', '-')}",
         )
     return plan
 
@@ -58,6 +62,21 @@ def make_plan(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
     return plan_batches(lengths, options)
 
 
+def check_memory(plan: BatchPlan, options: PackOptions, itemsize: int) -> None:
+    """Raise MachineError, before it is made, for a batch that the memory can not hold."""
+    num_rows = np.diff(plan.batch_offsets) + plan.num_filler_rows
+    cells = count_cells(plan, options.layout).astype(float)  # which does not wrap around
+    largest = float((cells * itemsize + num_rows * BYTES_PER_ROW).max())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if largest > memory:
+        raise MachineError(
+            f"a batch of {largest / 1e9:,.1f} GB, the memory of this machine is "
+            f"{memory / 1e9:,.1f} GB",
+            hint="pass a smaller --batch-size or --max-tokens, or drop long sequences with "
+            "--max-length",
+        )
+
+
 def count_cells(plan: BatchPlan, layout: str) -> np.ndarray:
     """Give the entries of `data` that each batch takes, int64[batches]."""
     if layout == "padded":
@@ -67,11 +86,12 @@ def count_cells(plan: BatchPlan, layout: str) -> np.ndarray:
     return np.add.reduceat(plan.lengths, plan.batch_offsets[:-1], dtype=np.int64)
 
 
-def count_bytes(plan: BatchPlan, layout: str, itemsize: int) -> np.ndarray:
+def count_bytes(plan: BatchPlan, options: PackOptions, itemsize: int) -> np.ndarray:
     """Give the bytes that each batch takes in a shard, int64[batches]."""
+    layout = options.layout
     num_rows = np.diff(plan.batch_offsets) + plan.num_filler_rows
     num_bytes: np.ndarray = count_cells(plan, layout) * itemsize + num_rows * BYTES_PER_ROW
-    num_bytes += BYTES_PER_BATCH[layout] + 8 * bool(plan.num_filler_rows.any())
+    num_bytes += BYTES_PER_BATCH[layout] + 8 * (options.last_batch == "pad")
     if layout == "varlen":
         num_bytes += num_rows * BYTES_PER_PIECE_START
     elif layout == "packed":
@@ -81,11 +101,14 @@ def count_bytes(plan: BatchPlan, layout: str, itemsize: int) -> np.ndarray:
 
 
 def cut_shards(plan: BatchPlan, options: PackOptions, itemsize: int) -> list[int]:
-    """Cut batches into shards of at most shard_bytes, or of one batch if that is larger."""
-    cuts, filled = [0], 0
-    for batch, size in enumerate(count_bytes(plan, options.layout, itemsize).tolist()):
-        if filled and filled + size > options.shard_bytes:
-            cuts.append(batch)
-            filled = 0
-        filled += size
-    return [*cuts, plan.num_batches]
+    """Cut batches into shards of at most shard_bytes, or of one batch if that is larger.
+
+    A file is larger by its header, about 1 kB.
+    """
+    ends = np.cumsum(count_bytes(plan, options, itemsize))
+    cuts = [0]
+    while cuts[-1] < plan.num_batches:
+        filled = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
+        end = int(np.searchsorted(ends, filled + options.shard_bytes, "right"))
+        cuts.append(max(end, cuts[-1] + 1))
+    return cuts

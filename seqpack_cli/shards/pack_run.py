@@ -22,7 +22,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.lay_out import ShardRows
-from seqpack_cli.shards.pack_plan import cut_shards, plan_store
+from seqpack_cli.shards.pack_plan import check_memory, cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import ShardTask, make_shard
 from seqpack_cli.shards.shard_manifest import (
     FORMAT,
@@ -64,6 +64,7 @@ def pack_store(
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     plan = _make_plan(store, options)
     batches = plan_store(store, options)
+    check_memory(batches, options, np.dtype(store.dtype).itemsize)
     with open_run(output, plan, overwrite=overwrite) as run:
         if run.manifest is not None:
             open_shards(output)  # or say what is damaged

@@ -29,6 +29,9 @@ class ShardTask:
     manifest: dict[str, Any]  # what the shard file says of itself
     rows: ShardRows
 
+    def __str__(self) -> str:
+        return shard_name(self.number)
+
 
 def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; give its number and receipt."""

@@ -1,7 +1,8 @@
 """Rows -> time steps, as torch's PackedSequence has them, for many batches at once.
 
 Step t of a batch holds the ids of all rows longer than t, in row order. Where each id comes from is
-computed for whole pieces of a shard, never row by row: about 5 ns an id, whatever the lengths.
+computed for many batches together; only where the same rows live on for long are they copied one
+by one. 6 to 11 ns an id, whatever the lengths.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LONG_SLICE = 128  # steps of a row, from which a copy of them by themselves is t
 def pack_batches(
     ids: np.ndarray, lengths: np.ndarray, batch_offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lay many batches out at once, time step by time step, at about 5 ns a token.
+    """Lay many batches out at once, time step by time step, at 6 to 11 ns a token.
 
     Args:
         ids: [S], the rows one after another, batch after batch.

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Coverage:
-    """Which sequences of the store were seen; 1 byte a sequence, and 24 a piece of split ones."""
+    """Which sequences of the store were seen; 1 byte a sequence, and 24 a row of varlen."""
 
     def __init__(self, num_sequences: int) -> None:
         self._seen = np.zeros(num_sequences, bool)

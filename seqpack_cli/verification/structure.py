@@ -7,7 +7,6 @@ stands exactly once, less what the ledger says was dropped.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.run_folder import OWN_PATTERN
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_manifest import read_max_tokens
+from seqpack_cli.shards.shard_manifest import find_bucket_key, read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.storage import LOCK_NAME
@@ -141,18 +140,24 @@ def _measure(index: int, batch: Batch, manifest: dict[str, Any]) -> BatchStatist
 
 
 def check_promises(batch: Batch, found: BatchStatistics, manifest: dict[str, Any]) -> Iterator[str]:
-    """Yield where a batch is not what the options in the manifest ask for."""
+    """Yield where a batch breaks a limit that the manifest says pack was told."""
     options, keys = manifest["options"], manifest["bucket_keys"]
     batch_size, max_tokens = options.get("batch_size"), read_max_tokens(manifest)
     num_rows = found.num_rows
     if type(batch_size) is int and num_rows > batch_size:
         yield f"{num_rows} rows, pack was told {batch_size} at most"
+    min_length, max_length = options.get("min_length"), options.get("max_length")
+    is_whole = not isinstance(batch, VarlenBatch)  # not pieces
+    if is_whole and type(min_length) is int and found.shortest < min_length:
+        yield f"a row of {found.shortest} tokens, pack was told {min_length} at least"
+    if is_whole and type(max_length) is int and found.longest > max_length:
+        yield f"a row of {found.longest} tokens, pack was told {max_length} at most"
     num_cells = found.num_tokens + found.num_padding_cells
     if max_tokens is not None and num_cells > max_tokens:
         yield f"{num_cells} cells, pack was told {max_tokens} tokens at most"
-    if isinstance(keys, list) and not isinstance(batch, VarlenBatch):
-        edges = sorted(keys)
-        if bisect_left(edges, found.shortest) != bisect_left(edges, found.longest):
+    if is_whole and isinstance(keys, list):
+        buckets = {find_bucket_key(keys, length) for length in (found.shortest, found.longest)}
+        if len(buckets) > 1:
             yield f"rows of {found.shortest} and {found.longest} tokens belong to other buckets"
     if isinstance(batch, PaddedBatch):
         width, multiple = batch.ids.shape[1], options.get("pad_to_multiple")
