@@ -62,18 +62,18 @@ def pack_store(
     store = open_store(store_path)
     if output.resolve() == store_path.resolve():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
-    plan = _make_plan(store, options)
-    batches = plan_store(store, options)
-    check_memory(batches, options, np.dtype(store.dtype).itemsize)
-    with open_run(output, plan, overwrite=overwrite) as run:
+    head = _make_head(store, options)
+    plan = plan_store(store, options)
+    check_memory(plan, options, np.dtype(store.dtype).itemsize)
+    with open_run(output, head, overwrite=overwrite) as run:
         if run.manifest is not None:
             open_shards(output)  # or say what is damaged
             return run.manifest, True
         with publish(output / "tokenizer.json") as file:
             file.write(store.read_tokenizer_json())
-        tasks = _make_tasks(store, store_path, output, plan, batches, options)
+        tasks = _make_tasks(store, store_path, output, head, plan, options)
         receipts = _make_shards(run, tasks, num_workers or count_cores(), progress)
-        manifest = make_manifest(store, store_path, output, plan, batches, receipts)
+        manifest = make_manifest(store, store_path, output, head, plan, receipts)
         check_ledger(manifest["ledger"], store)
         seconds = time.monotonic() - started
         write_json(output / RUN_NAME, _describe_run(manifest, num_workers, seconds))
@@ -81,7 +81,8 @@ def pack_store(
     return manifest, False
 
 
-def _make_plan(store: TokenStore, options: PackOptions) -> dict[str, Any]:
+def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
+    """Give what the manifest says before anything is packed; a continued run must agree."""
     pad_id = options.pad_id
     if pad_id is None:
         pad_id = store.manifest.get("pad_id") or 0
@@ -108,13 +109,13 @@ def _make_tasks(
     store: TokenStore,
     store_path: Path,
     output: Path,
-    plan: dict[str, Any],
-    batches: BatchPlan,
+    head: dict[str, Any],
+    plan: BatchPlan,
     options: PackOptions,
 ) -> list[ShardTask]:
-    cuts = cut_shards(batches, options, np.dtype(store.dtype).itemsize)
+    cuts = cut_shards(plan, options, np.dtype(store.dtype).itemsize)
     return [
-        ShardTask(number, output, store_path.resolve(), plan, ShardRows.cut(batches, first, last))
+        ShardTask(number, output, store_path.resolve(), head, ShardRows.cut(plan, first, last))
         for number, (first, last) in enumerate(pairwise(cuts))
     ]
 

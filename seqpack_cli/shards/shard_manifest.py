@@ -58,19 +58,19 @@ def make_manifest(
     store: TokenStore,
     store_path: Path,
     output: Path,
-    plan: dict[str, Any],
-    batches: BatchPlan,
+    head: dict[str, Any],
+    plan: BatchPlan,
     receipts: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Add up the shards' receipts into the manifest."""
     ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
-    ledger["num_dropped_sequences"] = batches.num_dropped_sequences
-    ledger["num_dropped_tokens"] = batches.num_dropped_tokens
+    ledger["num_dropped_sequences"] = plan.num_dropped_sequences
+    ledger["num_dropped_tokens"] = plan.num_dropped_tokens
     inherited = ("vocab_size", "max_id", "tokenizer_sha256")
     return {
-        **plan,
+        **head,
         **{name: store.manifest[name] for name in inherited},
-        "bucket_keys": batches.bucket_keys,
+        "bucket_keys": plan.bucket_keys,
         "tokens_path": os.path.relpath(store_path.resolve(), output.resolve()),
         "ledger": ledger,
         "shards": receipts,
