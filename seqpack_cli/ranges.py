@@ -6,11 +6,22 @@ indices, at about 3 ns an entry, where a loop would cost 300 ns a range.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 RANGES_PER_BLOCK = 1 << 16  # looked at together, which bounds the memory
 ENTRIES_PER_BLOCK = 1 << 18  # of short ranges: their indices, 8 bytes each, stay in the cache
 LONG_RANGE = 128  # entries from which a loop over ranges is faster
+
+
+def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Give where each of many things begins that lie one after another, and the end, int64[N + 1].
+
+    >>> to_offsets([2, 3]).tolist()
+    [0, 2, 5]
+    """
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64, copy=False)
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

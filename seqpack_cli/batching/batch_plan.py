@@ -19,7 +19,7 @@ from seqpack_cli.batching.length_order import length_order, sort_within_batches
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.selection import Selection
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.ranges import copy_ranges
+from seqpack_cli.ranges import copy_ranges, to_offsets
 
 
 @dataclass
@@ -45,7 +45,7 @@ class BatchPlan:
         """Put the finished batches into another order, in place."""
         starts = self.batch_offsets[:-1][permutation]
         counts = np.diff(self.batch_offsets)[permutation]
-        self.batch_offsets = np.concatenate([[0], np.cumsum(counts)])
+        self.batch_offsets = to_offsets(counts)
         for name in ("order", "lengths", "piece_starts"):
             before = getattr(self, name)
             if before is not None:
@@ -118,8 +118,7 @@ def plan_batches(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
         order, starts = _sort_by_bucket(order, lengths, keys)
     limits = [_limit(options, key) for key in (reversed(keys) if keys else [None])]
     plan = _cut(order, lengths[order], starts, limits, options.last_batch, selection)
-    if keys is not None:
-        plan.bucket_keys = keys
+    plan.bucket_keys = keys
     if options.order == "none" or options.window is not None:
         sort_within_batches(plan.order, plan.lengths, plan.batch_offsets)
     if options.shuffle:
@@ -168,7 +167,7 @@ def _sort_by_bucket(
     """Bring the rows of each bucket together, the largest first; give where each begins too."""
     numbers = len(keys) - 1 - find_buckets(lengths[order], keys)
     numbers = numbers.astype(np.uint16 if len(keys) < 1 << 16 else np.int64)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=len(keys)))])
+    starts = to_offsets(np.bincount(numbers, minlength=len(keys)))
     if (numbers[1:] < numbers[:-1]).any():
         order = order[np.argsort(numbers, kind="stable")]
     return order, starts

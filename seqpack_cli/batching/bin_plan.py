@@ -15,7 +15,7 @@ from seqpack_cli.batching.bin_packing import best_fit
 from seqpack_cli.batching.length_order import length_order
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.ranges import expand_ranges
+from seqpack_cli.ranges import expand_ranges, to_offsets
 
 
 def plan_bins(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
@@ -87,5 +87,5 @@ def _fill_bins(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarr
     bin_of = np.empty_like(bin_in_order)
     bin_of[by_length] = bin_in_order
     del by_length, bin_in_order  # 12 bytes a sequence that the sort below can use
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(bin_of))])
+    offsets = to_offsets(np.bincount(bin_of))
     return np.argsort(bin_of, kind="stable"), offsets

@@ -64,6 +64,15 @@ def find_buckets(lengths: np.ndarray, keys: Sequence[int]) -> np.ndarray:
     return np.searchsorted(np.asarray(keys, np.int64), lengths)
 
 
+def find_bucket_key(keys: list[int], longest: int) -> int | None:
+    """Give the bucket of a batch by its longest row: the smallest key that holds it, as in MXNet.
+
+    >>> find_bucket_key([16, 32], 17)
+    32
+    """
+    return min((key for key in keys if key >= longest), default=None)
+
+
 def _add_bucket(
     costs: list[int], keys: list[int], num_rows: list[int], number: int
 ) -> tuple[list[int], np.ndarray]:

@@ -118,12 +118,11 @@ def _check_varlen(options: PackOptions) -> None:
         "--num-buckets": options.num_buckets is not None,
         f"--last-batch {options.last_batch}": options.last_batch != "keep",
     }
-    for name, given in refused.items():
-        if given:
-            raise OptionError(
-                f"--layout varlen: {name} has no meaning, a batch is one row of --max-tokens",
-                hint=f"leave out {name}",
-            )
+    _refuse(
+        refused,
+        "--layout varlen: {} has no meaning, a batch is one row of --max-tokens",
+        "leave out {}",
+    )
     if options.order == "none" and options.packing != "sequential":
         raise OptionError(
             "--layout varlen: --order none, but bins have no order of length",
@@ -138,12 +137,18 @@ def _check_unpadded(options: PackOptions) -> None:
         f"--pad-to-multiple {options.pad_to_multiple}": options.pad_to_multiple != 1,
         f"--padding-side {options.padding_side}": options.padding_side != "right",
     }
+    _refuse(
+        refused,
+        f"--layout {options.layout}: {{}}, but these rows are not padded",
+        "pass --layout padded, or leave out {}",
+    )
+
+
+def _refuse(refused: dict[str, bool], message: str, hint: str) -> None:
+    """Raise OptionError for the first option that is given."""
     for name, given in refused.items():
         if given:
-            raise OptionError(
-                f"--layout {options.layout}: {name}, but these rows are not padded",
-                hint=f"pass --layout padded, or leave out {name}",
-            )
+            raise OptionError(message.format(name), hint=hint.format(name))
 
 
 def _check_rows(options: PackOptions) -> None:

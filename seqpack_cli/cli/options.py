@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import click
 
+from seqpack_cli.batching.pack_options import MAX_COUNT
 from seqpack_cli.errors import FolderError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_SIZE = 2**50
-MAX_COUNT = 2**31 - 1  # tokens of a sequence at most
 UNITS = {
     "": 1,
     "B": 1,

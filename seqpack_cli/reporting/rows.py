@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_manifest import find_bucket_key
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import tensor_names
 from seqpack_cli.shards.padded import place_rows
 from seqpack_cli.shards.time_steps import count_steps, iter_steps
@@ -61,7 +62,7 @@ def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.
         "lengths": lengths,
         "original_indices": rows.indices,
         "sequence_offsets": rows.batch_offsets,
-        "data_offsets": _offsets(num_tokens),
+        "data_offsets": to_offsets(num_tokens),
     }
     if layout == "packed":
         tensors["batch_sizes"], tensors["step_offsets"] = count_steps(lengths, rows.batch_offsets)
@@ -73,8 +74,8 @@ def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.
         ends = np.repeat(rows.batch_offsets[1:], rows.num_filler_rows)
         tensors["lengths"] = np.insert(lengths, ends, 0)
         tensors["original_indices"] = np.insert(rows.indices, ends, -1)
-        tensors["sequence_offsets"] = _offsets(num_rows)
-        tensors["data_offsets"] = _offsets(num_rows * rows.widths)
+        tensors["sequence_offsets"] = to_offsets(num_rows)
+        tensors["data_offsets"] = to_offsets(num_rows * rows.widths)
         tensors["widths"] = rows.widths
         tensors["num_filler_rows"] = rows.num_filler_rows
     names = tensor_names(layout, filler=filler)[:-1]
@@ -107,7 +108,3 @@ def iter_data(
     copy_rows(store, rows.indices, lengths, cells, begins, rows.piece_starts)
     for start in range(0, len(cells), CELLS_PER_PIECE):
         yield cells[start : start + CELLS_PER_PIECE]
-
-
-def _offsets(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(counts)])

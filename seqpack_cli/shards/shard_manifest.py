@@ -145,15 +145,6 @@ def read_max_tokens(manifest: dict[str, Any]) -> int | None:
     return found if type(found) is int else None
 
 
-def find_bucket_key(keys: list[int], longest: int) -> int | None:
-    """Give the bucket of a batch by its longest row: the smallest key that holds it, as in MXNet.
-
-    >>> find_bucket_key([16, 32], 17)
-    32
-    """
-    return min((key for key in keys if key >= longest), default=None)
-
-
 def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:
     """Give the metadata that stands in every shard file."""
     return {

@@ -15,6 +15,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import check_files
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import (
     Batch,
     check_ids,
@@ -105,7 +106,7 @@ class ShardSet:
         self.layout: str = manifest["layout"]
         entries = manifest["shards"]
         counts = [entry["num_batches"] for entry in entries]
-        self.batch_offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self.batch_offsets = to_offsets(counts)
         self._open: dict[int, Shard] = {}
 
     def __len__(self) -> int:

@@ -12,6 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from seqpack_cli.ranges import to_offsets
+
 IDS_PER_PIECE = 1 << 16  # their places, 8 bytes each, stay in the cache
 LONG_SLICE = 128  # steps of a row, from which a copy of them by themselves is the faster way
 
@@ -50,7 +52,7 @@ def count_steps(lengths: np.ndarray, batch_offsets: np.ndarray) -> tuple[np.ndar
         lengths, batch_offsets: as for pack_batches.
     """
     longest = lengths[batch_offsets[:-1]]  # the first row's
-    step_offsets = np.concatenate([[0], np.cumsum(longest)])
+    step_offsets = to_offsets(longest)
     last_steps = np.repeat(step_offsets[:-1], np.diff(batch_offsets)) + lengths - 1
     num_ending = np.bincount(last_steps, minlength=int(step_offsets[-1]))
     num_ended_before = np.cumsum(num_ending) - num_ending  # rows of all batches so far

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqpack_cli.ranges import expand_ranges
+from seqpack_cli.ranges import expand_ranges, to_offsets
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class VarlenBatch:
     @property
     def cu_seqlens(self) -> np.ndarray:
         """Where each sequence begins, and the end, int32[B + 1]."""
-        return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int32)
+        return to_offsets(self.lengths).astype(np.int32)
 
     @property
     def position_ids(self) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import DataError, FolderError, quote
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.storage import HashingWriter, map_array
 
 MAGIC = b"MMIDIDX\0\0"
@@ -79,7 +80,7 @@ def write_index(
             hint="pass --max-length",
         )
     starts = (np.cumsum(lengths, dtype=np.int64) - lengths) * np.dtype(dtype).itemsize
-    first_sequences = np.concatenate([[0], np.cumsum(num_sequences, dtype=np.int64)])
+    first_sequences = to_offsets(num_sequences)
     code = CODE_OF_DTYPE[dtype]
     file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(first_sequences)))
     file.write(lengths.astype("<i4"))

@@ -15,6 +15,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.storage import check_fields, check_regular_file, hash_file, map_array
 from seqpack_cli.tokens.indexed_dataset import Index, check_id_range, read_index
 
@@ -91,8 +92,8 @@ class TokenStore:
         self._ids = [self._map_ids(part) for part in parts]
         self._starts = [index.starts for index in indexes]
         self._first_sequences = [index.first_sequences for index in indexes]
-        self.part_offsets = _offsets([part["num_sequences"] for part in parts])
-        self._document_offsets = _offsets([part["num_documents"] for part in parts])
+        self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
+        self._document_offsets = to_offsets([part["num_documents"] for part in parts])
         self.lengths = np.concatenate(
             [np.empty(0, np.int32), *(index.lengths for index in indexes)]
         )
@@ -239,7 +240,3 @@ def read_kept_tokenizer(folder: Path, manifest: dict[str, Any]) -> bytes:
     if hash_file(path) != manifest["tokenizer_sha256"]:
         raise FolderError(f"{path}: not the tokenizer that the manifest names")
     return path.read_bytes()
-
-
-def _offsets(counts: list[int]) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)

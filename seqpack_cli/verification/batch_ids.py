@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch, count_alive, pack
 from seqpack_cli.shards.padded import PaddedBatch, pad
@@ -92,7 +93,7 @@ def take_ids(found: Batch, device: torch.device, limits: SizeLimits) -> BatchIds
     whole = to_packed_sequence(batch, device)
     batch_sizes = count_alive(batch.lengths)
     start, end = choose_window(batch_sizes, limits)
-    offsets = np.concatenate([[0], np.cumsum(batch_sizes)])
+    offsets = to_offsets(batch_sizes)
     kept = torch.from_numpy(batch_sizes[start:end])
     packed = PackedSequence(whole.data[offsets[start] : offsets[end]], kept, None, None)
     num_rows = int(batch_sizes[start])

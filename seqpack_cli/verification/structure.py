@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.errors import FolderError
 from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.run_folder import OWN_PATTERN
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_manifest import find_bucket_key, read_max_tokens
+from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.storage import LOCK_NAME
