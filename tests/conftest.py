@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
+import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,19 +15,32 @@ import pytest
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
-# A GPU machine may have pytest alone; there the property tests stay out, the others run.
-try:
+# A GPU machine may have pytest alone: tests that need more stay out there, the others run.
+OPTIONAL = ("backports", "fastokens", "hypothesis", "orjson", "pyarrow")
+
+
+def _find_imports(path: Path) -> set[str]:
+    """Name the packages that a test file imports, also through files beside it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            names = [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            beside = path.with_name(f"{name}.py")
+            found |= _find_imports(beside) if beside.exists() else {name.split(".")[0]}
+    return found
+
+
+_missing = {name for name in OPTIONAL if importlib.util.find_spec(name) is None}
+collect_ignore = [
+    path.name for path in Path(__file__).parent.glob("*.py") if _find_imports(path) & _missing
+]
+
+if "hypothesis" not in _missing:
     from hypothesis import HealthCheck, settings
-except ImportError:
-    collect_ignore = [
-        path.name
-        for path in Path(__file__).parent.glob("*.py")
-        if any(
-            name in path.read_text()
-            for name in ("import hypothesis", "from hypothesis", "from strategies")
-        )
-    ]
-else:
+
     # Files are written in every example: a slow disk is no failure, tmp_path may be shared.
     settings.register_profile(
         "seqpack",

@@ -13,11 +13,18 @@ import torch
 from shard_reference import lay_out
 
 from seqpack_cli.shards.layouts import LAYOUTS
-from seqpack_cli.verification import computation
 from seqpack_cli.verification.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.computation import Comparison, check_backward, check_forward
-from seqpack_cli.verification.ways import Model, Run, build_model, run_loop, run_packed
+from seqpack_cli.verification.computation import (
+    LEAST_DEVIATION,
+    LEAST_DEVIATION_REMEMBERING,
+    WAYS,
+    Comparison,
+    check_backward,
+    check_forward,
+)
+from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.ways import Run, run_alone, run_loop, run_packed
 
 CPU = torch.device("cpu")
 LENGTHS = [7, 5, 5, 2, 1, 1]
@@ -40,28 +47,34 @@ def make_ids(layout: str = "packed", lengths: list[int] = LENGTHS) -> BatchIds:
 
 
 def make_model(
-    cell: str = "lstm", dtype: torch.dtype = torch.float64, *, remembers: bool = False
+    cell: str = "lstm",
+    dtype: torch.dtype = torch.float64,
+    *,
+    remembers: bool = False,
+    seed: int = 0,
+    **shape: Any,
 ) -> Model:
     return build_model(
         CELLS[cell],
         num_embeddings=NUM_EMBEDDINGS,
         device=CPU,
         dtype=dtype,
-        seed=0,
+        seed=seed,
         remembers=remembers,
+        **shape,
     )
 
 
 def compare(
-    check: Any, model: Model, ids: BatchIds, *, remembers: bool = False
+    check: Any, model: Model, ids: BatchIds, *, remembers: bool = False, **given: Any
 ) -> dict[str, Comparison]:
     generator = torch.Generator().manual_seed(0)
-    comparisons = list(check(model, ids, remembers=remembers, generator=generator))
+    comparisons = list(check(model, ids, remembers=remembers, generator=generator, **given))
     return {comparison.quantity: comparison for comparison in comparisons}
 
 
-def failed(check: Any, model: Model, ids: BatchIds) -> set[str]:
-    return {name for name, found in compare(check, model, ids).items() if found.failed}
+def failed(check: Any, model: Model, ids: BatchIds, **given: Any) -> set[str]:
+    return {name for name, found in compare(check, model, ids, **given).items() if found.failed}
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -71,8 +84,23 @@ def failed(check: Any, model: Model, ids: BatchIds) -> set[str]:
 def test_all_ways_agree(cell: str, layout: str, dtype: torch.dtype, remembers: bool) -> None:
     for check in (check_forward, check_backward):
         model, ids = make_model(cell, dtype, remembers=remembers), make_ids(layout)
-        found = compare(check, model, ids, remembers=remembers)
-        assert {name for name, comparison in found.items() if comparison.failed} == set()
+        assert failed(check, model, ids, remembers=remembers) == set()
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("remembers", [False, True])
+def test_all_ways_agree_for_every_shape_of_model(
+    cell: str, dtype: torch.dtype, num_layers: int, bidirectional: bool, remembers: bool
+) -> None:
+    shape = {"num_layers": num_layers, "bidirectional": bidirectional, "hidden_size": 16}
+    model = make_model(cell, dtype, remembers=remembers, **shape)
+    for lengths in (LENGTHS, [1], [3], [1, 1], [4, 4]):
+        ids = make_ids("padded", lengths)
+        for check in (check_forward, check_backward):
+            assert failed(check, model, ids, remembers=remembers) == set()
 
 
 @pytest.mark.parametrize("lengths", [[1], [3], [1, 1], [4, 4]], ids=str)
@@ -88,8 +116,11 @@ def test_every_output_state_and_gradient_is_compared() -> None:
     ways = ("alone", "packed", "padded")
     assert set(forward) == {
         *(f"{way} {quantity}" for way in ways for quantity in ("outputs", "h_n", "c_n")),
-        "packed outputs of rows beside a changed one",
-        "padded outputs of rows beside a changed one",
+        *(
+            f"{way} {quantity} of rows beside a changed one"
+            for way in ("packed", "padded")
+            for quantity in ("outputs", "h_n", "c_n")
+        ),
     }
     weights = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     gradients = [
@@ -119,14 +150,14 @@ def packed_with(**changes: Any) -> Any:
     return way
 
 
-def test_one_wrong_output_is_found_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_wrong_output_is_found_in_its_row() -> None:
     def change(run: Run, ids: BatchIds) -> torch.Tensor:
         outputs = run.outputs.clone()
         outputs[7 + 5, 3] += 1e-3  # the first of row 2
         return outputs
 
-    monkeypatch.setitem(computation.WAYS, "packed", packed_with(outputs=change))
-    found = compare(check_forward, make_model(), make_ids())
+    ways = WAYS | {"packed": packed_with(outputs=change)}
+    found = compare(check_forward, make_model(), make_ids(), ways=ways)
     wrong = [comparison for comparison in found.values() if comparison.failed]
     assert [(comparison.quantity, comparison.row) for comparison in wrong] == [
         ("packed outputs", 2)
@@ -135,37 +166,39 @@ def test_one_wrong_output_is_found_in_its_row(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_output_that_is_not_finite_is_found(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+def test_output_that_is_not_finite_is_found(value: float) -> None:
     def change(run: Run, ids: BatchIds) -> torch.Tensor:
         outputs = run.outputs.clone()
         outputs[-1, 0] = value
         return outputs
 
-    monkeypatch.setitem(computation.WAYS, "packed", packed_with(outputs=change))
-    found = compare(check_forward, make_model(), make_ids())["packed outputs"]
+    ways = WAYS | {"packed": packed_with(outputs=change)}
+    found = compare(check_forward, make_model(), make_ids(), ways=ways)["packed outputs"]
     assert found.failed
     assert found.error == math.inf
     assert found.row == 5
 
 
-def test_state_of_another_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_of_another_row_is_found() -> None:
     def change(run: Run, ids: BatchIds) -> tuple[torch.Tensor, ...]:
         return (run.states[0][[0, 2, 1, 3, 4, 5]], run.states[1])
 
-    monkeypatch.setitem(computation.WAYS, "packed", packed_with(states=change))
-    found = compare(check_forward, make_model(), make_ids())
+    ways = WAYS | {"packed": packed_with(states=change)}
+    found = compare(check_forward, make_model(), make_ids(), ways=ways)
     wrong = {name: comparison.row for name, comparison in found.items() if comparison.failed}
-    assert wrong in ({"packed h_n": 1}, {"packed h_n": 2})
+    assert wrong["packed h_n"] in (1, 2)
+    # row 1 or 2 is the changed one, and the other has its state
+    assert set(wrong) == {"packed h_n", "packed h_n of rows beside a changed one"}
 
 
-def test_row_that_moves_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_that_moves_another_is_found() -> None:
     def change(run: Run, ids: BatchIds) -> torch.Tensor:
         outputs = run.outputs.clone()
         outputs += 1e-13 * outputs.sum(dim=0)  # below all limits, but no longer bit for bit
         return outputs
 
-    monkeypatch.setitem(computation.WAYS, "packed", packed_with(outputs=change))
-    assert failed(check_forward, make_model(), make_ids()) >= {
+    ways = WAYS | {"packed": packed_with(outputs=change)}
+    assert failed(check_forward, make_model(), make_ids(), ways=ways) >= {
         "packed outputs of rows beside a changed one"
     }
 
@@ -186,47 +219,50 @@ def test_model_that_computes_nothing_is_found() -> None:
         for parameter in model.parameters().values():
             parameter.zero_()
     wrong = failed(check_forward, model, make_ids())
-    assert "outputs hardly vary: their deviation" in wrong
-    assert "packed outputs of a changed row: nothing" in wrong
+    assert "outputs hardly leave zero: their deviation" in wrong
+    assert "packed outputs and states of a changed row: nothing" in wrong
 
 
-def test_backward_finds_a_gradient_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backward_finds_a_gradient_that_is_too_large() -> None:
     def change(run: Run, ids: BatchIds) -> torch.Tensor:
         return 1.001 * run.outputs
 
-    monkeypatch.setitem(computation.WAYS, "packed", packed_with(outputs=change))
-    wrong = failed(check_backward, make_model(), make_ids())
+    ways = WAYS | {"packed": packed_with(outputs=change)}
+    wrong = failed(check_backward, make_model(), make_ids(), ways=ways)
     assert {"packed gradient of inputs", "packed gradient of weight weight_hh_l0"} <= wrong
     assert not any(name.startswith("alone") for name in wrong)
 
 
-def test_backward_finds_states_without_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backward_finds_states_without_a_gradient() -> None:
     def change(run: Run, ids: BatchIds) -> tuple[torch.Tensor, ...]:
         return (run.states[0].detach() + 0 * run.states[0], run.states[1])
 
-    monkeypatch.setitem(computation.WAYS, "packed", packed_with(states=change))
-    assert "packed gradient of inputs" in failed(check_backward, make_model(), make_ids())
+    ways = WAYS | {"packed": packed_with(states=change)}
+    assert "packed gradient of inputs" in failed(
+        check_backward, make_model(), make_ids(), ways=ways
+    )
 
 
-def test_backward_finds_gradients_of_unused_embedding_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_backward_finds_gradients_of_unused_embedding_rows() -> None:
     def change(run: Run, ids: BatchIds) -> torch.Tensor:
         return run.outputs + 1e-20 * model.embedding.weight[NUM_EMBEDDINGS - 1].sum()
 
     model = make_model()
-    monkeypatch.setitem(computation.WAYS, "packed", packed_with(outputs=change))
-    assert failed(check_backward, model, make_ids()) == {"packed gradient of unused embedding rows"}
+    ways = WAYS | {"packed": packed_with(outputs=change)}
+    assert failed(check_backward, model, make_ids(), ways=ways) == {
+        "packed gradient of unused embedding rows"
+    }
 
 
-def test_backward_finds_a_wrong_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backward_finds_a_wrong_loop() -> None:
     def scaled(model: Model, ids: BatchIds) -> Run:
         run = run_loop(model, ids)
         return replace(run, outputs=1.001 * run.outputs)
 
-    monkeypatch.setattr(computation, "run_loop", scaled)
-    assert "alone gradient of inputs" in failed(check_backward, make_model(), make_ids())
-    assert "alone outputs" in failed(check_forward, make_model(), make_ids())
+    model, ids = make_model(), make_ids()
+    wrong = failed(check_backward, model, ids, reference=scaled)
+    assert "alone gradient of inputs" in wrong
+    assert "alone outputs" in failed(check_forward, model, ids, reference=scaled)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -240,14 +276,12 @@ def test_errors_of_16_bit_are_reported_and_no_gate(cell: str, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_errors_of_16_bit_are_no_finding_however_large(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
-) -> None:
+def test_errors_of_16_bit_are_no_finding_however_large(dtype: torch.dtype) -> None:
     def change(run: Run, ids: BatchIds) -> torch.Tensor:
         return run.outputs + 1
 
-    monkeypatch.setitem(computation.WAYS, "packed", packed_with(outputs=change))
-    found = compare(check_forward, make_model(dtype=dtype), make_ids())["packed outputs"]
+    ways = WAYS | {"packed": packed_with(outputs=change)}
+    found = compare(check_forward, make_model(dtype=dtype), make_ids(), ways=ways)["packed outputs"]
     assert found.error > found.limit
     assert not found.failed
 
@@ -257,3 +291,117 @@ def test_comparison_fails_above_its_limit_only() -> None:
     assert Comparison("forward", "x", 1.0000001, 1.0).failed
     assert Comparison("forward", "x", math.nan, 1.0).failed
     assert not Comparison("forward", "x", math.inf, 1.0, is_gate=False).failed
+
+
+def run_padding_first(model: Model, ids: BatchIds) -> Run:
+    """Run torch's own module over the rectangle: backwards it reads a row's padding first."""
+    inputs = model.embedding(ids.rectangle)
+    outputs, _ = model.recurrent(inputs)
+    right = WAYS["padded"](model, ids)
+    return Run(outputs[ids.mask], right.states, inputs, lambda array: array[ids.mask])
+
+
+def test_padding_read_first_is_found_backwards_only() -> None:
+    ways = WAYS | {"padded": run_padding_first}
+    for bidirectional, wrong in ((False, set()), (True, {"padded outputs"})):
+        model = make_model(bidirectional=bidirectional, num_layers=2)
+        assert failed(check_forward, model, make_ids("padded"), ways=ways) == wrong
+    # rows of one length have no padding
+    assert failed(check_forward, model, make_ids("padded", [4, 4]), ways=ways) == set()
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_states_of_one_step_late_are_found(bidirectional: bool) -> None:
+    def change(run: Run, ids: BatchIds) -> tuple[torch.Tensor, ...]:
+        """Give h_n as it is one step after a row's end, in a run that goes on."""
+        longer = [torch.cat([row, row[:1]]) for row in rows_of(ids)]
+        late = [model.recurrent(model.embedding(row)[None])[1][0] for row in longer]
+        return (torch.cat(late, dim=1).transpose(0, 1).flatten(1), *run.states[1:])
+
+    model = make_model(bidirectional=bidirectional, num_layers=2)
+    ways = WAYS | {"packed": packed_with(states=change)}
+    found = compare(check_forward, model, make_ids(), ways=ways)
+    assert {name for name, comparison in found.items() if comparison.failed} == {"packed h_n"}
+    assert found["packed h_n"].error > 0.01
+
+
+def rows_of(ids: BatchIds) -> list[torch.Tensor]:
+    return [row[:length] for row, length in zip(ids.rectangle, ids.lengths, strict=True)]
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_gradient_without_one_row_is_found(bidirectional: bool, dtype: torch.dtype) -> None:
+    def leave_out(model: Model, ids: BatchIds) -> Run:
+        run = run_packed(model, ids)
+        keeps = torch.ones(len(run.outputs), 1, dtype=torch.bool)
+        keeps[-1] = False  # the last row, of one token
+        outputs = torch.where(keeps, run.outputs, run.outputs.detach())
+        states = tuple(torch.cat([state[:-1], state[-1:].detach()]) for state in run.states)
+        return replace(run, outputs=outputs, states=states)
+
+    model = make_model(dtype=dtype, bidirectional=bidirectional, num_layers=2)
+    ways = WAYS | {"packed": leave_out}
+    found = compare(check_backward, model, make_ids(), ways=ways)
+    wrong = {name for name, comparison in found.items() if comparison.failed}
+    assert "packed gradient of inputs" in wrong
+    assert found["packed gradient of inputs"].row == 5
+    assert "packed gradient of weight weight_ih_l1" in wrong
+    assert all(name.startswith("packed") for name in wrong)
+    assert failed(check_forward, model, make_ids(), ways=ways) == set()
+
+
+def test_weight_without_a_gradient_is_found() -> None:
+    def cut(model: Model, ids: BatchIds) -> Run:
+        run = run_alone(model, ids)
+        inputs = run.inputs.detach().requires_grad_()
+        outputs = run.outputs.detach() + 0 * inputs.sum()
+        states = tuple(state.detach() + 0 * inputs.sum() for state in run.states)
+        return replace(run, outputs=outputs, states=states, inputs=inputs)
+
+    wrong = failed(check_backward, make_model(), make_ids(), ways=WAYS | {"packed": cut})
+    assert "packed gradient of weight weight_hh_l0" in wrong
+
+
+def test_state_that_moves_with_another_row_is_found() -> None:
+    def change(run: Run, ids: BatchIds) -> tuple[torch.Tensor, ...]:
+        return (run.states[0], run.states[1] + 1e-13 * run.states[1].sum(dim=0))
+
+    ways = WAYS | {"packed": packed_with(states=change)}
+    assert failed(check_forward, make_model(bidirectional=True), make_ids(), ways=ways) == {
+        "packed c_n of rows beside a changed one"
+    }
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("remembers", [False, True])
+def test_no_small_model_is_called_vacuous(cell: str, remembers: bool) -> None:
+    draws = np.random.default_rng(0)
+    for seed, hidden_size in enumerate([1, 1, 2, 3, 4, 16]):
+        for num_layers, bidirectional in ((1, False), (4, True)):
+            shape = {"num_layers": num_layers, "bidirectional": bidirectional}
+            for rows in ([draws.integers(0, 9, 1)], [np.zeros(6, int), np.zeros(2, int)]):
+                batch = lay_out("packed", rows, np.arange(len(rows)), pad_id=9)
+                ids = take_ids(batch, CPU, SizeLimits(max_tokens=1000, max_steps=100))
+                model = make_model(
+                    cell,
+                    torch.float32,
+                    remembers=remembers,
+                    seed=seed,
+                    hidden_size=hidden_size,
+                    **shape,
+                )
+                assert failed(check_forward, model, ids, remembers=remembers) == set()
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_outputs_far_below_those_of_any_model_are_found(remembers: bool) -> None:
+    least = LEAST_DEVIATION_REMEMBERING if remembers else LEAST_DEVIATION
+
+    def shrunk(model: Model, ids: BatchIds) -> Run:
+        run = run_loop(model, ids)
+        scale = least / 2 / float(run.outputs.square().mean().sqrt())
+        return replace(run, outputs=scale * run.outputs)
+
+    wrong = failed(check_forward, make_model(), make_ids(), remembers=remembers, reference=shrunk)
+    assert "outputs hardly leave zero: their deviation" in wrong

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from seqpack_cli.verification.limits import GATES, Limits, find_limits, measure_error
+from seqpack_cli.verification.limits import GATES, LEAST_SUM, Limits, find_limits, measure_error
 from seqpack_cli.verification.verify_run import DTYPES
 
 DEVICES = [torch.device("cpu"), torch.device("cuda", 0)]
@@ -52,10 +52,11 @@ def test_error_is_a_share_of_the_largest_value_above_one() -> None:
     assert measure_error(large + 0.125, large, summed=False) == 0.125 / 8
 
 
-def test_error_of_a_sum_is_a_share_of_its_own_size() -> None:
-    small = torch.tensor([0.5, 0.25])
-    assert measure_error(small + 0.125, small, summed=True) == 0.25
-    assert measure_error(torch.tensor([0.125]), torch.zeros(1), summed=True) == 0.125
+def test_error_of_a_sum_is_a_share_of_its_own_size_down_to_a_half() -> None:
+    ordinary, small = torch.tensor([0.75, 0.25]), torch.tensor([1e-4, 0.0])
+    assert measure_error(ordinary + 0.125, ordinary, summed=True) == pytest.approx(0.125 / 0.75)
+    assert measure_error(small + 0.125, small, summed=True) == pytest.approx(0.125 / LEAST_SUM)
+    assert measure_error(torch.tensor([0.125]), torch.zeros(1), summed=True) == 0.25
     assert measure_error(torch.empty(0), torch.empty(0), summed=True) == 0
 
 

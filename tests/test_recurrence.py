@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,28 +11,37 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.utils.rnn import pack_sequence
+from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from seqpack_cli.shards.packed import pack
-from seqpack_cli.verification import computation
 from seqpack_cli.verification.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.computation import check_forward
-from seqpack_cli.verification.recurrence import Hidden, walk_batch_sizes
-from seqpack_cli.verification.ways import Model, Run, build_model, run_loop, run_packed
+from seqpack_cli.verification.computation import WAYS, check_forward
+from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.recurrence import (
+    Hidden,
+    Step,
+    as_state,
+    walk_batch_sizes,
+    walk_batch_sizes_reversed,
+)
+from seqpack_cli.verification.ways import Run, run_loop, run_packed
 
-Step = Callable[[torch.Tensor, Hidden], Hidden]
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(
     lambda lengths: sorted(lengths, reverse=True)
 )
 LEAK_LENGTHS = [7, 5, 5, 2, 1, 1]
 
 
-def torch_step(cell: str, recurrent: nn.RNNBase) -> Step:
-    """Give torch's own single-step cell with the weights of a layer."""
+def torch_step(cell: str, recurrent: nn.RNNBase, suffix: str = "_l0") -> Step:
+    """Give torch's own single-step cell with the weights of a layer and direction."""
     single = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}[cell](4, 5).double()
     single.load_state_dict(
-        {name.removesuffix("_l0"): value for name, value in recurrent.state_dict().items()}
+        {
+            name.removesuffix(suffix): value
+            for name, value in recurrent.state_dict().items()
+            if name.endswith(suffix)
+        }
     )
     return lambda rows, hidden: single(rows, hidden)
 
@@ -57,6 +67,56 @@ def test_walk_gives_what_torch_gives(cell: str, lengths: list[int]) -> None:
     pairs = zip(found, states, strict=True) if cell == "lstm" else [(found, states)]
     for ours, theirs in pairs:
         assert torch.allclose(ours, theirs[0], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@settings(max_examples=25, deadline=None)
+@given(lengths=LENGTHS)
+def test_reversed_walk_gives_what_torch_gives_backwards(cell: str, lengths: list[int]) -> None:
+    torch.manual_seed(len(lengths))
+    recurrent = CELLS[cell].module(4, 5, bidirectional=True).double()
+    packed = pack_sequence([torch.randn(n, 4, dtype=torch.float64) for n in lengths])
+    zeros = torch.zeros(len(lengths), 5, dtype=torch.float64)
+    with torch.no_grad():
+        wanted, states = recurrent(packed)
+        outputs, found = walk_batch_sizes_reversed(
+            torch_step(cell, recurrent, "_l0_reverse"),
+            packed.data,
+            packed.batch_sizes.tolist(),
+            (zeros, zeros) if cell == "lstm" else zeros,
+        )
+    assert torch.allclose(outputs, wanted.data[:, 5:], rtol=0, atol=1e-14)
+    assert isinstance(found, tuple) is (cell == "lstm")
+    for ours, theirs in zip(as_state(found), as_state(states), strict=True):
+        assert torch.allclose(ours, theirs[1], rtol=0, atol=1e-14)
+
+
+def test_reversed_walk_lets_rows_join_with_their_start_state() -> None:
+    def step(rows: torch.Tensor, hidden: Hidden) -> Hidden:
+        total, count = hidden
+        assert len(total) == len(count) == len(rows)
+        return total + rows, count + 1
+
+    start = (torch.tensor([[10.0], [20.0], [30.0]]), torch.zeros(3, 1))
+    outputs, final = walk_batch_sizes_reversed(step, torch.ones(6, 1), [3, 2, 1], start)
+    assert outputs.flatten().tolist() == [13, 22, 31, 12, 21, 11]
+    assert [part.flatten().tolist() for part in final] == [[13, 22, 31], [3, 2, 1]]
+
+
+def test_reversed_walk_is_the_walk_over_rows_turned_round() -> None:
+    data = pack_sequence([torch.randn(n, 1) for n in (5, 3, 3, 1)])
+    turned = pack_sequence([row.flip(0) for row in unpack_sequence(data)])
+    sizes, zeros = data.batch_sizes.tolist(), torch.zeros(4, 1)
+
+    def step(rows: torch.Tensor, hidden: Hidden) -> Hidden:
+        assert isinstance(hidden, torch.Tensor)
+        return torch.tanh(2 * hidden + rows)
+
+    outputs, final = walk_batch_sizes_reversed(step, data.data, sizes, zeros)
+    wanted, wanted_final = walk_batch_sizes(step, turned.data, sizes, zeros)
+    rows = [row.flip(0) for row in unpack_sequence(turned._replace(data=wanted))]
+    assert torch.equal(outputs, pack_sequence(rows).data)
+    assert torch.equal(as_state(final)[0], as_state(wanted_final)[0])
 
 
 def test_walk_of_rows_that_end_together_keeps_one_state() -> None:
@@ -111,74 +171,96 @@ def walk_without_trimming(
     return torch.cat(outputs), hidden
 
 
+def walk_reversed_without_growing(
+    step: Step, inputs: torch.Tensor, batch_sizes: list[int], hidden: Hidden
+) -> tuple[torch.Tensor, Hidden]:
+    """Run with all rows from the last step on: short ones have read zeros before their tokens."""
+    num_rows = batch_sizes[0]
+    outputs = []
+    for rows in reversed(torch.split(inputs, batch_sizes)):
+        padding = rows.new_zeros(num_rows - len(rows), rows.shape[1])
+        hidden = step(torch.cat([rows, padding]), hidden)
+        outputs.append(as_state(hidden)[0][: len(rows)])
+    return torch.cat(outputs[::-1]), hidden
+
+
 def make_ids(lengths: list[int]) -> BatchIds:
     draws = np.random.default_rng(0)
     batch = pack([draws.integers(0, 9, n) for n in lengths])
     return take_ids(batch, torch.device("cpu"), SizeLimits(max_tokens=1000, max_steps=100))
 
 
-def make_model(cell: str, *, remembers: bool = False) -> Model:
+def make_model(cell: str, **shape: Any) -> Model:
     return build_model(
         CELLS[cell],
         num_embeddings=10,
         device=torch.device("cpu"),
         dtype=torch.float64,
         seed=0,
-        remembers=remembers,
+        remembers=False,
+        **shape,
     )
 
 
-def failed_quantities(model: Model, ids: BatchIds) -> set[str]:
+def failed_quantities(model: Model, ids: BatchIds, **given: Any) -> set[str]:
     """Run the check of level `forward` and give what failed."""
     generator = torch.Generator().manual_seed(0)
-    comparisons = check_forward(model, ids, remembers=False, generator=generator)
+    comparisons = check_forward(model, ids, remembers=False, generator=generator, **given)
     return {comparison.quantity for comparison in comparisons if comparison.failed}
 
 
+RUN_ON = partial(run_loop, walk=walk_without_trimming)
+RUN_TOO_EARLY = partial(run_loop, walk_reversed=walk_reversed_without_growing)
+
+
 @pytest.mark.parametrize("cell", CELLS)
-def test_forward_catches_a_loop_that_does_not_trim(
-    cell: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, ids = make_model(cell), make_ids(LEAK_LENGTHS)
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_forward_catches_a_loop_that_does_not_trim(cell: str, num_layers: int) -> None:
+    model, ids = make_model(cell, num_layers=num_layers), make_ids(LEAK_LENGTHS)
     assert failed_quantities(model, ids) == set()
-    monkeypatch.setattr("seqpack_cli.verification.ways.walk_batch_sizes", walk_without_trimming)
-    assert run_loop(model, ids).outputs.allclose(run_packed(model, ids).outputs)
-    caught = failed_quantities(model, ids)
+    assert RUN_ON(model, ids).outputs.allclose(run_packed(model, ids).outputs)
+    caught = failed_quantities(model, ids, reference=RUN_ON)
     # every way is beside the loop; the others may be off as far as `alone` is
     assert caught == {"alone h_n"} | ({"alone c_n"} if cell == "lstm" else set())
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_forward_catches_a_packed_way_that_does_not_trim(
-    cell: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run_on(model: Model, ids: BatchIds) -> Run:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("seqpack_cli.verification.ways.walk_batch_sizes", walk_without_trimming)
-            return run_loop(model, ids)
-
-    monkeypatch.setitem(computation.WAYS, "packed", run_on)
-    caught = failed_quantities(make_model(cell), make_ids(LEAK_LENGTHS))
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_forward_catches_a_packed_way_that_does_not_trim(cell: str, bidirectional: bool) -> None:
+    model, ids = make_model(cell, bidirectional=bidirectional), make_ids(LEAK_LENGTHS)
+    caught = failed_quantities(model, ids, ways=WAYS | {"packed": RUN_ON})
     assert caught == {"packed h_n"} | ({"packed c_n"} if cell == "lstm" else set())
 
 
-def test_forward_finds_nothing_without_trimming_when_all_rows_end_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("seqpack_cli.verification.ways.walk_batch_sizes", walk_without_trimming)
-    assert failed_quantities(make_model("lstm"), make_ids([4, 4])) == set()
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_forward_catches_a_reversed_walk_that_does_not_grow(cell: str, num_layers: int) -> None:
+    model = make_model(cell, num_layers=num_layers, bidirectional=True)
+    ids, states = make_ids(LEAK_LENGTHS), {"h_n", "c_n"} if cell == "lstm" else {"h_n"}
+    caught = failed_quantities(model, ids, ways=WAYS | {"packed": RUN_TOO_EARLY})
+    assert caught == {f"packed {quantity}" for quantity in {"outputs", *states}}
+    caught = failed_quantities(model, ids, reference=RUN_TOO_EARLY)
+    assert caught == {f"alone {quantity}" for quantity in {"outputs", *states}}
+
+
+@pytest.mark.parametrize("faulty", [RUN_ON, RUN_TOO_EARLY])
+def test_forward_finds_nothing_when_all_rows_end_together(faulty: Any) -> None:
+    model = make_model("lstm", bidirectional=True)
+    assert failed_quantities(model, make_ids([4, 4]), reference=faulty) == set()
 
 
 @pytest.mark.parametrize("wrong_state", [0, 1])
-def test_forward_catches_a_packed_way_with_states_of_other_rows(
-    monkeypatch: pytest.MonkeyPatch, wrong_state: int
-) -> None:
+def test_forward_catches_a_packed_way_with_states_of_other_rows(wrong_state: int) -> None:
     def mixed_up(model: Model, ids: BatchIds) -> Run:
         run = run_packed(model, ids)
         states = list(run.states)
         states[wrong_state] = states[wrong_state].flip(0)
         return Run(run.outputs, tuple(states), run.inputs, run.to_rows)
 
-    monkeypatch.setitem(computation.WAYS, "packed", mixed_up)
-    caught = failed_quantities(make_model("lstm"), make_ids(LEAK_LENGTHS))
-    assert caught == {("packed h_n", "packed c_n")[wrong_state]}
+    ways = WAYS | {"packed": mixed_up}
+    caught = failed_quantities(make_model("lstm"), make_ids(LEAK_LENGTHS), ways=ways)
+    assert "packed " + ("h_n", "c_n")[wrong_state] in caught
+    assert caught <= {
+        f"packed {('h_n', 'c_n')[wrong_state]}{more}"
+        for more in ("", " of rows beside a changed one")
+    }

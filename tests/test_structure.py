@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from batch_tables import BatchNumbers, list_batches
 from shard_reference import (
     LENGTHS,
     Arrays,
@@ -23,16 +24,16 @@ from shard_reference import (
 
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.verification.report import Finding, LevelReport
-from seqpack_cli.verification.structure import BatchStatistics, check_structure
+from seqpack_cli.verification.structure import check_structure
 
 SHARDS = [f"shard-{number:05d}.safetensors" for number in range(3)]
 
 
-def check(path: Path) -> tuple[list[str], list[BatchStatistics], LevelReport]:
+def check(path: Path) -> tuple[list[str], list[BatchNumbers], LevelReport]:
     report = LevelReport("structure")
     findings, statistics = check_structure(open_shards(path, check_present=False), report)
     assert {finding.level for finding in findings} <= {"structure"}
-    return [str(finding) for finding in findings], statistics, report
+    return [str(finding) for finding in findings], list_batches(statistics), report
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
@@ -43,9 +44,9 @@ def test_good_shards_have_no_finding(tmp_path: Path, layout: str, shard_bytes: i
     assert findings == []
     padding = (10, 5, 0) if layout == "padded" else (0, 0, 0)
     assert statistics == [
-        BatchStatistics(0, 3, 12, 5, 26, padding[0], num_sequences=3),
-        BatchStatistics(1, 3, 5, 2, 10, padding[1], num_sequences=3),
-        BatchStatistics(2, 1, 1, 1, 1, padding[2], num_sequences=1),
+        BatchNumbers(0, 3, 12, 5, 26, padding[0], num_sequences=3),
+        BatchNumbers(1, 3, 5, 2, 10, padding[1], num_sequences=3),
+        BatchNumbers(2, 1, 1, 1, 1, padding[2], num_sequences=1),
     ]
     assert (report.num_batches, report.num_tokens) == (3, 37)
 
@@ -303,12 +304,12 @@ def test_good_varlen_shards_have_no_finding(tmp_path: Path) -> None:
     assert findings == []
     # 3 | 8 of 9 | 1 of 9, 5, 1 | 5 | 8 of 12 | 4 of 12, 2
     assert statistics == [
-        BatchStatistics(0, 1, 3, 3, 3, 0, num_sequences=1),
-        BatchStatistics(1, 1, 8, 8, 8, 0, num_sequences=1),
-        BatchStatistics(2, 3, 5, 1, 7, 0, num_sequences=2, num_split_sequences=1),
-        BatchStatistics(3, 1, 5, 5, 5, 0, num_sequences=1),
-        BatchStatistics(4, 1, 8, 8, 8, 0, num_sequences=1),
-        BatchStatistics(5, 2, 4, 2, 6, 0, num_sequences=1, num_split_sequences=1),
+        BatchNumbers(0, 1, 3, 3, 3, 0, num_sequences=1),
+        BatchNumbers(1, 1, 8, 8, 8, 0, num_sequences=1),
+        BatchNumbers(2, 3, 5, 1, 7, 0, num_sequences=2, num_split_sequences=1),
+        BatchNumbers(3, 1, 5, 5, 5, 0, num_sequences=1),
+        BatchNumbers(4, 1, 8, 8, 8, 0, num_sequences=1),
+        BatchNumbers(5, 2, 4, 2, 6, 0, num_sequences=1, num_split_sequences=1),
     ]
     assert (report.num_batches, report.num_tokens) == (6, 37)
 
@@ -321,9 +322,9 @@ def test_good_shards_with_filler_have_no_finding(tmp_path: Path, side: str) -> N
     findings, statistics, _ = check(path)
     assert findings == []
     assert statistics == [
-        BatchStatistics(0, 3, 12, 5, 26, 10, num_sequences=3),
-        BatchStatistics(1, 3, 5, 2, 10, 14, num_sequences=3),
-        BatchStatistics(2, 3, 1, 1, 1, 11, num_filler_rows=2, num_sequences=1),
+        BatchNumbers(0, 3, 12, 5, 26, 10, num_sequences=3),
+        BatchNumbers(1, 3, 5, 2, 10, 14, num_sequences=3),
+        BatchNumbers(2, 3, 1, 1, 1, 11, num_filler_rows=2, num_sequences=1),
     ]
 
 

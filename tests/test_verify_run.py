@@ -30,11 +30,12 @@ from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.verification import computation, verify_run
+from seqpack_cli.verification import computation, model_levels
 from seqpack_cli.verification.batch_ids import BatchIds
 from seqpack_cli.verification.cells import CELLS
 from seqpack_cli.verification.report import LEVELS, Report
-from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
+from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.verify_run import verify_shards
 from seqpack_cli.verification.ways import Model, Run, run_packed
 
 LAYOUTS = ("packed", "padded")
@@ -128,6 +129,9 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "device_name": "CPU",
         "dtype": "float64",
         "cell": "gru",
+        "num_layers": 1,
+        "bidirectional": False,
+        "hidden_size": 64,
         "seed": 5,
         "num_shards": 3,
         "num_batches": 3,
@@ -136,6 +140,8 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "is_gate": True,
         "findings": [],
         "notes": [],
+        "layout_speeds": [],
+        "controls": [],
     }
     assert [level["level"] for level in levels] == list(LEVELS)
     assert set(levels[0]) == {
@@ -143,7 +149,10 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "num_batches",
         "num_tokens",
         "num_cut_batches",
+        "num_sampled_batches",
+        "num_dense_batches",
         "seconds",
+        "tokens_per_second",
         "errors",
     }
     assert set(levels[2]["errors"]["packed outputs"]) == {"quantity", "error", "limit"}
@@ -166,7 +175,7 @@ def test_same_seed_gives_the_same_report(shards: Path) -> None:
     def without_seconds(report: Report) -> dict[str, Any]:
         document = report.to_json()
         for level in document["levels"]:
-            del level["seconds"]
+            del level["seconds"], level["tokens_per_second"]
         return document
 
     first, again, other = (
@@ -201,9 +210,9 @@ def test_note_says_when_no_row_ended_before_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_shards(tmp_path, [5, 5, 4, 3], batch_size=2)
-    whole = verify_run.choose_batches
+    whole = model_levels.choose_batches
     monkeypatch.setattr(
-        verify_run, "choose_batches", lambda *args, **kwargs: whole(*args, **kwargs)[:1]
+        model_levels, "choose_batches", lambda *args, **kwargs: whole(*args, **kwargs)[:1]
     )
     assert verify(path, level="forward").notes == [
         "forward: no computed batch had rows that end before others, raise --sample"
@@ -322,7 +331,7 @@ def test_memory_that_is_not_enough_names_the_batch(
     def refuse(*args: object, **kwargs: object) -> object:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nand more")
 
-    monkeypatch.setattr(verify_run, "take_ids", refuse)
+    monkeypatch.setattr(model_levels, "take_ids", refuse)
     with pytest.raises(MachineError) as caught:
         verify(shards)
     assert str(caught.value) == (

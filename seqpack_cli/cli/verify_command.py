@@ -37,6 +37,18 @@ EXIT_FAULT = 1
     "--cell", type=click.Choice(["lstm", "gru", "rnn"]), default="lstm", show_default=True
 )
 @click.option(
+    "--layers",
+    "num_layers",
+    type=POSITIVE,
+    default=1,
+    show_default=True,
+    help="Recurrent layers of the model.",
+)
+@click.option("--bidirectional", is_flag=True, help="Also run the model from the end.")
+@click.option(
+    "--hidden-size", type=POSITIVE, default=64, show_default=True, help="Units of the model."
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
     default="float32",
@@ -51,11 +63,22 @@ EXIT_FAULT = 1
     help="Batches that forward and backward compute.",
 )
 @click.option(
+    "--every-batch/--no-every-batch",
+    default=None,
+    help="Also run the model over every batch.  [default: on a GPU]",
+)
+@click.option(
     "--max-batch-tokens",
     type=POSITIVE,
     default=32768,
     show_default=True,
     help="Larger batches are computed in part.",
+)
+@click.option("--compare", is_flag=True, help="Measure which layout the device computes faster.")
+@click.option(
+    "--self-test",
+    is_flag=True,
+    help="Damage one shard in memory, in each way, and see each damage found.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @json_option
@@ -71,8 +94,9 @@ def command(shards: Path, as_json: bool, quiet: bool, **options: Any) -> None:
     Files, checksums and every id, without computing:
         seqpack verify shards --level roundtrip
     """
-    from seqpack_cli.reporting.summaries import summarize_verify
-    from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
+    from seqpack_cli.reporting.proofs import summarize_verify
+    from seqpack_cli.verification.verify_options import VerifyOptions
+    from seqpack_cli.verification.verify_run import verify_shards
 
     with show_progress("verify", "", quiet=quiet) as progress:
         report = verify_shards(shards, VerifyOptions(**options), progress=progress)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from seqpack_cli.errors import MAX_LISTED_ITEMS, join_items
+from seqpack_cli.errors import join_items
 from seqpack_cli.reporting.tables import count
-
-MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
 
 
 def summarize_tokenize(output: Path, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
@@ -66,57 +64,6 @@ def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool
             f"  {count(num_dropped, 'sequence')}, {count(tokens, 'token')} dropped by {reason}"
         )
     return lines
-
-
-def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
-    """Show a verify report: coverage, the error nearest to its limit, and findings."""
-    device = report["device"]
-    if report["device_name"] != "CPU":
-        device += f" ({report['device_name']})"
-    lines = [
-        f"{report['shards']}: {report['layout']}, {count(report['num_batches'], 'batch')}, "
-        f"{count(report['num_sequences'], 'sequence')}, {count(report['num_tokens'], 'token')}",
-        f"on {device}, {report['cell']}, {report['dtype']}, seed {report['seed']}",
-        "",
-        f"  {'level':<10} {'result':<7} {'batches':>13} {'tokens':>7} {'seconds':>8}  "
-        "largest error / limit",
-    ]
-    failed = {finding["level"] for finding in report["findings"]}
-    for level in report["levels"]:
-        lines.append(_show_level(level, report, failed=level["level"] in failed))
-    lines += [f"  note: {note}" for note in _coverage_notes(report)]
-    lines += ["", *findings[:MAX_FINDINGS]] if findings else []
-    if len(findings) > MAX_FINDINGS:
-        lines.append(f"and {len(findings) - MAX_FINDINGS:,} more (all with --json)")
-    verdict = "proven at these levels" if report["passed"] else count(len(findings), "fault")
-    return [*lines, "", verdict]
-
-
-def _show_level(level: dict[str, Any], report: dict[str, Any], *, failed: bool) -> str:
-    result = "FAULT" if failed else "ok" if level["num_batches"] else "none"
-    share = level["num_tokens"] / max(report["num_tokens"], 1)
-    batches = f"{level['num_batches']:,} of {report['num_batches']:,}"
-    line = (
-        f"  {level['level']:<10} {result:<7} {batches:>13} {share:>7.1%} {level['seconds']:>8.2f}"
-    )
-    judged = [size for size in level["errors"].values() if size["limit"] > 0]
-    if judged:
-        worst = max(judged, key=lambda size: float(size["error"] / size["limit"]))
-        line += f"  {worst['error']:.1e} / {worst['limit']:.1e}"
-    return line if report["is_gate"] or not judged else f"{line} (not judged)"
-
-
-def _coverage_notes(report: dict[str, Any]) -> list[str]:
-    cut = {
-        level["level"]: level["num_cut_batches"]
-        for level in report["levels"]
-        if level["num_cut_batches"]
-    }
-    notes = [
-        f"{name}: of {count(number, 'large batch')}, only the steps where most rows end"
-        for name, number in cut.items()
-    ]
-    return [*notes, *report["notes"]]
 
 
 def _done(output: Path, *, was_complete: bool) -> str:

@@ -7,6 +7,7 @@ put into a shard reaches torch unchecked, and opening costs the same for any siz
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from seqpack_cli.shards.layouts import (
 )
 from seqpack_cli.shards.shard_file import map_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, read_shards_manifest
+from seqpack_cli.shards.soundness import find_unsound
 from seqpack_cli.storage import hash_file
 from seqpack_cli.tokens.token_store import read_kept_tokenizer
 
@@ -37,9 +39,9 @@ class Shard:
         self.path = path
         self.entry = entry
         self.layout: str = manifest["layout"]
-        self._pad_id: int = manifest["pad_id"]
-        self._padding_side: str = manifest["padding_side"]
-        self._max_id: int = manifest["max_id"]
+        self.pad_id: int = manifest["pad_id"]
+        self.padding_side: str = manifest["padding_side"]
+        self.max_id: int = manifest["max_id"]
         self.tensors, metadata = map_shard_file(path)
         self._check_tensors(manifest, metadata)
 
@@ -50,26 +52,43 @@ class Shard:
         if not 0 <= index < len(self):
             raise IndexError(f"batch {index} of {len(self)}")
         try:
-            batch = self._view(index)
-            batch.check(pad_id=self._pad_id)
-            check_ids(batch, max_id=self._max_id)
+            batch = self.view(index)
+            batch.check(pad_id=self.pad_id)
+            check_ids(batch, max_id=self.max_id)
         except ValueError as error:
             raise FolderError(f"{self.path}: batch {index}: {error}") from error
         return batch
+
+    def with_tensors(self, tensors: dict[str, np.ndarray]) -> Shard:
+        """Give this shard with other arrays, whose offsets are not checked."""
+        other = copy.copy(self)
+        other.tensors = tensors
+        return other
+
+    def find_unsound(self) -> np.ndarray:
+        """Find the batches that would be refused, all at once, bool[batches]."""
+        return find_unsound(
+            self.layout,
+            self.tensors,
+            pad_id=self.pad_id,
+            padding_side=self.padding_side,
+            max_id=self.max_id,
+        )
 
     def row(self, position: int) -> np.ndarray:
         """Give the ids of one row, counted through the shard, of a batch that was checked."""
         offsets = self.tensors["sequence_offsets"]
         index = int(np.searchsorted(offsets, position, "right")) - 1
-        return self._view(index).row(int(position - offsets[index]))
+        return self.view(index).row(int(position - offsets[index]))
 
     def check_sha256(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""
         if hash_file(self.path) != self.entry["sha256"]:
             raise FolderError(f"{self.path}: sha256 is not the manifest's")
 
-    def _view(self, index: int) -> Batch:
-        return view_batch(self.layout, self.tensors, index, padding_side=self._padding_side)
+    def view(self, index: int) -> Batch:
+        """Give a batch that was checked before."""
+        return view_batch(self.layout, self.tensors, index, padding_side=self.padding_side)
 
     def _check_tensors(self, manifest: dict[str, Any], metadata: dict[str, str]) -> None:
         expected = tensor_names(self.layout, filler=has_filler(manifest))

@@ -80,8 +80,8 @@ def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
     found, starts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
-        for index in range(len(shard)):
-            shard[index]
+        for index in np.flatnonzero(shard.find_unsound()).tolist():
+            shard[index]  # says what is wrong
         indices, lengths = shard.tensors["original_indices"], shard.tensors["lengths"]
         nowhere = np.flatnonzero((indices < 0) & (lengths > 0))
         if len(nowhere):

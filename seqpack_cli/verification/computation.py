@@ -7,31 +7,25 @@ to the end. What could make a pass vacuous is a finding too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 
 from seqpack_cli.verification.batch_ids import BatchIds
-from seqpack_cli.verification.limits import (
-    GATES,
-    find_limits,
-    measure_error,
-)
-from seqpack_cli.verification.ways import (
-    HIDDEN_SIZE,
-    Model,
-    Run,
-    run_alone,
-    run_loop,
-    run_packed,
-    run_padded,
-)
+from seqpack_cli.verification.limits import GATES, find_limits, measure_error
+from seqpack_cli.verification.model import Model
+from seqpack_cli.verification.ways import Run, run_alone, run_loop, run_packed, run_padded
 
 Way = Callable[[Model, BatchIds], Run]
 WAYS: dict[str, Way] = {"alone": run_alone, "packed": run_packed, "padded": run_padded}
 STATE_NAMES = ("h_n", "c_n")
-LEAST_DEVIATION = 1e-3  # of outputs; below it the model computes nothing worth comparing
+# Of outputs from zero, where states start; below it the model computes nothing worth comparing.
+# A GRU that remembers lets in 0.7 % of a step. Least measured, one token, hidden sizes 4 to 512 and
+# up to 6 layers: 9e-3 and 2e-4.
+LEAST_DEVIATION = 1e-3
+LEAST_DEVIATION_REMEMBERING = 2e-5
+FEWEST_UNITS = 4  # fewer may all be near zero by chance: one model of one unit in 300
 
 
 @dataclass(frozen=True)
@@ -55,34 +49,50 @@ class Comparison:
 
 
 def check_forward(
-    model: Model, ids: BatchIds, *, remembers: bool, generator: torch.Generator
+    model: Model,
+    ids: BatchIds,
+    *,
+    remembers: bool,
+    generator: torch.Generator,
+    ways: Mapping[str, Way] = WAYS,
+    reference: Way = run_loop,
 ) -> Iterator[Comparison]:
     """Compare every output and final state, and change one row to see that no other moves.
 
     Args:
         remembers: the model's memory gate has a bias, so the wider limits hold.
         generator: chooses the row to change.
+        ways: by name, `alone` among them.
+        reference: run in float64; every way is measured against it.
     """
     with torch.no_grad():
-        exact = run_loop(model.in_float64(), ids)
-        values = {name: _values(way(model, ids)) for name, way in WAYS.items()}
+        exact = reference(model.in_float64(), ids)
+        values = {name: _values(way(model, ids)) for name, way in ways.items()}
         yield from _compare("forward", values, _values(exact), model, ids, remembers=remembers)
-        yield from _check_not_vacuous(exact)
-        for name in ("packed", "padded"):
-            yield from _check_isolation(name, model, ids, generator)
+        yield from _check_not_vacuous(exact, remembers=remembers)
+        for name, way in ways.items():
+            if name != "alone":  # a row by itself has no other beside it
+                yield from _check_isolation(name, way, model, ids, generator)
 
 
 def check_backward(
-    model: Model, ids: BatchIds, *, remembers: bool, generator: torch.Generator
+    model: Model,
+    ids: BatchIds,
+    *,
+    remembers: bool,
+    generator: torch.Generator,
+    ways: Mapping[str, Way] = WAYS,
+    reference: Way = run_loop,
 ) -> Iterator[Comparison]:
     """Compare the gradients of inputs and weights under a loss on all outputs and final states.
 
     Args:
         generator: draws the weights of the loss.
+        remembers, ways, reference: as for check_forward.
     """
     loss = _draw_loss_weights(ids, model, generator)
-    exact = _find_gradients(run_loop, model.in_float64(), ids, loss)
-    found = {name: _find_gradients(way, model, ids, loss) for name, way in WAYS.items()}
+    exact = _find_gradients(reference, model.in_float64(), ids, loss)
+    found = {name: _find_gradients(way, model, ids, loss) for name, way in ways.items()}
     yield from _compare("backward", found, exact, model, ids, remembers=remembers)
     for name, gradients in found.items():
         yield _check_unused_rows(name, gradients["gradient of weight embedding"], ids)
@@ -128,19 +138,18 @@ def _draw_loss_weights(
     ids: BatchIds, model: Model, generator: torch.Generator
 ) -> tuple[torch.Tensor, ...]:
     """Draw the gradients of a loss that weighs every output and final state at random."""
-    num_rows, num_tokens = len(ids.lengths), len(ids.packed.data)
-    heights = (num_tokens, *[num_rows] * model.cell.num_states)
+    width = model.num_directions * model.hidden_size
+    state_shape = (len(ids.lengths), model.recurrent.num_layers * width)
+    shapes = [(len(ids.packed.data), width), *[state_shape] * model.cell.num_states]
     return tuple(
-        torch.randn(height, HIDDEN_SIZE, generator=generator, dtype=torch.float64).to(
-            ids.rectangle.device
-        )
-        for height in heights
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(ids.rectangle.device)
+        for shape in shapes
     )
 
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor:
-    assert tensor.grad is not None  # noqa: S101 - backward has run
-    return tensor.grad
+    """Give a gradient once backward has run; none at all is zero, and so a finding."""
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
 def _values(run: Run) -> dict[str, torch.Tensor]:
@@ -162,12 +171,13 @@ def _error(
     return error, int(torch.searchsorted(ids.lengths.cumsum(0), place, right=True))
 
 
-def _check_not_vacuous(exact: Run) -> Iterator[Comparison]:
-    deviation = float(exact.outputs.std()) if exact.outputs.numel() > 1 else 0.0
-    if not deviation >= LEAST_DEVIATION:
-        yield Comparison(
-            "forward", "outputs hardly vary: their deviation", LEAST_DEVIATION, deviation
-        )
+def _check_not_vacuous(exact: Run, *, remembers: bool) -> Iterator[Comparison]:
+    deviation = float(exact.outputs.square().mean().sqrt())
+    least = LEAST_DEVIATION_REMEMBERING if remembers else LEAST_DEVIATION
+    if exact.outputs.shape[1] < FEWEST_UNITS:
+        least = torch.finfo(torch.float64).tiny
+    if not deviation >= least:
+        yield Comparison("forward", "outputs hardly leave zero: their deviation", least, deviation)
 
 
 def _check_unused_rows(name: str, gradient: torch.Tensor, ids: BatchIds) -> Comparison:
@@ -179,27 +189,39 @@ def _check_unused_rows(name: str, gradient: torch.Tensor, ids: BatchIds) -> Comp
 
 
 def _check_isolation(
-    name: str, model: Model, ids: BatchIds, generator: torch.Generator
+    name: str, way: Way, model: Model, ids: BatchIds, generator: torch.Generator
 ) -> Iterator[Comparison]:
     """Change the tokens of one row: it changes, and no other row does, bit for bit."""
-    num_rows = len(ids.lengths)
+    num_rows, num_embeddings = len(ids.lengths), model.embedding.num_embeddings
     changed = int(torch.randint(num_rows, (1,), generator=generator))
-    num_embeddings = model.embedding.num_embeddings
-    rectangle = ids.rectangle.clone()
+    before = _values(way(model, ids))
+    after = _values(way(model, _change_row(ids, changed, num_embeddings)))
+    row_of_token = torch.repeat_interleave(torch.arange(num_rows), ids.lengths)
+    changed_moved = False
+    for quantity, value in before.items():
+        rows = row_of_token if quantity == "outputs" else torch.arange(num_rows)
+        moved = (value != after[quantity]).any(dim=1).cpu()
+        changed_moved |= bool(moved[rows == changed].any())
+        leaked = moved & (rows != changed)
+        error, row = 0.0, None
+        if bool(leaked.any()):
+            error = float((value - after[quantity]).abs().cpu()[leaked].max())
+            row = int(rows[int(leaked.int().argmax())])
+        yield Comparison(
+            "forward", f"{name} {quantity} of rows beside a changed one", error, 0.0, row
+        )
+    if not changed_moved and num_embeddings > 1:
+        # 16 bits may not show what one token does to a few units
+        is_gate = model.embedding.weight.dtype in GATES
+        quantity = f"{name} outputs and states of a changed row: nothing"
+        yield Comparison("forward", quantity, 1.0, 0.0, changed, is_gate)
+
+
+def _change_row(ids: BatchIds, changed: int, num_embeddings: int) -> BatchIds:
+    """Give a copy in which every token of one row is another."""
+    rectangle, data = ids.rectangle.clone(), ids.packed.data.clone()
     rectangle[changed] = (rectangle[changed] + 1) % num_embeddings
-    data = ids.packed.data.clone()
-    row_of = torch.repeat_interleave(torch.arange(num_rows), ids.lengths)
-    in_row = (row_of == changed).to(data.device)
-    places = ids.row_order[in_row]
+    start = int(ids.lengths[:changed].sum())
+    places = ids.row_order[start : start + int(ids.lengths[changed])]
     data[places] = (data[places] + 1) % num_embeddings
-    other = replace(ids, packed=ids.packed._replace(data=data), rectangle=rectangle)
-    before, after = WAYS[name](model, ids), WAYS[name](model, other)
-    moved = (before.outputs != after.outputs).any(dim=1)
-    leaked = moved & ~in_row
-    error = (
-        float((before.outputs - after.outputs).abs()[leaked].max()) if bool(leaked.any()) else 0.0
-    )
-    row = int(row_of[int(leaked.int().argmax())]) if error else None
-    yield Comparison("forward", f"{name} outputs of rows beside a changed one", error, 0.0, row)
-    if not bool(moved[in_row].any()) and num_embeddings > 1:
-        yield Comparison("forward", f"{name} outputs of a changed row: nothing", 1.0, 0.0, changed)
+    return replace(ids, packed=ids.packed._replace(data=data), rectangle=rectangle)

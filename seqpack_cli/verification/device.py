@@ -10,6 +10,8 @@ import torch
 
 from seqpack_cli.errors import MachineError, OptionError
 
+THREADED_SIZE = 256  # of a model from which a CPU's threads pay
+
 
 def open_device(name: str) -> torch.device:
     """Give the device of a name.
@@ -38,6 +40,12 @@ def open_device(name: str) -> torch.device:
     return device
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has done what it was asked."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 @contextmanager
 def naming_batch(shard: str, index: int) -> Iterator[None]:
     """Name the batch for which the device's memory was not enough."""
@@ -56,14 +64,15 @@ def naming_batch(shard: str, index: int) -> Iterator[None]:
 
 
 @contextmanager
-def steady_arithmetic() -> Iterator[None]:
+def steady_arithmetic(*, hidden_size: int) -> Iterator[None]:
     """Switch off TF32, which would cost three digits, and threads; give the settings back.
 
-    On a CPU, threads of so small a model wait for each other longer than they work, and for
-    minutes where other programs take their cores.
+    On a CPU, threads of a small model wait for each other longer than they work, and for minutes
+    where other programs take their cores.
     """
     num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    if hidden_size < THREADED_SIZE:
+        torch.set_num_threads(1)
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = (matmul.allow_tf32, cudnn.allow_tf32)
     matmul.allow_tf32 = cudnn.allow_tf32 = False

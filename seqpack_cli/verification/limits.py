@@ -4,9 +4,15 @@ All ways are measured against the float64 loop. A way may be off by the table's 
 sums are long, by four times what running each sequence alone is off in the same dtype; alone itself
 may be off by 20 times the table's limit, since nothing is proven beside a run that is far off.
 Faults of layout give errors of 0.01 and more, so the room between costs nothing. Outputs, states
-and input gradients are measured against max(1, largest value), weight gradients, which are sums
-over all tokens, against their largest value. The CUDA limits come from torch's own tests and are
-unmeasured.
+and input gradients are measured against max(1, largest value). Weight gradients, sums over all
+tokens, are measured against their largest value, or LEAST_SUM where terms cancel or units are
+saturated and hardly a digit is left. The CUDA limits come from torch's own tests, unmeasured.
+
+Measured on a CPU, all cells, one direction and two. float32, 1 and 3 layers, 64 and 256 units, rows
+of up to 600 steps forward and 350 backward: values 1e-6, weights 1e-6; in models that remember 3e-6
+and 4e-6 with one layer, 3e-5 and 2e-5 with three. An LSTM that remembers over 1,000 steps: 3e-4
+with 5 layers, and alone as much; with 8 it is chaotic, 3e-3, and alone is above its limit.
+float64, up to 3 layers of 16 and 64 units, rows of 120 steps: 3e-15 and 7e-15.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import torch
 
 TIMES_ALONE = 4
 TIMES_TABLE = 20
+LEAST_SUM = 0.5  # an ordinary weight gradient is about 1: the loss weighs by standard normals
 GATES = (torch.float64, torch.float32)  # 16-bit errors are reported only
 
 
@@ -62,7 +69,7 @@ def measure_error(found: torch.Tensor, reference: torch.Tensor, *, summed: bool)
     """Give the largest error of a tensor, as a share of its scale; infinite where not finite.
 
     Args:
-        summed: the tensor is a sum over all tokens, so its own largest value is its scale.
+        summed: the tensor is a sum over all tokens, so its scale may be below 1, to LEAST_SUM.
     """
     if found.numel() == 0:
         return 0.0
@@ -70,5 +77,5 @@ def measure_error(found: torch.Tensor, reference: torch.Tensor, *, summed: bool)
     if not bool(torch.isfinite(found).all()):
         return float("inf")
     largest = float(reference.abs().max())
-    scale = largest if summed and largest > 0 else max(1.0, largest)
+    scale = max(LEAST_SUM if summed else 1.0, largest)
     return float((found - reference).abs().max()) / scale

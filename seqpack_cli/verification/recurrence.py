@@ -1,8 +1,8 @@
 """The reference recurrence: a plain loop that walks `batch_sizes`, one time step after another.
 
-At each step it takes the rows still alive, puts aside the hidden state of those that ended, and
-joins all final states at the end, longest row first. It is what torch's kernels do for a
-PackedSequence, in the open: every row's state stops changing when the row ends.
+It is what torch's kernels do for a PackedSequence, in the open. Forwards it takes at each step the
+rows still alive and puts aside the hidden state of those that ended; backwards it starts with the
+rows that reach the last step, and each other row joins, with its start state, where it ends.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import torch
 
 State = tuple[torch.Tensor, ...]
 Hidden = torch.Tensor | State
+Step = Callable[[torch.Tensor, Hidden], Hidden]
+Walk = Callable[[Step, torch.Tensor, list[int], Hidden], tuple[torch.Tensor, Hidden]]
 
 
 def walk_batch_sizes(
-    step: Callable[[torch.Tensor, Hidden], Hidden],
-    inputs: torch.Tensor,
-    batch_sizes: list[int],
-    hidden: Hidden,
+    step: Step, inputs: torch.Tensor, batch_sizes: list[int], hidden: Hidden
 ) -> tuple[torch.Tensor, Hidden]:
-    """Run a cell over packed inputs.
+    """Run a cell over packed inputs, as torch's PackedLayer does.
 
     Args:
         step: gives the new hidden state for the inputs of one step, [rows, I], and the hidden state
@@ -40,8 +39,7 @@ def walk_batch_sizes(
     >>> outputs.flatten().tolist(), final.flatten().tolist()
     ([1.0, 9.0, 3.0, 6.0], [6.0, 9.0])
     """
-    flat = isinstance(hidden, torch.Tensor)
-    state: State = (hidden,) if isinstance(hidden, torch.Tensor) else tuple(hidden)
+    state = as_state(hidden)
     outputs: list[torch.Tensor] = []
     ended: list[State] = []
     for rows in torch.split(inputs, batch_sizes):  # one split: its backward joins all at once
@@ -49,9 +47,49 @@ def walk_batch_sizes(
         if num_alive < len(state[0]):
             ended.append(tuple(part[num_alive:] for part in state))
             state = tuple(part[:num_alive] for part in state)
-        new = step(rows, state[0] if flat else state)
-        state = (new,) if isinstance(new, torch.Tensor) else tuple(new)
+        state = as_state(step(rows, _like(hidden, state)))
         outputs.append(state[0])
     ended.append(state)
     final = tuple(torch.cat(parts) for parts in zip(*reversed(ended), strict=True))
-    return torch.cat(outputs), final[0] if flat else final
+    return torch.cat(outputs), _like(hidden, final)
+
+
+def walk_batch_sizes_reversed(
+    step: Step, inputs: torch.Tensor, batch_sizes: list[int], hidden: Hidden
+) -> tuple[torch.Tensor, Hidden]:
+    """Run a cell over packed inputs from each row's end to its start, as ReversedPackedLayer does.
+
+    Args:
+        step, inputs, batch_sizes, hidden: as for walk_batch_sizes.
+
+    Returns:
+        The outputs [S, H] in the order of inputs, and each row's hidden state after its first
+        token, which comes last here, in the form of hidden.
+
+    >>> add = lambda inputs, hidden: hidden + inputs
+    >>> data = torch.tensor([[1.0], [9.0], [2.0], [3.0]])  # rows 1 2 3 and 9
+    >>> outputs, final = walk_batch_sizes_reversed(add, data, [2, 1, 1], torch.zeros(2, 1))
+    >>> outputs.flatten().tolist(), final.flatten().tolist()
+    ([6.0, 9.0, 5.0, 3.0], [6.0, 9.0])
+    """
+    start = as_state(hidden)
+    state = tuple(part[: batch_sizes[-1]] for part in start)
+    outputs: list[torch.Tensor] = []
+    for rows in reversed(torch.split(inputs, batch_sizes)):
+        num_before, num_alive = len(state[0]), len(rows)
+        if num_alive > num_before:
+            joining = tuple(part[num_before:num_alive] for part in start)
+            state = tuple(torch.cat(parts) for parts in zip(state, joining, strict=True))
+        state = as_state(step(rows, _like(hidden, state)))
+        outputs.append(state[0])
+    return torch.cat(outputs[::-1]), _like(hidden, state)
+
+
+def as_state(hidden: Hidden) -> State:
+    """Give a hidden state as a tuple, whatever the form its cell has."""
+    return (hidden,) if isinstance(hidden, torch.Tensor) else tuple(hidden)
+
+
+def _like(hidden: Hidden, state: State) -> Hidden:
+    """Give a state in the form of hidden."""
+    return state[0] if isinstance(hidden, torch.Tensor) else state

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 LEVELS = ("structure", "roundtrip", "forward", "backward")
+RUN = "run"  # between roundtrip and forward, where every batch is asked for
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class LevelReport:
     num_batches: int = 0
     num_tokens: int = 0
     num_cut_batches: int = 0  # computed for a window of their steps only
+    num_sampled_batches: int = 0  # of roundtrip: unpacked row by row too
+    num_dense_batches: int = 0  # of run: of equal rows, computed without packing
     seconds: float = 0.0
     errors: dict[str, ErrorSize] = field(default_factory=dict)
 
@@ -57,9 +60,33 @@ class LevelReport:
             self.errors[quantity] = new
 
     @property
+    def tokens_per_second(self) -> float:
+        """Give the tokens of the batches by the time they took."""
+        return self.num_tokens / self.seconds if self.seconds else 0.0
+
+    @property
     def worst(self) -> ErrorSize | None:
         """Give the quantity that came nearest to its limit."""
         return max(self.errors.values(), key=lambda size: size.share, default=None)
+
+
+@dataclass(frozen=True)
+class LayoutSpeed:
+    """What the device makes of the same tokens in one layout."""
+
+    layout: str
+    forward: float  # tokens a second, padding not counted
+    training: float  # forward and backward
+
+
+@dataclass(frozen=True)
+class Control:
+    """A damage that was made in memory, to see that verify finds it."""
+
+    name: str
+    level: str  # that must find it
+    caught: bool | None  # None where the shard has no place for it
+    found: str  # in words
 
 
 @dataclass
@@ -72,6 +99,9 @@ class Report:
     device_name: str
     dtype: str
     cell: str
+    num_layers: int
+    bidirectional: bool
+    hidden_size: int
     seed: int
     num_shards: int
     num_batches: int
@@ -81,6 +111,8 @@ class Report:
     levels: list[LevelReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    layout_speeds: list[LayoutSpeed] = field(default_factory=list)
+    controls: list[Control] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -89,4 +121,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Give the report as plain values."""
-        return {"passed": self.passed, **asdict(self)}
+        document = {"passed": self.passed, **asdict(self)}
+        for level, report in zip(document["levels"], self.levels, strict=True):
+            level["tokens_per_second"] = round(report.tokens_per_second)
+        return document

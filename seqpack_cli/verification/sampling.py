@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from seqpack_cli.verification.structure import BatchStatistics
+from seqpack_cli.verification.batch_table import BatchTable
 
 
-def choose_batches(
-    batches: Sequence[BatchStatistics], *, num_batches: int | None, seed: int
-) -> list[int]:
+def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -> list[int]:
     """Choose batches by index, in rising order.
 
     Args:
@@ -20,18 +16,23 @@ def choose_batches(
 
     Returns:
         Among them, as far as num_batches allows, the batch with the longest sequence, the most
-        uneven one, one of a single row, and the shortest.
+        uneven one, one of a single row, the shortest, and one of several equal rows, which torch
+        computes in another way.
     """
     if num_batches is None or num_batches >= len(batches):
-        return sorted(batch.index for batch in batches)
+        return [int(index) for index in batches.index]
+    rows = batches.num_rows - batches.num_filler_rows
+    unevenness = batches.longest - batches.shortest
     telling = [
-        max(batches, key=lambda batch: batch.longest),
-        max(batches, key=lambda batch: batch.longest - batch.shortest),
-        min(batches, key=lambda batch: batch.num_rows - batch.num_filler_rows),
-        min(batches, key=lambda batch: batch.longest),
+        batches.longest.argmax(),
+        unevenness.argmax(),
+        rows.argmin(),
+        batches.longest.argmin(),
+        ((unevenness == 0) & (rows > 1)).argmax(),
     ]
-    chosen = list(dict.fromkeys(batch.index for batch in telling))[:num_batches]
-    others = [batch.index for batch in batches if batch.index not in set(chosen)]
+    chosen = list(dict.fromkeys(int(place) for place in telling))[:num_batches]
+    others = np.delete(np.arange(len(batches)), chosen)
     num_random = num_batches - len(chosen)
     drawn = np.random.default_rng(seed).choice(others, size=num_random, replace=False)
-    return sorted([*chosen, *drawn.tolist()])
+    places = np.sort(np.concatenate([np.array(chosen, np.int64), drawn]))
+    return [int(index) for index in batches.index[places]]

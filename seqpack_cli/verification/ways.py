@@ -7,7 +7,7 @@ float64. All give outputs row after row, so that they can be compared cell by ce
 
 from __future__ import annotations
 
-import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,73 +19,25 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.verification.batch_ids import BatchIds
 from seqpack_cli.verification.cells import Cell
-from seqpack_cli.verification.recurrence import State, walk_batch_sizes
-
-EMBEDDING_SIZE = 32
-HIDDEN_SIZE = 64
-# A model that remembers: its first token still moves an LSTM's outputs by 0.01 after 1,000 steps,
-# torch's initialisation forgets it in 20. With full recurrent weights such a model is chaotic, and
-# rounding grows to 1e-3 (measured); with a quarter of them it stays below 1e-5.
-MEMORY_BIAS = 5.0
-MEMORY_RECURRENCE = 0.25
-
-
-@dataclass(frozen=True)
-class Model:
-    """An embedding and one recurrent layer."""
-
-    cell: Cell
-    embedding: nn.Embedding
-    recurrent: nn.RNNBase
-
-    def parameters(self) -> dict[str, nn.Parameter]:
-        """Name every weight."""
-        recurrent = self.recurrent.named_parameters()
-        named = {f"weight {name}": parameter for name, parameter in recurrent}
-        return {"weight embedding": self.embedding.get_parameter("weight"), **named}
-
-    def in_float64(self) -> Model:
-        """Give a copy with the same weights in float64."""
-        return Model(
-            self.cell,
-            copy.deepcopy(self.embedding).double(),
-            copy.deepcopy(self.recurrent).double(),
-        )
+from seqpack_cli.verification.model import Model
+from seqpack_cli.verification.recurrence import (
+    Hidden,
+    State,
+    Walk,
+    as_state,
+    walk_batch_sizes,
+    walk_batch_sizes_reversed,
+)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one way gave."""
+    """What one way gave, for a model of L layers and D directions."""
 
-    outputs: torch.Tensor  # [S, H], row after row
-    states: State  # each [B, H]: h_n, and c_n where the cell has one
+    outputs: torch.Tensor  # [S, D x H], row after row
+    states: State  # each [B, L x D x H], layer by layer: h_n, and c_n where the cell has one
     inputs: torch.Tensor  # the embedded ids, in the way's own shape
     to_rows: Callable[[torch.Tensor], torch.Tensor]  # from that shape to row after row
-
-
-def build_model(
-    cell: Cell,
-    *,
-    num_embeddings: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    seed: int,
-    remembers: bool,
-) -> Model:
-    """Build a model with torch's own initialisation, the same for one seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        embedding = nn.Embedding(num_embeddings, EMBEDDING_SIZE)
-        recurrent = cell.module(EMBEDDING_SIZE, HIDDEN_SIZE, batch_first=True)
-    if remembers and cell.memory_gate is not None:
-        gate = slice(cell.memory_gate * HIDDEN_SIZE, (cell.memory_gate + 1) * HIDDEN_SIZE)
-        with torch.no_grad():
-            recurrent.get_parameter("bias_hh_l0")[gate] += MEMORY_BIAS
-            recurrent.get_parameter("weight_hh_l0").mul_(MEMORY_RECURRENCE)
-    embedding = embedding.to(device=device, dtype=dtype)
-    recurrent = recurrent.to(device=device, dtype=dtype)
-    recurrent.flatten_parameters()
-    return Model(cell, embedding, recurrent)
 
 
 def run_packed(model: Model, ids: BatchIds) -> Run:
@@ -93,8 +45,8 @@ def run_packed(model: Model, ids: BatchIds) -> Run:
     inputs = _embed(model, ids.packed.data)
     packed = PackedSequence(inputs, ids.packed.batch_sizes, None, None)
     outputs, hidden = model.recurrent(packed)
-    states = tuple(state[0] for state in _as_tuple(hidden))
-    return Run(outputs.data[ids.row_order], states, inputs, lambda array: array[ids.row_order])
+    order = ids.row_order
+    return Run(outputs.data[order], _rows_first(hidden), inputs, lambda array: array[order])
 
 
 def run_alone(model: Model, ids: BatchIds) -> Run:
@@ -104,50 +56,122 @@ def run_alone(model: Model, ids: BatchIds) -> Run:
     for row in torch.split(inputs, ids.lengths.tolist()):
         output, hidden = model.recurrent(row[None])
         outputs.append(output[0])
-        states.append(tuple(state[0] for state in _as_tuple(hidden)))
-    joined = tuple(torch.cat(parts) for parts in zip(*states, strict=True))
-    return Run(torch.cat(outputs), joined, inputs, lambda array: array)
+        states.append(_rows_first(hidden))
+    return Run(torch.cat(outputs), _join(states), inputs, lambda array: array)
 
 
 def run_padded(model: Model, ids: BatchIds) -> Run:
-    """Run torch's module over the rectangle, and look only at cells that hold a token.
+    """Run torch's modules over the rectangle, and look only at cells that hold a token.
 
-    Time is cut where rows end, to pick their states there; all rows run on to the end.
+    Backwards, torch's module would read a row's padding before its tokens. Where a model has that
+    direction, each layer and direction runs by itself, over rows turned round within their lengths.
     """
-    mask = ids.mask
+    mask, longest = ids.mask, int(ids.lengths[0])
     inputs = _embed(model, ids.rectangle)
-    ends = torch.unique(ids.lengths).tolist()
-    widths = np.diff([0, *ends]).tolist()
-    rest = inputs.shape[1] - ends[-1]
-    outputs, states = [], []
-    hidden: Any = None
-    for end, part in zip(ends, torch.split(inputs, [*widths, rest], dim=1), strict=False):
-        output, hidden = model.recurrent(part, hidden)
-        outputs.append(output)
-        ended = (ids.lengths == end).to(inputs.device)
-        states.append(tuple(state[0][ended] for state in _as_tuple(hidden)))
-    joined = tuple(torch.cat(parts) for parts in zip(*reversed(states), strict=True))
-    used = mask[:, : ends[-1]]
-    return Run(torch.cat(outputs, dim=1)[used], joined, inputs, lambda array: array[mask])
+    turn = _find_turn(ids)
+    values, states = inputs[:, :longest], []
+    for directions in _split_directions(model):
+        outputs = []
+        for module, backwards in zip(directions, (False, True), strict=False):
+            given = values[turn] if backwards else values
+            output, state = _run_rectangle(module, given, ids.lengths)
+            outputs.append(output[turn] if backwards else output)
+            states.append(state)
+        values = torch.cat(outputs, dim=2)
+    return Run(values[mask[:, :longest]], _join(states, dim=1), inputs, lambda array: array[mask])
 
 
-def run_loop(model: Model, ids: BatchIds) -> Run:
-    """Run the reference recurrence."""
+def run_loop(
+    model: Model,
+    ids: BatchIds,
+    *,
+    walk: Walk = walk_batch_sizes,
+    walk_reversed: Walk = walk_batch_sizes_reversed,
+) -> Run:
+    """Run the reference recurrence.
+
+    Args:
+        walk: how it goes over batch_sizes; a faulty one shows what a check is worth.
+        walk_reversed: the same for the backward direction.
+    """
     inputs = _embed(model, ids.packed.data)
-    weights = dict(model.recurrent.named_parameters())
-    gates = nn.functional.linear(inputs, weights["weight_ih_l0"], weights["bias_ih_l0"])
-    zeros = inputs.new_zeros(len(ids.lengths), HIDDEN_SIZE)
+    values, states = inputs, []
+    for directions in model.layers():
+        outputs = []
+        for weights, go in zip(directions, (walk, walk_reversed), strict=False):
+            output, hidden = _walk_weights(model, weights, values, ids, go)
+            outputs.append(output)
+            states.append(as_state(hidden))
+        values = torch.cat(outputs, dim=1)
+    order = ids.row_order
+    return Run(values[order], _join(states, dim=1), inputs, lambda array: array[order])
+
+
+def _walk_weights(
+    model: Model, weights: list[nn.Parameter], values: torch.Tensor, ids: BatchIds, walk: Walk
+) -> tuple[torch.Tensor, Hidden]:
+    """Walk over one layer in one direction."""
+    weight_ih, weight_hh, bias_ih, bias_hh = weights
+    zeros = values.new_zeros(len(ids.lengths), model.hidden_size)
     start = zeros if model.cell.num_states == 1 else (zeros,) * model.cell.num_states
-    outputs, hidden = walk_batch_sizes(
-        lambda rows, state: model.cell.step(
-            rows, state, weights["weight_hh_l0"], weights["bias_hh_l0"]
-        ),
-        gates,
+    return walk(
+        lambda rows, hidden: model.cell.step(rows, hidden, weight_hh, bias_hh),
+        nn.functional.linear(values, weight_ih, bias_ih),
         ids.packed.batch_sizes.tolist(),
         start,
     )
-    states = _as_tuple(hidden)
-    return Run(outputs[ids.row_order], states, inputs, lambda array: array[ids.row_order])
+
+
+def _run_rectangle(
+    module: nn.RNNBase, values: torch.Tensor, lengths: torch.Tensor
+) -> tuple[torch.Tensor, State]:
+    """Run a module of one direction over a rectangle [B, T, I], T the longest row's length.
+
+    Time is cut where rows end, to pick their states there; all rows run on to the end.
+    """
+    ends = torch.unique(lengths).tolist()
+    outputs, states = [], []
+    hidden: Any = None
+    with warnings.catch_warnings():
+        # one layer of a stack is no chunk by itself, and need not be: this is no training
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single")
+        for end, part in zip(
+            ends, torch.split(values, np.diff([0, *ends]).tolist(), dim=1), strict=True
+        ):
+            output, hidden = module(part, hidden)
+            outputs.append(output)
+            ended = (lengths == end).to(values.device)
+            states.append(tuple(state[ended] for state in _rows_first(hidden)))
+    return torch.cat(outputs, dim=1), _join(states[::-1])
+
+
+def _split_directions(model: Model) -> list[list[nn.RNNBase]]:
+    """Give the modules that run over a rectangle one after another, each in its direction."""
+    if model.num_directions == 1:
+        return [[model.recurrent]]  # all layers at once: none reads what lies behind a row
+    return [
+        [_share(model.cell, weights) for weights in directions] for directions in model.layers()
+    ]
+
+
+def _share(cell: Cell, weights: list[nn.Parameter]) -> nn.RNNBase:
+    """Make a module of one layer and direction whose weights are those of the stack."""
+    weight_ih, weight_hh, _, _ = weights
+    # on `meta` it draws no weights of its own
+    module = cell.module(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, device="meta")
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    for name, weight in zip(names, weights, strict=True):
+        setattr(module, name, weight)  # RNNBase puts it into its flat list too
+    return module
+
+
+def _find_turn(ids: BatchIds) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give the index that turns each row round within its length; padding stays where it is."""
+    steps, lengths = torch.arange(int(ids.lengths[0])), ids.lengths[:, None]
+    places = torch.where(steps < lengths, lengths - 1 - steps, steps)
+    rows = torch.arange(len(lengths))[:, None]
+    device = ids.rectangle.device
+    return rows.to(device), places.to(device)
 
 
 def _embed(model: Model, ids: torch.Tensor) -> torch.Tensor:
@@ -157,5 +181,10 @@ def _embed(model: Model, ids: torch.Tensor) -> torch.Tensor:
     return inputs
 
 
-def _as_tuple(hidden: torch.Tensor | State) -> State:
-    return (hidden,) if isinstance(hidden, torch.Tensor) else tuple(hidden)
+def _rows_first(hidden: Hidden) -> State:
+    """Give torch's states [L x D, B, H] as [B, L x D x H]."""
+    return tuple(state.transpose(0, 1).flatten(1) for state in as_state(hidden))
+
+
+def _join(states: list[State], dim: int = 0) -> State:
+    return tuple(torch.cat(parts, dim) for parts in zip(*states, strict=True))

@@ -1,0 +1,420 @@
+"""How fast is `seqpack verify` on a device, beside a bare LSTM, and how large are its errors?
+
+    python benchmarks/bench_verify.py --device cuda [--tokens 100000000] [--shards SHARDS] …
+
+Runs from the source tree, with no more than seqpack's own dependencies. Without --shards it makes a
+token store and packed shards: random ids, log-normal lengths of mean 120, batches of 64, shuffled
+and sorted within windows of 4,096 as for training, or all in length order (--window 0).
+
+integers   `structure`, `roundtrip` and both together, sha256 of the shards and of the store
+           included, beside sha256 of the same files alone on all cores. The files were read just
+           before, so they come from the page cache.
+run        the level `run` over every batch, reading, sending and checking included, beside a bare
+           nn.LSTM over the same batches, already on the device as int64 ids: embedding and LSTM
+           over a PackedSequence, no gradients, no checks, one wait at the end. TF32 is off in both.
+errors     what verify reports beside its limits, by dtype, with its own model of 64.
+
+The two sides of a comparison run in turn, after a round that warms up. Not measured: cold disks,
+optimizers, several GPUs, what start-up takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from seqpack_cli import PackOptions, open_shards, open_store, pack_store
+from seqpack_cli.corpus.sources import Source
+from seqpack_cli.execution import count_cores, map_ahead
+from seqpack_cli.run_folder import hold_folder
+from seqpack_cli.storage import hash_file, publish
+from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
+from seqpack_cli.tokens.store_manifest import make_manifest
+from seqpack_cli.tokens.tokenize_plan import TokenizeOptions, make_plan
+from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary
+from seqpack_cli.verification.batch_ids import to_packed_sequence, to_torch_rows
+from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
+from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.report import LevelReport, Report
+from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
+from seqpack_cli.verification.verify_run import verify_shards
+
+CASES = ("integers", "run", "errors")
+NUM_TOKENS = {"cuda": 100_000_000, "cpu": 20_000_000}
+NUM_RUN_TOKENS = {"cuda": 20_000_000, "cpu": 1_000_000}  # on a CPU 130 batches, a minute a round
+SPREAD = 1.0  # sigma of the log-normal lengths: one in a thousand is above 1,600
+LONGEST = 8_192
+TOKENS_PER_PART = 1 << 25
+
+
+@click.command()
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--tokens", type=int, help="Of the made shards.  [default: 100 M on cuda, else 20 M]")
+@click.option("--vocab-size", default=32_000, show_default=True)
+@click.option("--mean-length", default=120, show_default=True)
+@click.option("--window", default=4_096, show_default=True, help="0 is length order over all.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Keeps what is made, and takes it.")
+@click.option("--shards", type=click.Path(exists=True, path_type=Path), help="Take these instead.")
+@click.option("--run-tokens", type=int, help="Of made shards.  [default: 20 M on cuda, else 1 M]")
+@click.option("--hidden-size", default=512, show_default=True)
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(list(DTYPES)),
+    default=("float32", "bfloat16"),
+)
+@click.option("--repeats", default=3, show_default=True)
+@click.option("--sample", default=32, show_default=True, help="Batches of the case errors.")
+@click.option("--case", "cases", multiple=True, type=click.Choice(CASES))
+def main(cases: tuple[str, ...], **options: Any) -> None:
+    """Print a Markdown table for each case, and one JSON document as the last line."""
+    device, repeats = open_device(options["device"]), options["repeats"]
+    machine = describe_machine(device)
+    print(", ".join(f"{name} {value}" for name, value in machine.items()), end="\n\n")
+    num_tokens = options["tokens"] or NUM_TOKENS[device.type]
+    num_run_tokens = options["run_tokens"] or NUM_RUN_TOKENS[device.type]
+    cases, figures = cases or CASES, {}
+    with keep_folder(options["folder"]) as folder:
+        if "integers" in cases:
+            shards = find_shards(folder, "integers", num_tokens, options)
+            figures["integers"] = measure_integers(shards, device, repeats)
+        if "run" in cases or "errors" in cases:
+            shards = find_shards(folder, "run", num_run_tokens, options)
+        if "run" in cases:
+            dtypes, hidden_size = options["dtypes"], options["hidden_size"]
+            figures["run"] = measure_runs(shards, device, dtypes, hidden_size, repeats)
+        if "errors" in cases:
+            figures["errors"] = measure_errors(shards, device, options["sample"])
+    print(json.dumps({"figures": figures, **machine, "repeats": repeats}))
+
+
+@contextmanager
+def keep_folder(folder: Path | None) -> Iterator[Path]:
+    """Give the folder, or a temporary one."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-verify-") as name:
+        yield Path(name)
+
+
+def find_shards(folder: Path, name: str, num_tokens: int, options: dict[str, Any]) -> Path:
+    """Give the shards that were asked for, or make a store and shards of about so many tokens."""
+    if options["shards"] is not None:
+        return Path(options["shards"])
+    started = time.perf_counter()
+    store, shards = folder / f"{name}-store", folder / f"{name}-shards"
+    make_store(store, num_tokens, options["vocab_size"], options["mean_length"])
+    window = options["window"]
+    pack_store(store, shards, PackOptions(shuffle=True, window=window) if window else PackOptions())
+    print(f"{describe_shards(shards)}: made in {time.perf_counter() - started:.1f} s\n")
+    return shards
+
+
+def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int) -> None:
+    """Write a token store of random ids, or find it complete."""
+    tokenizer_json = make_tokenizer_json(vocab_size)
+    vocabulary = describe_vocabulary(tokenizer_json)
+    source = Source(f"{num_tokens} tokens, {mean_length} a sequence", "txt", "line", num_tokens)
+    plan = make_plan([source], vocabulary, TokenizeOptions())
+    with hold_folder(folder) as run:
+        run.begin(plan, overwrite=False)
+        if run.manifest is not None:
+            return
+        with publish(folder / "tokenizer.json") as file:
+            file.write(tokenizer_json)
+        receipts = [
+            write_part(folder, number, lengths, vocabulary)
+            for number, lengths in enumerate(draw_lengths(num_tokens, mean_length))
+        ]
+        run.finish(make_manifest(plan, vocabulary, receipts))
+
+
+def make_tokenizer_json(vocab_size: int) -> bytes:
+    """Give a tokenizer of words that are numbers; nothing is ever encoded with it."""
+    words = {"<pad>": 0, **{str(number): number for number in range(1, vocab_size)}}
+    model = {"type": "WordLevel", "vocab": words, "unk_token": "1"}
+    return json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode()
+
+
+def draw_lengths(num_tokens: int, mean_length: int) -> Iterator[np.ndarray]:
+    """Give the lengths of each part, which add up to about so many tokens."""
+    generator = np.random.default_rng(0)
+    middle = np.log(mean_length) - SPREAD**2 / 2
+    for start in range(0, num_tokens, TOKENS_PER_PART):
+        num_sequences = max(1, min(TOKENS_PER_PART, num_tokens - start) // mean_length)
+        drawn = generator.lognormal(middle, SPREAD, num_sequences)
+        yield np.clip(drawn, 1, LONGEST).astype(np.int64)
+
+
+def write_part(
+    folder: Path, number: int, lengths: np.ndarray, vocabulary: Vocabulary
+) -> dict[str, Any]:
+    """Write one part of random ids, one sequence a document; give its receipt."""
+    generator = np.random.default_rng([0, number])
+    dtype, name = choose_dtype(vocabulary.max_id), f"part-{number:05d}"
+    ids = generator.integers(1, vocabulary.max_id + 1, int(lengths.sum()), np.dtype(dtype).type)
+    files = []
+    with publish(folder / f"{name}.bin") as file:
+        file.write(ids)
+        files.append({"name": f"{name}.bin", **file.describe()})
+    with publish(folder / f"{name}.idx") as file:
+        write_index(file, lengths=lengths, num_sequences=np.ones_like(lengths), dtype=dtype)
+        files.append({"name": f"{name}.idx", **file.describe()})
+    counts = dict.fromkeys(("num_documents", "num_sequences"), len(lengths))
+    counts |= dict.fromkeys(("num_encoded_tokens", "num_tokens"), len(ids))
+    source_range = {
+        "source": 0,
+        "start": 0,
+        "end": len(ids),
+        "num_documents": len(lengths),
+        "sha256": hashlib.sha256(b"").hexdigest(),
+    }
+    return {"ledger": counts, "ranges": [source_range], "files": files, "rejects": []}
+
+
+def describe_shards(path: Path) -> str:
+    """Give the size of shards in words."""
+    shards = open_shards(path)
+    ledger = shards.manifest["ledger"]
+    return (
+        f"{shards.layout}, {ledger['num_tokens']:,} tokens, {ledger['num_sequences']:,} sequences, "
+        f"{len(shards):,} batches, {shards.num_shards} shards"
+    )
+
+
+def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
+    """Time the levels that compare integers, and sha256 of the same files, in turn."""
+    shards = open_shards(path)
+    found = shards.find_store()
+    assert found is not None, "the token store has to be where the shards were packed from"
+    store, num_tokens = open_store(found), shards.manifest["ledger"]["num_tokens"]
+    parts = store.manifest["parts"]
+    files = [store.path / file["name"] for part in parts for file in part["files"]]
+    files += [path / entry["name"] for entry in shards.manifest["shards"]]
+    for file in files:
+        file.read_bytes()
+    names = ("structure", "roundtrip", "both together", "sha256 of the files alone")
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(repeats + 1):
+        levels = verify(path, device, level="roundtrip").levels
+        assert [level.num_tokens for level in levels] == [num_tokens] * 2
+        taken = [level.seconds for level in levels]
+        alone, _ = timed(lambda: list(map_ahead(hash_file, files, num_threads=count_cores())))
+        if number > 0:  # round 0 warms up
+            for name, value in zip(names, (*taken, sum(taken), alone), strict=True):
+                seconds[name].append(value)
+    print(f"{describe_shards(path)}; files in the page cache; {repeats} rounds\n")
+    figures = {name: summarize(num_tokens, values) for name, values in seconds.items()}
+    print_table(
+        ("level", "M tokens/s, best", "median", "spread"),
+        [(name, *show(figure)) for name, figure in figures.items()],
+    )
+    return figures
+
+
+def measure_runs(
+    path: Path, device: torch.device, dtypes: tuple[str, ...], hidden_size: int, repeats: int
+) -> dict[str, Any]:
+    """Time the level `run` and the bare LSTM in turn."""
+    shards = open_shards(path)
+    num_tokens = shards.manifest["ledger"]["num_tokens"]
+    batches = [to_packed_sequence(to_torch_rows(batch)[0], device) for batch in shards]
+    assert sum(len(batch.data) for batch in batches) == num_tokens
+    figures, rows = {}, []
+    for dtype in dtypes:
+        model = build_model(
+            CELLS["lstm"],
+            num_embeddings=shards.manifest["max_id"] + 1,
+            device=device,
+            dtype=DTYPES[dtype],
+            seed=0,
+            remembers=False,
+            hidden_size=hidden_size,
+        )
+        ours, bare = [], []
+        for number in range(repeats + 1):
+            level = run_level(path, device, dtype, hidden_size)
+            assert level.num_tokens == num_tokens
+            seconds = time_bare(model, batches, device, hidden_size)
+            if number > 0:  # round 0 warms up
+                ours.append(level.seconds)
+                bare.append(seconds)
+        ratios = [theirs / max(mine, 1e-3) for mine, theirs in zip(ours, bare, strict=True)]
+        ratio = round(statistics.median(ratios), 3)
+        figures[dtype] = {
+            "run": summarize(num_tokens, ours),
+            "bare": summarize(num_tokens, bare),
+            "run_times_bare": ratio,
+            "batches": len(batches),
+            "batches_without_packing": level.num_dense_batches,
+        }
+        rows.append((f"run, {dtype}", *show(figures[dtype]["run"]), f"{ratio} x bare"))
+        rows.append((f"bare nn.LSTM, {dtype}", *show(figures[dtype]["bare"]), ""))
+    print(
+        f"{describe_shards(path)}; lstm, hidden size {hidden_size}, embeddings of "
+        f"{max(1, hidden_size // 2)}; {repeats} rounds; of {level.num_dense_batches} batches all "
+        "rows were equal and run computed without packing\n"
+    )
+    print_table(("way", "M tokens/s, best", "median", "spread", "median of rounds"), rows)
+    return figures
+
+
+def run_level(path: Path, device: torch.device, dtype: str, hidden_size: int) -> LevelReport:
+    """Verify with the least that has a level `run`, and give that level."""
+    report = verify(
+        path,
+        device,
+        level="forward",
+        sample=1,
+        every_batch=True,
+        hidden_size=hidden_size,
+        dtype=dtype,
+    )
+    (level,) = [level for level in report.levels if level.level == "run"]
+    return level
+
+
+def time_bare(
+    model: Model, batches: list[PackedSequence], device: torch.device, hidden_size: int
+) -> float:
+    """Time embedding and LSTM over all batches, with the arithmetic and threads of verify."""
+
+    def run() -> None:
+        for batch in batches:
+            inputs = PackedSequence(model.embedding(batch.data), batch.batch_sizes, None, None)
+            model.recurrent(inputs)
+        synchronize(device)
+
+    with steady_arithmetic(hidden_size=hidden_size), torch.no_grad():
+        synchronize(device)
+        return timed(run)[0]
+
+
+def measure_errors(path: Path, device: torch.device, sample: int) -> dict[str, Any]:
+    """Take the errors of forward and backward beside their limits from verify's reports."""
+    figures: dict[str, Any] = {}
+    rows = []
+    for dtype in DTYPES:
+        report = verify(
+            path, device, level="backward", sample=sample, every_batch=False, dtype=dtype
+        )
+        figures[dtype] = {level.level: list_errors(level) for level in report.levels[2:]}
+        name = dtype if report.is_gate else f"{dtype}, not judged"
+        rows += [(name, *row) for level in report.levels[2:] for row in find_worst(level)]
+    print(f"{describe_shards(path)}; {sample} batches, lstm, hidden size 64\n")
+    head = ("dtype", "level", "quantity nearest to its limit", "error", "limit", "share")
+    print_table(head, rows)
+    return figures
+
+
+def list_errors(level: LevelReport) -> dict[str, list[float]]:
+    """Give error and limit of every quantity that may be off at all."""
+    return {
+        name: [float(f"{size.error:.2e}"), float(f"{size.limit:.2e}")]
+        for name, size in level.errors.items()
+        if size.limit > 0
+    }
+
+
+def find_worst(level: LevelReport) -> list[tuple[str, ...]]:
+    """Give, for each way and kind of quantity, the one that came nearest to its limit."""
+    found = []
+    for way in ("alone", "packed", "padded"):
+        for is_weight in (False, True):
+            sizes = [
+                size
+                for size in level.errors.values()
+                if size.quantity.startswith(f"{way} ")
+                and ("gradient of weight" in size.quantity) == is_weight
+                and size.limit > 0
+            ]
+            if sizes:
+                size = max(sizes, key=lambda size: size.share)
+                numbers = (f"{size.error:.1e}", f"{size.limit:.1e}", f"{size.share:.2f}")
+                found.append((level.level, size.quantity, *numbers))
+    return found
+
+
+def verify(path: Path, device: torch.device, **options: Any) -> Report:
+    """Verify; what is found is printed, since limits may be what is to be measured."""
+    report = verify_shards(path, VerifyOptions(device=str(device), **options))
+    for finding in report.findings[:5]:
+        print(f"FOUND: {finding}")
+    return report
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Give seconds and result."""
+    started = time.perf_counter()
+    result = function()
+    return time.perf_counter() - started, result
+
+
+def summarize(num_tokens: int, seconds: list[float]) -> dict[str, float]:
+    """Give best and median in millions of tokens a second, and the spread of the seconds."""
+    seconds = [max(value, 1e-3) for value in seconds]  # reports round to 1 ms
+    median = statistics.median(seconds)
+    return {
+        "best": round(num_tokens / 1e6 / min(seconds), 4),
+        "median": round(num_tokens / 1e6 / median, 4),
+        "spread": round((max(seconds) - min(seconds)) / median, 3),
+    }
+
+
+def show(figure: dict[str, float]) -> tuple[str, str, str]:
+    """Give the cells of a figure."""
+    return f"{figure['best']:.3g}", f"{figure['median']:.3g}", f"{figure['spread']:.0%}"
+
+
+def print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a Markdown table."""
+    for row in (head, ("---",) * len(head), *rows):
+        print(f"| {' | '.join(row)} |")
+    print()
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """Give what the figures depend on."""
+    is_cuda = device.type == "cuda"
+    commit = ""
+    try:
+        command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+        commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        pass  # no git here
+    return {
+        "device": torch.cuda.get_device_name(device) if is_cuda else platform.machine(),
+        "cores": count_cores(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "CUDA": torch.version.cuda,
+        "cuDNN": torch.backends.cudnn.version() if is_cuda else None,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "commit": commit or os.environ.get("COMMIT", "unknown"),
+    }
+
+
+if __name__ == "__main__":
+    main()

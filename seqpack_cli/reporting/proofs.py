@@ -1,0 +1,121 @@
+"""What `seqpack verify` says when it is done: coverage, errors beside limits, findings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqpack_cli.errors import MAX_LISTED_ITEMS
+from seqpack_cli.reporting.tables import count
+
+MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
+CAUGHT = {True: "caught", False: "MISSED", None: "no place"}
+
+
+def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
+    """Show a verify report: coverage, speed, the error nearest to its limit, and findings."""
+    lines = [
+        f"{report['shards']}: {report['layout']}, {count(report['num_batches'], 'batch')}, "
+        f"{count(report['num_sequences'], 'sequence')}, {count(report['num_tokens'], 'token')}",
+        f"on {_describe_device(report)}, {_describe_model(report)}, {report['dtype']}, "
+        f"seed {report['seed']}",
+        "",
+        f"  {'level':<10} {'result':<6} {'batches':>18} {'tokens':>7} {'tokens/s':>8}  "
+        "largest error / limit",
+    ]
+    failed = {finding["level"] for finding in report["findings"]}
+    for level in report["levels"]:
+        lines.append(_show_level(level, report, failed=level["level"] in failed))
+    lines += [f"  note: {note}" for note in _coverage_notes(report)]
+    lines += _show_speeds(report["layout_speeds"]) + _show_controls(report["controls"])
+    lines += ["", *findings[:MAX_FINDINGS]] if findings else []
+    if len(findings) > MAX_FINDINGS:
+        lines.append(f"and {len(findings) - MAX_FINDINGS:,} more (all with --json)")
+    verdict = "proven at these levels" if report["passed"] else count(len(findings), "fault")
+    return [*lines, "", verdict]
+
+
+def _describe_device(report: dict[str, Any]) -> str:
+    if report["device_name"] == "CPU":
+        return str(report["device"])
+    return f"{report['device']} ({report['device_name']})"
+
+
+def _describe_model(report: dict[str, Any]) -> str:
+    """Name the cell, and what differs from one layer of 64 in one direction."""
+    words = [report["cell"]]
+    if report["num_layers"] > 1:
+        words.append(count(report["num_layers"], "layer"))
+    if report["bidirectional"]:
+        words.append("bidirectional")
+    if report["hidden_size"] != 64:
+        words.append(f"hidden size {report['hidden_size']}")
+    return ", ".join(words)
+
+
+def _show_level(level: dict[str, Any], report: dict[str, Any], *, failed: bool) -> str:
+    result = "FAULT" if failed else "ok" if level["num_batches"] else "none"
+    share = level["num_tokens"] / max(report["num_tokens"], 1)
+    batches = f"{level['num_batches']:,} of {report['num_batches']:,}"
+    line = (
+        f"  {level['level']:<10} {result:<6} {batches:>18} {share:>7.1%} "
+        f"{show_rate(level['tokens_per_second']):>8}"
+    )
+    judged = [size for size in level["errors"].values() if size["limit"] > 0]
+    if judged:
+        worst = max(judged, key=lambda size: float(size["error"] / size["limit"]))
+        line += f"  {worst['error']:.1e} / {worst['limit']:.1e}"
+    return line if report["is_gate"] or not judged else f"{line} (not judged)"
+
+
+def show_rate(per_second: float) -> str:
+    """Show a number of tokens a second in three digits.
+
+    >>> show_rate(41_234_567), show_rate(2_340), show_rate(12)
+    ('41.2 M', '2.34 k', '12')
+    """
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if per_second >= size:
+            return f"{per_second / size:#.3g}".rstrip(".") + f" {unit}"
+    return f"{per_second:.3g}"
+
+
+def _coverage_notes(report: dict[str, Any]) -> list[str]:
+    notes = []
+    for level in report["levels"]:
+        name = level["level"]
+        if level["num_sampled_batches"]:
+            notes.append(
+                f"{name}: row by row too (unpack_sequence, pack_sequence) for "
+                f"{count(level['num_sampled_batches'], 'batch')}"
+            )
+        if level["num_dense_batches"]:
+            batches = count(level["num_dense_batches"], "batch")
+            notes.append(f"{name}: of {batches} all rows are equal, computed without packing")
+        if level["num_cut_batches"]:
+            large = count(level["num_cut_batches"], "large batch")
+            notes.append(f"{name}: of {large}, only the steps where most rows end")
+    return [*notes, *report["notes"]]
+
+
+def _show_speeds(speeds: list[dict[str, Any]]) -> list[str]:
+    if not speeds:
+        return []
+    lines = ["", f"  {'layout':<10} {'forward':>12} {'forward and backward':>22}"]
+    for speed in speeds:
+        lines.append(
+            f"  {speed['layout']:<10} {show_rate(speed['forward']):>12} "
+            f"{show_rate(speed['training']):>22}"
+        )
+    return [*lines, "  tokens/s here, padding not counted; dense is rows of equal length"]
+
+
+def _show_controls(controls: list[dict[str, Any]]) -> list[str]:
+    if not controls:
+        return []
+    lines = ["", f"  {'damage in memory':<28} {'result':<9} {'by':<10} found"]
+    for control in controls:
+        lines.append(
+            f"  {control['name']:<28} {CAUGHT[control['caught']]:<9} {control['level']:<10} "
+            f"{control['found']}"
+        )
+    return lines

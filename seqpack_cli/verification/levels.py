@@ -1,0 +1,143 @@
+"""A verify run under way, and its levels that compare integers: `structure` and `roundtrip`.
+
+A level is a function: batches in, findings into the report, the batches of faultless shards out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from seqpack_cli.execution import Progress
+from seqpack_cli.manifest import MANIFEST_NAME
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.shard_manifest import read_max_tokens
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.verification import roundtrip
+from seqpack_cli.verification.batch_ids import CELLS_PER_TOKEN
+from seqpack_cli.verification.batch_table import BatchTable
+from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.report import Finding, LevelReport, Report
+from seqpack_cli.verification.sampling import choose_batches
+from seqpack_cli.verification.shard_roundtrip import check_shard
+from seqpack_cli.verification.structure import check_structure
+from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
+
+
+@dataclass
+class Verification:
+    """A verify run under way."""
+
+    shards: ShardSet
+    options: VerifyOptions
+    device: torch.device
+    report: Report
+    progress: Progress
+    faulty_shards: set[int] = field(default_factory=set)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What models compute in."""
+        return DTYPES[self.options.dtype]
+
+    def add(self, finding: Finding) -> None:
+        """Note a finding; its shard goes no further."""
+        self.report.findings.append(finding)
+        if finding.batch is not None:
+            self.faulty_shards.add(self.shards.find(finding.batch)[0])
+
+    def keep_faultless(self, batches: BatchTable) -> BatchTable:
+        """Drop the batches of shards in which something was found."""
+        numbers = np.searchsorted(self.shards.batch_offsets, batches.index, "right") - 1
+        return batches.take(~np.isin(numbers, sorted(self.faulty_shards)))
+
+    def read(self, index: int) -> tuple[str, Batch]:
+        """Give a batch and the name of its shard."""
+        number, inside = self.shards.find(index)
+        shard = self.shards.open_shard(number)
+        return shard.path.name, shard[inside]
+
+    def build_model(self, *, remembers: bool = False, dtype: torch.dtype | None = None) -> Model:
+        """Build the model that the options ask for."""
+        options = self.options
+        return build_model(
+            CELLS[options.cell],
+            num_embeddings=self.shards.manifest["max_id"] + 1,
+            device=self.device,
+            dtype=dtype or self.dtype,
+            seed=options.seed,
+            remembers=remembers,
+            num_layers=options.num_layers,
+            bidirectional=options.bidirectional,
+            hidden_size=options.hidden_size,
+        )
+
+    @contextmanager
+    def level(self, name: str) -> Iterator[LevelReport]:
+        """Report on a level and time it."""
+        level = LevelReport(name)
+        self.report.levels.append(level)
+        started = time.monotonic()
+        yield level
+        level.seconds = round(time.monotonic() - started, 3)
+
+
+def verify_structure(run: Verification) -> BatchTable:
+    """Check files and numbers of every batch."""
+    with run.level("structure") as level:
+        findings, batches = check_structure(run.shards, level)
+        for finding in findings:
+            run.add(finding)
+    return batches
+
+
+def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) -> BatchTable:
+    """Check every id over the device; those of a sample by the functions that go row by row too.
+
+    Raises:
+        FolderError: the token store is damaged.
+    """
+    options = run.options
+    max_tokens = read_max_tokens(run.shards.manifest)
+    max_cells = CELLS_PER_TOKEN * options.max_batch_tokens
+    run.progress.on_total(int(batches.num_tokens.sum()))
+    with run.level("roundtrip") as level:
+        store.check_sha256()
+        for what in roundtrip.compare_manifests(run.shards.manifest, store):
+            run.add(Finding("roundtrip", MANIFEST_NAME, what))
+            run.faulty_shards.update(range(run.shards.num_shards))  # it is the manifest of all
+        numbers = np.searchsorted(run.shards.batch_offsets, batches.index, "right") - 1
+        for number in np.unique(numbers).tolist():
+            differences = check_shard(
+                run.shards.open_shard(number),
+                store,
+                run.device,
+                first_batch=int(run.shards.batch_offsets[number]),
+                max_tokens=max_tokens,
+                max_cells=max_cells,
+                on_advance=run.progress.on_advance,
+            )
+            for finding in differences:
+                run.add(finding)
+        level.num_batches = len(batches)
+        level.num_tokens = int(batches.num_tokens.sum())
+        batches = run.keep_faultless(batches)
+        small = batches.take(batches.num_rows * batches.longest <= max_cells)
+        chosen = choose_batches(small, num_batches=options.sample, seed=options.seed)
+        for index in chosen:
+            name, batch = run.read(index)
+            with naming_batch(name, index):
+                for row, what in roundtrip.check_batch(
+                    batch, store, run.device, max_tokens=max_tokens
+                ):
+                    run.add(Finding("roundtrip", name, what, index, row))
+        level.num_sampled_batches = len(chosen)
+    return run.keep_faultless(batches)

@@ -1,0 +1,174 @@
+"""The levels that run a model: `run` over every batch, `forward` and `backward` over a sample."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+
+import torch
+
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.verification.attention import MAX_TOKENS, check_attention
+from seqpack_cli.verification.batch_ids import choose_limits, take_ids
+from seqpack_cli.verification.batch_table import BatchTable
+from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification.computation import (
+    LEAST_DEVIATION,
+    Comparison,
+    check_backward,
+    check_forward,
+)
+from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.every_batch import BatchRun, DensePath, run_every_batch
+from seqpack_cli.verification.layout_speed import measure_layouts
+from seqpack_cli.verification.levels import Verification
+from seqpack_cli.verification.limits import GATES, find_limits
+from seqpack_cli.verification.model import Model
+from seqpack_cli.verification.report import RUN, Finding, LevelReport
+from seqpack_cli.verification.sampling import choose_batches
+
+RUNS_PER_LOOK = 64  # batches whose results are fetched together
+MAX_REMEMBERING_LAYERS = 5  # rounding of 6 and more grew to 2e-3 within 1,000 steps (measured)
+
+
+def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
+    """Run the packed model over every batch."""
+    options = run.options
+    run.progress.on_total(int(batches.num_tokens.sum()))
+    dense = DensePath()
+    model = run.build_model()
+    with run.level(RUN) as level:
+        runs = run_every_batch(
+            model,
+            run.shards,
+            batches.index.tolist(),
+            dense,
+            max_tokens=options.max_batch_tokens,
+        )
+        while some := list(islice(runs, RUNS_PER_LOOK)):
+            _look_at_runs(run, level, some)
+            run.progress.on_advance(sum(batch.num_tokens for batch in some))
+    return run.keep_faultless(batches)
+
+
+def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -> None:
+    """Fetch the results of some batches at once, and judge them."""
+    limit = find_limits(run.device, run.dtype, remembers=False).values
+    is_gate = run.dtype in GATES
+    fetched = torch.stack([batch.values for batch in runs]).tolist()
+    for batch, (lowest, highest, difference) in zip(runs, fetched, strict=True):
+        level.num_batches += 1
+        level.num_tokens += batch.num_tokens
+        level.num_dense_batches += batch.was_dense
+        comparisons = [
+            Comparison(RUN, "final states beside last outputs", difference, limit, None, is_gate)
+        ]
+        if not math.isfinite(highest - lowest):
+            comparisons = [Comparison(RUN, "outputs are not finite: one", math.inf, 0.0)]
+        elif highest - lowest < LEAST_DEVIATION:
+            what = "outputs hardly vary: their range"
+            comparisons = [Comparison(RUN, what, LEAST_DEVIATION, highest - lowest)]
+        for comparison in comparisons:
+            _judge(run, level, comparison, batch.shard, batch.index, comparison.row)
+
+
+def measure_speeds(run: Verification, batches: BatchTable) -> None:
+    """Measure what the device makes of the sampled batches in each layout."""
+    chosen = choose_batches(batches, num_batches=run.options.sample, seed=run.options.seed)
+    run.report.layout_speeds = measure_layouts(
+        run.build_model(),
+        ((run.read(index)[0], index, run.read(index)[1]) for index in chosen),
+        run.device,
+        max_tokens=run.options.max_batch_tokens,
+    )
+
+
+def verify_computation(run: Verification, level_name: str, batches: BatchTable) -> BatchTable:
+    """Run a sample of the batches through models; `forward` and `backward` differ in the check."""
+    options = run.options
+    chosen = choose_batches(batches, num_batches=options.sample, seed=options.seed)
+    run.progress.on_total(len(chosen))
+    rows_ended = False
+    with run.level(level_name) as level:
+        models = _build_models(run) if chosen else []
+        for index in chosen:
+            name, batch = run.read(index)
+            with naming_batch(name, index):
+                rows_ended |= _compare_batch(run, level, models, name, index, batch)
+            level.num_batches += 1
+            run.progress.on_advance(1)
+    if chosen and not rows_ended and bool((batches.longest > batches.shortest).any()):
+        run.report.notes.append(
+            f"{level_name}: no computed batch had rows that end before others, raise --sample"
+        )
+    return run.keep_faultless(batches)
+
+
+def _compare_batch(
+    run: Verification,
+    level: LevelReport,
+    models: list[Model],
+    name: str,
+    index: int,
+    batch: Batch,
+) -> bool:
+    """Compare one batch; say if it has rows that end before others."""
+    check = {"forward": check_forward, "backward": check_backward}[level.level]
+    options = run.options
+    limits = choose_limits(level.level, run.device, max_tokens=options.max_batch_tokens)
+    ids = take_ids(batch, run.device, limits)
+    level.num_tokens += len(ids.packed.data)
+    level.num_cut_batches += ids.was_cut
+    for remembers, model in enumerate(models):
+        generator = torch.Generator().manual_seed(options.seed + index)
+        for comparison in check(model, ids, remembers=bool(remembers), generator=generator):
+            row = None if comparison.row is None else int(ids.row_numbers[comparison.row])
+            _judge(run, level, comparison, name, index, row)
+    if isinstance(batch, VarlenBatch) and level.level == "forward":
+        was_cut = _compare_attention(run, level, name, index, batch)
+        level.num_cut_batches += was_cut and not ids.was_cut
+    return int(ids.lengths[0]) != int(ids.lengths[-1])
+
+
+def _compare_attention(
+    run: Verification, level: LevelReport, name: str, index: int, batch: VarlenBatch
+) -> bool:
+    """Compare attention over a row of varlen; say if it was cut."""
+    max_tokens = min(run.options.max_batch_tokens, MAX_TOKENS[run.device.type])
+    for comparison in check_attention(
+        batch,
+        num_embeddings=run.shards.manifest["max_id"] + 1,
+        device=run.device,
+        dtype=run.dtype,
+        seed=run.options.seed,
+        max_tokens=max_tokens,
+        generator=torch.Generator().manual_seed(run.options.seed + index),
+    ):
+        _judge(run, level, comparison, name, index, comparison.row)
+    return len(batch.data) > max_tokens
+
+
+def _judge(
+    run: Verification,
+    level: LevelReport,
+    comparison: Comparison,
+    shard: str,
+    index: int,
+    row: int | None,
+) -> None:
+    """Note an error beside its limit, and a finding where it is above."""
+    level.note_error(comparison.quantity, comparison.error, comparison.limit)
+    if comparison.failed:
+        run.add(Finding(level.level, shard, str(comparison), index, row))
+
+
+def _build_models(run: Verification) -> list[Model]:
+    """Build the model as torch initialises it, and one that remembers if it can."""
+    can_remember = CELLS[run.options.cell].memory_gate is not None
+    if can_remember and run.options.num_layers > MAX_REMEMBERING_LAYERS:
+        can_remember = False
+        note = f"no model of more than {MAX_REMEMBERING_LAYERS} layers remembers: it is chaotic"
+        if note not in run.report.notes:
+            run.report.notes.append(note)
+    return [run.build_model(remembers=remembers) for remembers in (False, True)[: 1 + can_remember]]

@@ -1,0 +1,197 @@
+"""`verify --self-test`: damage one shard in memory, in each way there is, and see that it is found.
+
+A proof is worth what it would have found. Each damage has a level that must be the first to find
+it; faulty computations stand in for faulty kernels. Nothing on disk is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from seqpack_cli.shards.shard_manifest import read_max_tokens
+from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.verification.attention import MAX_TOKENS, check_attention
+from seqpack_cli.verification.attention_layer import mask_of
+from seqpack_cli.verification.batch_ids import CELLS_PER_TOKEN, BatchIds, choose_limits, take_ids
+from seqpack_cli.verification.batch_table import BatchTable
+from seqpack_cli.verification.computation import WAYS, Comparison, check_backward, check_forward
+from seqpack_cli.verification.coverage import Coverage
+from seqpack_cli.verification.damages import DAMAGES
+from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.levels import Verification
+from seqpack_cli.verification.limits import GATES
+from seqpack_cli.verification.model import Model
+from seqpack_cli.verification.recurrence import Hidden, Step, as_state
+from seqpack_cli.verification.report import LEVELS, Control, Finding
+from seqpack_cli.verification.sampling import choose_batches
+from seqpack_cli.verification.shard_roundtrip import check_shard
+from seqpack_cli.verification.structure import check_batches, check_counts, mark_rows
+from seqpack_cli.verification.ways import Run, run_loop, run_packed
+
+
+def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | None) -> None:
+    """Run every control that belongs to the levels asked for; one that is not caught is a finding.
+
+    Args:
+        batches: of faultless shards; the smallest of those shards is damaged.
+    """
+    if not len(batches):
+        return
+    numbers = {run.shards.find(int(index))[0] for index in batches.index}
+    number = min(numbers, key=lambda one: int(run.shards.manifest["shards"][one]["bytes"]))
+    controls = [*_damage_arrays(run, number, store)]
+    first, last = run.shards.batch_offsets[number : number + 2]
+    inside = (batches.index >= first) & (batches.index < last)
+    controls += _damage_computation(run, batches.take(inside))
+    run.report.controls = controls
+    for control in controls:
+        if control.caught is False:
+            name = run.shards.manifest["shards"][number]["name"]
+            what = f"self-test: a {control.name} is not found by {control.level}: {control.found}"
+            run.report.findings.append(Finding(control.level, name, what))
+
+
+def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> Iterator[Control]:
+    shard = run.shards.open_shard(number)
+    for damage in DAMAGES:
+        if LEVELS.index(damage.level) >= run.options.depth or shard.layout not in damage.layouts:
+            continue
+        changed = damage.change(shard)
+        if changed is None:
+            yield Control(damage.name, damage.level, None, "")
+            continue
+        damaged = shard.with_tensors({**shard.tensors, **changed})
+        found = next(_find(run, number, damaged, store), None)
+        yield Control(
+            damage.name,
+            damage.level,
+            found is not None and found.level == damage.level,
+            "nothing" if found is None else found.what,
+        )
+
+
+def _find(
+    run: Verification, number: int, shard: Shard, store: TokenStore | None
+) -> Iterator[Finding]:
+    """Yield what the exact levels find in a shard, as if its checksum were right."""
+    manifest = run.shards.manifest
+    ledger = manifest["ledger"]
+    num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
+    first_batch = int(run.shards.batch_offsets[number])
+    found, batches = check_batches(shard, first_batch=first_batch, manifest=manifest)
+    yield from found
+    yield from mark_rows(shard, Coverage(num_sequences))
+    yield from check_counts(shard.path.name, shard.entry, batches)
+    if store is not None:
+        yield from check_shard(
+            shard,
+            store,
+            run.device,
+            first_batch=first_batch,
+            max_tokens=read_max_tokens(manifest),
+            max_cells=CELLS_PER_TOKEN * run.options.max_batch_tokens,
+            on_advance=lambda _: None,
+        )
+
+
+def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Control]:
+    """Let the reference not trim, attention not stop at borders, and a gradient miss a row."""
+    uneven = batches.take(batches.longest > batches.shortest)
+    chosen = choose_batches(uneven, num_batches=1, seed=run.options.seed)
+    if run.options.depth >= LEVELS.index("forward") + 1:
+        yield _control(run, "loop that does not trim", "forward", chosen, _check_untrimmed)
+    if run.options.depth >= LEVELS.index("forward") + 1 and run.shards.layout == "varlen":
+        full = batches.take(batches.num_rows > 1)
+        rows = choose_batches(full, num_batches=1, seed=run.options.seed)
+        rows = [
+            index for index in rows if len(np.unique(run.read(index)[1].to_arrays()["data"])) > 1
+        ]
+        yield _control(run, "attention without borders", "forward", rows, _check_borderless)
+    if run.options.depth >= LEVELS.index("backward") + 1:
+        anyone = choose_batches(batches, num_batches=1, seed=run.options.seed)
+        yield _control(run, "gradient that lacks a row", "backward", anyone, _check_lacking)
+
+
+def _control(
+    run: Verification,
+    name: str,
+    level: str,
+    chosen: list[int],
+    check: Callable[[Verification, int], Iterator[Comparison]],
+) -> Control:
+    """Run a faulty computation on a batch, if there is one that can show the fault."""
+    if not chosen:
+        return Control(name, level, None, "")
+    shard, _ = run.read(chosen[0])
+    with naming_batch(shard, chosen[0]):
+        failed = [comparison for comparison in check(run, chosen[0]) if comparison.failed]
+    return Control(name, level, bool(failed), str(failed[0]) if failed else "nothing")
+
+
+def _check_untrimmed(run: Verification, index: int) -> Iterator[Comparison]:
+    model, ids = _prepare(run, index, "forward")
+
+    def run_untrimmed(model: Model, ids: BatchIds) -> Run:
+        return run_loop(model, ids, walk=_walk_untrimmed)
+
+    generator = torch.Generator().manual_seed(run.options.seed)
+    return check_forward(model, ids, remembers=False, generator=generator, reference=run_untrimmed)
+
+
+def _walk_untrimmed(
+    step: Step, inputs: torch.Tensor, batch_sizes: list[int], hidden: Hidden
+) -> tuple[torch.Tensor, Hidden]:
+    """Run all rows on to the end of the longest, as over a rectangle of zeros."""
+    outputs = []
+    for rows in torch.split(inputs, batch_sizes):
+        num_ended = batch_sizes[0] - len(rows)
+        hidden = step(torch.cat([rows, rows.new_zeros(num_ended, rows.shape[1])]), hidden)
+        outputs.append(as_state(hidden)[0][: len(rows)])
+    return torch.cat(outputs), hidden
+
+
+def _check_borderless(run: Verification, index: int) -> Iterator[Comparison]:
+    _, batch = run.read(index)
+    assert isinstance(batch, VarlenBatch)  # noqa: S101 - of shards of that layout
+    return check_attention(
+        batch,
+        num_embeddings=run.shards.manifest["max_id"] + 1,
+        device=run.device,
+        dtype=_judged_dtype(run),
+        seed=run.options.seed,
+        max_tokens=min(run.options.max_batch_tokens, MAX_TOKENS[run.device.type]),
+        generator=torch.Generator().manual_seed(run.options.seed),
+        make_mask=lambda cu_seqlens, num_tokens: mask_of(cu_seqlens[[0, -1]], num_tokens),
+    )
+
+
+def _check_lacking(run: Verification, index: int) -> Iterator[Comparison]:
+    model, ids = _prepare(run, index, "backward")
+    end = int(ids.lengths[0])
+
+    def run_lacking(model: Model, ids: BatchIds) -> Run:
+        run = run_packed(model, ids)
+        first = run.outputs[:end].detach()
+        return replace(run, outputs=torch.cat([first, run.outputs[end:]]))
+
+    generator = torch.Generator().manual_seed(run.options.seed)
+    return check_backward(
+        model, ids, remembers=False, generator=generator, ways={**WAYS, "packed": run_lacking}
+    )
+
+
+def _prepare(run: Verification, index: int, level: str) -> tuple[Model, BatchIds]:
+    limits = choose_limits(level, run.device, max_tokens=run.options.max_batch_tokens)
+    _, batch = run.read(index)
+    return run.build_model(dtype=_judged_dtype(run)), take_ids(batch, run.device, limits)
+
+
+def _judged_dtype(run: Verification) -> torch.dtype:
+    """16-bit errors are not judged, so faults would pass there."""
+    return run.dtype if run.dtype in GATES else torch.float32

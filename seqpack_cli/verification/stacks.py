@@ -1,0 +1,101 @@
+"""One stack through torch's own functions on the device, beside what the token store has.
+
+`pad_packed_sequence` and `pack_padded_sequence`, with both `batch_first`, with `total_length` and
+`padding_value`: each must give exactly the rows of the store, and packing them again exactly the
+data. Neighbouring batches with the same lengths lie in a last dimension, through which torch's
+functions act alike: they cost as much as one. Nothing waits for the device until all is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from seqpack_cli.verification.blocks import NO_ID, Stack
+
+Truth = bool | torch.Tensor  # a tensor is not waited for
+
+EXTRA_STEPS = 3  # of total_length beyond the longest
+
+
+def check_packed_stack(stack: Stack, data: torch.Tensor, expected: torch.Tensor) -> Iterator[Truth]:
+    """Yield bools, or tensors of one, that are all true if the data of packed batches is right.
+
+    Args:
+        data: the stack's ids, flat.
+        expected: the store's, flat, as Block has them.
+    """
+    packed = _put_batches_last(data.view(stack.data_shape))
+    sequence = PackedSequence(packed, torch.from_numpy(stack.batch_sizes.copy()), None, None)
+    yield from _check(stack, sequence, _shape_expected(stack, expected))
+
+
+def check_padded_stack(
+    stack: Stack, data: torch.Tensor, expected: torch.Tensor, *, padding_side: str
+) -> Iterator[Truth]:
+    """Yield bools, or tensors of one, that are all true if padded batches are right.
+
+    Padding on the left is torch's padding on the right of reversed rows.
+
+    Args:
+        data, expected: as for check_packed_stack; expected padded on the same side.
+    """
+    rectangle = data.view(stack.data_shape)[:, : len(stack.lengths)]
+    expected = _shape_expected(stack, expected)
+    if padding_side == "left":
+        rectangle, expected = rectangle.flip(2), expected.flip(2)
+    lengths = torch.from_numpy(stack.lengths.copy())
+    mask = torch.arange(rectangle.shape[2]) < lengths[:, None]
+    cells = rectangle.masked_fill(~mask.to(rectangle.device), NO_ID)
+    yield _are_same(cells[:, :, : stack.num_steps], expected)
+    sequence = pack_padded_sequence(_put_batches_last(rectangle), lengths, batch_first=True)
+    yield from _check(stack, sequence, expected)
+
+
+def _check(stack: Stack, packed: PackedSequence, expected: torch.Tensor) -> Iterator[Truth]:
+    """Pad and pack again, both ways round.
+
+    Args:
+        expected: [batches, B, steps].
+    """
+    lengths = torch.from_numpy(stack.lengths.copy())
+    wanted = expected[0] if stack.num_batches == 1 else expected.permute(1, 2, 0)
+    rows, found_lengths = pad_packed_sequence(
+        packed,
+        batch_first=True,
+        padding_value=NO_ID,
+        total_length=stack.num_steps + EXTRA_STEPS,
+    )
+    yield torch.equal(found_lengths, lengths)
+    yield _are_same(rows[:, : stack.num_steps], wanted)
+    yield (rows[:, stack.num_steps :] == NO_ID).all()
+    steps, found_lengths = pad_packed_sequence(packed, padding_value=NO_ID)
+    yield torch.equal(found_lengths, lengths)
+    yield _are_same(steps, rows.transpose(0, 1)[: stack.num_steps])
+    for padded, batch_first in ((rows, True), (steps, False)):
+        again = pack_padded_sequence(padded, lengths, batch_first)
+        yield _are_same(again.data, packed.data)
+        yield torch.equal(again.batch_sizes, packed.batch_sizes)
+
+
+def _are_same(first: torch.Tensor, second: torch.Tensor) -> Truth:
+    """Compare in the fastest way: a GPU without waiting, a CPU as numpy does (a third of torch)."""
+    if first.is_cuda:
+        return (first == second).all()
+    if first.is_contiguous() and second.is_contiguous():
+        return np.array_equal(first.numpy(), second.numpy())
+    return torch.equal(first, second)
+
+
+def _shape_expected(stack: Stack, expected: torch.Tensor) -> torch.Tensor:
+    return expected.view(stack.num_batches, len(stack.lengths), stack.num_steps)
+
+
+def _put_batches_last(batches: torch.Tensor) -> torch.Tensor:
+    """Move the first dimension behind the others, or away where there is one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    return batches.movedim(0, -1).contiguous()

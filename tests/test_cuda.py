@@ -1,0 +1,147 @@
+"""What only a GPU can show: its kernels, its memory's end, ids sent ahead to it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from shard_reference import Arrays, change_shard, make_shards
+
+from seqpack_cli.errors import MachineError
+from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.verification.attention import check_attention
+from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification.report import LEVELS, RUN, Report
+from seqpack_cli.verification.transfer import Sender
+from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
+from seqpack_cli.verification.verify_run import verify_shards
+
+pytestmark = pytest.mark.cuda
+
+DRAWS = np.random.default_rng(0)
+RAGGED = [*DRAWS.geometric(0.02, 300).tolist(), *[40] * 100, 1, 2, 700]
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "packed": {},
+    "padded": {"layout": "padded"},
+    "left": {"layout": "padded", "padding_side": "left", "last_batch": "pad"},
+    "varlen": {"layout": "varlen", "batch_size": None, "max_tokens": 512},
+}
+
+
+def verify(path: Path, **options: Any) -> Report:
+    return verify_shards(path, VerifyOptions(device="cuda", **options))
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    return make_shards(folder, RAGGED, **{"batch_size": 16, **LAYOUTS[request.param]})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_good_shards_pass(shards: Path, cell: str, dtype: str) -> None:
+    report = verify(shards, cell=cell, dtype=dtype, sample=4)
+    assert report.findings == []
+    assert [level.level for level in report.levels] == [*LEVELS[:2], RUN, *LEVELS[2:]]
+    assert report.levels[2].num_batches == report.num_batches
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_layers_and_directions_pass(
+    shards: Path, cell: str, num_layers: int, bidirectional: bool
+) -> None:
+    report = verify(shards, cell=cell, num_layers=num_layers, bidirectional=bidirectional, sample=3)
+    assert report.findings == []
+
+
+@pytest.mark.parametrize("hidden_size", [8, 256, 512])
+def test_other_sizes_pass(shards: Path, hidden_size: int) -> None:
+    assert verify(shards, hidden_size=hidden_size, sample=2).findings == []
+
+
+def test_every_damage_is_caught(shards: Path) -> None:
+    report = verify(shards, self_test=True, sample=2)
+    assert report.findings == []
+    assert {control.caught for control in report.controls} <= {True, None}
+    assert sum(control.caught is True for control in report.controls) >= 6
+
+
+def test_cut_batches_pass(shards: Path) -> None:
+    report = verify(shards, max_batch_tokens=100, sample=None)
+    assert report.findings == []
+    assert report.levels[-1].num_cut_batches
+
+
+def test_layouts_are_compared(shards: Path) -> None:
+    speeds = verify(shards, compare=True, sample=2, level="forward").layout_speeds
+    assert [speed.layout for speed in speeds] == ["packed", "padded", "dense"]
+    assert all(speed.forward > 0 and speed.training > 0 for speed in speeds)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_attention_does_not_leak(dtype: torch.dtype) -> None:
+    for lengths in ([4, 1, 9], [1], [700, 1, 300, 1000], [64] * 30):
+        batch = VarlenBatch(DRAWS.integers(0, 12, sum(lengths)), np.array(lengths))
+        found = check_attention(
+            batch,
+            num_embeddings=12,
+            device=torch.device("cuda"),
+            dtype=dtype,
+            seed=0,
+            max_tokens=8192,
+            generator=torch.Generator().manual_seed(0),
+        )
+        assert [str(comparison) for comparison in found if comparison.failed] == []
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32"])
+def test_ids_arrive_as_they_were(dtype: str) -> None:
+    sender = Sender(torch.device("cuda"))
+    arrays = [DRAWS.integers(0, 65_536, size).astype(dtype) for size in (1, 1000, 3_000_000)]
+    sent = [sender.send(array) for array in arrays for _ in range(20)]
+    for number, one in enumerate(sent):
+        ids = one.receive(torch.int64)
+        assert ids.is_cuda
+        assert np.array_equal(ids.cpu().numpy(), arrays[number // 20])
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Leave this process 64 MiB of the GPU's memory more than it has."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(
+        min(1.0, (torch.cuda.memory_reserved() + (64 << 20)) / total)
+    )
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_memory_that_is_not_enough_names_the_batch(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [3000] * 64, batch_size=64)
+    with pytest.raises(MachineError) as caught:
+        verify(path, hidden_size=512, max_batch_tokens=1 << 20)
+    assert caught.value.exit_code == 5
+    assert "shard-00000.safetensors: batch 0: " in caught.value.message
+    assert "--max-batch-tokens" in str(caught.value.hint)
+    assert verify(path, hidden_size=64, max_batch_tokens=1024, sample=1).passed
+
+
+def test_flipped_id_is_found(tmp_path: Path) -> None:
+    path = make_shards(tmp_path)
+
+    def flip(arrays: Arrays) -> None:
+        arrays["data"][4] += 1
+
+    change_shard(path, flip)
+    assert [finding.level for finding in verify(path).findings] == ["roundtrip"]

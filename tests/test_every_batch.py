@@ -1,0 +1,402 @@
+"""The packed model over every batch: its values are those of a plain loop, and faults are found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from shard_reference import LENGTHS, make_shards
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
+
+from seqpack_cli.errors import MachineError
+from seqpack_cli.execution import Progress
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.verification import every_batch
+from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification.every_batch import BatchRun, DensePath, run_every_batch
+from seqpack_cli.verification.levels import Verification
+from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.report import Report
+from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.verify_run import verify_shards
+
+CPU = torch.device("cpu")
+WHOLE = 1 << 20  # tokens of one call: no batch is cut
+KINDS: dict[str, dict[str, Any]] = {
+    "packed": {},
+    "padded": {"layout": "padded", "pad_to_multiple": 4},
+    "left": {"layout": "padded", "padding_side": "left"},
+    "filler": {"layout": "padded", "last_batch": "pad"},
+    "varlen": {"layout": "varlen", "batch_size": None, "max_tokens": 7},
+}
+MODELS: dict[str, dict[str, Any]] = {
+    **{cell: {"cell": cell} for cell in CELLS},
+    "2 layers": {"cell": "lstm", "num_layers": 2},
+    "bidirectional": {"cell": "gru", "bidirectional": True},
+    "both": {"cell": "lstm", "num_layers": 2, "bidirectional": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ShardSet:
+    folder = tmp_path_factory.mktemp("every_batch")
+    lengths = [*LENGTHS, 5, 5, 5, 2, 2]  # batches of equal rows too
+    return open_shards(make_shards(folder, lengths, shard_bytes=600, **KINDS[request.param]))
+
+
+def build(cell: str = "lstm", *, hidden_size: int = 8, **options: Any) -> Model:
+    return build_model(
+        CELLS[cell],
+        num_embeddings=260,
+        device=CPU,
+        dtype=torch.float64,
+        seed=3,
+        remembers=False,
+        hidden_size=hidden_size,
+        **options,
+    )
+
+
+def run_all(
+    model: Model, shards: ShardSet, *, max_tokens: int = WHOLE, dense: DensePath | None = None
+) -> list[BatchRun]:
+    if dense is None:
+        dense = DensePath(is_faster=False)
+    every = range(len(shards))
+    return list(run_every_batch(model, shards, every, dense, max_tokens=max_tokens))
+
+
+def list_sequences(shards: ShardSet, index: int) -> list[torch.Tensor]:
+    batch = shards[index]
+    batch = batch.without_filler() if isinstance(batch, PaddedBatch) else batch
+    return [torch.tensor(row.astype("int64")) for row in batch.rows()]
+
+
+@torch.no_grad()
+def slow_range(model: Model, sequences: list[torch.Tensor]) -> tuple[float, float]:
+    """Run each sequence by itself; give the lowest and the highest output."""
+    outputs = [model.recurrent(model.embedding(ids[None]))[0] for ids in sequences]
+    return min(float(out.min()) for out in outputs), max(float(out.max()) for out in outputs)
+
+
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_values_are_those_of_each_sequence_alone(
+    shards: ShardSet, options: dict[str, Any], is_dense: bool
+) -> None:
+    model = build(**options)
+    runs = run_all(model, shards, dense=DensePath(is_faster=is_dense))
+    assert [run.index for run in runs] == list(range(len(shards)))
+    for run in runs:
+        sequences = list_sequences(shards, run.index)
+        assert run.shard == shards.open_shard(shards.find(run.index)[0]).path.name
+        assert run.num_tokens == sum(map(len, sequences))
+        is_even = len(sequences) > 1 and len({*map(len, sequences)}) == 1
+        assert run.was_dense == (is_even and is_dense)
+        lowest, highest, difference = run.values.tolist()
+        assert (lowest, highest) == pytest.approx(slow_range(model, sequences), abs=1e-12)
+        assert difference <= 1e-12
+    assert any(run.was_dense for run in runs) == is_dense or "varlen" in shards.layout
+
+
+@pytest.mark.parametrize("max_tokens", [1, 4, 7, 15])
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "2 layers"])
+def test_windows_carry_the_state_on(shards: ShardSet, max_tokens: int, name: str) -> None:
+    model = build(**MODELS[name])
+    whole, cut = (run_all(model, shards, max_tokens=size) for size in (WHOLE, max_tokens))
+    for run, wanted in zip(cut, whole, strict=True):
+        assert run.values.tolist() == pytest.approx(wanted.values.tolist(), abs=1e-12)
+
+
+def test_windows_are_no_larger_than_allowed(
+    shards: ShardSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[tuple[int, int]] = []
+    whole = every_batch._run_packed
+
+    def spy(model: Model, ids: torch.Tensor, batch_sizes: Any, hidden: Any) -> Any:
+        sizes.append((len(ids), len(batch_sizes)))
+        return whole(model, ids, batch_sizes, hidden)
+
+    monkeypatch.setattr(every_batch, "_run_packed", spy)
+    run_all(build(), shards, max_tokens=4)
+    num_tokens = sum(
+        len(row) for index in range(len(shards)) for row in list_sequences(shards, index)
+    )
+    assert sum(size for size, _ in sizes) == num_tokens
+    assert all(size <= 4 or steps == 1 for size, steps in sizes)
+    monkeypatch.setattr(every_batch, "MAX_STEPS", 2)
+    sizes.clear()
+    run_all(build(), shards)
+    assert sum(size for size, _ in sizes) == num_tokens
+    assert max(steps for _, steps in sizes) == 2
+
+
+@pytest.mark.parametrize("max_tokens", [1, 4, 7])
+def test_windows_of_both_directions_begin_anew(shards: ShardSet, max_tokens: int) -> None:
+    model = build(**MODELS["bidirectional"])
+    for run in run_all(model, shards, max_tokens=max_tokens):
+        lowest, highest, difference = run.values.tolist()
+        assert -1 < lowest < highest < 1
+        assert difference <= 1e-12
+
+
+def test_dense_path_is_the_packed_one_and_is_decided_once(
+    shards: ShardSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: list[DensePath] = []
+    whole = every_batch._try_both
+
+    def spy(model: Model, rows: Any, ids: torch.Tensor, dense: DensePath) -> None:
+        decided.append(dense)
+        whole(model, rows, ids, dense)
+
+    monkeypatch.setattr(every_batch, "_try_both", spy)
+    dense = DensePath()
+    runs = run_all(build(), shards, dense=dense)
+    if shards.layout == "varlen" and not decided:
+        assert dense.is_faster is None
+        return
+    assert decided == [dense]
+    assert dense.difference <= 1e-12
+    assert set(dense.seconds) == {"packed", "dense"}
+    assert dense.is_faster == (dense.seconds["dense"] < dense.seconds["packed"])
+    assert any(run.was_dense for run in runs) == dense.is_faster
+
+
+def test_memory_that_is_not_enough_names_the_batch(
+    shards: ShardSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> object:
+        raise torch.OutOfMemoryError("no GPU memory")
+
+    for name in ("_run_batch", "to_torch_rows"):
+        with monkeypatch.context() as patched:
+            patched.setattr(every_batch, name, refuse)
+            with pytest.raises(MachineError, match=r"shard-00000.safetensors: batch 0: no GPU"):
+                run_all(build(), shards)
+    assert threading.active_count() < 20  # readers end with the run
+
+
+# The level, through verify
+
+
+def verify(path: Path, **options: Any) -> Report:
+    options = {"level": "forward", "sample": 1, "hidden_size": 8, "every_batch": True, **options}
+    return verify_shards(path, VerifyOptions(**options))
+
+
+def find_in_run(report: Report) -> list[str]:
+    return [str(finding) for finding in report.findings if finding.level == "run"]
+
+
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_every_batch_of_good_shards_passes(shards: ShardSet, options: dict[str, Any]) -> None:
+    advanced: list[int] = []
+    totals: list[int] = []
+    progress = Progress(on_total=totals.append, on_advance=advanced.append)
+    verify_options = VerifyOptions(
+        level="forward", sample=1, hidden_size=8, every_batch=True, **options
+    )
+    report = verify_shards(shards.path, verify_options, progress=progress)
+    assert report.findings == []
+    level = report.levels[2]
+    num_tokens = shards.manifest["ledger"]["num_tokens"]
+    assert (level.level, level.num_batches) == ("run", len(shards))
+    assert level.num_tokens == num_tokens
+    assert "final states beside last outputs" in level.errors
+    assert sum(advanced) == sum(totals)
+    assert totals[1] == num_tokens
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("hidden_size", [2, 4, 64])
+@pytest.mark.parametrize("lengths", [[1], [1, 1, 1, 1], [1, 2, 1]], ids=str)
+def test_batches_of_one_token_are_no_false_alarm(
+    tmp_path: Path, cell: str, hidden_size: int, lengths: list[int]
+) -> None:
+    path = make_shards(tmp_path, lengths, batch_size=1)
+    for seed in range(3):
+        report = verify(path, cell=cell, hidden_size=hidden_size, seed=seed, dtype="float64")
+        assert find_in_run(report) == []
+
+
+@pytest.mark.xfail(
+    strict=True, reason="model_levels.py:_look_at_runs: one unit of one token has no range"
+)
+def test_one_token_and_one_unit_are_no_false_alarm(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [1], batch_size=1)
+    assert find_in_run(verify(path, hidden_size=1)) == []
+
+
+def spoil_model(monkeypatch: pytest.MonkeyPatch, change: Callable[[Model], object]) -> None:
+    whole = Verification.build_model
+
+    def build_spoiled(self: Verification, **options: Any) -> Model:
+        model = whole(self, **options)
+        with torch.no_grad():
+            change(model)
+        return model
+
+    monkeypatch.setattr(Verification, "build_model", build_spoiled)
+
+
+def fill(value: float) -> Callable[[Model], object]:
+    def change(model: Model) -> None:
+        for parameter in model.parameters().values():
+            parameter.fill_(value)
+
+    return change
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (fill(float("nan")), "outputs are not finite: one is off by inf, limit 0"),
+        (fill(0.0), "outputs hardly vary: their range is off by 0.001, limit 0"),
+        (
+            lambda model: model.embedding.weight.fill_(float("inf")),
+            "outputs are not finite: one is off by inf, limit 0",
+        ),
+    ],
+    ids=["NaN", "zeros", "infinite"],
+)
+def test_model_that_computes_nothing_is_found_in_every_batch(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    change: Callable[[Model], object],
+    what: str,
+) -> None:
+    path = make_shards(tmp_path, layout=layout)
+    spoil_model(monkeypatch, change)
+    report = verify(path)
+    place = "run: shard-00000.safetensors: batch"
+    assert find_in_run(report) == [f"{place} {index}: {what}" for index in range(3)]
+    assert [level.num_batches for level in report.levels] == [3, 3, 3, 0]
+
+
+def test_one_wrong_embedding_is_found_in_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = open_shards(make_shards(tmp_path, [9, 8, 7, 6, 5, 4]))
+    every = [{int(id_) for ids in list_sequences(shards, place) for id_ in ids} for place in (0, 1)]
+    only = sorted(every[1] - every[0])[0]
+    spoil_model(monkeypatch, lambda model: model.embedding.weight[only].fill_(float("nan")))
+    (finding,) = find_in_run(verify(shards.path))
+    assert finding.startswith("run: shard-00000.safetensors: batch 1: outputs are not finite")
+
+
+Spoil = Callable[[Any, Any], tuple[Any, Any]]
+
+
+class WrongLSTM(nn.LSTM):
+    """Gives what another function makes of outputs and states."""
+
+    spoil: Spoil
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        return WrongLSTM.spoil(*super().forward(*args, **kwargs))
+
+
+def spoil_states(monkeypatch: pytest.MonkeyPatch, spoil: Spoil) -> None:
+    WrongLSTM.spoil = staticmethod(spoil)  # type: ignore[method-assign,assignment]
+    spoil_model(monkeypatch, lambda model: setattr(model.recurrent, "__class__", WrongLSTM))
+
+
+WRONG_STATES: dict[str, Spoil] = {
+    "one entry": lambda outputs, hidden: (outputs, (spoil_entry(hidden[0]), hidden[1])),
+    "rows in another order": lambda outputs, hidden: (outputs, (hidden[0].flip(1), hidden[1])),
+    "NaN": lambda outputs, hidden: (outputs, (hidden[0] * float("nan"), hidden[1])),
+    "of the last step, not of each row's": lambda outputs, hidden: (
+        outputs,
+        (hidden[0][:, :1].expand_as(hidden[0]), hidden[1]),
+    ),
+    "outputs of other rows": lambda outputs, hidden: (roll_outputs(outputs), hidden),
+}
+
+
+def spoil_entry(state: torch.Tensor) -> torch.Tensor:
+    state = state.clone()
+    state[-1, -1, -1] += 1e-3
+    return state
+
+
+def roll_outputs(outputs: Any) -> Any:
+    if isinstance(outputs, PackedSequence):
+        return outputs._replace(data=outputs.data.roll(1, 0))
+    return outputs.roll(1, 0)
+
+
+@pytest.mark.parametrize("spoil", WRONG_STATES.values(), ids=WRONG_STATES)
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("max_batch_tokens", [9, 32_768])
+def test_final_state_that_is_wrong_is_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Spoil,
+    layout: str,
+    max_batch_tokens: int,
+) -> None:
+    path = make_shards(tmp_path, [9, 7, 5, 4, 4, 4], layout=layout)
+    spoil_states(monkeypatch, spoil)
+    found = find_in_run(verify(path, max_batch_tokens=max_batch_tokens))
+    assert len(found) == 2
+    for index, finding in enumerate(found):
+        place = f"run: shard-00000.safetensors: batch {index}: "
+        assert finding.startswith(f"{place}final states beside last outputs is off by ")
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="model_levels.py:verify_every_batch: nobody looks at DensePath.difference",
+)
+def test_dense_path_that_computes_otherwise_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_shards(tmp_path, [4, 4, 4, 4, 4, 4])
+
+    def spoil(outputs: Any, hidden: Any) -> tuple[Any, Any]:
+        if not isinstance(outputs, PackedSequence):
+            outputs = outputs.clone()
+            outputs[:, 0] *= 0.5
+        return outputs, hidden
+
+    spoil_states(monkeypatch, spoil)
+    whole = every_batch._try_both
+
+    def choose_dense(model: Model, rows: Any, ids: torch.Tensor, dense: DensePath) -> None:
+        whole(model, rows, ids, dense)
+        dense.is_faster = True
+
+    monkeypatch.setattr(every_batch, "_try_both", choose_dense)
+    assert find_in_run(verify(path))
+
+
+def test_16_bit_states_are_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_shards(tmp_path)
+    spoil_states(monkeypatch, WRONG_STATES["one entry"])
+    assert find_in_run(verify(path, dtype="bfloat16")) == []
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_every_batch_passes_on_cuda(shards: ShardSet, options: dict[str, Any]) -> None:
+    report = verify(shards.path, device="cuda", **options)
+    assert report.findings == []
+    assert report.levels[2].num_tokens == shards.manifest["ledger"]["num_tokens"]

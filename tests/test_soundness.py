@@ -1,0 +1,163 @@
+"""Unsound batches of a whole shard at once: those that `check` refuses one by one, and no others."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_shards import (
+    KINDS,
+    Kind,
+    draw_batches,
+    draw_sequences,
+    draw_shard,
+    make_shard_in_memory,
+)
+from shard_reference import Arrays, join_batches
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.shards import soundness
+from seqpack_cli.shards.layouts import OFFSETS_OF, check_offsets
+from seqpack_cli.shards.shard_set import Shard
+
+MAX_ID, PAD_ID = 9, 7
+
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+hostile = st.sampled_from(
+    [-(2**63), -(2**63) + 1, -(2**62), -2, -1, 0, 1, 2, 2**31, 2**32, 2**62, 2**63 - 2, 2**63 - 1]
+)
+
+
+def slow_unsound(shard: Shard) -> list[bool]:
+    """Ask for every batch."""
+    found = []
+    for index in range(len(shard)):
+        try:
+            shard[index]
+        except FolderError:
+            found.append(True)
+        else:
+            found.append(False)
+    return found
+
+
+def draw(kind: Kind, seed: int, dtype: str = "uint16") -> Shard:
+    generator = random.Random(seed)
+    sequences = draw_sequences(generator, dtype=dtype, max_id=MAX_ID)
+    batches = draw_batches(kind, sequences, generator, pad_id=PAD_ID)
+    tensors = join_batches(kind.layout, batches, filler=kind.filler)
+    check_offsets(kind.layout, tensors)
+    return make_shard_in_memory(kind, tensors, pad_id=PAD_ID, max_id=MAX_ID)
+
+
+@every_kind
+@pytest.mark.parametrize("seed", range(5))
+def test_sound_shards_have_no_unsound_batch(kind: Kind, seed: int) -> None:
+    shard = draw(kind, seed)
+    found = shard.find_unsound()
+    assert found.dtype == bool
+    assert found.tolist() == [False] * len(shard) == slow_unsound(shard)
+
+
+@st.composite
+def damages(data: st.DrawFn, tensors: Arrays) -> Arrays:
+    """Change one to three entries, of the offsets too as long as they stay right."""
+    changed = {name: array.copy() for name, array in tensors.items()}
+    for _ in range(data(st.integers(1, 3))):
+        array = changed[data(st.sampled_from([*changed]))]
+        place, other = (data(st.integers(0, len(array) - 1)) for _ in range(2))
+        way = data(st.sampled_from(["nearby", "hostile", "swapped", "copied", "taken"]))
+        limits = np.iinfo(array.dtype)
+        if way == "nearby":
+            value = int(array[place]) + data(st.integers(-2, 2))
+            array[place] = min(max(value, limits.min), limits.max)
+        elif way == "hostile":
+            array[place] = min(max(data(hostile), limits.min), limits.max)
+        elif way == "swapped":
+            array[[place, other]] = array[[other, place]]
+        elif way == "copied":
+            array[place] = array[other]
+        elif array[place] > limits.min and array[other] < limits.max:  # the sum stays
+            array[place] -= 1
+            array[other] += 1
+    return changed
+
+
+@every_kind
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10**6), dtype=st.sampled_from(["uint16", "int32"]), data=st.data())
+def test_unsound_batches_are_those_that_check_refuses(
+    kind: Kind, seed: int, dtype: str, data: st.DataObject
+) -> None:
+    sound = draw(kind, seed, dtype)
+    shard = sound.with_tensors(data.draw(damages(sound.tensors)))
+    try:
+        check_offsets(kind.layout, shard.tensors)
+    except ValueError:
+        return
+    assert shard.find_unsound().tolist() == slow_unsound(shard)
+
+
+@every_kind
+@pytest.mark.parametrize(
+    "value", [-(2**63), -(2**62), -1, 0, 1, 2**31, 2**32, 2**62, 2**63 - 1], ids=str
+)
+def test_every_entry_may_be_hostile(kind: Kind, value: int) -> None:
+    sound = draw(kind, 3, "int32")
+    for name, array in sound.tensors.items():
+        if name in OFFSETS_OF.values():
+            continue
+        limits = np.iinfo(array.dtype)
+        for place in range(len(array)):
+            changed = array.copy()
+            changed[place] = min(max(value, limits.min), limits.max)
+            shard = sound.with_tensors({**sound.tensors, name: changed})
+            assert shard.find_unsound().tolist() == slow_unsound(shard), (name, place)
+
+
+@every_kind
+@pytest.mark.parametrize(
+    "values", [(2**62, 2**62, 2**62, 2**62), (-(2**63), -(2**63)), (2**63 - 1, -(2**63), 1)]
+)
+def test_sums_that_wrap_around_are_unsound(kind: Kind, values: tuple[int, ...]) -> None:
+    for seed in range(3):
+        sound = draw(kind, seed)
+        for name, array in sound.tensors.items():
+            if name in OFFSETS_OF.values() or len(array) < len(values) or name == "data":
+                continue
+            for place in range(len(array) - len(values) + 1):
+                changed = array.copy()
+                changed[place : place + len(values)] = values
+                shard = sound.with_tensors({**sound.tensors, name: changed})
+                assert shard.find_unsound().tolist() == slow_unsound(shard), (seed, name, place)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.layout == "padded"])
+@pytest.mark.parametrize("cells", [1, 3, 1000])
+def test_padding_is_found_whatever_is_looked_at_together(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind, cells: int
+) -> None:
+    monkeypatch.setattr(soundness, "CELLS_PER_BLOCK", cells)
+    for seed in range(2):
+        sound = draw(kind, seed)
+        for place in range(len(sound.tensors["data"])):
+            data = sound.tensors["data"].copy()
+            data[place] = 8
+            shard = sound.with_tensors({**sound.tensors, "data": data})
+            assert shard.find_unsound().tolist() == slow_unsound(shard)
+
+
+def test_a_claim_of_much_takes_no_memory() -> None:
+    import tracemalloc
+
+    for kind in KINDS.values():
+        sound, _ = draw_shard(kind, 1)
+        for name in set(sound.tensors) - {*OFFSETS_OF.values(), "data"}:
+            changed = {**sound.tensors, name: np.full_like(sound.tensors[name], 2**40)}
+            tracemalloc.start()
+            sound.with_tensors(changed).find_unsound()
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+            tracemalloc.stop()
