@@ -3,8 +3,8 @@
     python benchmarks/bench_verify.py --device cuda [--tokens 100000000] [--shards SHARDS] …
 
 Runs from the source tree, with no more than seqpack's own dependencies. Without --shards it makes a
-token store and packed shards: random ids, log-normal lengths of mean 120, batches of 64, shuffled
-and sorted within windows of 4,096 as for training, or all in length order (--window 0).
+token store and packed shards: random ids, log-normal lengths of mean 120, batches of 64, in length
+order as pack makes them, or shuffled and sorted within windows as for training (--window 4096).
 
 integers   `structure`, `roundtrip` and both together, sha256 of the shards and of the store
            included, beside sha256 of the same files alone on all cores. The files were read just
@@ -71,7 +71,7 @@ TOKENS_PER_PART = 1 << 25
 @click.option("--tokens", type=int, help="Of the made shards.  [default: 100 M on cuda, else 20 M]")
 @click.option("--vocab-size", default=32_000, show_default=True)
 @click.option("--mean-length", default=120, show_default=True)
-@click.option("--window", default=4_096, show_default=True, help="0 is length order over all.")
+@click.option("--window", default=0, show_default=True, help="0 is length order over all.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keeps what is made, and takes it.")
 @click.option("--shards", type=click.Path(exists=True, path_type=Path), help="Take these instead.")
 @click.option("--run-tokens", type=int, help="Of made shards.  [default: 20 M on cuda, else 1 M]")

@@ -12,7 +12,7 @@ import numpy as np
 
 RANGES_PER_BLOCK = 1 << 16  # looked at together, which bounds the memory
 ENTRIES_PER_BLOCK = 1 << 18  # of short ranges: their indices, 8 bytes each, stay in the cache
-LONG_RANGE = 128  # entries from which a loop over ranges is faster
+LONG_RANGE = 64  # entries from which a loop over ranges is faster
 
 
 def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Random stores and sound shards in memory, of any ids and any layout, drawn by a seed.
 
 Nothing is on disk: a shard of some batches takes a millisecond, and its ids may be ones that no
-tokenizer of the tests has. Equal lengths, single rows, filler, wider widths and pieces are frequent.
+tokenizer of the tests has. Equal lengths, single rows, filler, wide rows and pieces are frequent.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def make_store_in_memory(sequences: Sequence[np.ndarray], *, num_parts: int = 2)
     bounds = [len(sequences) * part // num_parts for part in range(num_parts + 1)]
     store.part_offsets = np.array(bounds)
     store._ids, store._starts = [], []
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in pairwise(bounds):
         ids = np.concatenate([np.empty(0, sequences[0].dtype), *sequences[first:last]])
         ids.flags.writeable = False
         store._ids.append(ids)

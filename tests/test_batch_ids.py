@@ -89,10 +89,10 @@ def test_a_window_holds_the_same_tokens_within_the_limits(
     assert one_step or limits.max_work is None or steps * tokens <= limits.max_work
 
 
-def test_a_window_is_taken_where_most_rows_end() -> None:
+def test_a_window_is_taken_where_most_rows_end_before_others() -> None:
     batch_sizes = count_alive(np.array([20, 11, 11, 10, 3]))
-    assert choose_window(batch_sizes, SizeLimits(max_tokens=15, max_steps=99)) == (8, 11)
-    assert choose_window(batch_sizes, SizeLimits(max_tokens=99, max_steps=2)) == (9, 11)
+    assert choose_window(batch_sizes, SizeLimits(max_tokens=15, max_steps=99)) == (9, 12)
+    assert choose_window(batch_sizes, SizeLimits(max_tokens=99, max_steps=2)) == (10, 12)
 
 
 def test_a_batch_of_mostly_padding_is_cut() -> None:

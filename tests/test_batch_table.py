@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batch_tables import BatchNumbers, list_batches
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_shards import KINDS, MAX_PIECE, Kind, draw_shard
 
@@ -43,6 +43,7 @@ def slow_numbers(shard: Shard, index: int, first_batch: int) -> BatchNumbers:
 
 
 @every_kind
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), first_batch=st.sampled_from([0, 1, 10**9]))
 def test_numbers_are_those_of_each_batch(kind: Kind, seed: int, first_batch: int) -> None:
     shard, _ = draw_shard(kind, seed)

@@ -129,9 +129,6 @@ def test_batch_is_named_by_its_place(
     assert find(BATCHES, manifest) == expected
 
 
-@pytest.mark.xfail(
-    strict=True, reason="promises.py:_check_widths passes over pad_to_multiple from 2**62 on"
-)
 @pytest.mark.parametrize("multiple", [2**62, 2**63, 10**30])
 def test_multiple_that_no_width_has_is_broken(multiple: int) -> None:
     options = {"pad_to_multiple": multiple}

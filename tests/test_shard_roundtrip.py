@@ -35,22 +35,21 @@ def find(
     *,
     max_cells: int = 1 << 18,
     device: torch.device = CPU,
-    on_advance: Callable[[int], object] = lambda _: None,
+    on_advance: Callable[[int], None] = lambda _: None,
 ) -> list[Finding]:
-    def advance(amount: int) -> None:
-        on_advance(amount)
-
-    return list(
-        check_shard(
-            shard,
-            store,
-            device,
-            first_batch=FIRST_BATCH,
-            max_tokens=kind.max_tokens,
-            max_cells=max_cells,
-            on_advance=advance,
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shard_roundtrip, "CELLS_PER_BLOCK", {device.type: max_cells})
+        return list(
+            check_shard(
+                shard,
+                store,
+                device,
+                first_batch=FIRST_BATCH,
+                max_tokens=kind.max_tokens,
+                max_batch_tokens=1 << 30,
+                on_advance=on_advance,
+            )
         )
-    )
 
 
 def slow_findings(shard: Shard, store: TokenStore, kind: Kind) -> list[Finding]:
@@ -63,7 +62,7 @@ def slow_findings(shard: Shard, store: TokenStore, kind: Kind) -> list[Finding]:
 
 
 @every_kind
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), dtype=st.sampled_from(["uint16", "int32"]))
 def test_right_shard_has_no_finding(kind: Kind, seed: int, dtype: str) -> None:
     max_id = 65_535 if dtype == "uint16" else 2**31 - 1
@@ -83,7 +82,7 @@ def flip_cells(shard: Shard, batches: list[int]) -> Shard:
 
 
 @every_kind
-@settings(max_examples=20)
+@settings(max_examples=9)
 @given(seed=st.integers(0, 10**6), max_cells=st.integers(1, 60), data=st.data())
 def test_flipped_ids_are_named_as_batch_by_batch(
     kind: Kind, seed: int, max_cells: int, data: st.DataObject
@@ -97,7 +96,7 @@ def test_flipped_ids_are_named_as_batch_by_batch(
 
 
 @every_kind
-@settings(max_examples=20)
+@settings(max_examples=9)
 @given(seed=st.integers(0, 10**6), max_cells=st.integers(1, 60), data=st.data())
 def test_rows_of_others_are_named_as_batch_by_batch(
     kind: Kind, seed: int, max_cells: int, data: st.DataObject
@@ -129,7 +128,7 @@ def test_every_batch_may_be_faulty_and_is_named_once(kind: Kind, max_cells: int)
 @every_kind
 @every_size
 def test_progress_adds_up_to_the_tokens(kind: Kind, max_cells: int) -> None:
-    for seed in range(6):
+    for seed in range(3):
         shard, store = draw_shard(kind, seed)
         advanced: list[int] = []
         for damaged in (shard, flip_cells(shard, [0])):
@@ -143,9 +142,6 @@ def test_progress_adds_up_to_the_tokens_where_rows_are_not_the_stores() -> None:
     assert_progress_of_strange_rows(KINDS["varlen"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="blocks.py:read_block: num_tokens of a strange block counts padding too"
-)
 def test_progress_adds_up_to_the_tokens_where_padded_rows_are_not_the_stores() -> None:
     assert_progress_of_strange_rows(KINDS["filler"])
 
@@ -162,7 +158,8 @@ def assert_progress_of_strange_rows(kind: Kind) -> None:
 
 def flip_on_the_way(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Let the sender change one id of the array it sends as that number, from 0."""
-    whole, sent = Sender.send, []
+    whole = Sender.send
+    sent: list[np.ndarray] = []
 
     def send(self: Sender, array: np.ndarray) -> Sent:
         found = whole(self, array)
@@ -197,7 +194,7 @@ def test_device_that_changes_every_block_is_named_once_a_block_and_batch(
     kind = KINDS["packed"]
     shard, store = draw_shard(kind, 4)
     monkeypatch.setattr(
-        Sent, "receive", lambda self, dtype: self.tensor.to(dtype).random_(0, 1_000_000)
+        Sent, "receive", lambda self, *_: self.tensor.to(torch.int32).random_(0, 1_000_000)
     )
     found = find(shard, store, kind, max_cells=1)  # windows of every batch, or the batch
     named = [finding.batch for finding in found]
@@ -245,7 +242,7 @@ def test_findings_may_be_left_half_way() -> None:
         CPU,
         first_batch=0,
         max_tokens=None,
-        max_cells=3,
+        max_batch_tokens=1,
         on_advance=lambda _: None,
     )
     assert next(differences).batch == 0

@@ -62,6 +62,7 @@ def find_token_cells(kind: Kind, stack: Stack) -> list[int]:
 
 
 @every_kind
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), max_cells=st.sampled_from([1, 5, 12, 30, 1 << 18]))
 def test_right_ids_give_only_true(kind: Kind, seed: int, max_cells: int) -> None:
     shard, store = draw_shard(kind, seed)
@@ -70,7 +71,7 @@ def test_right_ids_give_only_true(kind: Kind, seed: int, max_cells: int) -> None
 
 
 @every_kind
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), max_cells=st.sampled_from([3, 9, 1 << 18]))
 def test_every_changed_id_is_found(kind: Kind, seed: int, max_cells: int) -> None:
     shard, store = draw_shard(kind, seed, num_most=8)
@@ -226,17 +227,14 @@ def test_torch_that_is_wrong_is_found(
     cases = make_case(kind, [(5, 3, 2)] * num_batches, max_cells=max_cells)
     whole = getattr(stacks, name)
     monkeypatch.setattr(stacks, name, lambda *args, **kwargs: broken(whole, *args, **kwargs))
-    assert not all([holds(kind, *case) for case in cases])
+    assert not all(holds(kind, *case) for case in cases)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="stacks.py:_check: no step beyond the longest is as good as padded ones"
-)
 @pytest.mark.parametrize("kind", [Kind("packed"), Kind("padded"), Kind("padded", "left")], ids=str)
 def test_total_length_that_is_passed_over_is_found(
     monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
-    whole = stacks.pad_packed_sequence
+    whole = getattr(stacks, "pad_packed_sequence")  # noqa: B009 - mypy: not exported
     monkeypatch.setattr(
         stacks,
         "pad_packed_sequence",

@@ -64,15 +64,12 @@ def test_map_of_a_file_is_sent_without_a_warning(tmp_path: Path, dtype: str) -> 
 
 
 @every_dtype
-def test_what_was_sent_shares_nothing_with_the_array(dtype: str) -> None:
+def test_receiving_changes_nothing_in_the_array(dtype: str) -> None:
     array = np.array(EDGES[dtype], dtype)
-    before = array.copy()
     sent = Sender(CPU).send(array)
-    array[:] = 1
-    assert sent.receive(torch.int64).tolist() == EDGES[dtype]
-    sent.tensor.fill_(3)
-    assert set(array.tolist()) == {1}
-    assert before.tolist() == EDGES[dtype]
+    for _ in range(2):
+        assert sent.receive(torch.int64).tolist() == EDGES[dtype]
+    assert array.tolist() == EDGES[dtype]
 
 
 @every_dtype

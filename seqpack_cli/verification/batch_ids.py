@@ -110,10 +110,10 @@ def take_ids(found: Batch, device: torch.device, limits: SizeLimits) -> BatchIds
 
 
 def choose_window(batch_sizes: np.ndarray, limits: SizeLimits) -> tuple[int, int]:
-    """Give the first and the end step of the largest window in which most rows end.
+    """Give the first and the end step of the largest window in which most rows end before others.
 
     >>> choose_window(np.array([2, 2, 2, 1, 1]), SizeLimits(max_tokens=4, max_steps=9))
-    (1, 3)
+    (2, 4)
     """
     num_steps, num_rows = len(batch_sizes), int(batch_sizes[0])
     num_tokens = int(batch_sizes.sum())
@@ -125,8 +125,8 @@ def choose_window(batch_sizes: np.ndarray, limits: SizeLimits) -> tuple[int, int
     if limits.max_work is not None:
         width = min(width, math.isqrt(limits.max_work // num_rows))
     width = max(width, 1)
-    after = np.append(batch_sizes[width:], 0)  # rows that live on behind each window
-    num_ended = batch_sizes[: len(after)] - after
+    last = batch_sizes[width - 1 :]  # rows that are alive at the last step of each window
+    num_ended = batch_sizes[: len(last)] - last
     start = int(num_ended.argmax())
     return start, start + width
 

@@ -3,7 +3,8 @@
 A stack is neighbouring batches with the same lengths, as most are in shards sorted by length:
 torch's functions take them together, one beside the other in a last dimension. A batch too large
 for the device is cut into windows of its time steps instead, which are packed batches again. A
-block is consecutive stacks, or one window; its ids are read and moved to the device at once.
+block is consecutive stacks, or one window; its ids are read and moved to the device at once, as
+int16 where the bits of an id leave one pattern free for padding, else as int32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
-NO_ID = -1  # fills what torch pads, so that no id can be taken for padding
+NO_ID = -1  # fills what torch pads, so that no id can be taken for padding; of uint16, all bits
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Block:
 
     plan: BlockPlan
     stacks: list[Stack]
-    data: np.ndarray  # flat, the data of the stacks one after another
-    expected: np.ndarray  # flat int32, of each stack [batches, B, steps]; NO_ID where no token is
+    data: np.ndarray  # flat int16 or int32, the data of the stacks one after another
+    expected: np.ndarray  # like data, of each stack [batches, B, steps]; NO_ID where no token is
     num_tokens: int
     is_of_store: bool  # all indices and lengths are the store's; else expected is empty
 
@@ -96,15 +97,19 @@ def read_block(
     tensors = shard.tensors
     rows = slice(*tensors["sequence_offsets"][[plan.first, plan.last]].tolist())
     indices, lengths = tensors["original_indices"][rows], tensors["lengths"][rows]
-    is_row = indices >= 0  # not filler
+    is_row = lengths > 0  # not filler
     indices, lengths = indices[is_row], lengths[is_row]
     starts = np.zeros_like(lengths)
     if shard.layout == "varlen":
         starts = tensors["piece_starts"][rows]
     data = _read_data(shard, plan, stacks)
+    has_free_bits = data.dtype == np.uint16 and shard.max_id < np.iinfo(np.uint16).max
+    dtype, bits = (np.uint16, np.int16) if has_free_bits else (np.int32, np.int32)
+    data = data.astype(dtype, copy=False).view(bits)
     max_piece = max_tokens if shard.layout == "varlen" else None
+    num_tokens = sum(stack.num_batches * int(stack.lengths.sum()) for stack in stacks) or len(data)
     if not _are_of_store(store, indices, lengths, starts, max_piece):
-        return Block(plan, stacks, data, np.empty(0, np.int32), len(data), is_of_store=False)
+        return Block(plan, stacks, data, np.empty(0, bits), num_tokens, is_of_store=False)
     is_left = shard.padding_side == "left"
     if plan.window is not None:
         start, end = plan.window
@@ -114,7 +119,7 @@ def read_block(
         starts = whole - start - lengths if is_left else np.full_like(lengths, start)
     if shard.layout == "varlen":
         begins = np.cumsum(lengths) - lengths
-        expected = np.empty(int(lengths.sum()), np.int32)
+        expected = np.empty(int(lengths.sum()), dtype)
     else:
         steps = [
             np.full(stack.num_batches * len(stack.lengths), stack.num_steps) for stack in stacks
@@ -122,9 +127,9 @@ def read_block(
         widths = np.concatenate(steps)
         begins = np.cumsum(widths) - widths
         begins = begins + widths - lengths if is_left else begins
-        expected = np.full(int(widths.sum()), NO_ID, np.int32)
+        expected = np.full(int(widths.sum()), NO_ID, bits).view(dtype)
     copy_rows(store, indices, lengths, expected, begins, starts)
-    return Block(plan, stacks, data, expected, int(lengths.sum()), is_of_store=True)
+    return Block(plan, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
 
 
 def _are_of_store(

@@ -65,13 +65,17 @@ def move_batch_size(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Give the last token of a sequence to the one behind it."""
-    lengths, rows = shard.tensors["lengths"].copy(), _row_batches(shard)
-    places = np.flatnonzero((lengths[:-1] > 1) & (rows[:-1] == rows[1:]))
+    """Give the last token of a sequence to the one behind it, the longest as long as before."""
+    lengths, batches = shard.tensors["lengths"], _row_batches(shard)
+    longest = lengths.max()
+    gives = (lengths > 1) & ((lengths < longest) | (np.sum(lengths == longest) > 1))
+    takes = lengths < longest
+    places = np.flatnonzero(gives[:-1] & takes[1:] & (batches[:-1] == batches[1:]))
     if not len(places):
         return None
-    lengths[places[0] : places[0] + 2] += [-1, 1]
-    return {"lengths": lengths}
+    moved = lengths.copy()
+    moved[places[0] : places[0] + 2] += [-1, 1]
+    return {"lengths": moved}
 
 
 def repeat_index(shard: Shard) -> dict[str, np.ndarray] | None:

@@ -49,6 +49,8 @@ class DensePath:
     """Whether batches of equal rows are computed without packing: as the first of them says."""
 
     is_faster: bool | None = None
+    shard: str = ""
+    index: int = -1  # of that first one
     difference: float = 0.0  # of its outputs from those of the packed path
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -95,6 +97,7 @@ def _run_batch(model: Model, batch: _Batch, dense: DensePath, max_tokens: int) -
     is_even = len(lengths) > 1 and lengths[0] == lengths[-1]
     is_even = is_even and num_tokens <= max_tokens and lengths[0] <= MAX_STEPS
     if is_even and dense.is_faster is None:
+        dense.shard, dense.index = batch.shard, batch.index
         _try_both(model, batch.rows, ids, dense)
     if is_even and dense.is_faster:
         values = _look_at_dense(model, _to_rectangle(batch.rows, ids))

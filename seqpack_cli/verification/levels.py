@@ -20,14 +20,13 @@ from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification import roundtrip
-from seqpack_cli.verification.batch_ids import CELLS_PER_TOKEN
 from seqpack_cli.verification.batch_table import BatchTable
 from seqpack_cli.verification.cells import CELLS
 from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.model import Model, build_model
 from seqpack_cli.verification.report import Finding, LevelReport, Report
 from seqpack_cli.verification.sampling import choose_batches
-from seqpack_cli.verification.shard_roundtrip import check_shard
+from seqpack_cli.verification.shard_roundtrip import CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.structure import check_structure
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
@@ -107,7 +106,6 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
     """
     options = run.options
     max_tokens = read_max_tokens(run.shards.manifest)
-    max_cells = CELLS_PER_TOKEN * options.max_batch_tokens
     run.progress.on_total(int(batches.num_tokens.sum()))
     with run.level("roundtrip") as level:
         store.check_sha256()
@@ -122,7 +120,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
                 run.device,
                 first_batch=int(run.shards.batch_offsets[number]),
                 max_tokens=max_tokens,
-                max_cells=max_cells,
+                max_batch_tokens=options.max_batch_tokens,
                 on_advance=run.progress.on_advance,
             )
             for finding in differences:
@@ -130,6 +128,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         level.num_batches = len(batches)
         level.num_tokens = int(batches.num_tokens.sum())
         batches = run.keep_faultless(batches)
+        max_cells = CELLS_PER_TOKEN * options.max_batch_tokens
         small = batches.take(batches.num_rows * batches.longest <= max_cells)
         chosen = choose_batches(small, num_batches=options.sample, seed=options.seed)
         for index in chosen:

@@ -49,6 +49,12 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
         while some := list(islice(runs, RUNS_PER_LOOK)):
             _look_at_runs(run, level, some)
             run.progress.on_advance(sum(batch.num_tokens for batch in some))
+        if dense.is_faster is not None:
+            limit = 2 * find_limits(run.device, run.dtype, remembers=False).values  # both are off
+            what = "outputs without packing beside packed ones"
+            difference, is_gate = dense.difference, run.dtype in GATES
+            comparison = Comparison(RUN, what, difference, limit, None, is_gate)
+            _judge(run, level, comparison, dense.shard, dense.index, None)
     return run.keep_faultless(batches)
 
 

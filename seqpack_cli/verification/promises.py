@@ -60,6 +60,6 @@ def _check_widths(
         for place in np.flatnonzero(~np.isin(widths, keys)).tolist():
             yield place, f"width {widths[place]} is none of the bucket keys"
     multiple = options.get("pad_to_multiple")
-    if type(multiple) is int and 0 < multiple < 2**62:
-        for place in np.flatnonzero(widths % multiple).tolist():
+    if type(multiple) is int and multiple > 0:
+        for place in np.flatnonzero(widths % min(multiple, 2**62)).tolist():
             yield place, f"width {widths[place]} is no multiple of {multiple}"

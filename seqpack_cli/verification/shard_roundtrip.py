@@ -21,8 +21,9 @@ from seqpack_cli.verification.stacks import Truth, check_packed_stack, check_pad
 from seqpack_cli.verification.transfer import Sender, Sent
 
 NUM_READERS = 2
-# Arrays of a block: on a CPU they stay in its cache, a GPU wants much work at once.
-CELLS_PER_BLOCK = {"cpu": 1 << 18, "cuda": 1 << 22}
+# Of a block: so much that torch's calls cost little beside their work.
+CELLS_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}
+CELLS_PER_TOKEN = 32  # an id's cell takes this share of what a model takes for a token, or less
 
 
 def check_shard(
@@ -32,7 +33,7 @@ def check_shard(
     *,
     first_batch: int,
     max_tokens: int | None,
-    max_cells: int,
+    max_batch_tokens: int,
     on_advance: Callable[[int], None],
 ) -> Iterator[Finding]:
     """Yield what differs from the token store in a sound shard.
@@ -40,7 +41,7 @@ def check_shard(
     Args:
         first_batch: the shard's first, in the whole set.
         max_tokens: where varlen splits a sequence.
-        max_cells: of a batch's rectangle that the device holds at once; one larger is cut.
+        max_batch_tokens: of a model; larger rectangles of ids are cut by the same memory.
         on_advance: hears of the tokens of every block that was checked.
 
     Raises:
@@ -53,11 +54,20 @@ def check_shard(
             block = read_block(shard, store, plan, max_tokens=max_tokens)
             return block, sender.send(block.data), sender.send(block.expected)
 
-    plans = cut_blocks(shard, max_cells=min(CELLS_PER_BLOCK[device.type], max_cells))
-    explained: set[int] = set()
-    for block, data, expected in map_ahead(read, plans, num_threads=NUM_READERS):
+    max_cells = min(CELLS_PER_BLOCK[device.type], CELLS_PER_TOKEN * max_batch_tokens)
+    plans = cut_blocks(shard, max_cells=max_cells)
+
+    def check(read: tuple[Block, Sent, Sent]) -> tuple[Block, bool]:
+        block, data, expected = read
         with naming_batch(name, first_batch + block.plan.first):
-            is_right = block.is_of_store and _is_right(shard, block, data, expected)
+            return block, block.is_of_store and _is_right(shard, block, data, expected)
+
+    if device.type == "cpu":  # readers have nobody to read ahead for, and check as well
+        checked = map_ahead(lambda plan: check(read(plan)), plans, num_threads=NUM_READERS)
+    else:
+        checked = map(check, map_ahead(read, plans, num_threads=NUM_READERS))
+    explained: set[int] = set()
+    for block, is_right in checked:
         if not is_right:
             unexplained = set(range(block.plan.first, block.plan.last)) - explained
             explained |= unexplained
@@ -88,7 +98,7 @@ def _explain(
 
 def _is_right(shard: Shard, block: Block, data: Sent, expected: Sent) -> bool:
     """Say if every stack is right; the device is waited for once."""
-    ids, wanted = data.receive(torch.int32), expected.receive(torch.int32)
+    ids, wanted = data.receive(), expected.receive()
     if shard.layout == "varlen":
         return torch.equal(ids, wanted)
     holds: list[Truth] = []
