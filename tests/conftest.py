@@ -19,7 +19,7 @@ from seqpack_cli.tokens.tokenize_run import tokenize
 OPTIONAL = ("backports", "fastokens", "hypothesis", "orjson", "pyarrow")
 
 
-def _find_imports(path: Path) -> set[str]:
+def find_imports(path: Path) -> set[str]:
     """Name the packages that a test file imports, also through files beside it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -29,13 +29,13 @@ def _find_imports(path: Path) -> set[str]:
             names = [str(node.module)] if isinstance(node, ast.ImportFrom) else []
         for name in names:
             beside = path.with_name(f"{name}.py")
-            found |= _find_imports(beside) if beside.exists() else {name.split(".")[0]}
+            found |= find_imports(beside) if beside.exists() else {name.split(".")[0]}
     return found
 
 
 _missing = {name for name in OPTIONAL if importlib.util.find_spec(name) is None}
 collect_ignore = [
-    path.name for path in Path(__file__).parent.glob("*.py") if _find_imports(path) & _missing
+    path.name for path in Path(__file__).parent.glob("*.py") if find_imports(path) & _missing
 ]
 
 if "hypothesis" not in _missing:

@@ -7,6 +7,7 @@ import importlib
 from pathlib import Path
 
 import pytest
+from conftest import OPTIONAL, find_imports
 
 import seqpack_cli
 
@@ -37,6 +38,8 @@ OWNERS = {
     "torch": {"training", "verification"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
+NAME = Path(__file__).name
+TESTS = sorted(Path(__file__).parent.glob("test_*.py"))
 
 
 def _stage(module: str) -> str:
@@ -118,3 +121,12 @@ def test_every_module_says_what_it_is_for():
     for path in FILES:
         module = importlib.import_module(_module(path).removesuffix(".__init__"))
         assert module.__doc__ or path.stat().st_size == 0, path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in TESTS if "pytest.mark.cuda" in path.read_text() and path.name != NAME],
+    ids=lambda path: path.stem,
+)
+def test_cuda_tests_run_where_no_optional_package_is(path):
+    assert not find_imports(path) & set(OPTIONAL), "tests for a GPU need pytest alone"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from random_shards import KINDS, NAME, Kind, draw_shard
 
 from seqpack_cli.errors import MachineError
@@ -62,8 +61,8 @@ def slow_findings(shard: Shard, store: TokenStore, kind: Kind) -> list[Finding]:
 
 
 @every_kind
-@settings(max_examples=8)
-@given(seed=st.integers(0, 10**6), dtype=st.sampled_from(["uint16", "int32"]))
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("dtype", ["uint16", "int32"])
 def test_right_shard_has_no_finding(kind: Kind, seed: int, dtype: str) -> None:
     max_id = 65_535 if dtype == "uint16" else 2**31 - 1
     shard, store = draw_shard(kind, seed, dtype=dtype, max_id=max_id)
@@ -82,32 +81,29 @@ def flip_cells(shard: Shard, batches: list[int]) -> Shard:
 
 
 @every_kind
-@settings(max_examples=9)
-@given(seed=st.integers(0, 10**6), max_cells=st.integers(1, 60), data=st.data())
-def test_flipped_ids_are_named_as_batch_by_batch(
-    kind: Kind, seed: int, max_cells: int, data: st.DataObject
-) -> None:
+@pytest.mark.parametrize("seed", range(9))
+def test_flipped_ids_are_named_as_batch_by_batch(kind: Kind, seed: int) -> None:
     shard, store = draw_shard(kind, seed)
-    faulty = data.draw(st.sets(st.integers(0, len(shard) - 1)))
+    draws = random.Random(seed)
+    faulty = draws.sample(range(len(shard)), draws.randint(0, len(shard)))
     damaged = flip_cells(shard, sorted(faulty))
-    found = find(damaged, store, kind, max_cells=max_cells)
+    found = find(damaged, store, kind, max_cells=draws.randint(1, 60))
     assert found == slow_findings(damaged, store, kind)
     assert [finding.batch for finding in found] == [FIRST_BATCH + index for index in sorted(faulty)]
 
 
 @every_kind
-@settings(max_examples=9)
-@given(seed=st.integers(0, 10**6), max_cells=st.integers(1, 60), data=st.data())
-def test_rows_of_others_are_named_as_batch_by_batch(
-    kind: Kind, seed: int, max_cells: int, data: st.DataObject
-) -> None:
+@pytest.mark.parametrize("seed", range(9))
+def test_rows_of_others_are_named_as_batch_by_batch(kind: Kind, seed: int) -> None:
     shard, store = draw_shard(kind, seed)
+    draws = random.Random(seed)
     indices = shard.tensors["original_indices"].copy()
     rows = np.flatnonzero(indices >= 0)
     for _ in range(2):
-        indices[data.draw(st.sampled_from(rows.tolist()))] = data.draw(st.integers(0, len(store)))
+        indices[draws.choice(rows.tolist())] = draws.randint(0, len(store))
     damaged = shard.with_tensors({**shard.tensors, "original_indices": indices})
-    assert find(damaged, store, kind, max_cells=max_cells) == slow_findings(damaged, store, kind)
+    found = find(damaged, store, kind, max_cells=draws.randint(1, 60))
+    assert found == slow_findings(damaged, store, kind)
 
 
 @every_kind
