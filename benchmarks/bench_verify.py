@@ -50,10 +50,10 @@ from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
 from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions, make_plan
 from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary
-from seqpack_cli.verification.batch_ids import to_packed_sequence, to_torch_rows
-from seqpack_cli.verification.cells import CELLS
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
-from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.model import Model, build_model
 from seqpack_cli.verification.report import LevelReport, Report
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards

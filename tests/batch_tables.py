@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.verification.batch_table import BatchTable
+from seqpack_cli.verification.integers.batch_table import BatchTable
 
 
 class BatchNumbers(NamedTuple):

@@ -17,14 +17,14 @@ from torch import nn
 
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.verification import attention
-from seqpack_cli.verification.attention import (
+from seqpack_cli.verification.models import attention
+from seqpack_cli.verification.models.attention import (
     check_attention,
     check_borders,
     choose_sequences,
     take_window,
 )
-from seqpack_cli.verification.attention_layer import (
+from seqpack_cli.verification.models.attention_layer import (
     AttentionLayer,
     Row,
     build_layer,
@@ -33,7 +33,7 @@ from seqpack_cli.verification.attention_layer import (
     run_plainly,
     run_row,
 )
-from seqpack_cli.verification.computation import Comparison
+from seqpack_cli.verification.models.computation import Comparison
 
 CPU = torch.device("cpu")
 NUM_EMBEDDINGS = 12

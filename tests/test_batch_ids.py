@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import unpack_sequence
 from seqpack_cli.shards.layouts import LAYOUTS, Batch
 from seqpack_cli.shards.packed import PackedBatch, count_alive
 from seqpack_cli.shards.padded import PaddedBatch, pad
-from seqpack_cli.verification.batch_ids import (
+from seqpack_cli.verification.models.batch_ids import (
     CELLS_PER_TOKEN,
     SizeLimits,
     choose_window,

@@ -15,7 +15,7 @@ from random_shards import KINDS, MAX_PIECE, Kind, draw_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.verification.batch_table import BatchTable, join_tables, measure_batches
+from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification.models.cells import CELLS
 
 SINGLE = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}
 

@@ -13,9 +13,9 @@ import torch
 from shard_reference import lay_out
 
 from seqpack_cli.shards.layouts import LAYOUTS
-from seqpack_cli.verification.batch_ids import BatchIds, SizeLimits, take_ids
-from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.computation import (
+from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.computation import (
     LEAST_DEVIATION,
     LEAST_DEVIATION_REMEMBERING,
     WAYS,
@@ -23,8 +23,8 @@ from seqpack_cli.verification.computation import (
     check_backward,
     check_forward,
 )
-from seqpack_cli.verification.model import Model, build_model
-from seqpack_cli.verification.ways import Run, run_alone, run_loop, run_packed
+from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.ways import Run, run_alone, run_loop, run_packed
 
 CPU = torch.device("cpu")
 LENGTHS = [7, 5, 5, 2, 1, 1]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.verification.coverage import Coverage
+from seqpack_cli.verification.integers.coverage import Coverage
 
 NUM_SEQUENCES = 4
 Row = tuple[int, int, int]  # sequence, where in it the row begins, length

@@ -24,10 +24,10 @@ from seqpack_cli.shards.layouts import check_offsets
 from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification import damages
-from seqpack_cli.verification.coverage import Coverage
 from seqpack_cli.verification.damages import DAMAGES, Damage
-from seqpack_cli.verification.shard_roundtrip import check_shard
-from seqpack_cli.verification.structure import check_batches, check_counts, mark_rows
+from seqpack_cli.verification.integers.coverage import Coverage
+from seqpack_cli.verification.integers.shard_roundtrip import check_shard
+from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
 
 every_damage = pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: str(damage.name))
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

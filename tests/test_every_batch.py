@@ -18,11 +18,11 @@ from seqpack_cli.errors import MachineError
 from seqpack_cli.execution import Progress
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.verification import every_batch
-from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.every_batch import BatchRun, DensePath, run_every_batch
 from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.models import every_batch
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.every_batch import BatchRun, DensePath, run_every_batch
+from seqpack_cli.verification.models.model import Model, build_model
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards

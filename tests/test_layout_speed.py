@@ -18,10 +18,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.verification import layout_speed
-from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.layout_speed import MAX_CPU_WORK, MAX_ROUNDS, measure_layouts
-from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.models import layout_speed
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.layout_speed import MAX_CPU_WORK, MAX_ROUNDS, measure_layouts
+from seqpack_cli.verification.models.model import Model, build_model
 from seqpack_cli.verification.report import LayoutSpeed
 
 CPU = torch.device("cpu")

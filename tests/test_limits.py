@@ -7,7 +7,13 @@ import math
 import pytest
 import torch
 
-from seqpack_cli.verification.limits import GATES, LEAST_SUM, Limits, find_limits, measure_error
+from seqpack_cli.verification.models.limits import (
+    GATES,
+    LEAST_SUM,
+    Limits,
+    find_limits,
+    measure_error,
+)
 from seqpack_cli.verification.verify_run import DTYPES
 
 DEVICES = [torch.device("cpu"), torch.device("cuda", 0)]

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.model import HIDDEN_SIZE, MEMORY_BIAS, MEMORY_RECURRENCE, build_model
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.model import (
+    HIDDEN_SIZE,
+    MEMORY_BIAS,
+    MEMORY_RECURRENCE,
+    build_model,
+)
 
 # sums of the default LSTM's weights for 9 embeddings and seed 3
 EXPECTED = {

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqpack_cli.batching.buckets import find_bucket_key
-from seqpack_cli.verification.promises import check_promises
+from seqpack_cli.verification.integers.promises import check_promises
 
 
 def slow_promises(batch: BatchNumbers, manifest: dict[str, Any]) -> list[str]:

@@ -14,18 +14,18 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from seqpack_cli.shards.packed import pack
-from seqpack_cli.verification.batch_ids import BatchIds, SizeLimits, take_ids
-from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.computation import WAYS, check_forward
-from seqpack_cli.verification.model import Model, build_model
-from seqpack_cli.verification.recurrence import (
+from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.computation import WAYS, check_forward
+from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.recurrence import (
     Hidden,
     Step,
     as_state,
     walk_batch_sizes,
     walk_batch_sizes_reversed,
 )
-from seqpack_cli.verification.ways import Run, run_loop, run_packed
+from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(
     lambda lengths: sorted(lengths, reverse=True)

@@ -17,8 +17,8 @@ from seqpack_cli.shards.layouts import LAYOUTS, Batch
 from seqpack_cli.shards.padded import PaddedBatch, pad
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore, open_store
-from seqpack_cli.verification import roundtrip
-from seqpack_cli.verification.roundtrip import check_batch
+from seqpack_cli.verification.integers import roundtrip
+from seqpack_cli.verification.integers.roundtrip import check_batch
 
 CPU = torch.device("cpu")
 ROWS = [5, 1, 2, 4, 0]  # longest first: lengths 12, 9, 5, 5, 3

@@ -15,7 +15,7 @@ from shard_reference import LENGTHS, change_shard, flip_byte, make_shards
 
 from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.verification import self_test
-from seqpack_cli.verification.computation import Comparison
+from seqpack_cli.verification.models.computation import Comparison
 from seqpack_cli.verification.report import LEVELS, Control, Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards

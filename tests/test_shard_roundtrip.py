@@ -14,10 +14,10 @@ from random_shards import KINDS, NAME, Kind, draw_shard
 from seqpack_cli.errors import MachineError
 from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification import shard_roundtrip
+from seqpack_cli.verification.integers import shard_roundtrip
+from seqpack_cli.verification.integers.roundtrip import check_batch
+from seqpack_cli.verification.integers.shard_roundtrip import check_shard
 from seqpack_cli.verification.report import Finding
-from seqpack_cli.verification.roundtrip import check_batch
-from seqpack_cli.verification.shard_roundtrip import check_shard
 from seqpack_cli.verification.transfer import Sender, Sent
 
 CPU = torch.device("cpu")

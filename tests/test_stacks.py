@@ -14,9 +14,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification import stacks
-from seqpack_cli.verification.blocks import NO_ID, Stack, cut_blocks, read_block
-from seqpack_cli.verification.stacks import check_packed_stack, check_padded_stack
+from seqpack_cli.verification.integers import stacks
+from seqpack_cli.verification.integers.blocks import NO_ID, Stack, cut_blocks, read_block
+from seqpack_cli.verification.integers.stacks import check_packed_stack, check_padded_stack
 
 TORCH_KINDS = {name: kind for name, kind in KINDS.items() if kind.layout != "varlen"}
 every_kind = pytest.mark.parametrize("kind", TORCH_KINDS.values(), ids=TORCH_KINDS)

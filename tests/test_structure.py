@@ -23,8 +23,8 @@ from shard_reference import (
 )
 
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.report import Finding, LevelReport
-from seqpack_cli.verification.structure import check_structure
 
 SHARDS = [f"shard-{number:05d}.safetensors" for number in range(3)]
 

@@ -30,13 +30,14 @@ from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.verification import computation, model_levels
-from seqpack_cli.verification.batch_ids import BatchIds
-from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification import model_levels
+from seqpack_cli.verification.models import computation
+from seqpack_cli.verification.models.batch_ids import BatchIds
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.ways import Model, Run, run_packed
 from seqpack_cli.verification.report import LEVELS, Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
-from seqpack_cli.verification.ways import Model, Run, run_packed
 
 LAYOUTS = ("packed", "padded")
 

@@ -12,11 +12,11 @@ from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from seqpack_cli.shards.packed import pack
 from seqpack_cli.shards.padded import pad
-from seqpack_cli.verification.batch_ids import BatchIds, SizeLimits, take_ids
-from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.model import Model, build_model
-from seqpack_cli.verification.recurrence import walk_batch_sizes, walk_batch_sizes_reversed
-from seqpack_cli.verification.ways import run_alone, run_loop, run_packed, run_padded
+from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.recurrence import walk_batch_sizes, walk_batch_sizes_reversed
+from seqpack_cli.verification.models.ways import run_alone, run_loop, run_packed, run_padded
 
 LENGTHS = [6, 4, 4, 1]
 WAYS = [run_alone, run_packed, run_padded, run_loop]

@@ -19,15 +19,15 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification import roundtrip
-from seqpack_cli.verification.batch_table import BatchTable
-from seqpack_cli.verification.cells import CELLS
 from seqpack_cli.verification.device import naming_batch
-from seqpack_cli.verification.model import Model, build_model
+from seqpack_cli.verification.integers import roundtrip
+from seqpack_cli.verification.integers.batch_table import BatchTable
+from seqpack_cli.verification.integers.shard_roundtrip import CELLS_PER_TOKEN, check_shard
+from seqpack_cli.verification.integers.structure import check_structure
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.model import Model, build_model
 from seqpack_cli.verification.report import Finding, LevelReport, Report
 from seqpack_cli.verification.sampling import choose_batches
-from seqpack_cli.verification.shard_roundtrip import CELLS_PER_TOKEN, check_shard
-from seqpack_cli.verification.structure import check_structure
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 

@@ -9,22 +9,22 @@ import torch
 
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.verification.attention import MAX_TOKENS, check_attention
-from seqpack_cli.verification.batch_ids import choose_limits, take_ids
-from seqpack_cli.verification.batch_table import BatchTable
-from seqpack_cli.verification.cells import CELLS
-from seqpack_cli.verification.computation import (
+from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.integers.batch_table import BatchTable
+from seqpack_cli.verification.levels import Verification
+from seqpack_cli.verification.models.attention import MAX_TOKENS, check_attention
+from seqpack_cli.verification.models.batch_ids import choose_limits, take_ids
+from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.computation import (
     LEAST_DEVIATION,
     Comparison,
     check_backward,
     check_forward,
 )
-from seqpack_cli.verification.device import naming_batch
-from seqpack_cli.verification.every_batch import BatchRun, DensePath, run_every_batch
-from seqpack_cli.verification.layout_speed import measure_layouts
-from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.limits import GATES, find_limits
-from seqpack_cli.verification.model import Model
+from seqpack_cli.verification.models.every_batch import BatchRun, DensePath, run_every_batch
+from seqpack_cli.verification.models.layout_speed import measure_layouts
+from seqpack_cli.verification.models.limits import GATES, find_limits
+from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.report import RUN, Finding, LevelReport
 from seqpack_cli.verification.sampling import choose_batches
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.verification.batch_table import BatchTable
+from seqpack_cli.verification.integers.batch_table import BatchTable
 
 
 def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -> list[int]:

@@ -16,23 +16,28 @@ from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification.attention import MAX_TOKENS, check_attention, take_window
-from seqpack_cli.verification.attention_layer import mask_of
-from seqpack_cli.verification.batch_ids import BatchIds, choose_limits, take_ids
-from seqpack_cli.verification.batch_table import BatchTable
-from seqpack_cli.verification.computation import WAYS, Comparison, check_backward, check_forward
-from seqpack_cli.verification.coverage import Coverage
 from seqpack_cli.verification.damages import DAMAGES
 from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.integers.batch_table import BatchTable
+from seqpack_cli.verification.integers.coverage import Coverage
+from seqpack_cli.verification.integers.shard_roundtrip import check_shard
+from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
 from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.limits import GATES
-from seqpack_cli.verification.model import Model
-from seqpack_cli.verification.recurrence import Hidden, Step, as_state
+from seqpack_cli.verification.models.attention import MAX_TOKENS, check_attention, take_window
+from seqpack_cli.verification.models.attention_layer import mask_of
+from seqpack_cli.verification.models.batch_ids import BatchIds, choose_limits, take_ids
+from seqpack_cli.verification.models.computation import (
+    WAYS,
+    Comparison,
+    check_backward,
+    check_forward,
+)
+from seqpack_cli.verification.models.limits import GATES
+from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
+from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 from seqpack_cli.verification.report import LEVELS, Control, Finding
 from seqpack_cli.verification.sampling import choose_batches
-from seqpack_cli.verification.shard_roundtrip import check_shard
-from seqpack_cli.verification.structure import check_batches, check_counts, mark_rows
-from seqpack_cli.verification.ways import Run, run_loop, run_packed
 
 MAX_TRIES = 8  # batches looked at for a place
 

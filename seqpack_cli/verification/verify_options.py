@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
-from seqpack_cli.verification.cells import CELLS
+from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.report import LEVELS
 
 DTYPES = {

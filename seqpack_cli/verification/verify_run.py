@@ -16,12 +16,12 @@ from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification.device import open_device, steady_arithmetic
 from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure
-from seqpack_cli.verification.limits import GATES
 from seqpack_cli.verification.model_levels import (
     measure_speeds,
     verify_computation,
     verify_every_batch,
 )
+from seqpack_cli.verification.models.limits import GATES
 from seqpack_cli.verification.report import LEVELS, Report
 from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions

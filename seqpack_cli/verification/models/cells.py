@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from seqpack_cli.verification.recurrence import Hidden
+from seqpack_cli.verification.models.recurrence import Hidden
 
 # inputs already through weight_ih and bias_ih [rows, gates x H], hidden, weight_hh, bias_hh
 Step = Callable[[torch.Tensor, Hidden, torch.Tensor, torch.Tensor], Hidden]

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from seqpack_cli.verification.batch_ids import BatchIds
-from seqpack_cli.verification.limits import GATES, find_limits, measure_error
-from seqpack_cli.verification.model import Model
-from seqpack_cli.verification.ways import Run, run_alone, run_loop, run_packed, run_padded
+from seqpack_cli.verification.models.batch_ids import BatchIds
+from seqpack_cli.verification.models.limits import GATES, find_limits, measure_error
+from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.models.ways import Run, run_alone, run_loop, run_packed, run_padded
 
 Way = Callable[[Model, BatchIds], Run]
 WAYS: dict[str, Way] = {"alone": run_alone, "packed": run_packed, "padded": run_padded}

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.shards.shard_manifest import read_max_tokens
-from seqpack_cli.verification.batch_table import BatchTable
+from seqpack_cli.verification.integers.batch_table import BatchTable
 
 
 def check_promises(batches: BatchTable, manifest: dict[str, Any]) -> Iterator[tuple[int, str]]:

@@ -19,7 +19,7 @@ import torch
 
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.verification.attention_layer import (
+from seqpack_cli.verification.models.attention_layer import (
     AttentionLayer,
     Row,
     build_layer,
@@ -28,8 +28,8 @@ from seqpack_cli.verification.attention_layer import (
     run_plainly,
     run_row,
 )
-from seqpack_cli.verification.computation import LEAST_DEVIATION, Comparison
-from seqpack_cli.verification.limits import GATES, find_limits, measure_error
+from seqpack_cli.verification.models.computation import LEAST_DEVIATION, Comparison
+from seqpack_cli.verification.models.limits import GATES, find_limits, measure_error
 
 # Of a row, whatever more the caller allows: on a CPU 2 s; CUDA's 3 GB are reckoned, not measured.
 MAX_TOKENS = {"cuda": 8_192, "cpu": 4_096}

@@ -17,9 +17,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.verification.batch_ids import MAX_STEPS, BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.device import naming_batch, synchronize
-from seqpack_cli.verification.model import Model
+from seqpack_cli.verification.models.batch_ids import MAX_STEPS, BatchIds, SizeLimits, take_ids
+from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.report import LayoutSpeed
 
 LAYOUTS = ("packed", "padded", "dense")

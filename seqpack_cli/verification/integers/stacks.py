@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from seqpack_cli.verification.blocks import NO_ID, Stack
+from seqpack_cli.verification.integers.blocks import NO_ID, Stack
 
 Truth = bool | torch.Tensor  # a tensor is not waited for
 

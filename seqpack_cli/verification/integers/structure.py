@@ -17,9 +17,9 @@ from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.run_folder import OWN_PATTERN
 from seqpack_cli.shards.shard_set import Shard, ShardSet
 from seqpack_cli.storage import LOCK_NAME
-from seqpack_cli.verification.batch_table import BatchTable, join_tables, measure_batches
-from seqpack_cli.verification.coverage import Coverage
-from seqpack_cli.verification.promises import check_promises
+from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
+from seqpack_cli.verification.integers.coverage import Coverage
+from seqpack_cli.verification.integers.promises import check_promises
 from seqpack_cli.verification.report import Finding, LevelReport
 
 LEVEL = "structure"

@@ -25,7 +25,7 @@ from seqpack_cli.shards.packed import PackedBatch, pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification.batch_ids import to_packed_sequence, to_torch_rows
+from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
 
 NO_ID = -1  # fills what torch pads, so that no id can be taken for padding
 EXTRA_STEPS = 3  # of total_length beyond the longest

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.verification.batch_ids import BatchIds
-from seqpack_cli.verification.cells import Cell
-from seqpack_cli.verification.model import Model
-from seqpack_cli.verification.recurrence import (
+from seqpack_cli.verification.models.batch_ids import BatchIds
+from seqpack_cli.verification.models.cells import Cell
+from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.models.recurrence import (
     Hidden,
     State,
     Walk,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from seqpack_cli.verification.cells import Cell
+from seqpack_cli.verification.models.cells import Cell
 
 HIDDEN_SIZE = 64
 # A model that remembers: its first token still moves an LSTM's outputs by 0.01 after 1,000 steps,
