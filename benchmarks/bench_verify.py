@@ -300,6 +300,8 @@ def time_bare(
 ) -> float:
     """Time embedding and LSTM over all batches, with the arithmetic and threads of verify."""
 
+    model.recurrent.eval()
+
     def run() -> None:
         for batch in batches:
             inputs = PackedSequence(model.embedding(batch.data), batch.batch_sizes, None, None)

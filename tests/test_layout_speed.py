@@ -206,7 +206,7 @@ def test_large_batches_are_cut() -> None:
     (packed, *_) = measure_layouts(
         make_model(), [make_batch("packed", [90, 40])], CPU, max_tokens=50, clock=Ticks()
     )
-    assert packed.forward == 50
+    assert packed.forward == 49  # 25 steps of two rows, one of which ends before the last
     long = make_batch("packed", [2048] * 4)
     (packed, *_) = measure_layouts(
         make_model(), [long], CPU, max_tokens=1 << 20, seconds=0, clock=Ticks()

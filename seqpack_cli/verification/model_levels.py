@@ -38,6 +38,7 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
     run.progress.on_total(int(batches.num_tokens.sum()))
     dense = DensePath()
     model = run.build_model()
+    model.recurrent.eval()  # cuDNN keeps nothing for a backward pass
     with run.level(RUN) as level:
         runs = run_every_batch(
             model,
