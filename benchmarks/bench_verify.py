@@ -308,7 +308,7 @@ def time_bare(
             model.recurrent(inputs)
         synchronize(device)
 
-    with steady_arithmetic(hidden_size=hidden_size), torch.no_grad():
+    with steady_arithmetic(device, hidden_size=hidden_size), torch.no_grad():
         synchronize(device)
         return timed(run)[0]
 

@@ -37,6 +37,7 @@ _MODULE_OF = {
     "TokenizeOptions": "tokens.tokenize_plan",
     "VarlenBatch": "shards.varlen",
     "VarlenIds": "training.shard_dataset",
+    "VerifyOptions": "verification.verify_options",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.token_store",
     "pack": "shards.packed",
@@ -46,6 +47,7 @@ _MODULE_OF = {
     "tokenize": "tokens.tokenize_run",
     "unpack": "shards.packed",
     "unpad": "shards.padded",
+    "verify_shards": "verification.verify_run",
 }
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "TokenizeOptions",
     "VarlenBatch",
     "VarlenIds",
+    "VerifyOptions",
     "open_shards",
     "open_store",
     "pack",
@@ -69,6 +72,7 @@ __all__ = [
     "tokenize",
     "unpack",
     "unpad",
+    "verify_shards",
 ]
 
 

@@ -42,7 +42,7 @@ ROW_LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
 OUTPUTS = "attention outputs"
 BESIDE = "attention outputs of sequences beside a changed one"
 NOTHING = "attention outputs of a changed sequence: nothing"
-CONSTANT = "attention outputs hardly vary: their spread"
+CONSTANT = "spread of attention outputs"
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 

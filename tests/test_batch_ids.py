@@ -17,6 +17,8 @@ from seqpack_cli.shards.packed import PackedBatch, count_alive
 from seqpack_cli.shards.padded import PaddedBatch, pad
 from seqpack_cli.verification.models.batch_ids import (
     CELLS_PER_TOKEN,
+    MAX_PADDING_COLUMNS,
+    MAX_ROWS,
     SizeLimits,
     choose_window,
     order_rows,
@@ -40,7 +42,7 @@ LIMITS = st.builds(
 
 def make_batch(layout: str, lengths: list[int]) -> tuple[Batch, list[list[int]]]:
     """Lay out rows of different ids."""
-    rows = [np.arange(n, dtype=np.uint16) + np.uint16(100 * i) for i, n in enumerate(lengths)]
+    rows = [(np.arange(n) + 100 * i).astype(np.uint16) for i, n in enumerate(lengths)]
     batch = lay_out(layout, rows, np.arange(len(rows)), pad_id=60_000)
     return batch, [row.tolist() for row in rows]
 
@@ -163,3 +165,23 @@ def with_filler(
         original_indices=np.append(batch.original_indices, [-1] * num_filler_rows),
         num_filler_rows=num_filler_rows,
     )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_of_very_many_rows_some_are_taken(layout: str) -> None:
+    lengths = sorted([1 + number % 7 for number in range(3000)], reverse=True)
+    batch, rows = make_batch(layout, lengths)
+    ids = take_ids(batch, CPU, SizeLimits(max_tokens=100_000, max_steps=100))
+    assert ids.was_cut
+    assert len(ids.lengths) == MAX_ROWS
+    assert ids.row_numbers[0] == 0
+    assert ids.row_numbers[-1] == len(lengths) - 1
+    for row, ids_of_row in zip(ids.row_numbers, unpack_sequence(ids.packed), strict=True):
+        assert ids_of_row.tolist() == rows[row]
+
+
+def test_of_very_wide_padding_some_columns_are_taken() -> None:
+    wide = pad([np.arange(3), np.arange(2)], padding_value=9, width=5000)
+    ids = take_ids(wide, CPU, WIDE)
+    assert ids.rectangle.shape == (2, 3 + MAX_PADDING_COLUMNS)
+    assert not ids.was_cut

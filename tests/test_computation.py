@@ -117,9 +117,10 @@ def test_every_output_state_and_gradient_is_compared() -> None:
     assert set(forward) == {
         *(f"{way} {quantity}" for way in ways for quantity in ("outputs", "h_n", "c_n")),
         *(
-            f"{way} {quantity} of rows beside a changed one"
+            f"{way} {quantity} of {rows}"
             for way in ("packed", "padded")
             for quantity in ("outputs", "h_n", "c_n")
+            for rows in ("rows beside a changed one", "the same rows again")
         ),
     }
     weights = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
@@ -219,8 +220,8 @@ def test_model_that_computes_nothing_is_found() -> None:
         for parameter in model.parameters().values():
             parameter.zero_()
     wrong = failed(check_forward, model, make_ids())
-    assert "outputs hardly leave zero: their deviation" in wrong
-    assert "packed outputs and states of a changed row: nothing" in wrong
+    assert "deviation of outputs" in wrong
+    assert "packed outputs and states of a changed row" in wrong
 
 
 def test_backward_finds_a_gradient_that_is_too_large() -> None:
@@ -404,4 +405,4 @@ def test_outputs_far_below_those_of_any_model_are_found(remembers: bool) -> None
         return replace(run, outputs=scale * run.outputs)
 
     wrong = failed(check_forward, make_model(), make_ids(), remembers=remembers, reference=shrunk)
-    assert "outputs hardly leave zero: their deviation" in wrong
+    assert "deviation of outputs" in wrong

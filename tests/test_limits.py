@@ -44,12 +44,13 @@ def test_gates_are_float64_and_float32() -> None:
 
 
 def test_limits_tell_weights_from_values() -> None:
-    limits = Limits(values=2.0, weights=3.0)
-    assert limits.of("outputs") == limits.of("gradient of inputs") == limits.of("h_n") == 2
-    assert limits.of("gradient of weight bias_hh_l0") == 3
-    assert limits.beside_alone("outputs", 0.1) == 2
-    assert limits.beside_alone("outputs", 1.0) == 4
-    assert limits.of_alone("outputs") == 40
+    limits = Limits(values=2e-4, weights=3e-4)
+    assert limits.of("outputs") == limits.of("gradient of inputs") == limits.of("h_n") == 2e-4
+    assert limits.of("gradient of weight bias_hh_l0") == 3e-4
+    assert limits.beside_alone("outputs", 1e-5) == 2e-4
+    assert limits.beside_alone("outputs", 1e-4) == 4e-4
+    assert limits.beside_alone("outputs", 1.0) == 5e-3
+    assert limits.of_alone("outputs") == pytest.approx(4e-3)
 
 
 def test_error_is_a_share_of_the_largest_value_above_one() -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -213,3 +214,37 @@ def test_filler_rows_are_passed_over(store: TokenStore, side: str) -> None:
     batch.ids[1, cell] += 1
     ((row, what),) = find(batch, store)
     assert (row, what.partition(",")[0]) == (1, f"id {batch.ids[1, cell]} at step 0")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("dtype", "int32"), ("vocab_size", 9), ("max_id", 9), ("tokenizer_sha256", "0")],
+)
+def test_manifest_of_another_store_is_found(
+    store: TokenStore, tmp_path: Path, name: str, value: object
+) -> None:
+    ledger = {
+        "num_sequences": len(store),
+        "num_tokens": store.num_tokens,
+        "num_dropped_sequences": {},
+        "num_dropped_tokens": {},
+    }
+    manifest = {**store.manifest, "ledger": ledger}
+    assert list(roundtrip.compare_manifests(manifest, store)) == []
+    (what,) = roundtrip.compare_manifests({**manifest, name: value}, store)
+    assert what == f"{name} is {value}, the token store has {store.manifest[name]}"
+
+
+@pytest.mark.parametrize("name", ["sequences", "tokens"])
+def test_totals_that_are_not_the_stores_are_found(store: TokenStore, name: str) -> None:
+    ledger: dict[str, Any] = {
+        "num_sequences": len(store) - 1,
+        "num_tokens": store.num_tokens - 5,
+        "num_dropped_sequences": {"min_length": 1},
+        "num_dropped_tokens": {"min_length": 5},
+    }
+    manifest = {**store.manifest, "ledger": ledger}
+    assert list(roundtrip.compare_manifests(manifest, store)) == []
+    ledger[f"num_dropped_{name}"] = {"min_length": 2}
+    (what,) = roundtrip.compare_manifests(manifest, store)
+    assert f"{name} with those dropped, the token store has" in what

@@ -16,7 +16,7 @@ from shard_reference import LENGTHS, change_shard, flip_byte, make_shards
 from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.verification import self_test
 from seqpack_cli.verification.models.computation import Comparison
-from seqpack_cli.verification.report import LEVELS, Control, Report
+from seqpack_cli.verification.report import LEVELS, Control, Finding, Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
 
@@ -293,7 +293,7 @@ def test_window_in_which_all_rows_are_equal_is_no_place_for_trimming(
     path = make_shards(tmp_path, lengths)
     options = {"level": "forward", "max_batch_tokens": max_batch_tokens, "sample": 1}
     report = verify(path, **options)
-    assert report.findings == []
+    assert find_missed(report) == []
     assert [control.name for control in report.controls if control.caught is None] == [UNTRIMMED]
 
 
@@ -323,3 +323,23 @@ def test_more_than_one_shard_is_not_needed(tmp_path: Path) -> None:
 def test_every_control_is_caught_on_cuda(shards: Path) -> None:
     report = verify(shards, device="cuda")
     assert find_missed(report) == []
+
+
+def test_damage_that_another_level_finds_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_shards(tmp_path)
+    fault = Finding("structure", "shard-00000.safetensors", "something else")
+    monkeypatch.setattr(self_test, "mark_rows", lambda *_: [fault])
+    missed = {
+        control.name: control.found for control in find_missed(verify(path, level="roundtrip"))
+    }
+    assert missed == {"flipped id": "something else", "swapped rows": "something else"}
+
+
+def test_a_batch_without_a_place_gives_way_to_the_next(tmp_path: Path) -> None:
+    # cut to 4 tokens, the window of four rows is one step, of two rows two
+    path = make_shards(tmp_path, [9, 8, 7, 1, 6, 5], batch_size=4)
+    report = verify(path, level="forward", max_batch_tokens=4, sample=None)
+    caught = {control.name: control.caught for control in report.controls}
+    assert caught[UNTRIMMED] is True

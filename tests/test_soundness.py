@@ -22,6 +22,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.shards import soundness
 from seqpack_cli.shards.layouts import OFFSETS_OF, check_offsets
 from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.soundness import find_unsound
 
 MAX_ID, PAD_ID = 9, 7
 
@@ -161,3 +162,17 @@ def test_a_claim_of_much_takes_no_memory() -> None:
             sound.with_tensors(changed).find_unsound()
             assert tracemalloc.get_traced_memory()[1] < 1 << 20
             tracemalloc.stop()
+
+
+def test_batch_of_filler_alone_is_unsound() -> None:
+    tensors = {
+        "lengths": np.array([2, 1, 0, 0]),
+        "original_indices": np.array([0, 1, -1, -1]),
+        "widths": np.array([2, 2]),
+        "num_filler_rows": np.array([0, 2]),
+        "sequence_offsets": np.array([0, 2, 4]),
+        "data_offsets": np.array([0, 4, 8]),
+        "data": np.array([5, 6, 7, 9, 9, 9, 9, 9], np.uint16),
+    }
+    found = find_unsound("padded", tensors, pad_id=9, padding_side="right", max_id=9)
+    assert found.tolist() == [False, True]

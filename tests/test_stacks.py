@@ -255,3 +255,21 @@ def test_stacks_on_cuda_are_judged_alike(kind: Kind, max_cells: int) -> None:
                 changed = data.clone()
                 changed[cell] += 1
                 assert not holds(kind, stack, changed, expected)
+
+
+@pytest.mark.parametrize("kind", [Kind("packed"), Kind("padded"), Kind("padded", "left")], ids=str)
+def test_garbage_behind_the_longest_row_is_found(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    whole = stacks.pad_packed_sequence
+
+    def spoil(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        padded, lengths = whole(*args, **kwargs)
+        if kwargs.get("total_length"):
+            padded = padded.clone()
+            padded[:, -1] = 3
+        return padded, lengths
+
+    monkeypatch.setattr(stacks, "pad_packed_sequence", spoil)
+    for stack, data, expected in make_case(kind, [(5, 3, 2)]):
+        assert not holds(kind, stack, data, expected)

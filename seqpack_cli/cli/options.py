@@ -147,4 +147,4 @@ def check_new_file(path: Path, *, overwrite: bool) -> None:
 
 def print_json(value: Any) -> None:
     """Print one JSON document on stdout."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))

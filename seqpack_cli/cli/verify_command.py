@@ -65,16 +65,20 @@ EXIT_FAULT = 1
 @click.option(
     "--every-batch/--no-every-batch",
     default=None,
-    help="Also run the model over every batch.  [default: on a GPU]",
+    help="Level run: the model over every batch.  [default: on a GPU]",
 )
 @click.option(
     "--max-batch-tokens",
     type=POSITIVE,
     default=32768,
     show_default=True,
-    help="Larger batches are computed in part.",
+    help="Larger batches are computed in part; lower it where memory runs out.",
 )
-@click.option("--compare", is_flag=True, help="Measure which layout the device computes faster.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Measure tokens/s of packed, padded and even rows on this device.",
+)
 @click.option(
     "--self-test",
     is_flag=True,
@@ -84,17 +88,17 @@ EXIT_FAULT = 1
 @json_option
 @quiet_option
 def command(shards: Path, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Prove that shards hold exactly the token store's sequences, and compute alike.
+    """Prove that shards hold exactly the token store's sequences, and that packing changes no result.
 
     Exit code 1 says that a fault was found.
 
     \b
-    Everything, on the GPU that will train:
+    Every file and id, and a sample of batches through a model, on the GPU that will train:
         seqpack verify shards --device cuda
     Files, checksums and every id, without computing:
         seqpack verify shards --level roundtrip
     """
-    from seqpack_cli.reporting.proofs import summarize_verify
+    from seqpack_cli.reporting.verify_summary import summarize_verify
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify_shards
 

@@ -15,7 +15,7 @@ from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.shards.shard_set import Shard
 
-MAX_TRIES = 1000  # rows looked at for one that differs
+MAX_ROWS = 1000  # looked at for one that differs
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ def swap_rows(shard: Shard) -> dict[str, np.ndarray] | None:
     """Let two rows of different ids stand for each other's sequence."""
     rows = np.flatnonzero(shard.tensors["original_indices"] >= 0).tolist()
     first = shard.row(rows[0])
-    different = (row for row in rows[1:MAX_TRIES] if not np.array_equal(shard.row(row), first))
-    other = next(different, None)
-    if other is None:
+    different = [row for row in rows[1:MAX_ROWS] if not np.array_equal(shard.row(row), first)]
+    if not different:
         return None
-    pair = [rows[0], other]
+    # one of the same length, if there is any: lengths alone do not tell then
+    pair = [rows[0], min(different, key=lambda row: len(shard.row(row)) != len(first))]
     names = [name for name in ("original_indices", "piece_starts") if name in shard.tensors]
     changed: dict[str, np.ndarray] = {}
     for name in names:
@@ -56,11 +56,12 @@ def swap_rows(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def move_batch_size(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Count a row at the step after its last, or before, with the sum unchanged."""
+    """Count a row at one step later than it is, with the sum unchanged."""
     if len(shard.tensors["batch_sizes"]) < 2:
         return None
     batch_sizes = shard.tensors["batch_sizes"].copy()
-    batch_sizes[:2] += [-1, 1]
+    middle = (len(batch_sizes) - 1) // 2
+    batch_sizes[middle : middle + 2] += [-1, 1]
     return {"batch_sizes": batch_sizes}
 
 

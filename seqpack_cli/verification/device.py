@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 
 from seqpack_cli.errors import MachineError, OptionError
 
-THREADED_SIZE = 256  # of a model from which a CPU's threads pay
+THREADED_SIZE = 256  # the hidden size from which threads of a CPU pay
+OUT_OF_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory")
 
 
 def open_device(name: str) -> torch.device:
@@ -46,26 +48,35 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-@contextmanager
-def naming_batch(shard: str, index: int) -> Iterator[None]:
+def naming_batch(shard: str, index: int) -> AbstractContextManager[None]:
     """Name the batch for which the device's memory was not enough."""
+    return naming_memory(f"{shard}: batch {index}")
+
+
+@contextmanager
+def naming_memory(place: str) -> Iterator[None]:
+    """Name what the device's memory was not enough for.
+
+    Raises:
+        MachineError: it was not enough.
+    """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        # CUDA's is an OutOfMemoryError, a RuntimeError; the CPU's is told by its text
+        # besides torch.OutOfMemoryError: pinned memory, cuDNN and cuBLAS, and the CPU's allocator
         is_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-        if not is_memory and "can't allocate memory" not in str(error):
+        if not is_memory and not OUT_OF_MEMORY.search(str(error)):
             raise
         reason = str(error).splitlines()[0][:200] if str(error) else "out of memory"
         raise MachineError(
-            f"{shard}: batch {index}: {reason}",
+            f"{place}: {reason}",
             hint="pass a smaller --max-batch-tokens, or pack with a smaller --batch-size",
         ) from error
 
 
 @contextmanager
-def steady_arithmetic(*, hidden_size: int) -> Iterator[None]:
-    """Switch off TF32, which would cost three digits, and threads; give the settings back.
+def steady_arithmetic(device: torch.device, *, hidden_size: int) -> Iterator[None]:
+    """Switch off TF32, which would cost three digits, autocast and threads; give them back.
 
     On a CPU, threads of a small model wait for each other longer than they work, and for minutes
     where other programs take their cores.
@@ -74,10 +85,19 @@ def steady_arithmetic(*, hidden_size: int) -> Iterator[None]:
     if hidden_size < THREADED_SIZE:
         torch.set_num_threads(1)
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = (matmul.allow_tf32, cudnn.allow_tf32)
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    settings: list[tuple[Any, str, Any]] = [
+        (matmul, "allow_tf32", False),
+        (cudnn, "allow_tf32", False),
+    ]
+    if hasattr(cudnn, "rnn"):  # torch 2.9 has new names, and refuses to mix them with the old
+        settings = [(matmul, "fp32_precision", "ieee"), (cudnn.rnn, "fp32_precision", "ieee")]
+    before = [getattr(owner, name) for owner, name, _ in settings]
+    for owner, name, value in settings:
+        setattr(owner, name, value)
     try:
-        yield
+        with torch.autocast(device.type, enabled=False):
+            yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        for (owner, name, _), value in zip(settings, before, strict=True):
+            setattr(owner, name, value)
         torch.set_num_threads(num_threads)

@@ -19,10 +19,10 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.device import naming_batch, naming_memory
 from seqpack_cli.verification.integers import roundtrip
 from seqpack_cli.verification.integers.batch_table import BatchTable
-from seqpack_cli.verification.integers.shard_roundtrip import CELLS_PER_TOKEN, check_shard
+from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.model import Model, build_model
@@ -47,6 +47,11 @@ class Verification:
         """What models compute in."""
         return DTYPES[self.options.dtype]
 
+    @property
+    def num_ids(self) -> int:
+        """How many ids there may be."""
+        return int(self.shards.manifest["max_id"]) + 1
+
     def add(self, finding: Finding) -> None:
         """Note a finding; its shard goes no further."""
         self.report.findings.append(finding)
@@ -67,17 +72,18 @@ class Verification:
     def build_model(self, *, remembers: bool = False, dtype: torch.dtype | None = None) -> Model:
         """Build the model that the options ask for."""
         options = self.options
-        return build_model(
-            CELLS[options.cell],
-            num_embeddings=self.shards.manifest["max_id"] + 1,
-            device=self.device,
-            dtype=dtype or self.dtype,
-            seed=options.seed,
-            remembers=remembers,
-            num_layers=options.num_layers,
-            bidirectional=options.bidirectional,
-            hidden_size=options.hidden_size,
-        )
+        with naming_memory(f"--device {options.device}: the model of {self.num_ids:,} ids"):
+            return build_model(
+                CELLS[options.cell],
+                num_embeddings=self.num_ids,
+                device=self.device,
+                dtype=dtype or self.dtype,
+                seed=options.seed,
+                remembers=remembers,
+                num_layers=options.num_layers,
+                bidirectional=options.bidirectional,
+                hidden_size=options.hidden_size,
+            )
 
     @contextmanager
     def level(self, name: str) -> Iterator[LevelReport]:
@@ -128,7 +134,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         level.num_batches = len(batches)
         level.num_tokens = int(batches.num_tokens.sum())
         batches = run.keep_faultless(batches)
-        max_cells = CELLS_PER_TOKEN * options.max_batch_tokens
+        max_cells = ID_CELLS_PER_TOKEN * options.max_batch_tokens
         small = batches.take(batches.num_rows * batches.longest <= max_cells)
         chosen = choose_batches(small, num_batches=options.sample, seed=options.seed)
         for index in chosen:

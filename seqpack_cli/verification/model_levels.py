@@ -7,6 +7,7 @@ from itertools import islice
 
 import torch
 
+from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.device import naming_batch
@@ -64,28 +65,33 @@ def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -
     limit = find_limits(run.device, run.dtype, remembers=False).values
     is_gate = run.dtype in GATES
     fetched = torch.stack([batch.values for batch in runs]).tolist()
-    for batch, (lowest, highest, difference) in zip(runs, fetched, strict=True):
+    for batch, (spread, difference, sum_of_ids) in zip(runs, fetched, strict=True):
         level.num_batches += 1
         level.num_tokens += batch.num_tokens
         level.num_dense_batches += batch.was_dense
-        comparisons = [
-            Comparison(RUN, "final states beside last outputs", difference, limit, None, is_gate)
-        ]
-        if not math.isfinite(highest - lowest):
-            comparisons = [Comparison(RUN, "outputs are not finite: one", math.inf, 0.0)]
-        elif highest - lowest < LEAST_DEVIATION:
-            what = "outputs hardly vary: their range"
-            comparisons = [Comparison(RUN, what, LEAST_DEVIATION, highest - lowest)]
-        for comparison in comparisons:
-            _judge(run, level, comparison, batch.shard, batch.index, comparison.row)
+        comparison = Comparison(
+            RUN, "final states beside last outputs", difference, limit, None, is_gate
+        )
+        what = None
+        if sum_of_ids != batch.sum_of_ids:
+            what = f"ids add up to {sum_of_ids:.0f} on the device, to {batch.sum_of_ids} here"
+        elif not math.isfinite(spread):
+            what = "outputs are not finite"
+        elif batch.varies and spread < LEAST_DEVIATION:
+            what = f"outputs hardly differ between tokens: by {spread:.2g}"
+        else:
+            _judge(run, level, comparison, batch.shard, batch.index, None)
+        if what is not None:
+            run.add(Finding(RUN, batch.shard, what, batch.index))
 
 
 def measure_speeds(run: Verification, batches: BatchTable) -> None:
     """Measure what the device makes of the sampled batches in each layout."""
     chosen = choose_batches(batches, num_batches=run.options.sample, seed=run.options.seed)
+    named = ((index, run.read(index)) for index in chosen)
     run.report.layout_speeds = measure_layouts(
         run.build_model(),
-        ((run.read(index)[0], index, run.read(index)[1]) for index in chosen),
+        ((name, index, batch) for index, (name, batch) in named),
         run.device,
         max_tokens=run.options.max_batch_tokens,
     )
@@ -105,11 +111,19 @@ def verify_computation(run: Verification, level_name: str, batches: BatchTable) 
                 rows_ended |= _compare_batch(run, level, models, name, index, batch)
             level.num_batches += 1
             run.progress.on_advance(1)
-    if chosen and not rows_ended and bool((batches.longest > batches.shortest).any()):
-        run.report.notes.append(
-            f"{level_name}: no computed batch had rows that end before others, raise --sample"
-        )
+    if chosen and not rows_ended:
+        _add_vacuous(run, level_name, batches)
     return run.keep_faultless(batches)
+
+
+def _add_vacuous(run: Verification, level: str, batches: BatchTable) -> None:
+    """Say that no computed batch had rows that end before others: a fault, if there are such."""
+    what = "no computed batch has rows that end before others"
+    if bool((batches.longest > batches.shortest).any()):
+        hint = "nothing is proven of the rest, raise --max-batch-tokens"
+        run.add(Finding(level, MANIFEST_NAME, f"{what}: {hint}"))
+    else:
+        run.report.notes.append(f"{level}: {what}, nor has any other: there is nothing to trim")
 
 
 def _compare_batch(
@@ -145,7 +159,7 @@ def _compare_attention(
     max_tokens = min(run.options.max_batch_tokens, MAX_TOKENS[run.device.type])
     for comparison in check_attention(
         batch,
-        num_embeddings=run.shards.manifest["max_id"] + 1,
+        num_embeddings=run.num_ids,
         device=run.device,
         dtype=run.dtype,
         seed=run.options.seed,

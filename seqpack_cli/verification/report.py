@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -124,4 +125,6 @@ class Report:
         document = {"passed": self.passed, **asdict(self)}
         for level, report in zip(document["levels"], self.levels, strict=True):
             level["tokens_per_second"] = round(report.tokens_per_second)
+            for size in level["errors"].values():  # JSON has no infinite number
+                size["error"] = size["error"] if math.isfinite(size["error"]) else "inf"
         return document

@@ -15,8 +15,8 @@ def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -
         seed: of the random ones.
 
     Returns:
-        Among them, as far as num_batches allows, the batch with the longest sequence, the most
-        uneven one, one of a single row, the shortest, and one of several equal rows, which torch
+        Among them, as far as num_batches allows, the most uneven batch, the one with the longest
+        sequence, one of a single row, the shortest, and one of several equal rows, which torch
         computes in another way.
     """
     if num_batches is None or num_batches >= len(batches):
@@ -24,8 +24,8 @@ def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -
     rows = batches.num_rows - batches.num_filler_rows
     unevenness = batches.longest - batches.shortest
     telling = [
-        batches.longest.argmax(),
         unevenness.argmax(),
+        batches.longest.argmax(),
         rows.argmin(),
         batches.longest.argmin(),
         ((unevenness == 0) & (rows > 1)).argmax(),

@@ -49,6 +49,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
         batches: of faultless shards; the smallest of those shards is damaged.
     """
     if not len(batches):
+        run.report.notes.append("self-test: no shard without a fault to be damaged")
         return
     numbers = {run.shards.find(int(index))[0] for index in batches.index}
     number = min(numbers, key=lambda one: int(run.shards.manifest["shards"][one]["bytes"]))
@@ -147,7 +148,8 @@ def _check_untrimmed(run: Verification, index: int) -> Iterator[Comparison] | No
         return run_loop(model, ids, walk=_walk_untrimmed)
 
     generator = torch.Generator().manual_seed(run.options.seed)
-    return check_forward(model, ids, remembers=False, generator=generator, reference=run_untrimmed)
+    ways = {**WAYS, "packed": run_untrimmed}
+    return check_forward(model, ids, remembers=False, generator=generator, ways=ways)
 
 
 def _walk_untrimmed(
@@ -171,7 +173,7 @@ def _check_borderless(run: Verification, index: int) -> Iterator[Comparison] | N
         return None
     return check_attention(
         batch,
-        num_embeddings=run.shards.manifest["max_id"] + 1,
+        num_embeddings=run.num_ids,
         device=run.device,
         dtype=_judged_dtype(run),
         seed=run.options.seed,

@@ -43,7 +43,7 @@ def verify_shards(
     report = _start_report(shards, options, device)
     run = Verification(shards, options, device, report, progress or Progress())
     batches = verify_structure(run)
-    with steady_arithmetic(hidden_size=options.hidden_size):
+    with steady_arithmetic(device, hidden_size=options.hidden_size):
         if store is not None:
             batches = verify_roundtrip(run, batches, store)
         if options.runs_every_batch:

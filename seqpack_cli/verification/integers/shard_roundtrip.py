@@ -23,7 +23,7 @@ from seqpack_cli.verification.transfer import Sender, Sent
 NUM_READERS = 2
 # Of a block: so much that torch's calls cost little beside their work.
 CELLS_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}
-CELLS_PER_TOKEN = 32  # an id's cell takes this share of what a model takes for a token, or less
+ID_CELLS_PER_TOKEN = 32  # an id's cell takes this share of what a model takes for a token, or less
 
 
 def check_shard(
@@ -54,7 +54,7 @@ def check_shard(
             block = read_block(shard, store, plan, max_tokens=max_tokens)
             return block, sender.send(block.data), sender.send(block.expected)
 
-    max_cells = min(CELLS_PER_BLOCK[device.type], CELLS_PER_TOKEN * max_batch_tokens)
+    max_cells = min(CELLS_PER_BLOCK[device.type], ID_CELLS_PER_TOKEN * max_batch_tokens)
     plans = cut_blocks(shard, max_cells=max_cells)
 
     def check(read: tuple[Block, Sent, Sent]) -> tuple[Block, bool]:
@@ -112,6 +112,11 @@ def _is_right(shard: Shard, block: Block, data: Sent, expected: Sent) -> bool:
             holds += check_packed_stack(stack, *both)
         else:
             holds += check_padded_stack(stack, *both, padding_side=shard.padding_side)
+    return all_hold(holds)
+
+
+def all_hold(holds: list[Truth]) -> bool:
+    """Say if all are true; those of a device are fetched together."""
     on_device = [hold for hold in holds if isinstance(hold, torch.Tensor)]
     return all(hold for hold in holds if isinstance(hold, bool)) and bool(
         not on_device or torch.stack(on_device).all()

@@ -49,7 +49,7 @@ def check_padded_stack(
         rectangle, expected = rectangle.flip(2), expected.flip(2)
     lengths = torch.from_numpy(stack.lengths.copy())
     mask = torch.arange(rectangle.shape[2]) < lengths[:, None]
-    cells = rectangle.masked_fill(~mask.to(rectangle.device), NO_ID)
+    cells = rectangle.masked_fill(~mask.to(rectangle.device, non_blocking=True), NO_ID)
     yield _are_same(cells[:, :, : stack.num_steps], expected)
     sequence = pack_padded_sequence(_put_batches_last(rectangle), lengths, batch_first=True)
     yield from _check(stack, sequence, expected)

@@ -25,6 +25,8 @@ CELLS_PER_TOKEN = 4
 MAX_STEPS = {"cuda": 65_535, "cpu": 1_024}
 # torch's packed backward on a CPU takes time by steps x tokens: 2**18 of them about 0.1 s.
 MAX_CPU_BACKWARD_WORK = 1 << 18
+MAX_ROWS = 1_024  # each is run alone too, at about 0.2 ms
+MAX_PADDING_COLUMNS = 64  # behind the longest row: more of them show nothing
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ def to_packed_sequence(batch: PackedBatch | PaddedBatch, device: torch.device) -
 def take_ids(found: Batch, device: torch.device, limits: SizeLimits) -> BatchIds:
     """Put a batch, or the window of it that the limits allow, on the device."""
     batch, row_numbers = to_torch_rows(found)
+    was_thinned = len(batch.lengths) > MAX_ROWS
+    if was_thinned:
+        rows = np.linspace(0, len(batch.lengths) - 1, MAX_ROWS).astype(np.int64)
+        batch, row_numbers = _keep_rows(batch, rows), row_numbers[rows]
     whole = to_packed_sequence(batch, device)
     batch_sizes = count_alive(batch.lengths)
     start, end = choose_window(batch_sizes, limits)
@@ -101,12 +107,21 @@ def take_ids(found: Batch, device: torch.device, limits: SizeLimits) -> BatchIds
     if isinstance(batch, PackedBatch):
         rectangle, _ = pad_packed_sequence(packed, batch_first=True)
     else:
-        width = end if end < len(batch_sizes) else batch.ids.shape[1]
+        width = end
+        if end == len(batch_sizes):
+            width = min(batch.ids.shape[1], end + MAX_PADDING_COLUMNS)
         cells = batch.ids[:num_rows, start:width].astype(np.int64)
         rectangle = torch.from_numpy(cells).to(device)
-    was_cut = end - start < len(batch_sizes)
+    was_cut = was_thinned or end - start < len(batch_sizes)
     row_order = order_rows(kept).to(device)
     return BatchIds(packed, rectangle, lengths, row_order, row_numbers[:num_rows], was_cut)
+
+
+def _keep_rows(batch: PackedBatch | PaddedBatch, kept: np.ndarray) -> PackedBatch | PaddedBatch:
+    """Keep some rows, given upwards, of a batch that torch takes."""
+    if isinstance(batch, PackedBatch):
+        return pack([batch.row(row) for row in kept.tolist()])
+    return PaddedBatch(batch.ids[kept], batch.lengths[kept])
 
 
 def choose_window(batch_sizes: np.ndarray, limits: SizeLimits) -> tuple[int, int]:

@@ -1,9 +1,10 @@
 """The packed model over every batch, once: what training would do, without an optimizer.
 
-Holds when the device takes every batch, outputs are finite and vary, and each row's final state is
-its output at its last step. Batches are read and sent ahead; nothing waits for the device until a
-group of results is looked at. Where all rows of a batch end together, torch's dense path computes
-the same, and is taken if it is the faster one here.
+Holds when the device takes every batch, its ids add up there to what they do here, outputs are
+finite and differ between tokens, and each row's final state is its output at its last step. Batches
+are read and sent ahead; nothing waits for the device until a group of results is looked at. Where
+all rows of a batch end together, torch's dense path computes the same, and is taken if it is the
+faster one here.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ from seqpack_cli.shards.packed import PackedBatch, count_alive
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.verification.device import naming_batch, synchronize
-from seqpack_cli.verification.models.batch_ids import to_torch_rows
+from seqpack_cli.verification.models.batch_ids import MAX_STEPS, to_torch_rows
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.transfer import Sender, Sent
 
 NUM_READERS = 2
-MAX_STEPS = 65_535  # of one call of cuDNN
 NUM_TRIALS = 3
 
 
@@ -40,7 +40,10 @@ class BatchRun:
     shard: str
     num_tokens: int
     was_dense: bool
-    # [3], on the device: lowest and highest output, largest difference of a final state
+    varies: bool  # not all tokens are the same
+    sum_of_ids: int  # on disk, padding too
+    # float64[3], on the device: how far an output varies between tokens, the largest difference of
+    # a final state, the sum of the ids
     values: torch.Tensor
 
 
@@ -56,11 +59,21 @@ class DensePath:
 
 
 @dataclass(frozen=True)
+class _Seen:
+    """What one call of the model gave, on the device."""
+
+    lowest: torch.Tensor  # [units], over all tokens
+    highest: torch.Tensor
+    difference: torch.Tensor  # the largest of a final state from its row's last output
+
+
+@dataclass(frozen=True)
 class _Batch:
     index: int
     shard: str
     rows: PackedBatch | PaddedBatch
-    ids: Sent  # of the rows, flat
+    cells: np.ndarray  # its ids, flat
+    ids: Sent  # the same
 
 
 def run_every_batch(
@@ -82,7 +95,7 @@ def run_every_batch(
         with naming_batch(shard.path.name, index):
             rows, _ = to_torch_rows(shard.view(inside))
             cells = rows.data if isinstance(rows, PackedBatch) else rows.ids.reshape(-1)
-            return _Batch(index, shard.path.name, rows, sender.send(cells))
+            return _Batch(index, shard.path.name, rows, cells, sender.send(cells))
 
     for batch in map_ahead(read, indices, num_threads=NUM_READERS):
         with naming_batch(batch.shard, batch.index), torch.no_grad():
@@ -94,16 +107,25 @@ def _run_batch(model: Model, batch: _Batch, dense: DensePath, max_tokens: int) -
     ids = batch.ids.receive(torch.int64)
     lengths = batch.rows.lengths
     num_tokens = int(lengths.sum())
-    is_even = len(lengths) > 1 and lengths[0] == lengths[-1]
-    is_even = is_even and num_tokens <= max_tokens and lengths[0] <= MAX_STEPS
+    is_whole = bool(num_tokens <= max_tokens and lengths[0] <= MAX_STEPS["cuda"])
+    is_even = is_whole and len(lengths) > 1 and bool(lengths[0] == lengths[-1])
     if is_even and dense.is_faster is None:
         dense.shard, dense.index = batch.shard, batch.index
         _try_both(model, batch.rows, ids, dense)
     if is_even and dense.is_faster:
-        values = _look_at_dense(model, _to_rectangle(batch.rows, ids))
+        found = [_run_dense(model, _to_rectangle(batch.rows, ids))]
     else:
-        values = _run_windows(model, _to_packed(batch.rows, ids), max_tokens)
-    return BatchRun(batch.index, batch.shard, num_tokens, bool(is_even and dense.is_faster), values)
+        found = list(_run_windows(model, _to_packed(batch.rows, ids), max_tokens))
+    tokens = batch.cells if isinstance(batch.rows, PackedBatch) else batch.rows.ids[batch.rows.mask]
+    return BatchRun(
+        batch.index,
+        batch.shard,
+        num_tokens,
+        was_dense=bool(is_even and dense.is_faster),
+        varies=bool((tokens != tokens[0]).any()),
+        sum_of_ids=int(batch.cells.sum(dtype=np.int64)),
+        values=_join(found, ids),
+    )
 
 
 def _to_packed(rows: PackedBatch | PaddedBatch, ids: torch.Tensor) -> PackedSequence:
@@ -121,28 +143,26 @@ def _to_rectangle(rows: PackedBatch | PaddedBatch, ids: torch.Tensor) -> torch.T
     return ids.view(rows.ids.shape)[:, :num_steps]
 
 
-def _run_windows(model: Model, packed: PackedSequence, max_tokens: int) -> torch.Tensor:
-    """Run a batch, in pieces if it is too large; give the values of BatchRun."""
-    found = []
+def _run_windows(model: Model, packed: PackedSequence, max_tokens: int) -> Iterator[_Seen]:
+    """Run a batch, in pieces if it is too large."""
     hidden: Any = None
     batch_sizes = packed.batch_sizes.numpy()
     offsets = to_offsets(batch_sizes)
     start = 0
     while start < len(batch_sizes):
         end = int(np.searchsorted(offsets, offsets[start] + max_tokens, "right")) - 1
-        end = min(max(end, start + 1), start + MAX_STEPS, len(batch_sizes))
+        end = min(max(end, start + 1), start + MAX_STEPS["cuda"], len(batch_sizes))
         sizes = batch_sizes[start:end]
         ids = packed.data[offsets[start] : offsets[end]]
         outputs, hidden = _run_packed(model, ids, sizes, hidden)
         steps = count_alive(sizes) - 1  # the last of each row
         places = torch.from_numpy(to_offsets(sizes)[steps] + np.arange(len(steps)))
-        found.append(_look(model, outputs, outputs[places.to(outputs.device)], hidden))
+        places = places.to(outputs.device, non_blocking=True)
+        yield _look(model, outputs, outputs[places], hidden)
         if end < len(batch_sizes):
             hidden = _keep_alive(hidden, int(batch_sizes[end]))
             hidden = None if model.num_directions == 2 else hidden
         start = end
-    values = torch.stack(found)
-    return torch.stack([values[:, 0].amin(), values[:, 1].amax(), values[:, 2].amax()])
 
 
 def _run_packed(
@@ -154,18 +174,27 @@ def _run_packed(
     return outputs.data, hidden
 
 
-def _look_at_dense(model: Model, ids: torch.Tensor) -> torch.Tensor:
+def _run_dense(model: Model, ids: torch.Tensor) -> _Seen:
     outputs, hidden = model.recurrent(model.embedding(ids))
     return _look(model, outputs, outputs[:, -1], hidden)
 
 
-def _look(model: Model, outputs: torch.Tensor, last: torch.Tensor, hidden: Any) -> torch.Tensor:
-    """Give lowest and highest output, and how far final states are from the last outputs, [3]."""
+def _look(model: Model, outputs: torch.Tensor, last: torch.Tensor, hidden: Any) -> _Seen:
+    """Look at the outputs of a call, and at those of each row's last step."""
     state = hidden if isinstance(hidden, torch.Tensor) else hidden[0]
     final = state[-model.num_directions]  # of the last layer, forwards
-    lowest, highest = torch.aminmax(outputs)
+    over_tokens = tuple(range(outputs.dim() - 1))
     difference = (final - last[:, : model.hidden_size]).abs().amax()
-    return torch.stack([lowest, highest, difference])
+    return _Seen(outputs.amin(dim=over_tokens), outputs.amax(dim=over_tokens), difference)
+
+
+def _join(seen: list[_Seen], ids: torch.Tensor) -> torch.Tensor:
+    """Give the values of BatchRun."""
+    lowest = torch.stack([one.lowest for one in seen]).amin(dim=0)
+    highest = torch.stack([one.highest for one in seen]).amax(dim=0)
+    difference = torch.stack([one.difference for one in seen]).amax()
+    spread = (highest - lowest).amax()
+    return torch.stack([spread.double(), difference.double(), ids.sum().double()])
 
 
 def _keep_alive(hidden: Any, num_alive: int) -> Any:

@@ -23,6 +23,7 @@ import torch
 
 TIMES_ALONE = 4
 TIMES_TABLE = 20
+MOST_BESIDE_ALONE = 5e-3  # faults of layout give more
 LEAST_SUM = 0.5  # an ordinary weight gradient is about 1: the loss weighs by standard normals
 GATES = (torch.float64, torch.float32)  # 16-bit errors are reported only
 
@@ -40,7 +41,7 @@ class Limits:
 
     def beside_alone(self, quantity: str, error_alone: float) -> float:
         """Give the limit of a way when running each sequence alone is off by error_alone."""
-        return max(self.of(quantity), TIMES_ALONE * error_alone)
+        return max(self.of(quantity), min(TIMES_ALONE * error_alone, MOST_BESIDE_ALONE))
 
     def of_alone(self, quantity: str) -> float:
         """Give the limit of running each sequence alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.errors import MAX_LISTED_ITEMS
+from seqpack_cli.errors import MAX_LISTED_ITEMS, join_items
 from seqpack_cli.reporting.tables import count
 
 MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
@@ -30,8 +30,16 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     lines += ["", *findings[:MAX_FINDINGS]] if findings else []
     if len(findings) > MAX_FINDINGS:
         lines.append(f"and {len(findings) - MAX_FINDINGS:,} more (all with --json)")
-    verdict = "proven at these levels" if report["passed"] else count(len(findings), "fault")
+    verdict = _judge(report) if report["passed"] else count(len(findings), "fault")
     return [*lines, "", verdict]
+
+
+def _judge(report: dict[str, Any]) -> str:
+    """Name the levels that hold, and those of 16 bits that nobody judged."""
+    levels = [level["level"] for level in report["levels"] if level["num_batches"]]
+    if report["is_gate"] or len(levels) <= 2:
+        return "proven at these levels"
+    return f"proven: {join_items(levels[:2])}; computed, not judged: {join_items(levels[2:])}"
 
 
 def _describe_device(report: dict[str, Any]) -> str:
@@ -62,8 +70,8 @@ def _show_level(level: dict[str, Any], report: dict[str, Any], *, failed: bool) 
     )
     judged = [size for size in level["errors"].values() if size["limit"] > 0]
     if judged:
-        worst = max(judged, key=lambda size: float(size["error"] / size["limit"]))
-        line += f"  {worst['error']:.1e} / {worst['limit']:.1e}"
+        worst = max(judged, key=lambda size: float(size["error"]) / size["limit"])
+        line += f"  {float(worst['error']):.1e} / {worst['limit']:.1e}"
     return line if report["is_gate"] or not judged else f"{line} (not judged)"
 
 
@@ -93,7 +101,7 @@ def _coverage_notes(report: dict[str, Any]) -> list[str]:
             notes.append(f"{name}: of {batches} all rows are equal, computed without packing")
         if level["num_cut_batches"]:
             large = count(level["num_cut_batches"], "large batch")
-            notes.append(f"{name}: of {large}, only the steps where most rows end")
+            notes.append(f"{name}: of {large}, only a part, where most rows end")
     return [*notes, *report["notes"]]
 
 
@@ -106,7 +114,13 @@ def _show_speeds(speeds: list[dict[str, Any]]) -> list[str]:
             f"  {speed['layout']:<10} {show_rate(speed['forward']):>12} "
             f"{show_rate(speed['training']):>22}"
         )
-    return [*lines, "  tokens/s here, padding not counted; dense is rows of equal length"]
+    best, second = sorted(speeds[:2], key=lambda speed: -float(speed["training"]))
+    times = best["training"] / second["training"]
+    return [
+        *lines,
+        "  tokens/s, padding not counted; dense is the same tokens in rows of equal length",
+        f"  {best['layout']} trains {times:.1f} x as fast as {second['layout']} here",
+    ]
 
 
 def _show_controls(controls: list[dict[str, Any]]) -> list[str]:
