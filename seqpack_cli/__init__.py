@@ -1,7 +1,7 @@
 """seqpack: text corpora into shards ready for training, proven on the device that trains.
 
 The library below the commands. Nothing is loaded until it is asked for, torch only by
-`ShardDataset`.
+`ShardDataset` and `verify_shards`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset, VarlenIds
+    from seqpack_cli.verification.verify_options import VerifyOptions
+    from seqpack_cli.verification.verify_run import verify_shards
 
 _MODULE_OF = {
     "PackOptions": "batching.pack_options",

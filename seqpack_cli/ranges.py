@@ -1,7 +1,8 @@
 """Ranges of flat arrays: which entries they cover, and copies of many at once.
 
-Long ranges are copied one by one, at the speed of memory; short ones all together through their
-indices, at about 3 ns an entry, where a loop would cost 300 ns a range.
+Ranges of one length are copied together as windows of the array, at 1 to 3 ns an entry. Of many
+lengths, long ones are copied one by one, at the speed of memory; short ones through the indices of
+their entries, at about 3 ns an entry, where a loop would cost 300 ns a range.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import numpy as np
 
 RANGES_PER_BLOCK = 1 << 16  # looked at together, which bounds the memory
 ENTRIES_PER_BLOCK = 1 << 18  # of short ranges: their indices, 8 bytes each, stay in the cache
-LONG_RANGE = 64  # entries from which a loop over ranges is faster
+LONG_RANGE = 128  # entries from which a loop over ranges is faster
+# Windows of one length cost as much to set up as so many of them to copy, and one as much as
+# so many entries through their indices.
+RANGES_PER_LENGTH = 60
+ENTRIES_PER_WINDOW = 16
 
 
 def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -85,6 +90,14 @@ def _copy_block(
     lengths: np.ndarray,
 ) -> None:
     num_entries = int(lengths.sum())
+    distinct = np.unique(lengths[lengths > 0])
+    num_windows = RANGES_PER_LENGTH * len(distinct) + len(lengths)
+    if num_entries >= ENTRIES_PER_WINDOW * num_windows:
+        for length in distinct.tolist():
+            same = lengths == length
+            windows = _view_windows(source, length)[source_starts[same]]
+            _view_windows(target, length)[target_starts[same]] = windows
+        return
     if num_entries >= LONG_RANGE * len(lengths):
         for start, to, length in zip(
             source_starts.tolist(), target_starts.tolist(), lengths.tolist(), strict=True
@@ -96,3 +109,9 @@ def _copy_block(
         target[target_starts[0] : target_starts[0] + num_entries] = entries
     else:
         target[expand_ranges(target_starts, lengths)] = entries
+
+
+def _view_windows(array: np.ndarray, length: int) -> np.ndarray:
+    """View all windows of a contiguous array, [windows, length]; numpy's function takes 40 us."""
+    shape = (len(array) - length + 1, length)
+    return np.ndarray(shape, array.dtype, array, strides=array.strides * 2)

@@ -88,7 +88,7 @@ EXIT_FAULT = 1
 @json_option
 @quiet_option
 def command(shards: Path, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Prove that shards hold exactly the token store's sequences, and that packing changes no result.
+    """Prove that shards hold the token store's sequences, and that packing changes no result.
 
     Exit code 1 says that a fault was found.
 
