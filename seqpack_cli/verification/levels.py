@@ -60,8 +60,11 @@ class Verification:
 
     def keep_faultless(self, batches: BatchTable) -> BatchTable:
         """Drop the batches of shards in which something was found."""
-        numbers = np.searchsorted(self.shards.batch_offsets, batches.index, "right") - 1
-        return batches.take(~np.isin(numbers, sorted(self.faulty_shards)))
+        return batches.take(~np.isin(self.find_shards(batches), sorted(self.faulty_shards)))
+
+    def find_shards(self, batches: BatchTable) -> np.ndarray:
+        """Give the number of each batch's shard."""
+        return np.searchsorted(self.shards.batch_offsets, batches.index, "right") - 1
 
     def read(self, index: int) -> tuple[str, Batch]:
         """Give a batch and the name of its shard."""
@@ -118,8 +121,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         for what in roundtrip.compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
             run.faulty_shards.update(range(run.shards.num_shards))  # it is the manifest of all
-        numbers = np.searchsorted(run.shards.batch_offsets, batches.index, "right") - 1
-        for number in np.unique(numbers).tolist():
+        for number in np.unique(run.find_shards(batches)).tolist():
             differences = check_shard(
                 run.shards.open_shard(number),
                 store,

@@ -51,7 +51,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
     if not len(batches):
         run.report.notes.append("self-test: no shard without a fault to be damaged")
         return
-    numbers = {run.shards.find(int(index))[0] for index in batches.index}
+    numbers = np.unique(run.find_shards(batches)).tolist()
     number = min(numbers, key=lambda one: int(run.shards.manifest["shards"][one]["bytes"]))
     controls = [*_damage_arrays(run, number, store)]
     first, last = run.shards.batch_offsets[number : number + 2]

@@ -25,7 +25,7 @@ NO_ID = -1  # fills what torch pads, so that no id can be taken for padding; of 
 
 @dataclass(frozen=True)
 class Stack:
-    """The same steps of neighbouring batches with the same lengths; of varlen, one row each."""
+    """The same steps of neighbouring batches with the same lengths; varlen has none."""
 
     first_batch: int  # in the shard
     num_batches: int
@@ -121,10 +121,8 @@ def read_block(
         begins = np.cumsum(lengths) - lengths
         expected = np.empty(int(lengths.sum()), dtype)
     else:
-        steps = [
-            np.full(stack.num_batches * len(stack.lengths), stack.num_steps) for stack in stacks
-        ]
-        widths = np.concatenate(steps)
+        num_rows = [stack.num_batches * len(stack.lengths) for stack in stacks]
+        widths = np.repeat([stack.num_steps for stack in stacks], num_rows)
         begins = np.cumsum(widths) - widths
         begins = begins + widths - lengths if is_left else begins
         expected = np.full(int(widths.sum()), NO_ID, bits).view(dtype)

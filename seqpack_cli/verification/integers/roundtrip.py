@@ -25,10 +25,9 @@ from seqpack_cli.shards.packed import PackedBatch, pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.verification.integers.blocks import NO_ID
+from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
 from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
-
-NO_ID = -1  # fills what torch pads, so that no id can be taken for padding
-EXTRA_STEPS = 3  # of total_length beyond the longest
 
 
 def check_batch(

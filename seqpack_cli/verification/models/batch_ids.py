@@ -81,12 +81,16 @@ def to_torch_rows(batch: Batch) -> tuple[PackedBatch | PaddedBatch, np.ndarray]:
 
 def to_packed_sequence(batch: PackedBatch | PaddedBatch, device: torch.device) -> PackedSequence:
     """Make torch's PackedSequence of a batch, from its own data or from its rectangle."""
+    cells = batch.data if isinstance(batch, PackedBatch) else batch.ids.reshape(-1)
+    return pack_ids(batch, torch.from_numpy(cells.astype(np.int64)).to(device))
+
+
+def pack_ids(batch: PackedBatch | PaddedBatch, ids: torch.Tensor) -> PackedSequence:
+    """Make torch's PackedSequence of a batch whose cells are on the device, flat."""
     if isinstance(batch, PackedBatch):
-        data = torch.from_numpy(batch.data.astype(np.int64)).to(device)
-        return PackedSequence(data, torch.from_numpy(batch.batch_sizes.copy()), None, None)
-    ids = torch.from_numpy(batch.ids.astype(np.int64)).to(device)
+        return PackedSequence(ids, torch.from_numpy(batch.batch_sizes.copy()), None, None)
     lengths = torch.from_numpy(batch.lengths.copy())
-    return pack_padded_sequence(ids, lengths, batch_first=True, enforce_sorted=True)
+    return pack_padded_sequence(ids.view(batch.ids.shape), lengths, batch_first=True)
 
 
 def take_ids(found: Batch, device: torch.device, limits: SizeLimits) -> BatchIds:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.execution import map_ahead
 from seqpack_cli.ranges import to_offsets
@@ -24,7 +24,7 @@ from seqpack_cli.shards.packed import PackedBatch, count_alive
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.verification.device import naming_batch, synchronize
-from seqpack_cli.verification.models.batch_ids import MAX_STEPS, to_torch_rows
+from seqpack_cli.verification.models.batch_ids import MAX_STEPS, pack_ids, to_torch_rows
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.transfer import Sender, Sent
 
@@ -72,8 +72,9 @@ class _Batch:
     index: int
     shard: str
     rows: PackedBatch | PaddedBatch
-    cells: np.ndarray  # its ids, flat
-    ids: Sent  # the same
+    ids: Sent  # flat, padding too
+    varies: bool
+    sum_of_ids: int
 
 
 def run_every_batch(
@@ -95,7 +96,10 @@ def run_every_batch(
         with naming_batch(shard.path.name, index):
             rows, _ = to_torch_rows(shard.view(inside))
             cells = rows.data if isinstance(rows, PackedBatch) else rows.ids.reshape(-1)
-            return _Batch(index, shard.path.name, rows, cells, sender.send(cells))
+            tokens = cells if isinstance(rows, PackedBatch) else rows.ids[rows.mask]
+            varies = bool((tokens != tokens[0]).any())
+            sum_of_ids = int(cells.sum(dtype=np.int64))
+            return _Batch(index, shard.path.name, rows, sender.send(cells), varies, sum_of_ids)
 
     for batch in map_ahead(read, indices, num_threads=NUM_READERS):
         with naming_batch(batch.shard, batch.index), torch.no_grad():
@@ -115,24 +119,16 @@ def _run_batch(model: Model, batch: _Batch, dense: DensePath, max_tokens: int) -
     if is_even and dense.is_faster:
         found = [_run_dense(model, _to_rectangle(batch.rows, ids))]
     else:
-        found = list(_run_windows(model, _to_packed(batch.rows, ids), max_tokens))
-    tokens = batch.cells if isinstance(batch.rows, PackedBatch) else batch.rows.ids[batch.rows.mask]
+        found = list(_run_windows(model, pack_ids(batch.rows, ids), max_tokens))
     return BatchRun(
         batch.index,
         batch.shard,
         num_tokens,
         was_dense=bool(is_even and dense.is_faster),
-        varies=bool((tokens != tokens[0]).any()),
-        sum_of_ids=int(batch.cells.sum(dtype=np.int64)),
+        varies=batch.varies,
+        sum_of_ids=batch.sum_of_ids,
         values=_join(found, ids),
     )
-
-
-def _to_packed(rows: PackedBatch | PaddedBatch, ids: torch.Tensor) -> PackedSequence:
-    if isinstance(rows, PackedBatch):
-        return PackedSequence(ids, torch.from_numpy(rows.batch_sizes.copy()), None, None)
-    lengths = torch.from_numpy(rows.lengths.copy())
-    return pack_padded_sequence(ids.view(rows.ids.shape), lengths, batch_first=True)
 
 
 def _to_rectangle(rows: PackedBatch | PaddedBatch, ids: torch.Tensor) -> torch.Tensor:
@@ -207,7 +203,7 @@ def _try_both(
     model: Model, rows: PackedBatch | PaddedBatch, ids: torch.Tensor, dense: DensePath
 ) -> None:
     """Run one batch packed and dense; note which is faster and how far apart they are."""
-    packed, rectangle = _to_packed(rows, ids), _to_rectangle(rows, ids)
+    packed, rectangle = pack_ids(rows, ids), _to_rectangle(rows, ids)
 
     def run_packed() -> torch.Tensor:
         return _run_packed(model, packed.data, packed.batch_sizes.numpy(), None)[0]
