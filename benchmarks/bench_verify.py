@@ -44,8 +44,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from seqpack_cli import PackOptions, open_shards, open_store, pack_store
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.execution import count_cores, map_ahead
+from seqpack_cli.reading import hash_regular
 from seqpack_cli.run_folder import hold_folder
-from seqpack_cli.storage import hash_file, publish
+from seqpack_cli.storage import publish
 from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
 from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions, make_plan
@@ -220,7 +221,7 @@ def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str
         levels = verify(path, device, level="roundtrip").levels
         assert [level.num_tokens for level in levels] == [num_tokens] * 2
         taken = [level.seconds for level in levels]
-        alone, _ = timed(lambda: list(map_ahead(hash_file, files, num_threads=count_cores())))
+        alone, _ = timed(lambda: list(map_ahead(hash_regular, files, num_threads=count_cores())))
         if number > 0:  # round 0 warms up
             for name, value in zip(names, (*taken, sum(taken), alone), strict=True):
                 seconds[name].append(value)

@@ -23,6 +23,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -175,7 +176,8 @@ def _run_in_pool(
     try:
         while True:
             while len(running) < num_processes and (task := next(waiting, None)) is not None:
-                running[pool.submit(function, task)] = task
+                with _holding_back_sigint():
+                    running[pool.submit(function, task)] = task
             if not running:
                 return
             done, _ = wait(running, timeout=WATCH_SECONDS, return_when=FIRST_COMPLETED)
@@ -190,6 +192,19 @@ def _run_in_pool(
         ) from error
 
 
+@contextmanager
+def _holding_back_sigint() -> Iterator[None]:
+    """Start workers with SIGINT held back: Ctrl-C while one starts would end in its traceback."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker(counts: Any, places: Any) -> None:
     place = 2 * places.get()
 
@@ -201,6 +216,8 @@ def _start_worker(counts: Any, places: Any) -> None:
     _report = report
     # Ctrl-C reaches the whole process group: a worker ends silently, the parent says it once.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back until here
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -1,25 +1,29 @@
 """Reading the manifest of a finished store or shards, and checking the files that it names.
 
-A folder is a finished run if it has a manifest, and nothing else counts.
+A folder is a finished run if it has a manifest and no plan any more, and nothing else counts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
 
+from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.storage import (
-    TEMP_PATTERN,
+from seqpack_cli.reading import (
     check_fields,
     check_name,
     check_regular_file,
+    is_there,
     read_json,
+    read_regular,
 )
 
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
+MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
 FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
 RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
 
@@ -36,9 +40,9 @@ def read_manifest(
         FolderError: there is none, or it is another format or version, or lacks a field.
     """
     path = folder / MANIFEST_NAME
-    if not path.exists():
+    if not is_there(path) or is_there(folder / PLAN_NAME):
         raise FolderError(_describe_unfinished(folder), hint=_unfinished_hint(folder))
-    manifest: dict[str, Any] = read_json(path)
+    manifest = read_json(path)
     if manifest.get("format") != format_name:
         raise FolderError(
             f"{path}: format {quote(manifest.get('format'))}, expected {quote(format_name)}",
@@ -65,18 +69,29 @@ def check_files(folder: Path, entry: dict[str, Any]) -> None:
         check_regular_file(folder / name, num_bytes=file["bytes"])
 
 
+def read_kept_tokenizer(folder: Path, manifest: dict[str, Any]) -> bytes:
+    """Read the tokenizer.json of a store or of shards, checked against the manifest."""
+    path = folder / "tokenizer.json"
+    tokenizer_json = read_regular(path, max_bytes=MAX_TOKENIZER_BYTES)
+    if hashlib.sha256(tokenizer_json).hexdigest() != manifest["tokenizer_sha256"]:
+        raise FolderError(f"{path}: not the tokenizer that the manifest names")
+    return tokenizer_json
+
+
 def _describe_unfinished(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder}: no such folder"
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
     if PLAN_NAME not in names:
         return f"{folder}: no {MANIFEST_NAME}, expected a token store or shards"
+    if MANIFEST_NAME in names:
+        return f"{folder}: incomplete run, stopped at its very end: {PLAN_NAME} is still there"
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
     return f"{folder}: incomplete run, {num_finished} parts or shards finished, no {MANIFEST_NAME}"
 
 
 def _unfinished_hint(folder: Path) -> str | None:
-    unfinished = (folder / PLAN_NAME).exists()
+    unfinished = is_there(folder / PLAN_NAME)
     return "run the same command again: it continues where it stopped" if unfinished else None
 
 

@@ -13,16 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpack_cli.errors import FolderError, MachineError, join_items, quote
+from seqpack_cli import disk
+from seqpack_cli.disk import TEMP_PATTERN
+from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
-from seqpack_cli.storage import (
-    LOCK_NAME,
-    TEMP_PATTERN,
-    lock_folder,
-    read_json,
-    remove_temporary_files,
-    write_json,
-)
+from seqpack_cli.reading import is_there, read_json
+from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
 
 RUN_NAME = "run.json"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
@@ -70,7 +66,7 @@ class RunFolder:
     def read_receipt(self, name: str) -> dict[str, Any] | None:
         """Give the receipt of a part or shard if it and its files are there, whole."""
         path = self.path / f"{name}.json"
-        if not path.exists():
+        if not is_there(path):
             return None
         try:
             receipt: dict[str, Any] = read_json(path)
@@ -85,10 +81,13 @@ class RunFolder:
 
     def forget(self, name: str) -> None:
         """Remove the receipt of a part or shard, so that it is made again."""
-        (self.path / f"{name}.json").unlink(missing_ok=True)
+        disk.remove_file(self.path / f"{name}.json")
 
     def finish(self, manifest: dict[str, Any]) -> None:
-        """Publish the manifest, then remove what only an unfinished run needs."""
+        """Publish the manifest, then remove what only an unfinished run needs, last the plan.
+
+        While the plan is there the run is not finished: who is killed before has not ended well.
+        """
         write_json(self.path / MANIFEST_NAME, manifest)
         _remove_plan(self.path)
 
@@ -101,11 +100,7 @@ def hold_folder(folder: Path) -> Iterator[RunFolder]:
         FolderError: the folder is in use.
         MachineError: the folder can not be made.
     """
-    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MachineError(f"{folder}: {error.strerror}", hint="choose another -o") from error
+    new_folders = disk.make_folder(folder)
     try:
         with lock_folder(folder):
             remove_temporary_files(folder)
@@ -113,10 +108,9 @@ def hold_folder(folder: Path) -> Iterator[RunFolder]:
                 yield RunFolder(folder)
             finally:
                 remove_temporary_files(folder)
-    finally:
-        with contextlib.suppress(OSError):  # not empty: a run began
-            for path in new_folders:
-                path.rmdir()
+    except BaseException:
+        disk.remove_folders(new_folders)  # unless a run began in them
+        raise
 
 
 @contextlib.contextmanager
@@ -176,8 +170,9 @@ def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
 
 def _remove_plan(folder: Path) -> None:
     for path in folder.iterdir():
-        if path.name == PLAN_NAME or RECEIPT_PATTERN.fullmatch(path.name):
-            path.unlink()
+        if RECEIPT_PATTERN.fullmatch(path.name):
+            disk.remove_file(path)
+    disk.remove_file(folder / PLAN_NAME)
 
 
 def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
@@ -199,12 +194,12 @@ def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
         )
     for path in own:
         if RECEIPT_PATTERN.fullmatch(path.name):
-            path.unlink()
-    write_json(folder / PLAN_NAME, plan)
-    (folder / MANIFEST_NAME).unlink(missing_ok=True)  # from here on the new run, unfinished
+            disk.remove_file(path)
+    write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
+    disk.remove_file(folder / MANIFEST_NAME)
     for path in own:
         if path.name != PLAN_NAME:
-            path.unlink(missing_ok=True)
+            disk.remove_file(path)
 
 
 def _read_format(path: Path) -> object:

@@ -108,7 +108,7 @@ def test_spooled_input_is_read_where_it_lies_and_named_as_it_was(tmp_path: Path)
     source = Source("-", "text", "line", 9, spool=str(tmp_path / "spool"))
     with pytest.raises(DataError) as caught:
         read(whole(source))
-    assert caught.value.message == "-: ends 5 bytes early, it changed while it was read"
+    assert caught.value.message == "-: changed while it was read, ends 5 bytes early"
     assert read(whole(source._replace(num_bytes=4))) == (b"text", b"text")
 
 
@@ -177,7 +177,8 @@ def test_file_that_became_shorter_is_an_error(tmp_path: Path, compression: str) 
     data = compress(TEXT, compression)
     source = write_source(tmp_path / "a", data, compression)._replace(num_bytes=len(data) + 3)
     error = read_error(source)
-    assert error.message == f"{tmp_path / 'a'}: ends 3 bytes early, it changed while it was read"
+    assert error.message == f"{tmp_path / 'a'}: changed while it was read, ends 3 bytes early"
+    assert error.hint == "wait until it is whole, then run the same command with --overwrite"
 
 
 def test_file_that_is_gone_is_an_error(tmp_path: Path) -> None:

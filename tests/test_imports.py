@@ -15,8 +15,8 @@ PACKAGE = Path(seqpack_cli.__file__).parent
 # A stage may import itself and what stands before it.
 STAGES = [
     {"errors"},
-    {"ranges", "storage", "execution"},
-    {"manifest"},
+    {"ranges", "disk", "reading", "execution"},
+    {"storage", "manifest"},
     {"run_folder"},
     {"corpus"},
     {"tokens"},

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from reference import read_folder
 
+from seqpack_cli import disk
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.manifest import check_files, read_manifest
 from seqpack_cli.run_folder import open_run, write_receipt
@@ -169,26 +170,24 @@ def test_overwrite_stopped_anywhere_leaves_the_old_run_or_the_new_one(
 ) -> None:
     """Each removal may be the last thing that happens; the same command then ends the new run."""
     new_plan = {**PLAN, "options": {"a": 2}}
-    unlink = Path.unlink
+    remove_file = disk.remove_file
     for stop_at in range(20):
         folder = tmp_path / str(stop_at)
         finish(folder)
         countdown = iter(range(stop_at, -1, -1))
 
-        def stopping_unlink(
-            path: Path, missing_ok: bool = False, countdown: Iterator[int] = countdown
-        ) -> None:
+        def stopping_remove(path: Path, countdown: Iterator[int] = countdown) -> None:
             if path.suffix != ".tmp" and path.name != ".lock" and next(countdown) == 0:
                 raise KeyboardInterrupt
-            unlink(path, missing_ok)
+            remove_file(path)
 
-        monkeypatch.setattr(Path, "unlink", stopping_unlink)
+        monkeypatch.setattr(disk, "remove_file", stopping_remove)
         try:
             finish(folder, new_plan, overwrite=True)
             assert stop_at > 0
             return
         except KeyboardInterrupt:
-            monkeypatch.setattr(Path, "unlink", unlink)
+            monkeypatch.setattr(disk, "remove_file", remove_file)
         manifest = folder / "manifest.json"
         if manifest.exists():
             assert (folder / "part-00000.bin").exists(), "a finished run is whole"

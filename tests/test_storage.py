@@ -1,4 +1,4 @@
-"""Files that are whole or absent, JSON, safe names, maps and locks."""
+"""Files that are whole or absent, JSON and locks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ import numpy as np
 import pytest
 
 from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.reading import hash_regular, read_json
 from seqpack_cli.storage import (
-    check_fields,
-    check_name,
-    check_regular_file,
-    hash_file,
     lock_folder,
-    map_array,
     publish,
-    read_json,
+    publish_alone,
     remove_temporary_files,
     write_json,
 )
 
-CONTINUE_HINT = "mend it, then run the same command again"
+FILE_LIMIT_HINT = "raise the limit on file sizes (ulimit -f), then run the same command again"
 
 
 class Stop(BaseException):
@@ -46,7 +42,7 @@ def test_published_file_is_whole_counted_and_hashed(tmp_path: Path) -> None:
     data = b"ab\1\0\0\0\2\0\0\0"
     assert path.read_bytes() == data
     assert file.describe() == {"bytes": 10, "sha256": hashlib.sha256(data).hexdigest()}
-    assert hash_file(path) == file.describe()["sha256"]
+    assert hash_regular(path) == file.describe()["sha256"]
     assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
 
 
@@ -118,7 +114,7 @@ def test_disk_without_room_is_an_error_of_the_machine(
     process = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert process.stderr == ""
     assert process.returncode == 5
-    assert process.stdout == f"{path}: {os.strerror(errno.EFBIG)}\n\nhint: {CONTINUE_HINT}\n"
+    assert process.stdout == f"{path}: {os.strerror(errno.EFBIG)}\n\nhint: {FILE_LIMIT_HINT}\n"
     assert [found.read_bytes() for found in tmp_path.iterdir()] == [b"old"]
 
 
@@ -148,97 +144,40 @@ def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
     assert path.read_bytes() == "".join(line + "\n" for line in golden).encode()
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"", "not JSON (Expecting value: line 1 column 1 (char 0))"),
-        (b'{"a": 1', "not JSON (Expecting ',' delimiter: line 1 column 8 (char 7))"),
-        (b"\x80", "not JSON ('utf-8' codec can't decode byte 0x80 in position 0"),
-        (b"[" * 200_000, "not JSON (maximum recursion depth exceeded"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "not JSON (Exceeds the limit"),
-        (b"[]", "a JSON list, expected an object"),
-        (b"null", "a JSON NoneType, expected an object"),
-    ],
-)
-def test_file_that_is_no_json_object_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(data)
-    with pytest.raises(FolderError) as caught:
-        read_json(path)
-    assert caught.value.message.startswith(f"{path}: {said}")
+KILLED_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from seqpack_cli.storage import publish_alone
+
+with publish_alone(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    if sys.argv[2] == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("writes", flush=True)
+    sys.stdin.read()
+"""
 
 
-def test_huge_manifest_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    with path.open("wb") as file:
-        file.truncate((1 << 30) + 1)
-    with pytest.raises(FolderError) as caught:
-        read_json(path)
-    assert caught.value.message == f"{path}: 1,073,741,825 bytes, expected a manifest"
-
-
-def test_only_a_plain_file_of_the_right_size_is_regular(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-    (tmp_path / "link").symlink_to("a")
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    check_regular_file(tmp_path / "a")
-    check_regular_file(tmp_path / "a", num_bytes=3)
-    cases = {"gone": "missing", "a": "3 bytes, manifest says 2,000"}
-    cases |= dict.fromkeys(("link", "folder", "pipe"), "not a regular file")
-    for name, said in cases.items():
-        with pytest.raises(FolderError) as caught:
-            check_regular_file(tmp_path / name, num_bytes=2000)
-        assert caught.value.message == f"{tmp_path / name}: {said}"
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["", ".", "..", "../a", "a/b", "/etc/passwd", ".hidden", "a\0", "a\n", "a\\b", "é", None, 7],
-)
-def test_name_that_could_leave_the_folder_is_refused(tmp_path: Path, name: object) -> None:
-    with pytest.raises(FolderError) as caught:
-        check_name(name, source=tmp_path)
-    assert caught.value.message == f"{tmp_path}: {name!r} is not a plain file name"
-
-
-@pytest.mark.parametrize("name", ["a", "part-00000.bin", "A_1.b-c..d"])
-def test_plain_name_is_given_back(tmp_path: Path, name: str) -> None:
-    assert check_name(name, source=tmp_path) == name
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ([], "[], expected an object"),
-        ({}, "no field 'count'"),
-        ({"count": 1.0}, "field 'count' is 1.0, expected a count"),
-        ({"count": -1}, "field 'count' is -1, expected a count"),
-        ({"count": True}, "field 'count' is True, expected a count"),
-        ({"count": 1, "name": None}, "field 'name' is None, expected a str"),
-        ({"count": 1, "name": "n"}, "no field 'any'"),
-    ],
-)
-def test_fields_that_do_not_fit_are_named(value: object, said: str) -> None:
-    fields = {"count": int, "name": str, "any": object}
-    with pytest.raises(FolderError) as caught:
-        check_fields(value, fields, source=Path("m.json"))
-    assert caught.value.message == f"m.json: {said}"
-
-
-def test_fields_that_fit_pass() -> None:
-    fields = {"count": int, "name": str, "any": object}
-    check_fields({"count": 0, "name": "", "any": None, "more": 1}, fields, source=Path("m"))
-
-
-def test_mapped_array_is_a_read_only_view(tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
-    path.write_bytes(b"\xff\1\0\2\0")
-    array = map_array(path, "<u2", count=2, offset=1)
-    assert type(array) is np.ndarray
-    assert array.tolist() == [1, 2]
-    assert not array.flags.writeable
-    assert map_array(path, "<u2", count=0).tolist() == []
+def test_lone_file_removes_what_killed_writers_left_and_nothing_else(tmp_path: Path) -> None:
+    """No lock of a folder tells who still writes: the temporary files are locked themselves."""
+    path = tmp_path / "rows.jsonl"
+    arguments = [sys.executable, "-c", KILLED_WRITER, str(path)]
+    assert subprocess.run([*arguments, "die"], check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    foreign = tmp_path / ".other.jsonl.1.tmp"
+    foreign.write_bytes(b"of another file")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([*arguments, "live"], text=True, **pipes) as living:
+        assert living.stdout is not None
+        assert living.stdout.readline() == "writes\n"
+        with publish_alone(path) as file:
+            file.write(b"whole")
+        left = {found.name for found in tmp_path.iterdir()}
+        assert left == {path.name, foreign.name, f".{path.name}.{living.pid}.tmp"}
+        assert path.read_bytes() == b"whole"
+        living.communicate()
+    assert path.read_bytes() == b"half"
+    assert sorted(tmp_path.iterdir()) == [foreign, path]
 
 
 # Locks

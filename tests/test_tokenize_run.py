@@ -28,7 +28,6 @@ from reference import (
 from strategies import texts
 from tokenizers import Tokenizer, models
 
-from seqpack_cli import storage
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.execution import Progress
@@ -491,55 +490,6 @@ def test_progress_adds_up_to_its_total(tmp_path: Path, num_workers: int) -> None
 
 
 # Interruptions
-
-
-def test_run_stopped_at_any_write_continues_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every file is fsynced before its rename and its folder after it: stop at each fsync once."""
-    corpus = write_lines(tmp_path / "a.txt")
-    options: dict[str, Any] = {
-        "part_bytes": 500,
-        "documents": DocumentOptions(on_bad_record="skip", encoding_errors="skip"),
-    }
-    with corpus.open("ab") as file:
-        file.write(b"\xff\n")
-    run([corpus], tmp_path / "whole", **options)
-    whole = read_folder(tmp_path / "whole")
-    fsync = os.fsync
-    left = 0
-
-    def stopping_fsync(descriptor: int) -> None:
-        nonlocal left
-        if left == 0:
-            raise Stop
-        left -= 1
-        fsync(descriptor)
-
-    num_stops = 0
-    while True:
-        output = tmp_path / f"stopped-{num_stops}"
-        left = num_stops
-        monkeypatch.setattr(storage.os, "fsync", stopping_fsync)
-        try:
-            run([corpus], output, **options)
-        except Stop:
-            num_stops += 1
-        else:
-            break
-        finally:
-            monkeypatch.setattr(storage.os, "fsync", fsync)
-        # Stopped before its plan stood, a run leaves not even the folder that it made.
-        assert output.exists() == (num_stops > 1)
-        assert not list(output.glob("*.tmp"))
-        if not (output / "manifest.json").exists():
-            with pytest.raises(FolderError):
-                open_store(output)
-        run([corpus], output, **options)
-        assert read_folder(output) == whole
-    num_parts = len(open_store(tmp_path / "whole").manifest["parts"])
-    # plan, tokenizer, three files a part, rejects, run.json, manifest
-    assert num_stops == 2 * (2 + 3 * num_parts + 3)
 
 
 KILLED_RUN = """

@@ -72,7 +72,7 @@ def command(
         seqpack train-tokenizer wiki.jsonl.zst --model wordpiece --special-token '<mask>' -o wp.json
     """
     from seqpack_cli.corpus.document_block import DocumentOptions
-    from seqpack_cli.storage import publish
+    from seqpack_cli.storage import publish_alone
     from seqpack_cli.tokens.train_tokenizer import TrainOptions, train_tokenizer
 
     check_new_file(output, overwrite=overwrite)
@@ -92,7 +92,7 @@ def command(
             standard_input=getattr(sys.stdin, "buffer", None),  # None if it is closed
             progress=progress,
         )
-    with publish(output) as file:
+    with publish_alone(output) as file:
         file.write(tokenizer_json)
     if not quiet:
         click.echo(f"{output}: {num_tokens:,} tokens")

@@ -36,7 +36,7 @@ def command(shards: Path, output: Path, as_ids: bool, overwrite: bool, quiet: bo
     """
     from seqpack_cli.shards.shard_set import open_shards
     from seqpack_cli.shards.unpack_run import unpack_shards
-    from seqpack_cli.storage import publish
+    from seqpack_cli.storage import publish_alone
 
     opened = open_shards(shards)
     with show_progress("unpack", "row", quiet=quiet) as progress:
@@ -44,7 +44,7 @@ def command(shards: Path, output: Path, as_ids: bool, overwrite: bool, quiet: bo
             unpack_shards(opened, _write_stdout, as_text=not as_ids, progress=progress)
             return
         check_new_file(output, overwrite=overwrite)
-        with publish(output) as file:
+        with publish_alone(output) as file:
             num_rows = unpack_shards(opened, file.write, as_text=not as_ids, progress=progress)
     if not quiet:
         click.echo(f"{output}: {num_rows:,} sequences")

@@ -7,14 +7,16 @@ there and counts its progress.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from seqpack_cli.corpus.decompression import BadCompressionError, iter_decompressed
+from seqpack_cli.corpus.decompression import BadCompressionError, BombError, iter_decompressed
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, quote
 
 BLOCK_BYTES = 1 << 20
+CHANGED_HINT = "wait until it is whole, then run the same command with --overwrite"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 OnRead = Callable[[bytes], object]
@@ -54,7 +56,8 @@ def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[byte
                 block = file.read(min(BLOCK_BYTES, left))
                 if not block:
                     raise DataError(
-                        f"{path}: ends {left:,} bytes early, it changed while it was read"
+                        f"{path}: changed while it was read, ends {left:,} bytes early",
+                        hint=CHANGED_HINT,
                     )
                 on_read(block)
                 left -= len(block)
@@ -77,6 +80,17 @@ def find_line_number(source: Source, byte: int) -> int:
     return number
 
 
+def check_unchanged(source: Source) -> None:
+    """Raise DataError if a file is another than when it was found, so that no bytes are mixed."""
+    try:
+        status = os.stat(source.location)  # noqa: PTH116 - there may be 100,000
+    except OSError as error:
+        raise DataError(f"{source.path}: {error.strerror or error}") from error
+    found = (status.st_size, status.st_mtime_ns)
+    if source.modified is not None and found != (source.num_bytes, source.modified):
+        raise DataError(f"{source.path}: changed while it was read", hint=CHANGED_HINT)
+
+
 def hash_range(source_range: SourceRange) -> str:
     """Give the sha256 of a range's bytes as hex, or "" if they are no longer there."""
     digest = hashlib.sha256()
@@ -96,10 +110,10 @@ def _decompress(blocks: Iterator[bytes], source: Source) -> Iterator[bytes]:
             num_bytes += len(block)
             num_lines += block.count(b"\n")
     except BadCompressionError as error:
-        raise DataError(
-            f"{source.path}:{num_lines + 1}: {error}",
-            hint=f"{num_bytes:,} bytes of text came before; get the file again",
-        ) from error
+        hint = f"{num_bytes:,} bytes of text came before; get the file again"
+        if isinstance(error, BombError):
+            hint = "if it is meant to be like that, decompress it and name the result"
+        raise DataError(f"{source.path}:{num_lines + 1}: {error}", hint=hint) from error
 
 
 def _check_first(block: bytes, source: Source) -> None:

@@ -2,7 +2,7 @@
 
 All four decompressors speak the standard library's way (`decompress(data, max_length)`, `eof`,
 `unused_data`), so one loop serves them. A stream that ends inside a member, or is empty, is an
-error: a cut download must not look like a short corpus.
+error: a cut download must not look like a short corpus. So is one that grows beyond all measure.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from seqpack_cli.errors import MachineError
 
 BLOCK_BYTES = 1 << 20
 MAX_XZ_MEMORY = 512 << 20  # `xz -9` asks for 65 MiB
+MAX_RATIO = 256  # text comes to 3 to 20 times its compressed size, a gzip bomb to 1,000
+FREE_BYTES = 64 << 20  # of text, whatever its ratio
 
 
 class BadCompressionError(Exception):
     """What is wrong with a compressed stream; the file's name is added where it is known."""
+
+
+class BombError(BadCompressionError):
+    """More comes out of a stream than any text would have become when it was compressed."""
 
 
 class GzipDecompressor:
@@ -78,14 +84,17 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
 
     Raises:
         BadCompressionError: it is damaged, ends early, is empty, or has other bytes after its end.
+        BombError: it grows beyond MAX_RATIO times its size.
         MachineError: the package for this compression is not installed.
     """
     open_member = OPENERS[compression]
     member = open_member()
     is_empty, num_whole = True, 0
+    num_read = num_given = 0
     try:
         for block in blocks:
             data = block
+            num_read += len(block)
             while True:
                 if is_empty:  # between members, where zeros may fill a file up
                     data = data.lstrip(b"\0") if num_whole else data
@@ -95,6 +104,8 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
                 text = member.decompress(data, BLOCK_BYTES)
                 data = b""
                 if text:
+                    num_given += len(text)
+                    _check_ratio(num_read, num_given)
                     yield text
                 if member.eof:
                     data = member.unused_data
@@ -104,10 +115,15 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise BadCompressionError(f"not {compression}, or damaged ({error})") from error
     except Exception as error:
-        if type(error).__name__ != "ZstdError":
+        if type(error).__name__ != "ZstdError":  # a BombError too
             raise
         raise BadCompressionError(f"not {compression}, or damaged ({error})") from error
     if num_whole == 0 and is_empty:
         raise BadCompressionError(f"0 bytes, expected {compression} data")
     if not is_empty:
         raise BadCompressionError(f"ends early, inside its {compression} data")
+
+
+def _check_ratio(num_read: int, num_given: int) -> None:
+    if num_given > max(FREE_BYTES, MAX_RATIO * num_read):
+        raise BombError(f"more than {MAX_RATIO} times its compressed size came out, no text does")

@@ -36,6 +36,7 @@ class Source(NamedTuple):
     compression: str = ""
     delimiter: str = ","  # of a csv file
     spool: str | None = None  # where the bytes of standard input lie
+    modified: int | None = None  # st_mtime_ns when it was found: what changes later is noticed
 
     @property
     def location(self) -> str:
@@ -175,7 +176,15 @@ def _describe(file: _File, file_format: str, document: str) -> Source:
     unit = document if found == "text" else "line" if found == "jsonl" else "row"
     # Parquet has its own compression inside; what its name ends with says nothing.
     compression = "" if found == "parquet" else kind.compression
-    return Source(file.path, found, unit, file.status.st_size, compression, kind.delimiter)
+    return Source(
+        file.path,
+        found,
+        unit,
+        file.status.st_size,
+        compression,
+        kind.delimiter,
+        modified=file.status.st_mtime_ns,
+    )
 
 
 def _irregular_error(path: str) -> OptionError:

@@ -6,12 +6,12 @@ same bytes come in again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from seqpack_cli import disk
 from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.errors import MachineError, OptionError
 
@@ -33,14 +33,24 @@ def spool_standard_input(
         return
     if standard_input is None:
         raise OptionError(f"{STANDARD_INPUT}: no standard input here", hint="name a file")
-    path = folder / f".stdin.{os.getpid()}.tmp"
+    path = disk.name_temporary(folder / "stdin")
     try:
-        try:
-            with path.open("wb") as file:
-                while block := standard_input.read(BLOCK_BYTES):
-                    file.write(block)
-        except OSError as error:
-            raise MachineError(f"{path}: {error.strerror or error}", hint="name a file") from error
+        with disk.create_file(path) as file:
+            for block in _iter_blocks(standard_input):
+                disk.write_all(file, block, path)
         yield str(path)
     finally:
-        path.unlink(missing_ok=True)
+        disk.remove_file(path)
+
+
+def _iter_blocks(standard_input: BinaryIO) -> Iterator[bytes]:
+    while True:
+        try:
+            block = standard_input.read(BLOCK_BYTES)
+        except OSError as error:
+            raise MachineError(
+                f"{STANDARD_INPUT}: {error.strerror or error}", hint="name a file"
+            ) from error
+        if not block:
+            return
+        yield block

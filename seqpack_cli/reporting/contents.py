@@ -9,11 +9,11 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.manifest import MANIFEST_NAME
+from seqpack_cli.reading import is_there, read_json
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.run_folder import RUN_NAME
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import Shard, ShardSet, open_shards
-from seqpack_cli.storage import read_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
@@ -35,7 +35,7 @@ def open_any(path: Path) -> TokenStore | ShardSet:
         FolderError: it is neither, incomplete or damaged.
     """
     manifest = path / MANIFEST_NAME
-    if manifest.exists() and read_json(manifest).get("format") == SHARDS_FORMAT:
+    if is_there(manifest) and read_json(manifest).get("format") == SHARDS_FORMAT:
         return open_shards(path)
     return open_store(path)
 
@@ -67,9 +67,11 @@ def _describe_store(store: TokenStore) -> dict[str, Any]:
 
 def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     manifest, ledger = shards.manifest, shards.manifest["ledger"]
-    opened = [shards.open_shard(number) for number in range(shards.num_shards)]
-    lengths = [_read_lengths(shard) for shard in opened]
-    rows = [np.diff(shard.tensors["sequence_offsets"]) for shard in opened]
+    lengths, rows = [], []
+    for number in range(shards.num_shards):
+        shard = shards.open_shard(number)
+        lengths.append(_read_lengths(shard))
+        rows.append(np.diff(shard.tensors["sequence_offsets"]))
     num_rows = np.concatenate([np.empty(0, np.int64), *rows])
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     return {
@@ -99,7 +101,7 @@ def _read_lengths(shard: Shard) -> np.ndarray:
     if longest != shard.entry["longest"]:
         expected = shard.entry["longest"]
         raise FolderError(f"{shard.path}: longest row {longest:,}, manifest says {expected:,}")
-    return lengths[lengths > 0]
+    return lengths[lengths > 0]  # a copy: the shard need not stay open
 
 
 def _read_run(path: Path) -> dict[str, Any] | None:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.storage import map_array, publish
+from seqpack_cli.reading import map_regular, view_array
+from seqpack_cli.storage import publish
 
 NAME_OF_DTYPE = {"<u2": "U16", "<i4": "I32", "<i8": "I64"}
 MAX_HEADER_BYTES = 1 << 20  # ours has about 1,000; the format would allow 100 MB
@@ -71,8 +72,8 @@ def map_shard_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """
     import safetensors
 
-    with path.open("rb") as file:
-        num_header_bytes = int.from_bytes(file.read(8), "little")
+    mapped = map_regular(path)
+    num_header_bytes = int.from_bytes(mapped[:8].tobytes(), "little")
     if num_header_bytes > MAX_HEADER_BYTES:
         raise FolderError(
             f"{path}: a header of {num_header_bytes:,} bytes, expected at most {MAX_HEADER_BYTES:,}"
@@ -87,7 +88,7 @@ def map_shard_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
                 shape, dtype = described.get_shape(), dtypes.get(described.get_dtype())
                 if dtype is None or len(shape) != 1:
                     raise FolderError(f"{path}: {name} is {described.get_dtype()}{shape}")
-                tensors[name] = map_array(path, dtype, count=shape[0], offset=offset)
+                tensors[name] = view_array(mapped, dtype, count=shape[0], offset=offset)
                 offset += tensors[name].nbytes
             return tensors, file.metadata() or {}
     except (safetensors.SafetensorError, ValueError) as error:

@@ -9,8 +9,8 @@ from typing import Any
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.reading import check_fields
 from seqpack_cli.shards.layouts import LAYOUTS
-from seqpack_cli.storage import check_fields
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
 

@@ -8,6 +8,7 @@ put into a shard reaches torch unchecked, and opening costs the same for any siz
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.manifest import check_files
+from seqpack_cli.manifest import check_files, read_kept_tokenizer
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.reading import hash_regular, max_mapped_files
 from seqpack_cli.shards.layouts import (
     Batch,
     check_ids,
@@ -27,8 +29,6 @@ from seqpack_cli.shards.layouts import (
 from seqpack_cli.shards.shard_file import map_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, read_shards_manifest
 from seqpack_cli.shards.soundness import find_unsound
-from seqpack_cli.storage import hash_file
-from seqpack_cli.tokens.token_store import read_kept_tokenizer
 
 
 class Shard:
@@ -83,7 +83,7 @@ class Shard:
 
     def check_sha256(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""
-        if hash_file(self.path) != self.entry["sha256"]:
+        if hash_regular(self.path) != self.entry["sha256"]:
             raise FolderError(f"{self.path}: sha256 is not the manifest's")
 
     def view(self, index: int) -> Batch:
@@ -126,7 +126,8 @@ class ShardSet:
         entries = manifest["shards"]
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
-        self._open: dict[int, Shard] = {}
+        # A map may keep its file open, and a process may not have many files open.
+        self._open = functools.lru_cache(max_mapped_files())(self._map_shard)
 
     def __len__(self) -> int:
         return int(self.batch_offsets[-1])
@@ -151,15 +152,16 @@ class ShardSet:
         return number, index - int(self.batch_offsets[number])
 
     def open_shard(self, number: int) -> Shard:
-        """Map one shard, checked; it stays open.
+        """Map one shard, checked; those used last stay open.
 
         Raises:
             FolderError: it is missing, of another size, or its arrays do not belong together.
         """
-        if number not in self._open:
-            entry = self.manifest["shards"][number]
-            self._open[number] = Shard(self.path / entry["name"], entry, self.manifest)
-        return self._open[number]
+        return self._open(number)
+
+    def _map_shard(self, number: int) -> Shard:
+        entry = self.manifest["shards"][number]
+        return Shard(self.path / entry["name"], entry, self.manifest)
 
     def find_store(self) -> Path | None:
         """Give the folder of the token store if there still is one where the manifest says."""

@@ -86,6 +86,6 @@ def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
         nowhere = np.flatnonzero((indices < 0) & (lengths > 0))
         if len(nowhere):
             raise FolderError(f"{shard.path}: original index {indices[nowhere[0]]}")
-        found.append(indices)
-        starts.append(shard.tensors.get("piece_starts", np.zeros_like(indices)))
+        found.append(indices.copy())  # a view would keep the file of every shard open
+        starts.append(shard.tensors.get("piece_starts", np.zeros_like(indices)).copy())
     return np.concatenate(found), np.concatenate(starts)

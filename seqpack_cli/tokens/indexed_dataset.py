@@ -17,7 +17,8 @@ import numpy as np
 
 from seqpack_cli.errors import DataError, FolderError, quote
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.storage import HashingWriter, map_array
+from seqpack_cli.reading import map_regular, view_array
+from seqpack_cli.storage import HashingWriter
 
 MAGIC = b"MMIDIDX\0\0"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, S, D
@@ -94,9 +95,8 @@ def read_index(path: Path, *, dtype: str, num_tokens: int) -> Index:
     Raises:
         FolderError: it is damaged, or is not such an index.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header = file.read(HEADER.size)
+    mapped = map_regular(path)
+    size, header = len(mapped), mapped[: HEADER.size].tobytes()
     if len(header) < HEADER.size or not header.startswith(MAGIC):
         raise FolderError(f"{path}: begins with {quote(header[:9])}, expected an indexed dataset")
     _, version, code, num_sequences, num_firsts = HEADER.unpack(header)
@@ -108,11 +108,11 @@ def read_index(path: Path, *, dtype: str, num_tokens: int) -> Index:
     expected = HEADER.size + 12 * num_sequences + 8 * num_firsts
     if size != expected or num_firsts < 1:
         raise FolderError(f"{path}: {size:,} bytes, its header says {expected:,}")
-    lengths = map_array(path, "<i4", count=num_sequences, offset=HEADER.size)
+    lengths = view_array(mapped, "<i4", count=num_sequences, offset=HEADER.size)
     starts_offset = HEADER.size + 4 * num_sequences
-    starts = map_array(path, "<i8", count=num_sequences, offset=starts_offset)
+    starts = view_array(mapped, "<i8", count=num_sequences, offset=starts_offset)
     firsts_offset = starts_offset + 8 * num_sequences
-    first_sequences = map_array(path, "<i8", count=num_firsts, offset=firsts_offset)
+    first_sequences = view_array(mapped, "<i8", count=num_firsts, offset=firsts_offset)
     _check_index(path, lengths, starts, first_sequences, dtype=dtype, num_tokens=num_tokens)
     return Index(lengths, starts, first_sequences)
 

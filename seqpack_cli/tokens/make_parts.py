@@ -7,11 +7,10 @@ encoder that is refused, or found to differ anywhere, is not trusted for any par
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from seqpack_cli.corpus.blocks import hash_range
-from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import OVERWRITE_HINT, RunFolder
@@ -25,7 +24,6 @@ MIN_WORKER_BYTES = 64 << 20  # of input: starting another process costs a second
 def make_parts(
     run: RunFolder,
     tasks: Sequence[PartTask],
-    sources: Sequence[Source],
     *,
     encoder: str,
     may_fall_back: bool,
@@ -45,9 +43,10 @@ def make_parts(
         FolderError: the input of a finished part changed.
     """
     receipts = {task.name: run.read_receipt(task.name) for task in tasks}
-    finished = [receipt for receipt in receipts.values() if receipt is not None]
-    check_inputs_unchanged(sources, finished, run)
-    if may_fall_back and any(receipt.get("encoder") == REFERENCE for receipt in finished):
+    made = [(task, receipts[task.name]) for task in tasks]
+    finished = [(task, receipt) for task, receipt in made if receipt is not None]
+    check_inputs_unchanged(finished, run)
+    if may_fall_back and any(receipt.get("encoder") == REFERENCE for _, receipt in finished):
         encoder = REFERENCE  # what began with it, or fell back to it, ends with it
     if finished:
         progress.on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
@@ -118,18 +117,23 @@ def share_cores(
 
 
 def check_inputs_unchanged(
-    sources: Sequence[Source], parts: Sequence[dict[str, Any]], run: RunFolder
+    finished: Iterable[tuple[PartTask, dict[str, Any]]], run: RunFolder
 ) -> None:
     """Raise unless the input that finished parts were made from is still the same.
+
+    Args:
+        finished: what each part would be made from now, and its receipt or entry in the manifest.
 
     Raises:
         FolderError: it is not; the message names the file.
     """
-    for part in parts:
-        for entry in part["ranges"]:
-            source = sources[entry["source"]]
-            source_range = SourceRange(entry["source"], source, entry["start"], entry["end"])
-            if hash_range(source_range) != entry["sha256"]:
+    for task, part in finished:
+        found = [(entry["source"], entry["start"], entry["end"]) for entry in part["ranges"]]
+        for place, source_range in enumerate(task.ranges):
+            index, source, start, end = source_range
+            # A line end that moved cuts the parts elsewhere, though each has its bytes still.
+            is_same = len(found) == len(task.ranges) and found[place] == (index, start, end)
+            if not is_same or hash_range(source_range) != part["ranges"][place]["sha256"]:
                 raise FolderError(
                     f"{run.path}: {source.path} changed since this run began", hint=OVERWRITE_HINT
                 )

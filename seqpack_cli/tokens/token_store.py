@@ -6,6 +6,7 @@ the disk, and opening costs 4 bytes of memory a sequence (its length).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,14 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.execution import count_cores, map_ahead
-from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_kept_tokenizer, read_manifest
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.storage import check_fields, check_regular_file, hash_file, map_array
+from seqpack_cli.reading import (
+    check_fields,
+    hash_regular,
+    map_regular,
+    max_mapped_files,
+)
 from seqpack_cli.tokens.indexed_dataset import Index, check_id_range, read_index
 
 FORMAT = "seqpack.tokens"
@@ -85,19 +91,17 @@ class TokenStore:
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
         self.manifest = manifest
-        self.sha256 = hash_file(path / MANIFEST_NAME)
+        self.sha256 = hash_regular(path / MANIFEST_NAME)
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
         parts = manifest["parts"]
-        indexes = [self._open_index(part) for part in parts]
-        self._ids = [self._map_ids(part) for part in parts]
-        self._starts = [index.starts for index in indexes]
-        self._first_sequences = [index.first_sequences for index in indexes]
+        # A map may keep its file open, and a process may not have many files open: parts are
+        # mapped again when they are asked for.
+        self._open_part = functools.lru_cache(max_mapped_files() // 2)(self._map_part)
+        lengths = [self._open_index(part).lengths.copy() for part in parts]
         self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
         self._document_offsets = to_offsets([part["num_documents"] for part in parts])
-        self.lengths = np.concatenate(
-            [np.empty(0, np.int32), *(index.lengths for index in indexes)]
-        )
+        self.lengths = np.concatenate([np.empty(0, np.int32), *lengths])
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -106,9 +110,9 @@ class TokenStore:
         if not 0 <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
-        start = self._starts[part][index - self.part_offsets[part]] // self._ids[part].itemsize
-        ids: np.ndarray = self._ids[part][start : start + self.lengths[index]]
-        return ids
+        ids, starts = self.view_part(part)
+        start = starts[index - self.part_offsets[part]] // ids.itemsize
+        return ids[start : start + self.lengths[index]]
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[index] for index in range(len(self)))
@@ -118,7 +122,8 @@ class TokenStore:
 
         Its sequences are those from `part_offsets[number]` up to `part_offsets[number + 1]`.
         """
-        return self._ids[number], self._starts[number]
+        ids, index = self._open_part(number)
+        return ids, index.starts
 
     @property
     def num_documents(self) -> int:
@@ -136,7 +141,7 @@ class TokenStore:
             raise IndexError(f"sequence {index} of {len(self)}")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
         inside = index - int(self.part_offsets[part])
-        firsts = self._first_sequences[part]
+        firsts = self._open_part(part)[1].first_sequences
         document_inside = int(np.searchsorted(firsts, inside, "right")) - 1
         document = int(self._document_offsets[part]) + document_inside
         sources = self.manifest["sources"]
@@ -163,7 +168,7 @@ class TokenStore:
         files = [file for part in self.manifest["parts"] for file in part["files"]]
         paths = [self.path / file["name"] for file in files]
         for file, found in zip(
-            files, map_ahead(hash_file, paths, num_threads=count_cores()), strict=True
+            files, map_ahead(hash_regular, paths, num_threads=count_cores()), strict=True
         ):
             if found != file["sha256"]:
                 raise FolderError(
@@ -180,15 +185,18 @@ class TokenStore:
                 f"{path}: {found[0]:,} sequences of {found[1]:,} documents, manifest says "
                 f"{part['num_sequences']:,} of {part['num_documents']:,}"
             )
+        file, num_bytes = part["files"][0], part["num_tokens"] * np.dtype(self.dtype).itemsize
+        if file["bytes"] != num_bytes:
+            path = self.path / file["name"]
+            raise FolderError(f"{path}: {file['bytes']:,} bytes, expected {num_bytes:,}")
         return index
 
-    def _map_ids(self, part: dict[str, Any]) -> np.ndarray:
-        path = self.path / f"{part['name']}.bin"
+    def _map_part(self, number: int) -> tuple[np.ndarray, Index]:
+        part = self.manifest["parts"][number]
         dtype = np.dtype(self.dtype).newbyteorder("<")
         num_bytes = part["num_tokens"] * dtype.itemsize
-        if path.stat().st_size != num_bytes:
-            raise FolderError(f"{path}: {path.stat().st_size:,} bytes, expected {num_bytes:,}")
-        return map_array(path, dtype.str, count=part["num_tokens"])
+        mapped = map_regular(self.path / f"{part['name']}.bin", num_bytes=num_bytes)
+        return mapped.view(dtype), self._open_index(part)
 
 
 def open_store(path: str | Path) -> TokenStore:
@@ -235,12 +243,3 @@ def _check_sources(manifest: dict[str, Any], source: Path) -> None:
             f"{source}: the sources have {num_documents} documents, "
             f"the ledger {manifest['ledger']['num_documents']}"
         )
-
-
-def read_kept_tokenizer(folder: Path, manifest: dict[str, Any]) -> bytes:
-    """Read the tokenizer.json of a store or of shards, checked against the manifest."""
-    path = folder / "tokenizer.json"
-    check_regular_file(path)
-    if hash_file(path) != manifest["tokenizer_sha256"]:
-        raise FolderError(f"{path}: not the tokenizer that the manifest names")
-    return path.read_bytes()

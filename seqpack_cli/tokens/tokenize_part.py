@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.corpus.blocks import check_unchanged
 from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import SourceRange
@@ -165,6 +166,7 @@ def _iter_blocks(task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
             num_documents += len(block.texts)
             for reject in block.rejects:
                 counts.rejects.append([source_range.source_index, *reject])
+        check_unchanged(source_range.source)
         counts.ranges.append(
             {
                 "source": source_range.source_index,

@@ -111,14 +111,13 @@ def _tokenize_sources(
     run.begin(plan, overwrite=overwrite)
     if run.manifest is not None:
         open_store(run.path)  # or say what is damaged
-        check_inputs_unchanged(sources, run.manifest["parts"], run)
+        check_inputs_unchanged(zip(tasks, run.manifest["parts"], strict=False), run)
         return run.manifest, True
     with publish(run.path / "tokenizer.json") as file:
         file.write(tokenizer_json)
     receipts, used_encoder = make_parts(
         run,
         tasks,
-        sources,
         encoder=first_encoder,
         may_fall_back=encoder == "auto",
         num_workers=num_workers,

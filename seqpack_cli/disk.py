@@ -1,0 +1,150 @@
+"""The calls that change a disk: all that the project writes, renames or removes goes through them.
+
+One seam: what the system refuses becomes an error that names the file, in one place, and a test
+that lets the k-th call fail, or ends the process there, meets every write there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+
+from seqpack_cli.errors import MachineError
+
+TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
+HINTS = {
+    errno.ENOSPC: "make room, then run the same command again",
+    errno.EDQUOT: "make room, then run the same command again",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f), then run the same command again",
+    errno.EACCES: "choose another -o",
+    errno.EPERM: "choose another -o",
+    errno.EROFS: "choose another -o",
+    errno.EEXIST: "choose another -o",
+    errno.ENOTDIR: "choose another -o",
+    errno.ENOENT: "run the same command again",
+}
+
+
+def name_temporary(path: Path) -> Path:
+    """Give the name under which this process writes a file before it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def create_file(path: Path) -> FileIO:
+    """Open a new file for writing, never one that is there, nor what a link points to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    with naming_failures(path):
+        try:
+            return FileIO(os.open(path, flags, 0o666), "wb")
+        except FileExistsError:  # of a killed process that had our number
+            os.unlink(path)  # noqa: PTH108
+            return FileIO(os.open(path, flags, 0o666), "wb")
+
+
+def open_shared(path: Path) -> FileIO:
+    """Open a file that other processes open too, and make it if it is not there."""
+    with naming_failures(path):
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
+        return FileIO(os.open(path, flags, 0o666), "r+b")
+
+
+def try_lock(file: FileIO, path: Path) -> bool:
+    """Lock a file until it is closed, and say whether nobody else had it."""
+    import fcntl  # not on Windows, where only this function needs another way
+
+    with naming_failures(path):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def write_all(file: FileIO, data: memoryview | bytes, path: Path) -> None:
+    """Write bytes to the end, however many calls that takes."""
+    left = memoryview(data)
+    with naming_failures(path):
+        while left.nbytes:
+            left = left[os.write(file.fileno(), left) :]
+
+
+def sync_file(file: FileIO, path: Path) -> None:
+    """Wait until a file's bytes are on the disk."""
+    with naming_failures(path):
+        os.fsync(file.fileno())
+
+
+def rename(temp: Path, path: Path) -> None:
+    """Give a whole file its name, and wait until its folder is on the disk too."""
+    with naming_failures(path):
+        os.replace(temp, path)  # noqa: PTH105
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    with naming_failures(folder):
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except PermissionError:  # a folder to put things into, not to look at
+            return
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file if it is there."""
+    with naming_failures(path), contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108
+
+
+def make_folder(folder: Path) -> list[Path]:
+    """Make a folder and those above it; give the new ones, the innermost first."""
+    new_folders: list[Path] = []
+    try:
+        with naming_failures(folder):
+            missing = [path for path in (folder, *folder.parents) if not path.exists()]
+            for path in reversed(missing or [folder]):
+                try:
+                    os.mkdir(path)  # noqa: PTH102
+                    new_folders.insert(0, path)
+                except FileExistsError:
+                    if not path.is_dir():
+                        raise
+        for path in reversed(new_folders):
+            sync_folder(path.parent)
+    except BaseException:
+        remove_folders(new_folders)
+        raise
+    return new_folders
+
+
+def remove_folders(folders: list[Path]) -> None:
+    """Remove folders, the innermost first, as far as they are empty."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            os.rmdir(folder)  # noqa: PTH106
+
+
+@contextlib.contextmanager
+def naming_failures(path: Path) -> Iterator[None]:
+    """Turn the system's refusal into an error that names the file, not its temporary name."""
+    try:
+        yield
+    except OSError as error:
+        temporary = TEMP_PATTERN.fullmatch(path.name)
+        shown = path.with_name(temporary[1]) if temporary else path
+        raise MachineError(
+            f"{shown}: {error.strerror or error}",
+            hint=HINTS.get(error.errno or 0, "mend the disk, then run the same command again"),
+        ) from error

@@ -1,0 +1,201 @@
+"""Reading files that a stranger may have written: nothing is believed before it is checked.
+
+A name from a manifest is a plain name, a file a regular one of the size that was promised, opened
+without following links or waiting for a pipe, and mapped as a whole. JSON has a bounded size,
+nesting and number of items, and names each field once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError, MachineError, quote
+
+SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+MAX_COUNT = 2**53  # sums of a few stay within int64
+MAX_JSON_BYTES = 256 << 20  # a hundred thousand parts and sources take about 90 MB
+MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
+
+
+def is_there(path: Path) -> bool:
+    """Say whether there is anything under a name, a link to nowhere too.
+
+    Raises:
+        MachineError: the system does not say.
+    """
+    try:
+        _look_at(path)
+    except FolderError:
+        return False
+    return True
+
+
+def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
+    """Open a plain file, not a link, of the expected size.
+
+    Raises:
+        FolderError: it is missing, something else, or of another size.
+        MachineError: the disk fails, or this process may not read it.
+    """
+    if not stat.S_ISREG(_look_at(path).st_mode):  # opening a device may already do something
+        raise FolderError(f"{path}: not a regular file")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with _naming_failures(path):
+        file = FileIO(os.open(path, flags), "rb")
+    status = os.fstat(file.fileno())
+    if stat.S_ISREG(status.st_mode) and num_bytes in (None, status.st_size):
+        return file
+    file.close()
+    if not stat.S_ISREG(status.st_mode):
+        raise FolderError(f"{path}: not a regular file")
+    raise FolderError(f"{path}: {status.st_size:,} bytes, manifest says {num_bytes:,}")
+
+
+def check_regular_file(path: Path, *, num_bytes: int | None = None) -> None:
+    """Raise unless path is a plain file, not a link, of the expected size."""
+    open_regular(path, num_bytes=num_bytes).close()
+
+
+def read_regular(path: Path, *, max_bytes: int) -> bytes:
+    """Read a whole plain file, if it is no larger than it may be."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise FolderError(f"{path}: {size:,} bytes, expected at most {max_bytes:,}")
+        with _naming_failures(path):
+            return file.read()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that this program wrote.
+
+    Raises:
+        FolderError: it is not a regular file, too large, or not JSON; the message has the place.
+    """
+    return parse_json(read_regular(path, max_bytes=MAX_JSON_BYTES), source=path)
+
+
+def parse_json(data: bytes, *, source: Path) -> dict[str, Any]:
+    """Parse a JSON object from a file.
+
+    Raises:
+        FolderError: it is not JSON, has too many items, names a field twice, or is no object.
+    """
+    if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON_ITEMS:
+        raise FolderError(f"{source}: more than {MAX_JSON_ITEMS:,} items")
+    try:
+        value = json.loads(data, object_pairs_hook=_refuse_twins, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"{source}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise FolderError(f"{source}: a JSON {type(value).__name__}, expected an object")
+    return value
+
+
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"field {quote(twin)} stands twice")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def check_name(name: object, *, source: Path) -> str:
+    """Give a file name from a manifest back if it can not leave the manifest's folder."""
+    if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
+        raise FolderError(f"{source}: {quote(name)} is not a plain file name")
+    return name
+
+
+def check_fields(value: object, fields: dict[str, type], *, source: Path) -> None:
+    """Raise unless value is an object with these fields of these types; counts are never negative.
+
+    A field of type object may be anything, null too.
+    """
+    if not isinstance(value, dict):
+        raise FolderError(f"{source}: {quote(value)}, expected an object")
+    for name, kind in fields.items():
+        if name not in value:
+            raise FolderError(f"{source}: no field {quote(name)}")
+        found = value[name]
+        is_count = type(found) is int and 0 <= found <= MAX_COUNT
+        if not (is_count if kind is int else isinstance(found, kind)):
+            expected = "a count" if kind is int else f"a {kind.__name__}"
+            raise FolderError(
+                f"{source}: field {quote(name)} is {quote(found)}, expected {expected}"
+            )
+
+
+def hash_regular(path: Path) -> str:
+    """Give the sha256 of a whole plain file as hex."""
+    with open_regular(path) as file, _naming_failures(path):
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def map_regular(path: Path, *, num_bytes: int | None = None) -> np.ndarray:
+    """Map a whole plain file of the expected size, read-only, uint8[bytes].
+
+    Before Python 3.13 a map keeps its file open: see `max_mapped_files`.
+    """
+    with open_regular(path, num_bytes=num_bytes) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:  # which no system maps
+            return np.empty(0, np.uint8)
+        options = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        try:
+            with _naming_failures(path):  # there may be too many maps
+                mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, **options)
+        except ValueError as error:
+            raise FolderError(f"{path}: cut while it was opened") from error
+    return np.frombuffer(mapped, np.uint8)
+
+
+def view_array(mapped: np.ndarray, dtype: str, *, count: int, offset: int = 0) -> np.ndarray:
+    """Give count items of a mapped file from a byte on, all of which must lie in it."""
+    num_bytes = count * np.dtype(dtype).itemsize
+    return mapped[offset : offset + num_bytes].view(dtype)
+
+
+def max_mapped_files() -> int:
+    """Give how many files one reader may keep mapped: a share of what may be open."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 16_384 if soft < 0 else min(16_384, max(8, soft // 8))  # of 65,530 maps on Linux
+
+
+def _look_at(path: Path) -> os.stat_result:
+    """Give the status of what is under a name, without following a link."""
+    try:
+        with _naming_failures(path):
+            return path.lstat()
+    except ValueError as error:  # a name that no file can have
+        raise FolderError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def _naming_failures(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FolderError(f"{path}: missing") from error
+    except OSError as error:
+        raise MachineError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,212 @@
+"""Every call that changes the disk fails once, or is where the process ends: nothing is lost.
+
+All writing goes through `disk`, whose calls to the system are counted here. For every k, the k-th
+call of a run with 3 parts, or 3 shards, fails with ENOSPC or EIO, or the process ends there, a
+write half done in both. Then `inspect` calls the folder complete only if
+the command returned 0, the same command again gives the bytes of an unbroken run, and no temporary
+file stays. The processes are forked from one that has imported everything, which costs 5 ms each.
+"""
+
+from __future__ import annotations
+
+import ast
+import errno
+import functools
+import itertools
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run
+
+import seqpack_cli
+from seqpack_cli import disk
+
+TEXT = "".join(f"line {number} of the text, é\n" for number in range(60))
+FILES_OF = {
+    "tokenize": {
+        "rejects.jsonl",
+        *(f"part-0000{number}.{suffix}" for number in range(3) for suffix in ("bin", "idx")),
+    },
+    "pack": {f"shard-0000{number}.safetensors" for number in range(3)},
+}
+CHANGING = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir")
+DIE = 137  # what a shell says of a process that kill -9 ended
+
+
+class FaultyOs:
+    """The module `os`, of whose calls that change a disk the k-th goes wrong.
+
+    Args:
+        k: from 0.
+        fault: an errno, or DIE: the process ends there.
+    """
+
+    def __init__(self, k: int, fault: int) -> None:
+        self.calls: list[str] = []
+        self._k = k
+        self._fault = fault
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(os, name) if name != "fsync" else _trust_the_page_cache
+        return self._counting(name, call) if name in CHANGING else call
+
+    def _counting(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            self.calls.append(f"{name} {_place(arguments[0])}")
+            if len(self.calls) - 1 != self._k:
+                return call(*arguments)
+            if name == "write":
+                os.write(arguments[0], arguments[1][: len(arguments[1]) // 2])
+            if self._fault == DIE:
+                os._exit(DIE)
+            raise OSError(self._fault, os.strerror(self._fault))
+
+        return counted
+
+
+def _trust_the_page_cache(descriptor: int) -> None:
+    """No test can see whether a sync happened, only whether it was asked for."""
+    del descriptor
+
+
+def _place(argument: Any) -> str:
+    if isinstance(argument, int):
+        argument = Path(f"/proc/self/fd/{argument}").readlink() if sys.platform == "linux" else "?"
+    return Path(argument).name
+
+
+def in_fork(action: Callable[[], int]) -> int:
+    """Do something in a process that may end at any point; give its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(action())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def run_with_fault(k: int, fault: int, arguments: tuple[object, ...]) -> int:
+    faulty = FaultyOs(k, fault)
+    disk.os = faulty  # type: ignore[assignment] # this process is a fork and ends soon
+    result = run(*arguments)
+    if result.exit_code != 0:
+        message, _, hint = result.stderr.partition("\n\nhint: ")
+        assert message.startswith("Error: /"), result.stderr
+        assert message.endswith(f": {os.strerror(fault)}"), result.stderr
+        assert hint.endswith("run the same command again\n"), result.stderr
+    return result.exit_code
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}
+
+
+def prepare(tmp_path: Path, command: str) -> Callable[[Path], tuple[object, ...]]:
+    """Write the input; give what makes the arguments for an output folder."""
+    text, store = tmp_path / "text.txt", tmp_path / "store"
+    text.write_bytes(TEXT.encode() + b"no text: \xff\n")  # which goes to rejects.jsonl
+    skip = ("--encoding-errors", "skip")
+    tokenize = ("tokenize", text, "--part-bytes", 600, *skip, "--num-workers", 1, "-o")
+    if command == "tokenize":
+        return lambda output: (*tokenize, output)
+    assert run(*tokenize, store).exit_code == 0
+    pack = ("pack", store, "--batch-size", 4, "--shard-bytes", 3500, "--num-workers", 1, "-o")
+    return lambda output: (*pack, output)
+
+
+def run_unbroken(arguments: tuple[object, ...]) -> list[str]:
+    """Run a command and name its calls."""
+    before, counting = disk.os, FaultyOs(-1, errno.EIO)
+    disk.os = counting  # type: ignore[assignment]
+    try:
+        result = run(*arguments)
+    finally:
+        disk.os = before
+    assert result.exit_code == 0, result.output
+    return counting.calls
+
+
+@pytest.mark.parametrize("faults", [(errno.ENOSPC, errno.EIO), (DIE, DIE)], ids=["fail", "die"])
+@pytest.mark.parametrize("command", ["tokenize", "pack"])
+def test_nothing_is_lost_whichever_call_goes_wrong(
+    tmp_path: Path, command: str, faults: tuple[int, int]
+) -> None:
+    arguments_for = prepare(tmp_path, command)
+    calls = run_unbroken(arguments_for(tmp_path / "unbroken" / "output"))
+    expected = read_folder(tmp_path / "unbroken" / "output")
+    assert FILES_OF[command] <= set(expected)
+    assert not any(name.startswith(".") for name in expected)
+    codes = []
+    for k in itertools.count():
+        output = tmp_path / "broken" / "output"
+        arguments, fault = arguments_for(output), faults[k % 2]
+        code = in_fork(functools.partial(run_with_fault, k, fault, arguments))
+        codes.append(code)
+        if k == len(calls):
+            break
+        place = f"{fault} at {k}: {calls[k]}"
+        is_lock = k == len(calls) - 1  # the file of a lock that is let go: the run has ended
+        assert code == (DIE if fault == DIE else 0 if is_lock else 5), place
+        inspected = run("inspect", output) if output.exists() else None
+        is_complete = inspected is not None and inspected.exit_code == 0
+        assert is_complete == is_lock, f"{place}: {inspected and inspected.output}"
+        run_unbroken(arguments)
+        assert read_folder(output) == expected, place
+        shutil.rmtree(output.parent)
+    assert codes[-1] == 0, "beyond the last call nothing goes wrong"
+
+
+def test_calls_of_a_run_are_all_there(tmp_path: Path) -> None:
+    """Each file is opened, written, synced, renamed and its folder synced; the plan goes last."""
+    arguments_for = prepare(tmp_path, "tokenize")
+    calls = run_unbroken(arguments_for(tmp_path / "output"))
+    pid = os.getpid()
+    for name in FILES_OF["tokenize"] | {"manifest.json", "tokenizer.json", "plan.json"}:
+        temp = f".{name}.{pid}.tmp"
+        of_file = [call.split()[0] for call in calls if call.endswith(temp)]
+        kinds = [kind for kind, _ in itertools.groupby(of_file)]
+        assert kinds == ["open", "write", "fsync", "replace"], name
+        after = calls[calls.index(f"replace {temp}") + 1 :]
+        assert after[:2] == ["open output", "fsync output"], name
+    manifest = calls.index(f"replace .manifest.json.{pid}.tmp")
+    removed = [f"unlink part-0000{number}.json" for number in range(3)]
+    assert sorted(calls[manifest + 3 : manifest + 6]) == removed
+    assert calls[manifest + 6 :] == ["unlink plan.json", "unlink .lock"]
+
+
+CHANGES = {"unlink", "rename", "mkdir", "makedirs", "rmdir", "rmtree", "touch", "symlink_to"}
+CHANGES |= {"write_bytes", "write_text", "tofile"}  # a method of any object
+CHANGES_OF_MODULE = {"write", "fsync", "replace", "remove", "move"}  # a function of os or shutil
+
+
+def _find_changes(tree: ast.AST) -> Iterator[str]:
+    """Name the calls in a module that change the disk."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else ""
+        holder = getattr(function, "value", None)
+        module = holder.id if isinstance(holder, ast.Name) else ""
+        if module == "disk":
+            continue
+        if name in CHANGES or (module in ("os", "shutil") and name in CHANGES_OF_MODULE):
+            yield name
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        modes = [part.value for part in arguments if isinstance(part, ast.Constant)]
+        if (name or getattr(function, "id", "")) == "open":
+            yield from (mode for mode in modes if mode in ("w", "wb", "a", "ab", "a+b", "x", "xb"))
+
+
+def test_only_one_module_changes_the_disk() -> None:
+    package = Path(seqpack_cli.__file__).parent
+    trees = {path.name: ast.parse(path.read_text()) for path in package.rglob("*.py")}
+    assert {name for name, tree in trees.items() if list(_find_changes(tree))} == {"disk.py"}

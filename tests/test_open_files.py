@@ -1,0 +1,82 @@
+"""More parts and shards than a process may have files open: 1,024 in most systems, 100 here."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import run
+
+from seqpack_cli.cli.process import raise_file_limit
+
+NUM_FILES = 100
+
+LIBRARY = f"""
+import resource, sys
+from pathlib import Path
+import numpy as np
+from seqpack_cli import PackOptions, ShardDataset, open_shards, open_store, pack_store
+
+resource.setrlimit(resource.RLIMIT_NOFILE, ({NUM_FILES}, {NUM_FILES}))
+store = open_store(sys.argv[1])
+assert len(store.manifest["parts"]) > {NUM_FILES}
+assert sum(map(len, store)) == store.num_tokens
+assert [store.locate(index).record for index in range(len(store))] == list(range(1, len(store) + 1))
+options = PackOptions(batch_size=2, shard_bytes=300)
+pack_store(Path(sys.argv[1]), Path(sys.argv[2]), options, num_workers=1)
+shards = open_shards(sys.argv[2])
+assert shards.num_shards > {NUM_FILES}
+kept = [shards[index] for index in range({NUM_FILES} // 10)]  # a batch keeps its file mapped
+assert sum(len(batch.data) for batch in shards) == store.num_tokens
+dataset = ShardDataset(sys.argv[2])
+assert sum(len(dataset[index].data) for index in range(len(dataset))) == store.num_tokens
+"""
+
+
+@pytest.fixture
+def many_parts(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text("".join(f"line {number}\n" for number in range(500)))
+    arguments = ("tokenize", tmp_path / "text.txt", "-o", tmp_path / "store")
+    assert run(*arguments, "--part-bytes", 30, "--num-workers", 1).exit_code == 0
+    return tmp_path / "store"
+
+
+def test_library_reads_more_files_than_may_be_open(many_parts: Path, tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", LIBRARY, many_parts, tmp_path / "shards"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def limit_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (NUM_FILES, NUM_FILES))
+
+
+@pytest.mark.parametrize("command", ["inspect", "inspect --sequence 499", "verify", "unpack"])
+def test_commands_read_more_files_than_may_be_open(
+    many_parts: Path, tmp_path: Path, command: str
+) -> None:
+    shards = tmp_path / "shards"
+    pack = ("pack", many_parts, "-o", shards, "--batch-size", 2, "--shard-bytes", 300)
+    assert run(*pack, "--num-workers", 1).exit_code == 0
+    more = {"unpack": ["-o", str(tmp_path / "rows.jsonl")]}.get(command, [])
+    if command == "verify":
+        more = ["--level", "roundtrip", "--device", "cpu"]
+    arguments = [sys.executable, "-m", "seqpack_cli", *command.split(), str(shards), *more]
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, check=False, preexec_fn=limit_files
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_command_takes_the_files_that_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
+    raise_file_limit()
+    assert set_to == [(4096, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, 4096))
+    raise_file_limit()
+    assert set_to == [(4096, 4096)]
