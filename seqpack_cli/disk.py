@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -26,6 +27,8 @@ HINTS = {
     errno.EROFS: "choose another -o",
     errno.EEXIST: "choose another -o",
     errno.ENOTDIR: "choose another -o",
+    errno.EISDIR: "choose another -o",
+    errno.ELOOP: "choose another -o",
     errno.ENOENT: "run the same command again",
 }
 
@@ -37,7 +40,7 @@ def name_temporary(path: Path) -> Path:
 
 def create_file(path: Path) -> FileIO:
     """Open a new file for writing, never one that is there, nor what a link points to."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with naming_failures(path):
         try:
             return FileIO(os.open(path, flags, 0o666), "wb")
@@ -49,8 +52,12 @@ def create_file(path: Path) -> FileIO:
 def open_shared(path: Path) -> FileIO:
     """Open a file that other processes open too, and make it if it is not there."""
     with naming_failures(path):
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
-        return FileIO(os.open(path, flags, 0o666), "r+b")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = FileIO(os.open(path, flags, 0o666), "r+b")
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise FileExistsError(errno.EEXIST, "not a regular file")
+        return file
 
 
 def try_lock(file: FileIO, path: Path) -> bool:

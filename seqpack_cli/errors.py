@@ -7,8 +7,11 @@ passes nonsense gets a ValueError instead, and a bug of ours a traceback.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+# Controls, lone surrogates, line and paragraph separators, marks that change the direction.
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 MAX_QUOTED_CHARACTERS = 60
 MAX_LISTED_ITEMS = 5
 
@@ -24,7 +27,8 @@ class SeqpackError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
+        message = escape_controls(self.message)
+        return f"{message}\n\nhint: {escape_controls(self.hint)}" if self.hint else message
 
 
 class OptionError(SeqpackError):
@@ -49,6 +53,15 @@ class MachineError(SeqpackError):
     """The disk, the memory, the device or a worker process failed."""
 
     exit_code = 5
+
+
+def escape_controls(text: str) -> str:
+    """Write what would move a terminal's cursor, or turn its text around, as Python escapes it.
+
+    >>> escape_controls("a name with a line end\\n and \\x1b[2J")
+    'a name with a line end\\\\n and \\\\x1b[2J'
+    """
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def quote(value: object) -> str:

@@ -92,6 +92,7 @@ def run_tasks(
     *,
     num_workers: int,
     progress: Progress | None = None,
+    isolated: bool = False,
 ) -> Iterator[Result]:
     """Call the function on every task and yield the results in the order they finish.
 
@@ -99,13 +100,14 @@ def run_tasks(
 
     Args:
         progress: hears of what tasks say with `advance`.
+        isolated: never in this process, since a task may end the process that it runs in.
 
     Raises:
-        MachineError: a worker process died.
+        WorkerDiedError: a worker process died.
     """
     num_processes = min(num_workers, len(tasks))
     progress = progress or Progress()
-    if num_processes <= 1:
+    if num_processes == 0 or (num_processes == 1 and not isolated):
         yield from _run_here(function, tasks, progress)
         return
     context = multiprocessing.get_context("spawn")
@@ -127,6 +129,10 @@ def run_tasks(
             for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
         pool.shutdown(cancel_futures=True)
+
+
+class WorkerDiedError(MachineError):
+    """A worker process was ended, by the system or by a library it called."""
 
 
 class _Watch:
@@ -186,7 +192,7 @@ def _run_in_pool(
                 yield future.result()
                 del running[future]
     except BrokenProcessPool as error:
-        raise MachineError(
+        raise WorkerDiedError(
             f"a worker process died while it held one of: {join_items(running.values())}",
             hint="run the same command again with fewer workers (--num-workers 1): it continues",
         ) from error

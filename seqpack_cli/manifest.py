@@ -58,11 +58,10 @@ def read_manifest(
     return manifest
 
 
-def check_files(folder: Path, entry: dict[str, Any]) -> None:
-    """Raise unless all files that a part's or shard's entry names are there, in full size."""
-    files = entry.get("files", [entry])
-    if not isinstance(files, list) or not files:
-        raise FolderError(f"{folder}: {quote(files)}, expected the files of a part or shard")
+def check_files(folder: Path, files: list[Any]) -> None:
+    """Raise unless all files that a part or shard consists of are there, in full size."""
+    if not files:
+        raise FolderError(f"{folder}: a part without files")
     for file in files:
         check_fields(file, FILE_FIELDS, source=folder / MANIFEST_NAME)
         name = check_name(file["name"], source=folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import mmap
 import os
 import re
@@ -97,7 +98,12 @@ def parse_json(data: bytes, *, source: Path) -> dict[str, Any]:
     if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON_ITEMS:
         raise FolderError(f"{source}: more than {MAX_JSON_ITEMS:,} items")
     try:
-        value = json.loads(data, object_pairs_hook=_refuse_twins, parse_constant=_refuse_constant)
+        value = json.loads(
+            data,
+            object_pairs_hook=_refuse_twins,
+            parse_constant=_refuse_constant,
+            parse_float=_read_float,
+        )
     except (ValueError, RecursionError) as error:
         raise FolderError(f"{source}: not JSON ({error})") from error
     if not isinstance(value, dict):
@@ -112,6 +118,13 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twin = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"field {quote(twin)} stands twice")
     return found
+
+
+def _read_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{quote(text)} is beyond any number")
+    return number
 
 
 def _refuse_constant(name: str) -> None:

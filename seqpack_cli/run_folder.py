@@ -17,7 +17,7 @@ from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
-from seqpack_cli.reading import is_there, read_json
+from seqpack_cli.reading import check_fields, is_there, read_json
 from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
 
 RUN_NAME = "run.json"
@@ -63,14 +63,19 @@ class RunFolder:
         else:
             _remove_plan(self.path)
 
-    def read_receipt(self, name: str) -> dict[str, Any] | None:
-        """Give the receipt of a part or shard if it and its files are there, whole."""
+    def read_receipt(self, name: str, fields: dict[str, type]) -> dict[str, Any] | None:
+        """Give the receipt of a part or shard if it and its files are there, whole.
+
+        Args:
+            fields: what it must hold; it may be a stranger's.
+        """
         path = self.path / f"{name}.json"
         if not is_there(path):
             return None
         try:
-            receipt: dict[str, Any] = read_json(path)
-            check_files(self.path, receipt)
+            receipt = read_json(path)
+            check_fields(receipt, fields, source=path)
+            check_files(self.path, receipt.get("files", [receipt]))
         except FolderError:
             return None  # made again
         return receipt
@@ -161,11 +166,17 @@ def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
         return [
             change
             for index, (new, old) in enumerate(zip(plan, found, strict=True))
-            for change in _find_changes(new, old, f"{place}[{index}]")
+            for change in _find_changes(new, old, f"{place}[{_name_item(new, old) or index}]")
         ]
     if isinstance(plan, list) and isinstance(found, list):
         return [f"{place} were {len(found)}, are {len(plan)}"]
     return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
+
+
+def _name_item(new: Any, old: Any) -> object:
+    """Give the path that both have: of a thousand sources nobody knows the number."""
+    both = isinstance(new, dict) and isinstance(old, dict) and new.get("path") == old.get("path")
+    return new.get("path") if both else None
 
 
 def _remove_plan(folder: Path) -> None:
@@ -183,7 +194,7 @@ def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
     formats = {_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)} - {None}
     if formats - {plan["format"]}:
         raise FolderError(
-            f"{folder}: holds {join_items(sorted(map(str, formats)))}, expected {plan['format']}",
+            f"{folder}: holds {join_items(sorted(map(quote, formats)))}, expected {plan['format']}",
             hint="choose another -o; --overwrite only replaces what the same command wrote",
         )
     if not formats:

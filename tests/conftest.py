@@ -35,7 +35,9 @@ def find_imports(path: Path) -> set[str]:
 
 _missing = {name for name in OPTIONAL if importlib.util.find_spec(name) is None}
 collect_ignore = [
-    path.name for path in Path(__file__).parent.glob("*.py") if find_imports(path) & _missing
+    path.name
+    for path in Path(__file__).parent.glob("*.py")
+    if _missing and find_imports(path) & _missing
 ]
 
 if "hypothesis" not in _missing:

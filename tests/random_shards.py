@@ -18,6 +18,7 @@ from shard_reference import Arrays, join_batches, lay_out
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.tokens.indexed_dataset import Index
 from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_PIECE = 5  # ids, of a sequence that varlen splits
@@ -68,12 +69,14 @@ def make_store_in_memory(sequences: Sequence[np.ndarray], *, num_parts: int = 2)
     store.lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     bounds = [len(sequences) * part // num_parts for part in range(num_parts + 1)]
     store.part_offsets = np.array(bounds)
-    store._ids, store._starts = [], []
+    parts: list[tuple[np.ndarray, Index]] = []
+    store._open_part = parts.__getitem__  # type: ignore[assignment]
     for first, last in pairwise(bounds):
         ids = np.concatenate([np.empty(0, sequences[0].dtype), *sequences[first:last]])
         ids.flags.writeable = False
-        store._ids.append(ids)
-        store._starts.append(to_offsets(store.lengths[first:last])[:-1] * ids.itemsize)
+        lengths = store.lengths[first:last]
+        starts = to_offsets(lengths)[:-1] * ids.itemsize
+        parts.append((ids, Index(lengths, starts, np.arange(len(lengths) + 1))))
     return store
 
 

@@ -164,7 +164,8 @@ def test_utf16_is_refused(tmp_path: Path, compression: str, mark: str) -> None:
     error = read_error(write_source(path, data, compression))
     quoted = repr(bytes.fromhex(mark))
     assert error.message == f"{path}:1: UTF-16 (begins with {quoted}), expected UTF-8"
-    assert error.hint == f"iconv -f UTF-16 -t UTF-8 {path} > notes.utf8.txt"
+    start, place = (f"{compression} -dc {path} | ", "") if compression else ("", f" {path}")
+    assert error.hint == f"{start}iconv -f UTF-16 -t UTF-8{place} > notes.utf8.txt"
 
 
 def test_mark_of_utf16_in_the_middle_of_a_file_is_no_mark(tmp_path: Path) -> None:

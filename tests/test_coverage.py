@@ -23,13 +23,13 @@ SHARDS = st.lists(
 )
 
 
-def mark(coverage: Coverage, rows: Sequence[Row]) -> str | None:
+def mark(coverage: Coverage, rows: Sequence[Row]) -> tuple[int, str] | None:
     """Mark the rows of a shard that has pieces."""
     indices, starts, lengths = np.array(rows, np.int64).T
     return coverage.mark(indices, lengths, starts)
 
 
-def mark_whole(coverage: Coverage, indices: Sequence[int]) -> str | None:
+def mark_whole(coverage: Coverage, indices: Sequence[int]) -> tuple[int, str] | None:
     """Mark the rows of a shard without pieces."""
     return coverage.mark(np.array(indices, np.int64), np.ones(len(indices), np.int64), None)
 
@@ -58,7 +58,11 @@ def test_coverage_agrees_with_plain_python(shards: list[list[Row]]) -> None:
         seen += [index for index, start, _ in rows if start == 0]
         begun_here = {index for index, start, _ in rows if start == 0}
         twice = sorted(index for index in begun_here if seen.count(index) > 1)
-        assert fault == (f"sequence {twice[0]} stands twice" if twice else None)
+        assert (fault is not None) == bool(twice)
+        if fault is not None:
+            place, what = fault
+            assert what == f"sequence {twice[0]} stands twice"
+            assert rows[place][:2] == (twice[0], 0)
     assert coverage.num_missing == NUM_SEQUENCES - len(set(seen))
     rows = [row for rows in shards for row in rows]
     assert (coverage.check_pieces() is None) is slow_pieces_follow(rows)
@@ -76,13 +80,14 @@ def test_sequences_without_pieces_are_seen_once() -> None:
 @pytest.mark.parametrize("shards", [[[2, 1, 2]], [[2, 1], [0, 2]]], ids=str)
 def test_sequence_that_stands_twice_is_named(shards: list[list[int]]) -> None:
     coverage = Coverage(4)
-    assert [mark_whole(coverage, rows) for rows in shards][-1] == "sequence 2 stands twice"
+    fault = [mark_whole(coverage, rows) for rows in shards][-1]
+    assert fault == (len(shards[-1]) - 1, "sequence 2 stands twice")
 
 
 @pytest.mark.parametrize("index", [-1, 4, 2**62, -(2**63)])
 def test_index_from_nowhere_is_named(index: int) -> None:
     coverage = Coverage(4)
-    fault = f"original index {index}, the store has 4 sequences"
+    fault = (1, f"original index {index}, the store has 4 sequences")
     assert mark_whole(coverage, [1, index]) == fault
     assert mark(coverage, [(1, 0, 5), (index, 0, 5)]) == fault
 

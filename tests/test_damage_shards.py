@@ -138,17 +138,17 @@ def test_roundtrip_catches(
     assert findings(shards[layout]) == [("roundtrip", shard, batch, row)]
 
 
-STRUCTURE: dict[str, tuple[str, Damage, str, int | None]] = {
+STRUCTURE: dict[str, tuple[Any, ...]] = {  # layout, damage, then where it is found
     "flipped byte": ("packed", lambda path: flip_byte(path / SHARD, -3), SHARD, None),
     "flipped byte of the header": ("padded", lambda path: flip_byte(path / SHARD, 30), SHARD, None),
     "moved batch_sizes": ("packed", change(move_step), SHARD, 0),
     "batch_sizes rise": ("packed", change(add_to("batch_sizes", 2, -1)), SHARD, 0),
     "padding cell": ("padded", change(add_to("data", 9 + 7, 1)), SHARD, 0),
-    "index twice": ("packed", change(add_to("original_indices", 0, 1)), SHARD, None),
-    "index of another shard": ("packed", change(drop_single_row, number=2), LAST, None),
-    "index twice in padded": ("padded", change(drop_single_row, number=2), LAST, None),
-    "index beyond the store": ("packed", change(add_to("original_indices", 0, 99)), SHARD, None),
-    "index below 0": ("padded", change(add_to("original_indices", 0, -99)), SHARD, None),
+    "index twice": ("packed", change(add_to("original_indices", 0, 1)), SHARD, 0, 1),
+    "index of another shard": ("packed", change(drop_single_row, number=2), LAST, 2, 0),
+    "index twice in padded": ("padded", change(drop_single_row, number=2), LAST, 2, 0),
+    "index beyond the store": ("packed", change(add_to("original_indices", 0, 99)), SHARD, 0, 0),
+    "index below 0": ("padded", change(add_to("original_indices", 0, -99)), SHARD, 0, 0),
     "missing shard": ("packed", lambda path: (path / SHARD).unlink(), SHARD, None),
     "missing last shard": ("padded", lambda path: (path / LAST).unlink(), LAST, None),
     "longer shard": (
@@ -188,14 +188,14 @@ STRUCTURE: dict[str, tuple[str, Damage, str, int | None]] = {
 }
 
 
-@pytest.mark.parametrize(("layout", "damage", "shard", "batch"), STRUCTURE.values(), ids=STRUCTURE)
-def test_structure_catches(
-    shards: dict[str, Path], layout: str, damage: Damage, shard: str, batch: int | None
-) -> None:
+@pytest.mark.parametrize("name", STRUCTURE)
+def test_structure_catches(shards: dict[str, Path], name: str) -> None:
+    layout, damage, shard, *place = STRUCTURE[name]
+    batch, row = (*place, None)[:2]
     damage(shards[layout])
     for level in ("structure", "backward"):
         found = findings(shards[layout], level=level)
-        assert found[0] == ("structure", shard, batch, None)
+        assert found[0] == ("structure", shard, batch, row)
         assert {entry[0] for entry in found} == {"structure"}
 
 
@@ -310,7 +310,7 @@ def test_index_beyond_the_store_is_found_beside_other_damage(shards: dict[str, P
     flip_byte(path / LAST, -1)
     found = findings(path)
     assert ("structure", LAST, None, None) in found
-    assert ("structure", SHARD, None, None) in found
+    assert ("structure", SHARD, 0, 0) in found
     assert {entry[0] for entry in found} == {"structure"}
 
 

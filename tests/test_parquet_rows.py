@@ -397,7 +397,7 @@ def test_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
     (part,) = plan_parts([Source(str(path), "parquet", "row", size + 9)], part_bytes=WHOLE)
     with pytest.raises(DataError) as caught:
         list(iter_documents(part[0], DocumentOptions(), lambda _: None))
-    assert caught.value.message == f"{path}: ends 9 bytes early, it changed while it was read"
+    assert caught.value.message == f"{path}: changed while it was read, ends 9 bytes early"
 
 
 def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,7 @@ def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     path.write_text('{"model": "LSTM"}')
     with pytest.raises(DataError) as caught:
         run([write_lines(tmp_path / "a.txt")], tmp_path / "store", tokenizer=str(path))
-    assert caught.value.message.startswith("tokenizer.json: ")
+    assert caught.value.message.startswith(f"{path}: ")
     assert caught.value.message.endswith(
         ", expected a file in the format of Hugging Face's tokenizers"
     )
@@ -646,7 +646,7 @@ def test_changed_size_or_number_of_inputs_is_refused_and_named(tmp_path: Path) -
     with pytest.raises(FolderError) as caught:
         run([corpus], output)
     assert caught.value.message == (
-        f"{output}: holds a run that differs: sources[0].bytes was {size}, is {size + 5}"
+        f"{output}: holds a run that differs: sources[{corpus}].bytes was {size}, is {size + 5}"
     )
 
 

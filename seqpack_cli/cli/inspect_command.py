@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from seqpack_cli.cli.options import FOLDER, json_option, print_json, quiet_option
+from seqpack_cli.cli.options import FOLDER, json_option, quiet_option
+from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 
 
@@ -66,4 +67,4 @@ def command(
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(show(found)))
+        print_lines(*show(found))

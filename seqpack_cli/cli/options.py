@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -143,8 +142,3 @@ def check_new_file(path: Path, *, overwrite: bool) -> None:
         raise FolderError(
             f"{path}: is there already", hint="choose another -o, or pass --overwrite"
         )
-
-
-def print_json(value: Any) -> None:
-    """Print one JSON document on stdout."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))

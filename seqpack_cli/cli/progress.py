@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import click
 
+from seqpack_cli.cli.output import print_lines
 from seqpack_cli.execution import Progress
 
 
@@ -34,7 +35,7 @@ def show_progress(name: str, unit: str, *, quiet: bool) -> Iterator[Progress]:
         def notice(text: str) -> None:
             if not quiet:
                 with tqdm.external_write_mode(file=sys.stderr):
-                    click.echo(f"note: {text}", err=True)
+                    print_lines(f"note: {text}", err=True)
 
         def advance(amount: int) -> None:
             bar.update(amount)

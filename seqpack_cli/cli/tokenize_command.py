@@ -16,10 +16,10 @@ from seqpack_cli.cli.options import (
     num_workers_option,
     output_option,
     overwrite_option,
-    print_json,
     quiet_option,
     text_field_option,
 )
+from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 
 
@@ -143,4 +143,4 @@ def command(
     if as_json:
         print_json({"already_complete": was_complete, **manifest})
     elif not quiet:
-        click.echo("\n".join(summarize_tokenize(output, manifest, was_complete=was_complete)))
+        print_lines(*summarize_tokenize(output, manifest, was_complete=was_complete))

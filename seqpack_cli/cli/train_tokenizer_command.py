@@ -16,6 +16,7 @@ from seqpack_cli.cli.options import (
     quiet_option,
     text_field_option,
 )
+from seqpack_cli.cli.output import print_lines
 from seqpack_cli.cli.progress import show_progress
 
 
@@ -95,4 +96,4 @@ def command(
     with publish_alone(output) as file:
         file.write(tokenizer_json)
     if not quiet:
-        click.echo(f"{output}: {num_tokens:,} tokens")
+        print_lines(f"{output}: {num_tokens:,} tokens")

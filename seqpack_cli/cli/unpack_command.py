@@ -14,6 +14,7 @@ from seqpack_cli.cli.options import (
     overwrite_option,
     quiet_option,
 )
+from seqpack_cli.cli.output import print_lines
 from seqpack_cli.cli.progress import show_progress
 
 
@@ -47,7 +48,7 @@ def command(shards: Path, output: Path, as_ids: bool, overwrite: bool, quiet: bo
         with publish_alone(output) as file:
             num_rows = unpack_shards(opened, file.write, as_text=not as_ids, progress=progress)
     if not quiet:
-        click.echo(f"{output}: {num_rows:,} sequences")
+        print_lines(f"{output}: {num_rows:,} sequences")
 
 
 def _write_stdout(data: bytes) -> None:

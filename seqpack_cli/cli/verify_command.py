@@ -12,9 +12,9 @@ from seqpack_cli.cli.options import (
     POSITIVE,
     SampleType,
     json_option,
-    print_json,
     quiet_option,
 )
+from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 
 EXIT_FAULT = 1
@@ -107,10 +107,7 @@ def command(shards: Path, as_json: bool, quiet: bool, **options: Any) -> None:
     if as_json:
         print_json(report.to_json())
     elif not quiet or not report.passed:
-        click.echo(
-            "\n".join(
-                summarize_verify(report.to_json(), [str(finding) for finding in report.findings])
-            )
-        )
+        findings = [str(finding) for finding in report.findings]
+        print_lines(*summarize_verify(report.to_json(), findings))
     if not report.passed:
         click.get_current_context().exit(EXIT_FAULT)

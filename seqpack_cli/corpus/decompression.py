@@ -105,7 +105,7 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
                 data = b""
                 if text:
                     num_given += len(text)
-                    _check_ratio(num_read, num_given)
+                    check_ratio(num_read, num_given)
                     yield text
                 if member.eof:
                     data = member.unused_data
@@ -124,6 +124,7 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
         raise BadCompressionError(f"ends early, inside its {compression} data")
 
 
-def _check_ratio(num_read: int, num_given: int) -> None:
+def check_ratio(num_read: int, num_given: int) -> None:
+    """Raise BombError if more bytes of text came out of a file than any text would give."""
     if num_given > max(FREE_BYTES, MAX_RATIO * num_read):
         raise BombError(f"more than {MAX_RATIO} times its compressed size came out, no text does")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from seqpack_cli.corpus.blocks import OnRead, iter_raw_blocks
+from seqpack_cli.corpus.decompression import BombError, check_ratio
 from seqpack_cli.corpus.document_block import (
     BadEncodingError,
     BadRecordError,
@@ -22,11 +23,13 @@ from seqpack_cli.corpus.document_block import (
     missing_field_error,
     oversized_error,
 )
+from seqpack_cli.corpus.parquet_pages import bound_length, find_first_page
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError, quote
 
 BATCH_BYTES = 1 << 20
 MAX_BATCH_ROWS = 1 << 14
+MAX_BATCH_MEMORY = 64 << 20  # of rows that repeat a long value, which a file stores once
 BUFFER_BYTES = 1 << 20
 
 
@@ -53,7 +56,7 @@ def iter_parquet_documents(
         if source_range.start <= start < source_range.end
     ]
     num_before = _count_rows(file, offsets, inside[0]) if inside else 0
-    num_records = 0
+    num_records = num_bytes = 0
     for group in inside:
         start, end = offsets[group], offsets[group + 1]
         for _ in iter_raw_blocks(source_range._replace(start=start, end=end), on_read):
@@ -61,8 +64,18 @@ def iter_parquet_documents(
         groups = [group] if len(offsets) > 2 else list(range(file.num_row_groups))
         for values in _iter_columns(file, groups, column, source):
             block = _read_block(values, source, options, num_before, num_records)
+            num_bytes += block.num_bytes
+            _check_ratio(source, num_before + num_records, num_bytes)
             yield block
             num_records += len(block.texts)
+
+
+def _check_ratio(source: Source, num_rows: int, num_bytes: int) -> None:
+    try:
+        check_ratio(source.num_bytes, num_bytes)
+    except BombError as error:
+        hint = "if it is meant to be like that, write its text into another file"
+        raise DataError(f"{source.path}:{num_rows + 1}: {error}", hint=hint) from error
 
 
 def _count_rows(file: Any, offsets: list[int], first_group: int) -> int:
@@ -129,6 +142,8 @@ def _iter_columns(file: Any, groups: list[int], column: str, source: Source) -> 
     try:
         num_bytes = sum(_count_bytes(group, column) for group in metadata)
         rows = min(MAX_BATCH_ROWS, max(1, num_rows * BATCH_BYTES // max(1, num_bytes)))
+        longest = max((bound_length(group, column, source) for group in metadata), default=0)
+        rows = min(rows, max(1, MAX_BATCH_MEMORY // max(1, longest)))
         for batch in file.iter_batches(
             batch_size=rows, row_groups=groups, columns=[column], use_threads=False
         ):
@@ -161,13 +176,8 @@ def _count_bytes(group: Any, column: str) -> int:
 
 
 def _find_start(group: Any) -> int:
-    starts = []
-    for index in range(group.num_columns):
-        chunk = group.column(index)
-        starts.append(chunk.data_page_offset)
-        if chunk.dictionary_page_offset:
-            starts.append(chunk.dictionary_page_offset)
-    return min(starts, default=0)
+    chunks = (group.column(index) for index in range(group.num_columns))
+    return min(map(find_first_page, chunks), default=0)
 
 
 def _find_column(file: Any, source: Source, options: DocumentOptions) -> str:

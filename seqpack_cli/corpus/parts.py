@@ -9,12 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import BinaryIO
 
 from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.errors import DataError
+from seqpack_cli.execution import WorkerDiedError, run_tasks
 
+LINE_BLOCK_BYTES = 1 << 20
 MIN_PARTS = 16  # of a small input, so that a few cores end at about the same time
 MIN_PART_BYTES = 4 << 20  # below, starting a part costs more than it helps
+
+
+def check_footers(sources: Sequence[Source]) -> None:
+    """Read the footers of Parquet files in a process of their own.
+
+    At some damaged ones pyarrow ends the process that reads them, without an error to catch.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    files = [source for source in sources if source.format == "parquet"]
+    num_read = 0
+    try:
+        for _ in run_tasks(find_row_groups, files, num_workers=1, isolated=True):
+            num_read += 1  # one worker reads them in order
+    except WorkerDiedError as error:
+        message = f"{files[num_read].path}: not Parquet, or damaged (pyarrow broke off)"
+        raise DataError(message) from error
 
 
 def plan_parts(sources: Sequence[Source], *, part_bytes: int) -> list[list[SourceRange]]:
@@ -41,11 +63,21 @@ def find_record_start(source: Source, byte: int) -> int:
     """
     with open(source.location, "rb") as file:  # noqa: PTH123
         file.seek(byte - 1)
-        file.readline()  # the rest of the line that holds the byte before
+        _skip_line(file)  # the rest of the line that holds the byte before
         if source.document == "paragraph":
-            while (line := file.readline()) and line.strip():
+            while _skip_line(file):
                 pass
         return file.tell()
+
+
+def _skip_line(file: BinaryIO) -> bool:
+    """Read on behind the next line end, however far it is; say whether there was any text."""
+    has_text = False
+    while block := file.readline(LINE_BLOCK_BYTES):
+        has_text = has_text or bool(block.strip())
+        if block.endswith(b"\n"):
+            break
+    return has_text
 
 
 def _cut(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:

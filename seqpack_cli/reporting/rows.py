@@ -91,6 +91,8 @@ def describe_sequence(opened: TokenStore | ShardSet, index: int) -> dict[str, An
 
 
 def _describe_origin(store: TokenStore, index: int) -> dict[str, Any]:
+    if index >= len(store):  # of shards that say so
+        raise FolderError(f"{store.path}: {len(store):,} sequences, none with index {index:,}")
     origin = asdict(store.locate(index))
     # A path that is no Unicode text can not be printed as it is.
     origin["source"] = origin["source"].encode(errors="backslashreplace").decode()

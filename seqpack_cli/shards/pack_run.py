@@ -23,10 +23,11 @@ from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.lay_out import ShardRows
 from seqpack_cli.shards.pack_plan import check_memory, cut_shards, plan_store
-from seqpack_cli.shards.pack_shard import ShardTask, make_shard
+from seqpack_cli.shards.pack_shard import ShardTask, count_rows, make_shard
 from seqpack_cli.shards.shard_manifest import (
     FORMAT,
     FORMAT_VERSION,
+    SHARD_FIELDS,
     check_ledger,
     make_manifest,
 )
@@ -124,7 +125,7 @@ def _make_shards(
     run: RunFolder, tasks: list[ShardTask], num_workers: int, progress: Progress
 ) -> list[dict[str, Any]]:
     """Make the shards that are not there yet; give all receipts in order."""
-    receipts = {task.number: run.read_receipt(f"shard-{task.number:05d}") for task in tasks}
+    receipts = {task.number: _read_receipt(run, task) for task in tasks}
     waiting = [task for task in tasks if receipts[task.number] is None]
     if len(waiting) < len(tasks):
         progress.on_notice(
@@ -135,6 +136,15 @@ def _make_shards(
     ):
         receipts[number] = receipt
     return [receipt for receipt in receipts.values() if receipt is not None]
+
+
+def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
+    """Give the receipt of a finished shard if it says what the plan says."""
+    receipt = run.read_receipt(Path(str(task)).stem, SHARD_FIELDS)
+    expected = {"name": str(task), **count_rows(task)}
+    if receipt is None or any(receipt[name] != value for name, value in expected.items()):
+        return None
+    return {name: receipt[name] for name in SHARD_FIELDS}
 
 
 def _describe_run(

@@ -46,25 +46,28 @@ def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
         pad_id=manifest["pad_id"],
         padding_side=manifest["padding_side"],
     )
-    num_tokens = int(rows.lengths.sum(dtype=np.int64))
+    counts = count_rows(task)
     num_cells = int(tensors["data_offsets"][-1])
     path = task.folder / shard_name(task.number)
     written = write_shard_file(
         path,
         tensors,
         describe_shard(manifest),
-        data=_counting(data, num_tokens / num_cells),
+        data=_counting(data, counts["num_tokens"] / num_cells),
         data_dtype=store.dtype,
     )
-    receipt = {"name": path.name, **written, **_count(rows, num_tokens, num_cells, manifest)}
+    receipt = {"name": path.name, **written, **counts}
     write_receipt(task.folder, path.stem, receipt)
     return task.number, receipt
 
 
-def _count(
-    rows: ShardRows, num_tokens: int, num_cells: int, manifest: dict[str, Any]
-) -> dict[str, int]:
+def count_rows(task: ShardTask) -> dict[str, int]:
     """Give the counts of a shard's entry in the manifest."""
+    rows, manifest = task.rows, task.manifest
+    num_tokens = int(rows.lengths.sum(dtype=np.int64))
+    num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
+    is_padded = manifest["layout"] == "padded"
+    num_cells = int((num_rows * rows.widths).sum()) if is_padded else num_tokens
     num_filler_rows = int(rows.num_filler_rows.sum())
     num_begun, num_split = len(rows.indices), 0
     if rows.piece_starts is not None:

@@ -9,13 +9,15 @@ from typing import Any
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
-from seqpack_cli.reading import check_fields
+from seqpack_cli.reading import MAX_COUNT, check_fields
 from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
 
 FORMAT = "seqpack.shards"
 FORMAT_VERSION = 1
+BYTES_PER_BATCH = 16  # of the offsets that every layout has
+BYTES_PER_ROW = 16  # of its length and its index
 COUNTS = (
     "num_batches",
     "num_rows",  # those of filler too
@@ -116,8 +118,14 @@ def read_shards_manifest(path: Path, *, check_present: bool) -> dict[str, Any]:
         check_fields(entry, SHARD_FIELDS, source=source)
         if entry["name"] != shard_name(number):
             raise FolderError(f"{source}: shard {number} is named {quote(entry['name'])}")
+        smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
+        if entry["bytes"] < smallest:  # before anyone counts to 2**53
+            raise FolderError(
+                f"{source}: shard {number} has {entry['bytes']:,} bytes for "
+                f"{entry['num_batches']:,} batches of {entry['num_rows']:,} rows"
+            )
         if check_present:
-            check_files(path, entry)
+            check_files(path, [entry])
     return manifest
 
 
@@ -142,7 +150,7 @@ def has_filler(manifest: dict[str, Any]) -> bool:
 def read_max_tokens(manifest: dict[str, Any]) -> int | None:
     """Give the budget that pack was told, if the manifest has one."""
     found = manifest["options"].get("max_tokens")
-    return found if type(found) is int else None
+    return found if type(found) is int and 0 < found <= MAX_COUNT else None
 
 
 def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:

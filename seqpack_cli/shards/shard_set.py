@@ -35,7 +35,7 @@ class Shard:
     """One mapped shard file whose arrays and offsets were checked."""
 
     def __init__(self, path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> None:
-        check_files(path.parent, entry)
+        check_files(path.parent, [entry])
         self.path = path
         self.entry = entry
         self.layout: str = manifest["layout"]

@@ -77,15 +77,20 @@ def unpack_shards(
 
 def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
     """Check every batch; give the original index of every row, and where in it the row begins."""
+    ledger = shards.manifest["ledger"]
+    num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
     found, starts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
         for index in np.flatnonzero(shard.find_unsound()).tolist():
             shard[index]  # says what is wrong
         indices, lengths = shard.tensors["original_indices"], shard.tensors["lengths"]
-        nowhere = np.flatnonzero((indices < 0) & (lengths > 0))
+        nowhere = np.flatnonzero(((indices < 0) | (indices >= num_sequences)) & (lengths > 0))
         if len(nowhere):
-            raise FolderError(f"{shard.path}: original index {indices[nowhere[0]]}")
+            index = indices[nowhere[0]]
+            raise FolderError(
+                f"{shard.path}: original index {index}, the store has {num_sequences:,} sequences"
+            )
         found.append(indices.copy())  # a view would keep the file of every shard open
         starts.append(shard.tensors.get("piece_starts", np.zeros_like(indices)).copy())
     return np.concatenate(found), np.concatenate(starts)

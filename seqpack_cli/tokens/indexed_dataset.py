@@ -43,13 +43,15 @@ def choose_dtype(max_id: int) -> str:
 
 def check_id_range(manifest: dict[str, Any], source: Path) -> None:
     """Raise FolderError unless the dtype of a manifest holds its ids, padding too."""
-    dtype, max_id, pad_id = manifest["dtype"], manifest["max_id"], manifest.get("pad_id")
+    dtype, max_id = manifest["dtype"], manifest["max_id"]
     if dtype not in CODE_OF_DTYPE:
         raise FolderError(f"{source}: dtype {quote(dtype)}, expected uint16 or int32")
     if max_id > np.iinfo(dtype).max:
         raise FolderError(f"{source}: max_id {max_id:,} does not fit {dtype}")
-    if pad_id is not None and (type(pad_id) is not int or not 0 <= pad_id <= max_id):
-        raise FolderError(f"{source}: pad_id {quote(pad_id)}, expected an id from 0 to {max_id}")
+    for role in ("pad_id", "bos_id", "eos_id", "unk_id"):
+        id_ = manifest.get(role)
+        if id_ is not None and (type(id_) is not int or not 0 <= id_ <= max_id):
+            raise FolderError(f"{source}: {role} {quote(id_)}, expected an id from 0 to {max_id}")
 
 
 def cast_ids(ids: np.ndarray, dtype: str, *, max_id: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import OVERWRITE_HINT, RunFolder
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
+from seqpack_cli.tokens.receipts import read_receipt
 from seqpack_cli.tokens.tokenize_part import PartTask, tokenize_part
 
 MIN_WORKER_BYTES = 64 << 20  # of input: starting another process costs a second
@@ -42,18 +43,18 @@ def make_parts(
         DataError: its ids differ, and there is no falling back.
         FolderError: the input of a finished part changed.
     """
-    receipts = {task.name: run.read_receipt(task.name) for task in tasks}
+    receipts = {task.name: read_receipt(run, task) for task in tasks}
     made = [(task, receipts[task.name]) for task in tasks]
     finished = [(task, receipt) for task, receipt in made if receipt is not None]
     check_inputs_unchanged(finished, run)
-    if may_fall_back and any(receipt.get("encoder") == REFERENCE for _, receipt in finished):
+    if may_fall_back and any(receipt["encoder"] == REFERENCE for _, receipt in finished):
         encoder = REFERENCE  # what began with it, or fell back to it, ends with it
     if finished:
         progress.on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
     try:
         _make_missing(receipts, tasks, encoder, num_workers, progress)
     except (EncoderRefusedError, EncodersDifferError) as error:
-        _forget_unchecked(run, receipts)
+        _forget_unchecked(run, tasks, receipts)
         if not may_fall_back:
             raise _refuse(encoder, error) from error
         if isinstance(error, EncoderRefusedError):
@@ -73,13 +74,15 @@ def _refuse(encoder: str, error: Exception) -> SeqpackError:
     return DataError(f"--encoder {encoder}: {error}", hint)
 
 
-def _forget_unchecked(run: RunFolder, receipts: dict[str, dict[str, Any] | None]) -> None:
+def _forget_unchecked(
+    run: RunFolder, tasks: Sequence[PartTask], receipts: dict[str, dict[str, Any] | None]
+) -> None:
     """Forget every part that a distrusted encoder made, those too that no one has heard of yet."""
-    for name in receipts:
-        receipt = run.read_receipt(name)
-        if receipt is not None and receipt.get("encoder") in CHECKED:
-            run.forget(name)
-            receipts[name] = None
+    for task in tasks:
+        receipt = read_receipt(run, task)
+        if receipt is not None and receipt["encoder"] in CHECKED:
+            run.forget(task.name)
+            receipts[task.name] = None
 
 
 def _make_missing(

@@ -1,7 +1,7 @@
-"""The receipts of all parts -> the token store's manifest, its ledger and its rejects.
+"""What the manifest of a token store says: made of its parts' receipts, checked when it is read.
 
 Numbers within a part become numbers of the whole store here: documents and sequences are counted
-through all parts in order, records through each source file.
+through all parts in order.
 """
 
 from __future__ import annotations
@@ -13,10 +13,58 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.errors import DataError, join_items
-from seqpack_cli.storage import encode_json, publish
-from seqpack_cli.tokens.token_store import LEDGER_NAMES
+from seqpack_cli.errors import DataError, FolderError, join_items, quote
+from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.reading import check_fields
+from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary
+
+FORMAT = "seqpack.tokens"
+FORMAT_VERSION = 1
+MANIFEST_FIELDS: dict[str, type] = {
+    "dtype": str,
+    "vocab_size": int,
+    "max_id": int,
+    "tokenizer_sha256": str,
+    "options": dict,
+    "ledger": dict,
+    "sources": list,
+    "parts": list,
+}
+PART_FIELDS: dict[str, type] = {
+    "name": str,
+    "num_documents": int,
+    "num_sequences": int,
+    "num_tokens": int,
+    "ranges": list,
+    "files": list,
+}
+RANGE_FIELDS: dict[str, type] = {
+    "source": int,
+    "start": int,
+    "end": int,
+    "num_documents": int,
+    "sha256": str,
+}
+LEDGER_NAMES = (
+    "num_documents",
+    "num_empty_documents",
+    "num_rejected",
+    "num_dropped_documents",
+    "num_sequences",
+    "num_encoded_tokens",
+    "num_special_tokens_added",
+    "num_truncated_tokens",
+    "num_dropped_tokens",
+    "num_tokens",
+    "num_special_tokens_in_text",
+)
+SOURCE_FIELDS: dict[str, type] = {
+    "path": str,
+    "bytes": int,
+    "num_documents": int,
+    "first_document": int,
+}
 
 
 def make_manifest(
@@ -33,9 +81,9 @@ def make_manifest(
         parts.append(
             {
                 "name": f"part-{number:05d}",
-                "num_documents": ledger.get("num_documents", 0),
-                "num_sequences": ledger.get("num_sequences", 0),
-                "num_tokens": ledger.get("num_tokens", 0),
+                "num_documents": ledger["num_documents"],
+                "num_sequences": ledger["num_sequences"],
+                "num_tokens": ledger["num_tokens"],
                 "first_document": counts["num_documents"],
                 "first_sequence": counts["num_sequences"],
                 "ranges": receipt["ranges"],
@@ -69,6 +117,13 @@ def _describe_sources(
         first_document += num_documents
 
 
+def is_balanced(ledger: dict[str, int]) -> bool:
+    """Say whether the tokens that came in are those that went out."""
+    came_in = ledger["num_encoded_tokens"] + ledger["num_special_tokens_added"]
+    left_out = ledger["num_truncated_tokens"] + ledger["num_dropped_tokens"]
+    return came_in == ledger["num_tokens"] + left_out
+
+
 def check_ledger(ledger: dict[str, int], sources: list[Source]) -> None:
     """Raise if there is nothing to write, or, which would be our own bug, tokens went astray."""
     if ledger["num_sequences"] == 0:
@@ -76,34 +131,8 @@ def check_ledger(ledger: dict[str, int], sources: list[Source]) -> None:
             f"{join_items(source.path for source in sources)}: no document with a token "
             f"({ledger['num_documents']:,} documents read)"
         )
-    came_in = ledger["num_encoded_tokens"] + ledger["num_special_tokens_added"]
-    left_out = ledger["num_truncated_tokens"] + ledger["num_dropped_tokens"]
-    if came_in != ledger["num_tokens"] + left_out:
+    if not is_balanced(ledger):
         raise AssertionError(f"the ledger does not add up: {ledger}")
-
-
-def write_rejects(
-    folder: Path,
-    sources: list[Source],
-    parts: list[dict[str, Any]],
-    receipts: list[dict[str, Any]],
-) -> None:
-    """Write the records that were put aside, numbered as in their source files."""
-    if not any(receipt["rejects"] for receipt in receipts):
-        return
-    seen: Counter[int] = Counter()  # documents of each source in the parts before
-    with publish(folder / "rejects.jsonl") as file:
-        for part, receipt in zip(parts, receipts, strict=True):
-            for source_index, record, byte, reason in receipt["rejects"]:
-                entry = {
-                    "source": sources[source_index].path,
-                    "record": seen[source_index] + record + 1,
-                    "byte": byte,
-                    "reason": reason,
-                }
-                file.write(encode_json(entry) + b"\n")
-            for entry in part["ranges"]:
-                seen[entry["source"]] += entry["num_documents"]
 
 
 def describe_run(
@@ -121,3 +150,58 @@ def describe_run(
         "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
         "versions": {"python": platform.python_version(), "tokenizers": tokenizers.__version__},
     }
+
+
+def read_store_manifest(path: Path) -> dict[str, Any]:
+    """Read the manifest of a finished token store and check what it says.
+
+    Raises:
+        FolderError: it is incomplete, of another version, or no token store.
+    """
+    manifest = read_manifest(
+        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+    )
+    source = path / MANIFEST_NAME
+    check_fields(manifest["ledger"], dict.fromkeys(LEDGER_NAMES, int), source=source)
+    check_id_range(manifest, source)
+    _check_sources(manifest, source)
+    if not manifest["ledger"]["num_sequences"]:
+        raise FolderError(f"{source}: no sequences")
+    for number, part in enumerate(manifest["parts"]):
+        check_fields(part, PART_FIELDS, source=source)
+        expected = [f"part-{number:05d}.bin", f"part-{number:05d}.idx"]
+        check_files(path, part["files"])
+        names = [file["name"] for file in part["files"]]
+        if names != expected or part["name"] != f"part-{number:05d}":
+            raise FolderError(f"{source}: part {number} does not name {expected[0]}")
+        for entry in part["ranges"]:
+            check_fields(entry, RANGE_FIELDS, source=source)
+            if entry["source"] >= len(manifest["sources"]):
+                raise FolderError(f"{source}: part {number} names source {entry['source']}")
+    return manifest
+
+
+def _check_sources(manifest: dict[str, Any], source: Path) -> None:
+    """Raise unless the documents of all sources follow one another, so that each is found."""
+    num_documents = 0
+    for entry in manifest["sources"]:
+        check_fields(entry, SOURCE_FIELDS, source=source)
+        if entry["first_document"] != num_documents:
+            raise FolderError(
+                f"{source}: source {quote(entry['path'])} begins at document "
+                f"{entry['first_document']}, expected {num_documents}"
+            )
+        num_documents += entry["num_documents"]
+    if num_documents != manifest["ledger"]["num_documents"]:
+        raise FolderError(
+            f"{source}: the sources have {num_documents} documents, "
+            f"the ledger {manifest['ledger']['num_documents']}"
+        )
+
+
+def check_totals(manifest: dict[str, Any], source: Path) -> None:
+    """Raise unless what the parts hold adds up to the ledger."""
+    for name in ("num_documents", "num_sequences", "num_tokens"):
+        found, expected = sum(part[name] for part in manifest["parts"]), manifest["ledger"][name]
+        if found != expected:
+            raise FolderError(f"{source}: the parts have {found} {name}, the ledger {expected}")

@@ -14,64 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import count_cores, map_ahead
-from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_kept_tokenizer, read_manifest
+from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import (
-    check_fields,
     hash_regular,
     map_regular,
     max_mapped_files,
 )
-from seqpack_cli.tokens.indexed_dataset import Index, check_id_range, read_index
-
-FORMAT = "seqpack.tokens"
-FORMAT_VERSION = 1
-MANIFEST_FIELDS: dict[str, type] = {
-    "dtype": str,
-    "vocab_size": int,
-    "max_id": int,
-    "tokenizer_sha256": str,
-    "options": dict,
-    "ledger": dict,
-    "sources": list,
-    "parts": list,
-}
-PART_FIELDS: dict[str, type] = {
-    "name": str,
-    "num_documents": int,
-    "num_sequences": int,
-    "num_tokens": int,
-    "ranges": list,
-    "files": list,
-}
-RANGE_FIELDS: dict[str, type] = {
-    "source": int,
-    "start": int,
-    "end": int,
-    "num_documents": int,
-    "sha256": str,
-}
-LEDGER_NAMES = (
-    "num_documents",
-    "num_empty_documents",
-    "num_rejected",
-    "num_dropped_documents",
-    "num_sequences",
-    "num_encoded_tokens",
-    "num_special_tokens_added",
-    "num_truncated_tokens",
-    "num_dropped_tokens",
-    "num_tokens",
-    "num_special_tokens_in_text",
-)
-SOURCE_FIELDS: dict[str, type] = {
-    "path": str,
-    "bytes": int,
-    "num_documents": int,
-    "first_document": int,
-}
+from seqpack_cli.tokens.indexed_dataset import Index, read_index
+from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
 
 
 @dataclass(frozen=True)
@@ -206,40 +159,7 @@ def open_store(path: str | Path) -> TokenStore:
         FolderError: it is incomplete, damaged, or no token store.
     """
     path = Path(path)
-    manifest = read_manifest(
-        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
-    )
-    source = path / MANIFEST_NAME
-    check_fields(manifest["ledger"], dict.fromkeys(LEDGER_NAMES, int), source=source)
-    check_id_range(manifest, source)
-    _check_sources(manifest, source)
-    for number, part in enumerate(manifest["parts"]):
-        check_fields(part, PART_FIELDS, source=source)
-        expected = [f"part-{number:05d}.bin", f"part-{number:05d}.idx"]
-        check_files(path, part)
-        names = [file["name"] for file in part["files"]]
-        if names != expected or part["name"] != f"part-{number:05d}":
-            raise FolderError(f"{source}: part {number} does not name {expected[0]}")
-        for entry in part["ranges"]:
-            check_fields(entry, RANGE_FIELDS, source=source)
-            if entry["source"] >= len(manifest["sources"]):
-                raise FolderError(f"{source}: part {number} names source {entry['source']}")
-    return TokenStore(path, manifest)
-
-
-def _check_sources(manifest: dict[str, Any], source: Path) -> None:
-    """Raise unless the documents of all sources follow one another, so that each is found."""
-    num_documents = 0
-    for entry in manifest["sources"]:
-        check_fields(entry, SOURCE_FIELDS, source=source)
-        if entry["first_document"] != num_documents:
-            raise FolderError(
-                f"{source}: source {quote(entry['path'])} begins at document "
-                f"{entry['first_document']}, expected {num_documents}"
-            )
-        num_documents += entry["num_documents"]
-    if num_documents != manifest["ledger"]["num_documents"]:
-        raise FolderError(
-            f"{source}: the sources have {num_documents} documents, "
-            f"the ledger {manifest['ledger']['num_documents']}"
-        )
+    manifest = read_store_manifest(path)
+    store = TokenStore(path, manifest)
+    check_totals(manifest, path / MANIFEST_NAME)
+    return store

@@ -35,6 +35,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
 from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
 from seqpack_cli.tokens.sequences import DocumentSequences, TooLongError, make_sequences
 from seqpack_cli.tokens.special_tokens import special_token_counter
+from seqpack_cli.tokens.store_manifest import LEDGER_NAMES
 from seqpack_cli.tokens.text_batches import TextBatch, gather
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
@@ -104,7 +105,7 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
         write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=task.dtype)
         idx_entry = {"name": idx_path.name, **idx_file.describe()}
     receipt = {
-        "ledger": dict(counts.ledger),
+        "ledger": {name: counts.ledger[name] for name in LEDGER_NAMES},
         "ranges": counts.ranges,
         "files": [bin_entry, idx_entry],
         "rejects": counts.rejects,

@@ -17,7 +17,7 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import OptionError, check_choice, check_positive
 from seqpack_cli.tokens.affixes import find_affixes
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
-from seqpack_cli.tokens.token_store import FORMAT, FORMAT_VERSION
+from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
 from seqpack_cli.tokens.tokenize_part import PartTask
 from seqpack_cli.tokens.vocabulary import BYTES, Vocabulary
 

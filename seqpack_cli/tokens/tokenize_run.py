@@ -9,24 +9,26 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import FolderError, check_choice, join_items
+from seqpack_cli.errors import DataError, FolderError, check_choice, join_items
 from seqpack_cli.execution import Progress
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
 from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHOICES, REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
+from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.store_manifest import (
     check_ledger,
     describe_run,
     make_manifest,
-    write_rejects,
 )
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_plan import (
@@ -38,6 +40,7 @@ from seqpack_cli.tokens.tokenize_plan import (
 from seqpack_cli.tokens.vocabulary import (
     describe_vocabulary,
     find_saved_limits,
+    locate_tokenizer,
     read_tokenizer_json,
 )
 
@@ -101,11 +104,13 @@ def _tokenize_sources(
     tokenizer_json = read_tokenizer_json(options.tokenizer)
     for limit in find_saved_limits(tokenizer_json):
         progress.on_notice(f"tokenizer.json: its saved {limit} is switched off")
-    first_encoder = choose_encoder(
-        encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
-    )
-    _start_encoder(first_encoder, tokenizer_json, options, sources, num_workers)
-    vocabulary = describe_vocabulary(tokenizer_json)
+    with _naming_tokenizer(options.tokenizer):
+        first_encoder = choose_encoder(
+            encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
+        )
+        _start_encoder(first_encoder, tokenizer_json, options, sources, num_workers)
+        vocabulary = describe_vocabulary(tokenizer_json)
+    check_footers(sources)
     tasks = make_tasks(sources, tokenizer_json, vocabulary, options, run.path)
     plan = make_plan(sources, vocabulary, options)
     run.begin(plan, overwrite=overwrite)
@@ -134,6 +139,16 @@ def _tokenize_sources(
     write_json(run.path / RUN_NAME, done)
     run.finish(manifest)
     return manifest, False
+
+
+@contextmanager
+def _naming_tokenizer(name: str) -> Iterator[None]:
+    """Say of a tokenizer.json that can not be used where it was found."""
+    try:
+        yield
+    except DataError as error:
+        what = error.message.removeprefix("tokenizer.json: ")
+        raise DataError(f"{locate_tokenizer(name)}: {what}", error.hint) from error
 
 
 def _start_encoder(

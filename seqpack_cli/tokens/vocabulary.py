@@ -59,9 +59,7 @@ def read_tokenizer_json(name: str) -> bytes:
     """
     if name == BYTES:
         return byte_tokenizer_json()
-    path = Path(name)
-    if path.is_dir():
-        path = path / "tokenizer.json"
+    path = locate_tokenizer(name)
     if path.is_file():
         return path.read_bytes()
     if path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
@@ -69,6 +67,12 @@ def read_tokenizer_json(name: str) -> bytes:
             f"{path}: no such file", hint="name a tokenizer.json, a folder that holds one, or bytes"
         )
     return _download(name)
+
+
+def locate_tokenizer(name: str) -> Path:
+    """Give the file that a name stands for, if it is one of a file or a folder."""
+    path = Path(name)
+    return path / "tokenizer.json" if path.is_dir() else path
 
 
 def build_tokenizer(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Tokenizer:

@@ -19,19 +19,26 @@ class Coverage:
 
     def mark(
         self, indices: np.ndarray, lengths: np.ndarray, starts: np.ndarray | None
-    ) -> str | None:
-        """Mark the rows of a shard, without filler; say if one is from nowhere or stands twice."""
+    ) -> tuple[int, str] | None:
+        """Mark the rows of a shard, without filler; say which is from nowhere or stands twice."""
         outside = np.flatnonzero((indices < 0) | (indices >= len(self._seen)))
         if len(outside):
-            found = indices[outside[0]]
-            return f"original index {found}, the store has {len(self._seen)} sequences"
+            place = int(outside[0])
+            number = f"{len(self._seen)} sequences"
+            return place, f"original index {indices[place]}, the store has {number}"
+        begins = np.arange(len(indices))
         if starts is not None:
             self._rows.append(np.stack([indices, starts, lengths]))
-            indices = indices[starts == 0]
-        values, counts = np.unique(indices, return_counts=True)
+            begins = np.flatnonzero(starts == 0)
+        values, counts = np.unique(indices[begins], return_counts=True)
         twice = values[(counts > 1) | self._seen[values]]
-        self._seen[indices] = True
-        return f"sequence {twice[0]} stands twice" if len(twice) else None
+        fault = None
+        if len(twice):
+            places = np.flatnonzero(indices[begins] == twice[0])
+            place = places[0] if self._seen[twice[0]] else places[1]
+            fault = int(begins[place]), f"sequence {twice[0]} stands twice"
+        self._seen[values] = True
+        return fault
 
     def check_pieces(self) -> str | None:
         """Say if the pieces of a split sequence do not follow one another from its start."""

@@ -24,6 +24,10 @@ from seqpack_cli.verification.report import Finding, LevelReport
 
 LEVEL = "structure"
 MAX_SEQUENCES = 1 << 40  # of a store: a larger claim would only take memory
+# Each sequence takes a byte while rows are counted, and each row 24 in its file: a manifest of lies
+# can ask for no more than so many times the shards' size.
+MAX_SEQUENCES_PER_ROW = 1024
+FREE_SEQUENCES = 1 << 26
 
 
 def check_structure(shards: ShardSet, report: LevelReport) -> tuple[list[Finding], BatchTable]:
@@ -34,6 +38,10 @@ def check_structure(shards: ShardSet, report: LevelReport) -> tuple[list[Finding
     if num_sequences > MAX_SEQUENCES:
         what = f"{num_sequences:,} sequences with those dropped, no store has so many"
         return [Finding(LEVEL, MANIFEST_NAME, what)], join_tables([])
+    num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
+    if num_sequences > FREE_SEQUENCES + MAX_SEQUENCES_PER_ROW * num_rows:
+        what = f"{num_sequences:,} sequences with those dropped, of {num_rows:,} rows"
+        return [Finding(LEVEL, MANIFEST_NAME, what)], join_tables([])
     coverage = Coverage(num_sequences)  # of the whole store
     damage: list[Finding] = []
     miscounts: list[Finding] = []
@@ -42,9 +50,11 @@ def check_structure(shards: ShardSet, report: LevelReport) -> tuple[list[Finding
     checked = map_ahead(
         lambda number: _check_file(shards, number), numbers, num_threads=count_cores()
     )
-    for entry, (shard, found, batches) in zip(shards.manifest["shards"], checked, strict=True):
+    for number, (shard, found, batches) in enumerate(checked):
+        entry = shards.manifest["shards"][number]
         if shard is not None:
-            found += mark_rows(shard, coverage)
+            first_batch = int(shards.batch_offsets[number])
+            found += mark_rows(shard, coverage, first_batch=first_batch)
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
         damage += found
         miscounts += miscounted
@@ -104,13 +114,19 @@ def check_batches(
     return sorted(findings, key=lambda finding: finding.batch or 0), batches
 
 
-def mark_rows(shard: Shard, coverage: Coverage) -> list[Finding]:
+def mark_rows(shard: Shard, coverage: Coverage, *, first_batch: int = 0) -> list[Finding]:
     """Mark the sequences of a shard as seen; give what was found."""
-    rows = shard.tensors["lengths"] > 0  # not of filler, whose index was checked
+    rows = np.flatnonzero(shard.tensors["lengths"] > 0)  # not filler, whose index was checked
     indices, lengths = shard.tensors["original_indices"][rows], shard.tensors["lengths"][rows]
     starts = shard.tensors.get("piece_starts")
     fault = coverage.mark(indices, lengths, None if starts is None else starts[rows])
-    return [] if fault is None else [Finding(LEVEL, shard.path.name, fault)]
+    if fault is None:
+        return []
+    place, what = int(rows[fault[0]]), fault[1]
+    offsets = shard.tensors["sequence_offsets"]
+    batch = int(np.searchsorted(offsets, place, "right")) - 1
+    row = place - int(offsets[batch])
+    return [Finding(LEVEL, shard.path.name, what, batch=first_batch + batch, row=row)]
 
 
 def _check_folder(shards: ShardSet) -> list[Finding]:

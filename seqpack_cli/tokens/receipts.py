@@ -1,0 +1,88 @@
+"""The receipts of finished parts: read again by a continued run, which believes none unchecked.
+
+A receipt says what a part holds and which records were put aside; those go to `rejects.jsonl`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.corpus.sources import Source
+from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.reading import check_fields
+from seqpack_cli.run_folder import RunFolder
+from seqpack_cli.storage import encode_json, publish
+from seqpack_cli.tokens.store_manifest import LEDGER_NAMES, RANGE_FIELDS, is_balanced
+from seqpack_cli.tokens.tokenize_part import PartTask
+
+RECEIPT_FIELDS: dict[str, type] = {
+    "ledger": dict,
+    "ranges": list,
+    "files": list,
+    "rejects": list,
+    "encoder": str,
+}
+REJECT_TYPES = ([int, int, int, str], [int, int, type(None), str])  # source, record, byte, reason
+
+
+def read_receipt(run: RunFolder, task: PartTask) -> dict[str, Any] | None:
+    """Give the receipt of a finished part if it can be what this program wrote."""
+    receipt = run.read_receipt(task.name, RECEIPT_FIELDS)
+    if receipt is None:
+        return None
+    source = run.path / f"{task.name}.json"
+    indices = {source_range.source_index for source_range in task.ranges}
+    try:
+        for entry in receipt["ranges"]:
+            check_fields(entry, RANGE_FIELDS, source=source)
+        for entry in receipt["rejects"]:
+            _check_reject(entry, indices, source=source)
+        _check_counts(receipt["ledger"], source=source)
+    except FolderError:
+        return None
+    num_bytes = receipt["ledger"]["num_tokens"] * np.dtype(task.dtype).itemsize
+    found = [(file["name"], file["bytes"]) for file in receipt["files"]]
+    is_sound = len(found) == 2 and found[0] == (f"{task.name}.bin", num_bytes)
+    return receipt if is_sound and found[1][0] == f"{task.name}.idx" else None
+
+
+def write_rejects(
+    folder: Path,
+    sources: list[Source],
+    parts: list[dict[str, Any]],
+    receipts: list[dict[str, Any]],
+) -> None:
+    """Write the records that were put aside, numbered as in their source files."""
+    if not any(receipt["rejects"] for receipt in receipts):
+        return
+    seen: Counter[int] = Counter()  # documents of each source in the parts before
+    with publish(folder / "rejects.jsonl") as file:
+        for part, receipt in zip(parts, receipts, strict=True):
+            for source_index, record, byte, reason in receipt["rejects"]:
+                entry = {
+                    "source": sources[source_index].path,
+                    "record": seen[source_index] + record + 1,
+                    "byte": byte,
+                    "reason": reason,
+                }
+                file.write(encode_json(entry) + b"\n")
+            for entry in part["ranges"]:
+                seen[entry["source"]] += entry["num_documents"]
+
+
+def _check_counts(ledger: Any, *, source: Path) -> None:
+    """Raise FolderError unless these are counts of a part in which no token went astray."""
+    check_fields(ledger, dict.fromkeys(LEDGER_NAMES, int), source=source)
+    if not is_balanced(ledger):
+        raise FolderError(f"{source}: the ledger does not add up")
+
+
+def _check_reject(entry: Any, indices: set[int], *, source: Path) -> None:
+    """Raise FolderError unless this is what a part says of a record that it put aside."""
+    is_reject = isinstance(entry, list) and [type(value) for value in entry] in REJECT_TYPES
+    if not is_reject or entry[0] not in indices or entry[1] < 0:
+        raise FolderError(f"{source}: reject {quote(entry)}, expected source, record, byte, reason")

@@ -1,0 +1,236 @@
+"""Make the golden files of one format version: `python tests/make_golden.py 1`.
+
+A version's folder is written once and read for ever: an existing one is never touched. It holds the
+input, token stores and shards as the commands below leave them, and `expected.json`: documents as
+the slow oracles read them, batches as the safetensors library and plain slices do. The script ends
+with the sha256 of every file, for the table in `test_golden.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import safetensors.numpy
+from command import run
+from reference import slow_jsonl_texts, slow_lines, slow_sequences
+
+GOLDEN = Path(__file__).parent / "data" / "golden"
+
+# Run in this order inside a version's folder; each ends with `-o` and its name.
+COMMANDS = {
+    "tokens_bytes": "tokenize input/lines.txt input/records.jsonl --on-bad-record skip "
+    "--bos <bos> --eos <eos> --max-length 40 --part-bytes 220",
+    "tokens_words": "tokenize input/words.txt --tokenizer input/words.tokenizer.json "
+    "--part-bytes 120",
+    "packed": "pack tokens_bytes --batch-size 3 --shard-bytes 600",
+    "padded": "pack tokens_words --layout padded --batch-size 3 --pad-to-multiple 4 "
+    "--shard-bytes 400",
+    "padded_left": "pack tokens_bytes --layout padded --buckets 12,24,40 --padding-side left "
+    "--max-tokens 120 --shuffle --seed 7 --window 6 --shard-bytes 700",
+    "filler": "pack tokens_words --layout padded --batch-size 4 --buckets auto "
+    "--num-buckets 2 --last-batch pad --shard-bytes 400",
+    "varlen": "pack tokens_bytes --layout varlen --max-tokens 32 --shard-bytes 700",
+}
+STORES = [name for name, command in COMMANDS.items() if command.startswith("tokenize")]
+SHARDS = [name for name in COMMANDS if name not in STORES]
+BYTES_BOS, BYTES_EOS = 257, 258
+WORDS_BOS, WORDS_EOS = 2, 3
+
+LINES = """\
+The ferry leaves at nine.
+Über den Fluß führt keine Brücke, nur ein Seil.
+
+海は静かだ。
+A long line that goes past the limit of forty tokens more than once, so that it is cut in three.
+пять
+🛶 e\u0301 is not é
+<eos> is only text here
+x
+"""
+RECORDS = """\
+{"text": "first record", "id": 1}
+{"text": 7}
+{"id": 3, "text": ""}
+{"text": "two\\nlines, \\u00e4 and \\ud83d\\ude42"}
+{"text": "last", "more": {"deep": [1, 2]}}
+"""
+WORDS = """\
+harbour
+the boat and the sea
+the sea
+
+sea sea sea sea sea sea sea
+the unknown harbour and the old boat
+boat the boat
+and the harbour the sea the boat and the old sea
+old
+the old
+sea and harbour
+"""
+VOCABULARY = {
+    "<unk>": 0,
+    "<pad>": 1,
+    "<bos>": WORDS_BOS,
+    "<eos>": WORDS_EOS,
+    "the": 4,
+    "and": 300,
+    "sea": 65_535,
+    "boat": 65_536,
+    "old": 69_999,
+    "harbour": 70_000,
+}
+
+
+def words_tokenizer_json() -> bytes:
+    """Give a word-level tokenizer whose ids need more than 16 bits, with a template."""
+    template = [
+        {"SpecialToken": {"id": "<bos>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "<eos>", "type_id": 0}},
+    ]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    special = ("<unk>", "<pad>", "<bos>", "<eos>")
+    value = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": VOCABULARY[token], "content": token, **flags, "special": True}
+            for token in special
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": template,
+            "pair": [*template, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {
+                token: {"id": token, "ids": [VOCABULARY[token]], "tokens": [token]}
+                for token in ("<bos>", "<eos>")
+            },
+        },
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": VOCABULARY, "unk_token": "<unk>"},
+    }
+    return json.dumps(value, indent=1).encode()
+
+
+def write_input(folder: Path) -> None:
+    """Write the input that every version is made from."""
+    folder.mkdir()
+    for name, text in (("lines.txt", LINES), ("records.jsonl", RECORDS), ("words.txt", WORDS)):
+        (folder / name).write_bytes(text.encode())
+    (folder / "words.tokenizer.json").write_bytes(words_tokenizer_json())
+
+
+def run_commands(version: Path) -> None:
+    """Run all commands inside a version's folder, so that only relative paths are written."""
+    with contextlib.chdir(version):
+        for name, command in COMMANDS.items():
+            result = run(*command.split(), "--num-workers", 1, "-o", name)
+            if result.exit_code:
+                raise SystemExit(result.output)
+
+
+def expect_documents(folder: Path) -> dict[str, list[list[list[int]]]]:
+    """Give the sequences of each document of both stores, from the input alone."""
+    lines = slow_lines((folder / "lines.txt").read_bytes())
+    records = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    records[1] = '{"text": ""}'  # the one that is put aside
+    texts = lines + slow_jsonl_texts("\n".join(records).encode())
+    words = slow_lines((folder / "words.txt").read_bytes())
+    of_bytes = slow_sequences(
+        [list(text.encode()) for text in texts],
+        prefix=[BYTES_BOS],
+        suffix=[BYTES_EOS],
+        max_length=40,
+        overflow="split",
+    )
+    of_words = slow_sequences(
+        [[VOCABULARY.get(word, 0) for word in line.split()] for line in words],
+        prefix=[WORDS_BOS],
+        suffix=[WORDS_EOS],
+        max_length=None,
+        overflow="split",
+    )
+    made = (of_bytes.sequences_of_document, of_words.sequences_of_document)
+    return dict(zip(STORES, made, strict=True))
+
+
+def read_batches(folder: Path) -> list[dict[str, Any]]:
+    """Read the batches of shards with the safetensors library and plain slices."""
+    batches = []
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors = {name: a.tolist() for name, a in safetensors.numpy.load_file(path).items()}
+        offsets = pairwise(tensors["sequence_offsets"])
+        for batch, (first, last) in enumerate(offsets):
+            start, end = tensors["data_offsets"][batch : batch + 2]
+            data, lengths = tensors["data"][start:end], tensors["lengths"][first:last]
+            rows, width = slice_rows(tensors, data, lengths, batch)
+            starts = tensors.get("piece_starts", [0] * len(tensors["lengths"]))[first:last]
+            indices = tensors["original_indices"][first:last]
+            batches.append(
+                {
+                    "width": width,
+                    "num_filler_rows": tensors.get("num_filler_rows", {batch: 0})[batch],
+                    "rows": [list(row) for row in zip(indices, starts, rows, strict=True)],
+                }
+            )
+    return batches
+
+
+def slice_rows(
+    tensors: dict[str, Any], data: list[int], lengths: list[int], batch: int
+) -> tuple[list[list[int]], int | None]:
+    """Give the rows of one batch of any layout, padding and all, and its width if it has one."""
+    if "batch_sizes" in tensors:
+        first, last = tensors["step_offsets"][batch : batch + 2]
+        rows: list[list[int]] = [[] for _ in lengths]
+        for batch_size in tensors["batch_sizes"][first:last]:
+            for row in rows[:batch_size]:
+                row.append(data.pop(0))
+        return rows, None
+    width = tensors["widths"][batch] if "widths" in tensors else None
+    rows = []
+    for length in lengths:
+        num_cells = width or length
+        rows.append(data[:num_cells])
+        del data[:num_cells]
+    return rows, width
+
+
+def hash_files(version: Path) -> dict[str, str]:
+    """Give the sha256 of every file below a version's folder."""
+    return {
+        path.relative_to(version).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(version.rglob("*"))
+        if path.is_file()
+    }
+
+
+def make(version: Path) -> None:
+    """Make one version's folder; an existing one is refused."""
+    version.mkdir(parents=True)
+    write_input(version / "input")
+    run_commands(version)
+    expected: dict[str, Any] = dict(expect_documents(version / "input"))
+    expected |= {name: read_batches(version / name) for name in SHARDS}
+    entries = [f'"{name}": [\n{lines(value)}\n]' for name, value in expected.items()]
+    (version / "expected.json").write_text("{\n" + ",\n".join(entries) + "\n}\n")
+    for name, digest in hash_files(version).items():
+        print(digest, name)
+
+
+def lines(values: list[Any]) -> str:
+    """Write one value a line."""
+    return ",\n".join(f" {json.dumps(value)}" for value in values)
+
+
+if __name__ == "__main__":
+    make(GOLDEN / f"v{int(sys.argv[1])}")

@@ -1,0 +1,743 @@
+"""The 40 cases of faults and bad input, as a user meets them, 1 to 27: texts, files, tokenizers.
+
+The number in a name is the case's. Each runs the command itself and asserts the exit code (0 good,
+2 usage, 3 bad input data, 4 a folder that is refused, 5 the machine), the place and the hint.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import itertools
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from command import run
+from reference import read_store_documents
+from shard_reference import make_shards
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+GIVE_UP = "hint: mend the record, or pass --on-bad-record skip to put such records aside"
+CONVERT = "hint: convert the file with iconv, or pass --encoding-errors replace"
+NO_TOKENIZER = "hint: pass --tokenizer bytes to go without one"
+BOS, EOS = 257, 258  # of the byte tokenizer
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def tokenize(source: Path | list[Path], *options: object) -> Result:
+    """Run `seqpack tokenize` into the folder `tokens` beside the first input."""
+    sources = [source] if isinstance(source, Path) else source
+    return run("tokenize", *sources, "-o", store_of(sources[0]), *options)
+
+
+def store_of(source: Path) -> Path:
+    return source.parent / "tokens"
+
+
+def check_refused(result: Result, code: int, *lines: str) -> None:
+    """Assert the exit code and every line of stderr, an empty one before the hint."""
+    message = "\n\n".join(lines)
+    assert result.stderr == f"Error: {message}\n"
+    assert result.exit_code == code
+    assert result.stdout == ""
+
+
+def check_no_store(folder: Path) -> None:
+    """Assert that nothing there counts as a store, for any reader."""
+    assert not (folder / "manifest.json").exists()
+    assert run("inspect", folder).exit_code == 4
+    assert run("pack", folder, "-o", folder.parent / "never").exit_code == 4
+    assert not (folder.parent / "never").exists()
+
+
+def read_ledger(store: Path) -> dict[str, int]:
+    ledger: dict[str, int] = json.loads((store / "manifest.json").read_bytes())["ledger"]
+    return ledger
+
+
+def read_rejects(store: Path) -> list[dict[str, Any]]:
+    lines = (store / "rejects.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def read_texts(store: Path) -> list[str | None]:
+    """Give the text of each document of a store of bytes, None for one without a sequence."""
+    return [
+        bytes(itertools.chain(*pieces)).decode() if pieces else None
+        for pieces in read_store_documents(store)
+    ]
+
+
+def unpack_texts(store: Path) -> list[str]:
+    """Go the rest of the way and back: pack, then unpack."""
+    shards, rows = store.parent / "shards", store.parent / "rows.jsonl"
+    assert run("pack", store, "-o", shards, "--num-workers", 1).exit_code == 0
+    assert run("unpack", shards, "--text", "-o", rows).exit_code == 0
+    return [json.loads(line)["text"] for line in rows.read_text().split("\n")[:-1]]
+
+
+def save_tokenizer(path: Path, vocabulary: dict[str, int], pre_tokenizer: object = None) -> Path:
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106
+    if pre_tokenizer is not None:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    path.parent.mkdir(exist_ok=True)
+    tokenizer.save(str(path))
+    return path
+
+
+# Encodings, line ends, lengths of lines
+
+
+@pytest.mark.parametrize("policy", ["error", "replace", "skip"])
+def test_case_01_invalid_utf8(tmp_path: Path, policy: str) -> None:
+    lines = [b"line %d" % number for number in range(1, 1043)]
+    lines[1041] = b"sixteen bytes..." + b"\xff" + b" and more"
+    corpus = write(tmp_path / "a.txt", b"\n".join(lines))
+    options = ("--encoding-errors", policy, "--part-bytes", 4000, "--num-workers", 1)
+    result = tokenize(corpus, *options)
+    if policy == "error":
+        check_refused(result, 3, f"{corpus}:1042: byte 0xff, expected UTF-8", CONVERT)
+        check_no_store(store_of(corpus))
+        return
+    assert result.exit_code == 0
+    texts = read_texts(store_of(corpus))
+    assert len(texts) == 1042
+    assert texts[1041] == ("sixteen bytes...\ufffd and more" if policy == "replace" else None)
+    assert read_ledger(store_of(corpus))["num_rejected"] == (policy == "skip")
+    if policy == "skip":
+        assert result.stdout.splitlines()[-1] == "  records put aside in rejects.jsonl: 1"
+        byte = corpus.read_bytes().index(b"\xff")
+        reason = "byte 0xff, expected UTF-8"
+        expected = {"source": str(corpus), "record": 1042, "byte": byte, "reason": reason}
+        assert read_rejects(store_of(corpus)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.txt", b"\xef\xbb\xbfone\ntwo \xef\xbb\xbf\n"),
+        ("a.jsonl", b'\xef\xbb\xbf{"text": "one"}\n{"text": "two \xef\xbb\xbf"}\n'),
+    ],
+)
+def test_case_02_byte_order_mark(tmp_path: Path, name: str, data: bytes) -> None:
+    """It goes at the begin of a file; elsewhere it is text."""
+    corpus = write(tmp_path / name, data)
+    assert tokenize(corpus).exit_code == 0
+    assert read_texts(store_of(corpus)) == ["one", "two \ufeff"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_case_03_utf16(tmp_path: Path, name: str, encoding: str) -> None:
+    corpus = write(tmp_path / name, '\ufeff{"text": "ä"}\n'.encode(encoding))
+    mark = corpus.read_bytes()[:2]
+    converted = f"a.utf8{corpus.suffix}"
+    hint = f"hint: iconv -f UTF-16 -t UTF-8 {corpus} > {converted}"
+    found = f"{corpus}:1: UTF-16 (begins with {mark!r}), expected UTF-8"
+    check_refused(tokenize(corpus), 3, found, hint)
+    check_no_store(store_of(corpus))
+
+
+@pytest.mark.skipif(shutil.which("iconv") is None, reason="iconv is not here")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "my notes.txt",
+        "notes.txt.gz",
+    ],
+)
+def test_case_03_utf16_hint_can_be_typed(tmp_path: Path, name: str) -> None:
+    data = "Grüße\n".encode("utf-16")
+    corpus = write(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
+    hint = tokenize(corpus).stderr.splitlines()[-1].removeprefix("hint: ")
+    subprocess.run(["sh", "-c", hint], cwd=tmp_path, check=True, capture_output=True)
+    (converted,) = tmp_path.glob("*utf8*")
+    assert tokenize(converted).exit_code == 0
+    assert read_texts(store_of(corpus)) == ["Grüße"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_case_03_utf16_without_a_mark(tmp_path: Path, encoding: str) -> None:
+    corpus = write(tmp_path / "a.txt", ("a line of plain text\n" * 20).encode(encoding))
+    result = tokenize(corpus)
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"Error: {corpus}:1: UTF-16")
+
+
+def test_case_04_returns(tmp_path: Path) -> None:
+    """One at the end of a line goes, with or without a line end after it; others are text."""
+    corpus = write(tmp_path / "a.txt", b"a\r\nb\rc\r\r\n\r\nd\r")
+    assert tokenize(corpus).exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a", "b\rc\r", None, "d"]
+    assert unpack_texts(store_of(corpus)) == ["a", "b\rc\r", "d"]
+
+
+def test_case_04_returns_in_json_lines(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "a.jsonl", b'{"text": "a"}\r\n{"text": "b\\rc\\r"}\r\n')
+    assert tokenize(corpus).exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a", "b\rc\r"]
+
+
+SEPARATORS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_case_05_separators_inside_a_record(tmp_path: Path, name: str) -> None:
+    line = SEPARATORS
+    if name == "a.jsonl":  # control characters must be escaped there, the others may stand
+        line = json.dumps({"text": SEPARATORS}, ensure_ascii=False)
+        assert "\u2028" in line
+    corpus = write(tmp_path / name, f"{line}\n{line}\n".encode())
+    assert tokenize(corpus).exit_code == 0
+    assert unpack_texts(store_of(corpus)) == [SEPARATORS, SEPARATORS]
+
+
+LONE_SURROGATE = "field 'text' has the lone surrogate \\ud800, expected Unicode text"
+
+
+def test_case_06_lone_surrogate(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "\\ud83d\\ude00 \\ud800"}\n')
+    check_refused(tokenize(corpus), 3, f"{corpus}:2: {LONE_SURROGATE}", GIVE_UP)
+    check_no_store(store_of(corpus))
+    assert tokenize(corpus, "--on-bad-record", "skip").exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a", None]
+    assert read_rejects(store_of(corpus)) == [
+        {"source": str(corpus), "record": 2, "byte": 14, "reason": LONE_SURROGATE}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("a.txt", b"a\0b\n\0\n"), ("a.jsonl", b'{"text": "a\\u0000b"}\n{"text": "\\u0000"}\n')],
+)
+def test_case_07_nul_bytes(tmp_path: Path, name: str, data: bytes) -> None:
+    corpus = write(tmp_path / name, data)
+    assert tokenize(corpus).exit_code == 0
+    assert read_store_documents(store_of(corpus)) == [[[97, 0, 98]], [[0]]]
+    assert unpack_texts(store_of(corpus)) == ["a\0b", "\0"]
+
+
+def write_long_line(path: Path, num_bytes: int) -> Path:
+    """Write a line of NULs that takes no room on the disk, after a first one."""
+    write(path, b"first\n")
+    os.truncate(path, num_bytes)
+    return path
+
+
+def test_case_08_line_of_100_megabytes(tmp_path: Path) -> None:
+    corpus = write_long_line(tmp_path / "a.txt", 100_000_000)
+    hint = "hint: pass --max-document-bytes with a larger size, or split the document"
+    result = tokenize(corpus, "--num-workers", 1)
+    check_refused(result, 3, f"{corpus}:2: a document of more than 67,108,864 bytes", hint)
+    check_no_store(store_of(corpus))
+    result = tokenize(corpus, "--num-workers", 1, "--max-document-bytes", "1MB")
+    check_refused(result, 3, f"{corpus}:2: a document of more than 1,000,000 bytes", hint)
+
+
+MEASURED = """
+import atexit, re, runpy, sys
+from pathlib import Path
+
+def show_peak():  # of this process alone: ru_maxrss begins with that of the process that started it
+    print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+atexit.register(show_peak)
+runpy.run_module("seqpack_cli", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_case_08_memory_of_a_long_line_is_bounded(tmp_path: Path) -> None:
+    corpus = write_long_line(tmp_path / "a.txt", 200_000_000)
+    command = [sys.executable, "-c", MEASURED, "tokenize", str(corpus), "--num-workers", "1"]
+    done = subprocess.run(
+        [*command, "-o", tmp_path / "tokens", "-q"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert int(done.stdout) < 200_000, "the limit of 64 MiB, and what the program takes anyway"
+
+
+# Empty documents
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.txt", b"one\n\nthree\n\n"),
+        ("a.jsonl", b'{"text": "one"}\n{"text": ""}\n{"text": "three"}\n\n'),
+    ],
+)
+def test_case_09_empty_document(tmp_path: Path, name: str, data: bytes) -> None:
+    """It has no sequence and is counted; the others keep the numbers of the input."""
+    corpus = write(tmp_path / name, data)
+    result = tokenize(corpus, "--eos", "<eos>")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"{store_of(corpus)}: complete",
+        "  4 documents -> 2 sequences, 10 tokens (uint16, 1 part)",
+        "  empty documents, which have no sequence: 2",
+    ]
+    shown = run("inspect", store_of(corpus), "--sequence", 1).stdout.splitlines()
+    assert shown[1].split() == ["source", f"{corpus},", "record", "3"]
+
+
+def test_case_10_white_space_alone(tmp_path: Path) -> None:
+    """It is a document like any other if the tokenizer has tokens for it, else an empty one."""
+    path = save_tokenizer(
+        tmp_path / "words.json", {"<unk>": 0, "a": 1}, pre_tokenizers.Whitespace()
+    )
+    corpus = write(tmp_path / "a.txt", b"a\n \t \na a\n")
+    assert tokenize(corpus, "--tokenizer", path).exit_code == 0
+    assert read_store_documents(store_of(corpus)) == [[[1]], [], [[1, 1]]]
+    assert read_ledger(store_of(corpus))["num_empty_documents"] == 1
+    assert tokenize(corpus, "--overwrite").exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a", " \t ", "a a"]
+
+
+def test_case_11_corpus_without_a_token(tmp_path: Path) -> None:
+    first = write(tmp_path / "a.txt", b"\n\n")
+    second = write(tmp_path / "b.jsonl", b'{"text": ""}\n')
+    result = tokenize([first, second])
+    found = f"{first}, {second}: no document with a token (3 documents read)"
+    check_refused(result, 3, found)
+    check_no_store(store_of(first))
+    write(first, b"now there is one\n")
+    assert tokenize([first, second]).exit_code == 0
+
+
+# Compression
+
+
+def compress_zstd(data: bytes) -> bytes:
+    zstd = pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression")
+    packed: bytes = getattr(zstd, "zstd", zstd).compress(data)
+    return packed
+
+
+COMPRESS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gz": ("gzip", lambda data: gzip.compress(data, mtime=0)),
+    "bz2": ("bzip2", bz2.compress),
+    "xz": ("xz", lzma.compress),
+    "zst": ("zstd", compress_zstd),
+}
+NUMBERS = "".join(f"line {number} of it\n" for number in range(5_000)).encode()
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_case_12_truncated_stream(tmp_path: Path, suffix: str) -> None:
+    """What came out before the end stays out of the store too."""
+    kind, compress = COMPRESS[suffix]
+    good = write(tmp_path / "a.txt", b"good\n")
+    corpus = write(tmp_path / f"b.txt.{suffix}", compress(NUMBERS)[:-20])
+    result = tokenize([good, corpus])
+    place, what = result.stderr.splitlines()[0].removeprefix(f"Error: {corpus}:").split(": ", 1)
+    assert what == f"ends early, inside its {kind} data"
+    line = int(place)
+    hint = result.stderr.splitlines()[2]
+    assert hint.endswith(" bytes of text came before; get the file again")
+    num_bytes = int(hint.removeprefix("hint: ").split()[0].replace(",", ""))
+    assert NUMBERS[:num_bytes].count(b"\n") == line - 1, "the line of the byte it names"
+    assert result.exit_code == 3
+    check_no_store(store_of(good))
+    write(corpus, compress(NUMBERS))
+    assert tokenize([good, corpus]).exit_code == 0
+    assert len(read_texts(store_of(good))) == 5_001
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_case_13_concatenated_streams(tmp_path: Path, suffix: str) -> None:
+    """All members are one text: a line may go over the seam of two."""
+    _, compress = COMPRESS[suffix]
+    members = [compress(piece) for piece in (b"one\ntw", b"o\nthree\n", b"", b"four")]
+    corpus = write(tmp_path / f"a.txt.{suffix}", b"".join(members))
+    assert tokenize(corpus).exit_code == 0
+    assert read_texts(store_of(corpus)) == ["one", "two", "three", "four"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_case_14_compressed_file_of_0_bytes(tmp_path: Path, suffix: str) -> None:
+    """A text of 0 bytes is one without documents; a compressed one was never written whole."""
+    kind, _ = COMPRESS[suffix]
+    if suffix == "zst":
+        compress_zstd(b"")
+    good = write(tmp_path / "a.txt", b"good\n")
+    corpus = write(tmp_path / f"b.txt.{suffix}", b"")
+    hint = "hint: 0 bytes of text came before; get the file again"
+    result = tokenize([good, corpus])
+    check_refused(result, 3, f"{corpus}:1: 0 bytes, expected {kind} data", hint)
+    check_no_store(store_of(good))
+    assert tokenize([good, write(tmp_path / "c.txt", b"")]).exit_code == 0
+
+
+FILLED = b'{"text": "a", "filler": "' + b"x" * ((1 << 20) - 28) + b'"}\n'  # 1 MiB
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_case_15_decompression_bomb(tmp_path: Path, suffix: str) -> None:
+    """From 64 MiB of text on, what grows beyond 256 times its size is no text."""
+    assert len(FILLED) == 1 << 20
+    _, compress = COMPRESS[suffix]
+    good = write(tmp_path / "a.txt", b"good\n")
+    corpus = write(tmp_path / f"b.jsonl.{suffix}", compress(FILLED * 8) * 9)
+    assert corpus.stat().st_size * 256 < 72 << 20
+    result = tokenize([good, corpus])
+    found = "more than 256 times its compressed size came out, no text does"
+    hint = "hint: if it is meant to be like that, decompress it and name the result"
+    check_refused(result, 3, f"{corpus}:65: {found}", hint)
+    check_no_store(store_of(good))
+
+
+def test_case_15_small_bomb_is_bounded_by_the_limits_of_documents(tmp_path: Path) -> None:
+    """Below 64 MiB any ratio passes; a document that is too large is refused as it comes out."""
+    corpus = write(tmp_path / "a.jsonl.gz", gzip.compress(FILLED * 8))
+    assert corpus.stat().st_size * 256 < 8 << 20
+    assert tokenize(corpus).exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a"] * 8
+    bomb = write(tmp_path / "b.txt.gz", gzip.compress(bytes(8 << 20)) * 20)
+    result = tokenize([bomb], "--max-document-bytes", "3MiB", "--overwrite")
+    hint = "hint: pass --max-document-bytes with a larger size, or split the document"
+    check_refused(result, 3, f"{bomb}:1: a document of more than 3,145,728 bytes", hint)
+
+
+# JSON lines
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (
+            b'{"text": "b", oops}',
+            "not JSON at column 15 (Expecting property name enclosed in double quotes): "
+            '\'{"text": "b", oops}\'',
+        ),
+        (b'{"text": "b"', "not JSON at column 13 (Expecting ',' delimiter): '{\"text\": \"b\"'"),
+        (b"", None),  # a blank line is an empty document
+        (
+            b'{"text": "' + b"x" * 10_000 + b"\x1b[2J\x07" + b'"}',
+            "not JSON at column 10011 (Invalid control character at): "
+            f"'{'x' * 20}\\x1b[2J\\x07\"}}'",
+        ),
+        (b"\xf0\x9f\x98\x80" * 50, f"not JSON at column 1 (Expecting value): '{'😀' * 20}'"),
+    ],
+    ids=["comma", "cut", "blank", "control", "wide"],
+)
+def test_case_16_broken_json_line(tmp_path: Path, line: bytes, found: str | None) -> None:
+    corpus = write(tmp_path / "a.jsonl", b'{"text": "a"}\n' + line + b'\n{"text": "c"}\n')
+    result = tokenize(corpus)
+    if found is None:
+        assert result.exit_code == 0
+        assert read_texts(store_of(corpus)) == ["a", None, "c"]
+        return
+    check_refused(result, 3, f"{corpus}:2: {found}", GIVE_UP)
+    assert max(map(len, result.stderr.splitlines())) < len(str(corpus)) + 160
+    check_no_store(store_of(corpus))
+    assert tokenize(corpus, "--on-bad-record", "skip").exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a", None, "c"]
+    assert [reject["reason"] for reject in read_rejects(store_of(corpus))] == [found]
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "hint"),
+    [
+        (
+            '{"body": "b", "id": 7}',
+            "no field 'text' (found: 'body', 'id')",
+            "hint: pass --text-field body",
+        ),
+        ('{"id": 7}', "no field 'text' (found: 'id')", GIVE_UP),
+        ("{}", "no field 'text' (found: none)", GIVE_UP),
+        ('{"text": null}', "field 'text' is null, expected a string", GIVE_UP),
+        ('{"text": 7}', "field 'text' is int, expected a string", GIVE_UP),
+        ('{"text": true}', "field 'text' is bool, expected a string", GIVE_UP),
+        ('{"text": ["b"]}', "field 'text' is list, expected a string", GIVE_UP),
+        ('{"text": {"text": "b"}}', "field 'text' is dict, expected a string", GIVE_UP),
+        ("[7]", "a JSON list, expected an object with field 'text'", None),
+    ],
+)
+def test_case_17_no_string_at_the_field(
+    tmp_path: Path, line: str, found: str, hint: str | None
+) -> None:
+    corpus = write(tmp_path / "a.jsonl", f'{{"text": "a"}}\n{line}\n'.encode())
+    lines = (f"{corpus}:2: {found}", hint)
+    check_refused(tokenize(corpus), 3, *filter(None, lines))
+    check_no_store(store_of(corpus))
+    assert tokenize(corpus, "--on-bad-record", "skip").exit_code == 0
+    assert [reject["reason"] for reject in read_rejects(store_of(corpus))] == [found]
+
+
+def test_case_17_hint_of_the_field_can_be_typed(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "a.jsonl", b'{"body": "a"}\n')
+    option = tokenize(corpus).stderr.splitlines()[-1].removeprefix("hint: pass ").split()
+    assert tokenize(corpus, *option).exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a"]
+
+
+def test_case_18_duplicate_key(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "b", "text": "c"}\n')
+    found = "key 'text' stands twice in one object"
+    check_refused(tokenize(corpus), 3, f"{corpus}:2: {found}", GIVE_UP)
+    check_no_store(store_of(corpus))
+    assert tokenize(corpus, "--on-bad-record", "skip").exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a", None]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("[" * 100_000, "maximum recursion depth exceeded"),
+        ('{"text": "b", "n": ' + "[" * 100_000 + "]" * 100_000 + "}", "maximum recursion depth"),
+        ('{"text": "b", "n": ' + "7" * 5_000 + "}", "Exceeds the limit (4300 digits)"),
+        ('{"text": ' + "7" * 5_000 + "}", "Exceeds the limit (4300 digits)"),
+    ],
+    ids=["open", "nested", "digits", "text"],
+)
+def test_case_19_json_beyond_measure(tmp_path: Path, line: str, reason: str) -> None:
+    corpus = write(tmp_path / "a.jsonl", f'{{"text": "a"}}\n{line}\n'.encode())
+    result = tokenize(corpus)
+    assert result.exit_code == 3
+    message, _, hint = result.stderr.splitlines()
+    assert message.startswith(f"Error: {corpus}:2: not readable as JSON ({reason}")
+    assert len(message) < len(str(corpus)) + 250
+    assert hint == GIVE_UP
+    check_no_store(store_of(corpus))
+    assert tokenize(corpus, "--on-bad-record", "skip").exit_code == 0
+    assert read_texts(store_of(corpus)) == ["a", None]
+
+
+# Tokenizers
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_case_20_special_token_in_the_text(tmp_path: Path, tiny_tokenizer: Path, own: bool) -> None:
+    """Text is text and counted; with the option it becomes the id."""
+    text = "a <eos> b <bos>"
+    corpus = write(tmp_path / "a.txt", f"{text}\n".encode())
+    options = ("--tokenizer", tiny_tokenizer if own else "bytes", "--no-add-special-tokens")
+    eos, bos = (2, 1) if own else (EOS, BOS)
+    result = tokenize(corpus, *options)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "  special tokens spelled in the text: 2"
+    ((ids,),) = read_store_documents(store_of(corpus))
+    assert not {bos, eos} & set(ids)
+    assert unpack_texts(store_of(corpus)) == [text]
+    result = tokenize(corpus, *options, "--allow-special-tokens", "--overwrite")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "  special tokens spelled in the text: 2"
+    ((ids,),) = read_store_documents(store_of(corpus))
+    assert (ids.count(eos), ids.count(bos), ids[-1]) == (1, 1, bos)
+
+
+def test_case_21_id_above_65535(tmp_path: Path) -> None:
+    """The dtype follows the largest id, though the vocabulary has two tokens."""
+    path = save_tokenizer(tmp_path / "words.json", {"<unk>": 0, "b": 70_000})
+    corpus = write(tmp_path / "a.txt", b"b\nc\n")
+    result = tokenize(corpus, "--tokenizer", path)
+    assert result.exit_code == 0
+    last = result.stdout.splitlines()[-1]
+    assert last == "  2 documents -> 2 sequences, 2 tokens (int32, 1 part)"
+    assert read_store_documents(store_of(corpus)) == [[[70_000]], [[0]]]
+    assert unpack_texts(store_of(corpus)) == ["b", "<unk>"]
+
+
+def put_large_id(store: Path) -> Path:
+    """Make the first id of a store one that its tokenizer has not."""
+    path = store / "part-00000.bin"
+    path.write_bytes((40_000).to_bytes(2, "little") + path.read_bytes()[2:])
+    return path
+
+
+def test_case_21_id_that_no_tokenizer_gave_is_not_packed(tmp_path: Path) -> None:
+    make_shards(tmp_path)
+    put_large_id(tmp_path / "store")
+    result = run("pack", tmp_path / "store", "-o", tmp_path / "other")
+    assert result.exit_code == 4
+    assert "40000" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"", "EOF while parsing a value at line 1 column 0"),
+        (b'{"model"', "EOF while parsing an object at line 1 column 8"),
+        (b"[]", "invalid type: sequence, expected struct Tokenizer at line 1 column 2"),
+        (b"{}", "Model missing. at line 1 column 2"),
+        (
+            b'{"model": {"type": "LSTM"}}',
+            "data did not match any variant of untagged enum ModelUntagged at line 1 column 27",
+        ),
+        (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+    ids=["empty", "cut", "list", "object", "model", "encoding"],
+)
+def test_case_22_malformed_tokenizer(tmp_path: Path, data: bytes, found: str) -> None:
+    write(tmp_path / "tokenizer.json", data)
+    corpus = write(tmp_path / "a.txt", b"a\n")
+    result = tokenize(corpus, "--tokenizer", tmp_path)
+    expected = "expected a file in the format of Hugging Face's tokenizers"
+    check_refused(result, 3, f"{tmp_path}/tokenizer.json: {found}, {expected}", NO_TOKENIZER)
+    assert not store_of(corpus).exists()
+
+
+def test_case_22_malformed_tokenizer_is_named_as_the_user_named_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "gpt2.json", b"{}")
+    result = tokenize(write(tmp_path / "a.txt", b"a\n"), "--tokenizer", path)
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"Error: {path}: Model missing.")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_case_23_pattern_that_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
+) -> None:
+    """Oniguruma gives up after ten million steps: a panic, which is no Exception."""
+    monkeypatch.setenv("RUST_BACKTRACE", "0")  # what the library says itself, on stderr
+    pattern = pre_tokenizers.Split(Regex(r"(x+x+)+y|."), "isolated")
+    path = save_tokenizer(tmp_path / "words.json", {"<unk>": 0, "a": 1}, pattern)
+    good = write(tmp_path / "a.txt", b"a\n" * 10)
+    bad = write(tmp_path / "b.txt", b"a\n" * 4 + b"x" * 40 + b"\na\n")
+    options = ("--tokenizer", path, "--encoder", "tokenizers", "--part-bytes", 20)
+    options = (*options, "--num-workers", num_workers)
+    result = tokenize([good, bad], *options)
+    found = "tokenizer.json: Onig: Regex search error: retry-limit-in-match over"
+    check_refused(result, 3, f"{bad}:5: {found}")
+    check_no_store(store_of(good))
+    assert not (store_of(good) / "part-00001.bin").exists()
+    write(bad, b"a\n" * 5)
+    assert tokenize([good, bad], *options[:4], "--overwrite").exit_code == 0
+    assert len(read_store_documents(store_of(good))) == 15
+
+
+def test_case_24_saved_truncation_and_padding(tmp_path: Path, tiny_tokenizer: Path) -> None:
+    saved = Tokenizer.from_file(str(tiny_tokenizer))
+    saved.enable_truncation(4)
+    saved.enable_padding(length=50, pad_id=0, pad_token="<pad>")  # noqa: S106
+    saved.save(str(tmp_path / "saved.json"))
+    texts = ["a text of more than four tokens", "b"]
+    corpus = write(tmp_path / "a.txt", "".join(f"{text}\n" for text in texts).encode())
+    options = ("--no-add-special-tokens", "--tokenizer")
+    result = tokenize(corpus, *options, tmp_path / "saved.json")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "note: tokenizer.json: its saved truncation is switched off",
+        "note: tokenizer.json: its saved padding is switched off",
+    ]
+    found = read_store_documents(store_of(corpus))
+    assert unpack_texts(store_of(corpus)) == texts
+    assert tokenize(corpus, *options, tiny_tokenizer, "--overwrite").exit_code == 0
+    assert read_store_documents(store_of(corpus)) == found
+
+
+def test_case_25_other_tokenizer_in_the_store(tmp_path: Path, tiny_tokenizer: Path) -> None:
+    shards = make_shards(tmp_path)
+    for folder, command in (
+        (tmp_path / "store", ("pack", tmp_path / "store", "-o", tmp_path / "other")),
+        (tmp_path / "store", ("inspect", tmp_path / "store", "--sequence", 0)),
+        (shards, ("inspect", shards, "--batch", 0)),
+        (shards, ("unpack", shards, "--text", "-o", tmp_path / "rows.jsonl")),
+    ):
+        shutil.copy(tiny_tokenizer, folder / "tokenizer.json")
+        found = f"{folder}/tokenizer.json: not the tokenizer that the manifest names"
+        check_refused(run(*command), 4, found)
+    assert not (tmp_path / "rows.jsonl").exists()
+
+
+def test_case_25_other_tokenizer_than_before(tmp_path: Path, tiny_tokenizer: Path) -> None:
+    corpus = write(tmp_path / "a.txt", b"a\n")
+    assert tokenize(corpus).exit_code == 0
+    result = tokenize(corpus, "--tokenizer", tiny_tokenizer)
+    assert result.exit_code == 4
+    message, _, hint = result.stderr.splitlines()
+    changed = f"Error: {store_of(corpus)}: holds a run that differs: tokenizer_sha256 was '"
+    assert message.startswith(changed)
+    assert hint == "hint: choose another -o, or pass --overwrite to replace what is there"
+
+
+def test_case_25_other_store_than_the_shards(tmp_path: Path) -> None:
+    shards = make_shards(tmp_path / "one")
+    make_shards(tmp_path / "two", seed=1)
+    result = run("verify", shards, "--tokens", tmp_path / "two" / "store")
+    found = "another token store than the one these shards were packed from"
+    hint = "hint: pass --tokens STORE with that one, or pack again"
+    check_refused(result, 4, f"{tmp_path}/two/store: {found}", hint)
+
+
+# Lengths
+
+PIECES = {
+    "split": [["abc"], ["abcd", "efgh"], ["abcd", "efgh", "i"]],
+    "truncate": [["abc"], ["abcd"], ["abcd"]],
+    "drop": [["abc"], [], []],
+}
+SAID = {
+    "split": ["  3 documents -> 6 sequences, 20 tokens (uint16, 1 part)"],
+    "truncate": ["  3 documents -> 3 sequences, 11 tokens (uint16, 1 part)", "  tokens cut off: 9"],
+    "drop": [
+        "  3 documents -> 1 sequence, 3 tokens (uint16, 1 part)",
+        "  documents dropped as too long: 2",
+    ],
+}
+
+
+@pytest.mark.parametrize("policy", PIECES)
+def test_case_26_longer_than_max_length(tmp_path: Path, policy: str) -> None:
+    """Splitting, where nothing is lost, is what happens unless asked otherwise."""
+    corpus = write(tmp_path / "a.txt", b"abc\nabcdefgh\nabcdefghi\n")
+    options = () if policy == "split" else ("--overflow", policy)
+    result = tokenize(corpus, "--max-length", 4, *options)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1:] == SAID[policy]
+    found = read_store_documents(store_of(corpus))
+    assert [[bytes(ids).decode() for ids in pieces] for pieces in found] == PIECES[policy]
+
+
+def test_case_26_longer_than_max_length_is_an_error_if_asked(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "a.txt", b"abc\nabcdefgh\nabcdefghi\n")
+    result = tokenize(corpus, "--max-length", 4, "--overflow", "error")
+    hint = "hint: pass a larger --max-length, or --overflow split, truncate or drop"
+    check_refused(result, 3, f"{corpus}:2: 8 tokens, expected at most 4", hint)
+    check_no_store(store_of(corpus))
+
+
+@pytest.fixture
+def long_shards(tmp_path: Path) -> Path:
+    """Shards with one sequence that is longer than cuDNN takes in one call."""
+    return make_shards(tmp_path, [65_600, 40, 7])
+
+
+def test_case_27_longer_than_65535(long_shards: Path) -> None:
+    """Every id is compared; models compute a part, and the report says so."""
+    result = run("verify", long_shards, "--level", "forward")
+    assert result.exit_code == 0, result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{long_shards}: packed, 1 batch, 3 sequences, 65,647 tokens"
+    assert [line.split()[:6] for line in lines[4:6]] == [
+        ["structure", "ok", "1", "of", "1", "100.0%"],
+        ["roundtrip", "ok", "1", "of", "1", "100.0%"],
+    ]
+    assert "  note: forward: of 1 large batch, only a part, where most rows end" in lines
+    assert lines[-1] == "proven at these levels"
+
+
+@pytest.mark.cuda
+def test_case_27_longer_than_65535_on_cuda(long_shards: Path) -> None:
+    options = ("--device", "cuda", "--max-batch-tokens", 1_000_000)
+    result = run("verify", long_shards, *options)
+    assert result.exit_code == 0, result.stdout
+    lines = result.stdout.splitlines()
+    assert "  note: forward: of 1 large batch, only a part, where most rows end" in lines
+    assert lines[-1] == "proven at these levels"
