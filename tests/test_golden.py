@@ -31,7 +31,7 @@ from reference import read_folder, read_store_documents
 from seqpack_cli import open_shards, open_store
 from seqpack_cli.shards import shard_manifest
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.tokens import token_store
+from seqpack_cli.tokens import store_manifest
 
 MAX_GOLDEN_BYTES = 100_000
 WRITES_OTHERWISE = (
@@ -288,13 +288,13 @@ def test_golden_shards_are_unpacked(tmp_path: Path, version: str, name: str) -> 
 
 
 def test_versions_of_both_formats_have_golden_files() -> None:
-    written = {f"v{token_store.FORMAT_VERSION}", f"v{shard_manifest.FORMAT_VERSION}"}
+    written = {f"v{store_manifest.FORMAT_VERSION}", f"v{shard_manifest.FORMAT_VERSION}"}
     assert written <= set(VERSIONS)
 
 
 def test_golden_files_are_written_again_byte_for_byte(tmp_path: Path) -> None:
     """All runs begin in the version's folder, so that manifests hold the same relative paths."""
-    version = f"v{max(token_store.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
+    version = f"v{max(store_manifest.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
     shutil.copytree(GOLDEN / version / "input", tmp_path / "input")
     run_commands(tmp_path)
     for name in COMMANDS:

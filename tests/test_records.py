@@ -165,7 +165,7 @@ def test_file_that_shrank_is_an_error(tmp_path: Path) -> None:
     planned = SourceRange(0, Source(str(path), "text", "line", 1008), 0, 1008)
     with pytest.raises(DataError) as caught:
         list(iter_records(planned, max_document_bytes=99, on_read=lambda _: None))
-    assert caught.value.message == f"{path}: ends 1,000 bytes early, it changed while it was read"
+    assert caught.value.message == f"{path}: changed while it was read, ends 1,000 bytes early"
 
 
 def test_file_that_went_away_is_an_error(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_overwrite_does_not_take_a_run_of_another_command(tmp_path: Path) -> Non
     finish(tmp_path)
     before = read_folder(tmp_path)
     error = refusal(tmp_path, {**PLAN, "format": "y"}, overwrite=True)
-    assert error.message == f"{tmp_path}: holds x, expected y"
+    assert error.message == f"{tmp_path}: holds 'x', expected y"
     assert error.hint == "choose another -o; --overwrite only replaces what the same command wrote"
     assert read_folder(tmp_path) == before
 

@@ -148,22 +148,22 @@ ARRAY_DAMAGE: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
     "index twice": (
         "packed",
         set_entry("original_indices", 1, 5),
-        f"{SHARDS[0]}: sequence 5 stands twice",
+        f"{SHARDS[0]}: batch 0: row 1: sequence 5 stands twice",
     ),
     "index of the other shard": (
         "padded",
         set_entry("original_indices", 1, 3),
-        f"{SHARDS[2]}: sequence 3 stands twice",
+        f"{SHARDS[2]}: batch 2: row 0: sequence 3 stands twice",
     ),
     "index beyond the store": (
         "packed",
         set_entry("original_indices", 1, 7),
-        f"{SHARDS[0]}: original index 7, the store has 7 sequences",
+        f"{SHARDS[0]}: batch 0: row 1: original index 7, the store has 7 sequences",
     ),
     "index negative": (
         "padded",
         set_entry("original_indices", 1, -1),
-        f"{SHARDS[0]}: original index -1, the store has 7 sequences",
+        f"{SHARDS[0]}: batch 0: row 1: original index -1, the store has 7 sequences",
     ),
 }
 
@@ -192,7 +192,8 @@ def test_wrong_index_is_found_beside_another_damaged_shard(tmp_path: Path, index
     flip_byte(path / SHARDS[1], -2)
     findings, statistics, _ = check(path)
     assert f"structure: {SHARDS[1]}: sha256 is not the manifest's" in findings
-    assert f"structure: {SHARDS[0]}: original index {index}, the store has 7 sequences" in findings
+    place = f"structure: {SHARDS[0]}: batch 0: row 1"
+    assert f"{place}: original index {index}, the store has 7 sequences" in findings
     assert [batch.index for batch in statistics] == [2]
 
 
@@ -218,7 +219,7 @@ def test_dropped_row_is_missing(tmp_path: Path) -> None:
     ledger: dict[str, Any] = {"num_sequences": 6, "num_tokens": 32}
     change_manifest(path, lambda manifest: manifest["ledger"].update(ledger))
     assert check(path)[0][0] == (
-        f"structure: {SHARDS[1]}: original index 6, the store has 6 sequences"
+        f"structure: {SHARDS[1]}: batch 1: row 2: original index 6, the store has 6 sequences"
     )
 
 
@@ -371,7 +372,7 @@ VARLEN_DAMAGE: dict[str, tuple[int, Callable[[Arrays], object], str]] = {
     "a later piece is said to be the first": (
         2,
         set_entry("piece_starts", 0, 0),
-        f"{SHARDS[2]}: sequence 1 stands twice",
+        f"{SHARDS[2]}: batch 2: row 0: sequence 1 stands twice",
     ),
     "a later piece begins too early": (
         2,
