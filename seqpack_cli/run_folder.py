@@ -75,7 +75,7 @@ class RunFolder:
         try:
             receipt = read_json(path)
             check_fields(receipt, fields, source=path)
-            check_files(self.path, receipt.get("files", [receipt]))
+            check_files(self.path, receipt["files"] if "files" in fields else [receipt])
         except FolderError:
             return None  # made again
         return receipt
@@ -213,10 +213,11 @@ def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
             disk.remove_file(path)
 
 
-def _read_format(path: Path) -> object:
+def _read_format(path: Path) -> str | None:
     """Read the format of a manifest or plan; None of a file that is ours by its name only."""
     try:
         found = read_json(path)
     except FolderError:
         return None
-    return found.get("format") if "options" in found else None
+    name = found.get("format")
+    return name if isinstance(name, str) and "options" in found else None
