@@ -7,6 +7,7 @@ import gzip
 import itertools
 import lzma
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -15,7 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seqpack_cli.corpus import decompression
-from seqpack_cli.corpus.decompression import BadCompressionError, iter_decompressed
+from seqpack_cli.corpus.decompression import (
+    BadCompressionError,
+    BombError,
+    check_ratio,
+    iter_decompressed,
+)
 from seqpack_cli.errors import MachineError
 
 try:
@@ -255,3 +261,33 @@ def test_missing_zstd_package_is_named() -> None:
     assert caught.value.message == "backports.zstd is not installed, .zst files need it"
     assert caught.value.hint == "pip install 'seqpack[zstd]'"
     assert caught.value.exit_code == 5
+
+
+# Bombs
+
+
+def iter_zeros(num_bytes: int) -> Iterator[bytes]:
+    packer = zlib.compressobj(9, wbits=31)
+    for _ in range(num_bytes >> 20):
+        yield packer.compress(b"0\n" * (1 << 19))
+    yield packer.flush()
+
+
+def test_text_that_grows_beyond_measure_is_a_bomb() -> None:
+    given = 0
+    with pytest.raises(BombError) as caught:
+        for text in iter_decompressed(iter_zeros(80 << 20), "gzip"):
+            given += len(text)
+    assert str(caught.value) == "more than 256 times its compressed size came out, no text does"
+    assert 63 << 20 < given <= 64 << 20
+
+
+def test_so_much_is_free_whatever_its_ratio() -> None:
+    assert sum(map(len, iter_decompressed(iter_zeros(64 << 20), "gzip"))) == 64 << 20
+
+
+@pytest.mark.parametrize(("num_read", "num_given"), [(0, 64 << 20), (1 << 20, 256 << 20)])
+def test_ratio_is_bounded_beyond_what_is_free(num_read: int, num_given: int) -> None:
+    check_ratio(num_read, num_given)
+    with pytest.raises(BombError):
+        check_ratio(num_read, num_given + 1)
