@@ -130,3 +130,19 @@ def test_every_module_says_what_it_is_for():
 )
 def test_cuda_tests_run_where_no_optional_package_is(path):
     assert not find_imports(path) & set(OPTIONAL), "tests for a GPU need pytest alone"
+
+
+READERS = {"read_bytes", "read_text", "memmap", "fromfile", "mmap", "open", "safe_open", "load"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=_module)
+def test_stores_and_shards_are_read_in_one_way(path):
+    """Through `reading`, which checks; texts and the tokenizer that a user names are not theirs."""
+    module = str(path.relative_to(PACKAGE))
+    if module.startswith("corpus/") or module in ("reading.py", "disk.py", "tokens/vocabulary.py"):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        function = node.func if isinstance(node, ast.Call) else None
+        name = getattr(function, "attr", getattr(function, "id", ""))
+        is_safetensors = (module, name) == ("shards/shard_file.py", "safe_open")  # after `reading`
+        assert name not in READERS or is_safetensors, f"{name} in line {node.lineno}"
