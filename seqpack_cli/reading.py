@@ -27,7 +27,7 @@ from seqpack_cli.errors import FolderError, MachineError, quote
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 MAX_COUNT = 2**53  # sums of a few stay within int64
-MAX_JSON_BYTES = 256 << 20  # a hundred thousand parts and sources take about 90 MB
+MAX_JSON_BYTES = 128 << 20  # a hundred thousand parts and sources take about 90 MB
 MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
 
 
@@ -112,11 +112,11 @@ def parse_json(data: bytes, *, source: Path) -> dict[str, Any]:
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twin = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"field {quote(twin)} stands twice")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"field {quote(name)} stands twice")
+        found[name] = value
     return found
 
 

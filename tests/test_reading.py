@@ -46,10 +46,10 @@ def test_file_that_is_no_json_object_is_refused(tmp_path: Path, data: bytes, sai
 def test_huge_manifest_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     with path.open("wb") as file:
-        file.truncate((256 << 20) + 1)
+        file.truncate((128 << 20) + 1)
     with pytest.raises(FolderError) as caught:
         read_json(path)
-    assert caught.value.message == f"{path}: 268,435,457 bytes, expected at most 268,435,456"
+    assert caught.value.message == f"{path}: 134,217,729 bytes, expected at most 134,217,728"
 
 
 def test_only_a_plain_file_of_the_right_size_is_regular(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_object_with_twin_fields_or_no_numbers_is_refused(tmp_path: Path) -> Non
 
 
 def test_items_beyond_memory_are_refused_before_they_are_parsed(tmp_path: Path) -> None:
-    """256 MiB of empty lists would take 6 GB."""
+    """128 MiB of empty lists would take 3 GB."""
     data = b'{"a": [' + b"[]," * 10_000_000 + b"[]]}"
     with pytest.raises(FolderError, match="more than 10,000,000 items"):
         parse_json(data, source=tmp_path / "a.json")

@@ -12,6 +12,8 @@ from seqpack_cli.cli.options import FOLDER, json_option, quiet_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 
+MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters are
+
 
 @click.command("inspect")
 @click.argument("path", type=FOLDER)
@@ -54,14 +56,19 @@ def command(
     if [batch is not None, sequence is not None, wants_plan].count(True) > 1:
         raise click.UsageError("--batch, --sequence and --plan are separate questions, ask one")
     opened = contents.open_any(path)
+    limit = None if as_json else MAX_TEXT_IDS
     show: Callable[[dict[str, Any]], list[str]] = tables.show_numbers
     if wants_plan:
         with show_progress("plan", "way", quiet=quiet) as progress:
             found, show = plans.compare_plans(opened, progress), plans.show_plans
     elif sequence is not None:
-        found, show = rows.describe_sequence(opened, sequence), tables.show_sequence
+        found, show = (
+            rows.describe_sequence(opened, sequence, max_text_ids=limit),
+            tables.show_sequence,
+        )
     elif batch is not None:
-        found, show = rows.describe_batch(opened, batch), tables.show_batch
+        found = rows.describe_batch(opened, batch, max_text_ids=limit)
+        show = tables.show_batch
     else:
         found = contents.describe(opened)
     if as_json:

@@ -9,6 +9,7 @@ import numpy as np
 
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
@@ -17,8 +18,10 @@ from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
-def describe_batch(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
-    """Give one batch of shards with all its rows.
+def describe_batch(
+    opened: TokenStore | ShardSet, index: int, *, max_text_ids: int | None = None
+) -> dict[str, Any]:
+    """Give one batch of shards with all its rows, and the text of so many ids of each.
 
     Raises:
         OptionError: this is a token store, or there is no such batch.
@@ -34,7 +37,7 @@ def describe_batch(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
     if isinstance(batch, PaddedBatch):
         batch = batch.without_filler()
     rows = batch.rows()
-    texts = open_decoder(opened.read_tokenizer_json())(rows)
+    texts = open_decoder(opened.read_tokenizer_json())([ids[:max_text_ids] for ids in rows])
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     described: dict[str, Any] = {
         "batch": index,
@@ -65,8 +68,13 @@ def describe_batch(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
     return described
 
 
-def describe_sequence(opened: TokenStore | ShardSet, index: int) -> dict[str, Any]:
+def describe_sequence(
+    opened: TokenStore | ShardSet, index: int, *, max_text_ids: int | None = None
+) -> dict[str, Any]:
     """Give one sequence by its index in the token store, from the store or from shards.
+
+    Args:
+        max_text_ids: decode so many of its ids; a stranger's decoder may be slow.
 
     Raises:
         OptionError: there is no such sequence.
@@ -86,7 +94,7 @@ def describe_sequence(opened: TokenStore | ShardSet, index: int) -> dict[str, An
         "length": len(ids),
         "origin": _describe_origin(store, index) if store is not None else None,
         "ids": ids.tolist(),
-        "text": open_decoder(opened.read_tokenizer_json())([ids])[0],
+        "text": open_decoder(opened.read_tokenizer_json())([ids[:max_text_ids]])[0],
     }
 
 
@@ -106,13 +114,16 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
         shard = shards.open_shard(number)
         offsets = shard.tensors["sequence_offsets"]
         starts = shard.tensors.get("piece_starts")
+        checked: dict[int, Batch] = {}  # the batch of the row before
         for position in np.flatnonzero(shard.tensors["original_indices"] == index).tolist():
             inside = int(np.searchsorted(offsets, position, "right")) - 1
             batch = int(shards.batch_offsets[number]) + inside
             row = position - int(offsets[inside])
             start = 0 if starts is None else int(starts[position])
             place = {"shard": shard.path.name, "batch": batch, "row": row}
-            pieces.append((start, place, shard[inside].row(row)))
+            if inside not in checked:
+                checked = {inside: shard[inside]}
+            pieces.append((start, place, checked[inside].row(row)))
     if not pieces or index < 0:
         raise OptionError(
             f"--sequence {index}: not in {shards.path}",

@@ -9,7 +9,7 @@ from typing import Any
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
-from seqpack_cli.reading import MAX_COUNT, check_fields
+from seqpack_cli.reading import check_fields
 from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
@@ -150,7 +150,7 @@ def has_filler(manifest: dict[str, Any]) -> bool:
 def read_max_tokens(manifest: dict[str, Any]) -> int | None:
     """Give the budget that pack was told, if the manifest has one."""
     found = manifest["options"].get("max_tokens")
-    return found if type(found) is int and 0 < found <= MAX_COUNT else None
+    return found if type(found) is int else None
 
 
 def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:

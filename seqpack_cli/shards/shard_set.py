@@ -43,6 +43,7 @@ class Shard:
         self.padding_side: str = manifest["padding_side"]
         self.max_id: int = manifest["max_id"]
         self.tensors, metadata = map_shard_file(path)
+        self._viewed: tuple[int, Batch] | None = None
         self._check_tensors(manifest, metadata)
 
     def __len__(self) -> int:
@@ -63,6 +64,7 @@ class Shard:
         """Give this shard with other arrays, whose offsets are not checked."""
         other = copy.copy(self)
         other.tensors = tensors
+        other._viewed = None
         return other
 
     def find_unsound(self) -> np.ndarray:
@@ -79,7 +81,9 @@ class Shard:
         """Give the ids of one row, counted through the shard, of a batch that was checked."""
         offsets = self.tensors["sequence_offsets"]
         index = int(np.searchsorted(offsets, position, "right")) - 1
-        return self.view(index).row(int(position - offsets[index]))
+        if self._viewed is None or self._viewed[0] != index:
+            self._viewed = index, self.view(index)  # many rows of one batch are asked for
+        return self._viewed[1].row(int(position - offsets[index]))
 
     def check_sha256(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""

@@ -37,17 +37,19 @@ def iter_sequences(
         first_rows.append(first_rows[-1] + len(shards.open_shard(number).tensors["lengths"]))
     progress.on_total(len(order))
     pieces: list[np.ndarray] = []
+    num_ids = 0  # of the pieces
     for place, position in enumerate(order):
         index = int(indices[position])
-        if starts[position] != sum(map(len, pieces)):
+        if starts[position] != num_ids:
             found = f"begins at token {starts[position]}" if starts[position] else "stands twice"
             raise FolderError(f"{shards.path}: sequence {index} {found}")
         number = int(np.searchsorted(first_rows, position, "right")) - 1
         pieces.append(shards.open_shard(number).row(position - first_rows[number]))
+        num_ids += len(pieces[-1])
         progress.on_advance(1)
         if place + 1 == len(order) or indices[order[place + 1]] != index:
             yield index, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            pieces = []
+            pieces, num_ids = [], 0
 
 
 def unpack_shards(

@@ -6,6 +6,7 @@ ends, so that none can look into another. A row holds at most as many tokens as 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,10 +26,14 @@ class VarlenBatch:
     original_indices: np.ndarray | None = None  # int64[B], of the token store
     piece_starts: np.ndarray | None = None  # int64[B], above 0 for later pieces of a split sequence
 
+    @functools.cached_property
+    def _offsets(self) -> np.ndarray:
+        return to_offsets(self.lengths)
+
     @property
     def cu_seqlens(self) -> np.ndarray:
         """Where each sequence begins, and the end, int32[B + 1]."""
-        return to_offsets(self.lengths).astype(np.int32)
+        return self._offsets.astype(np.int32)
 
     @property
     def position_ids(self) -> np.ndarray:
@@ -51,8 +56,7 @@ class VarlenBatch:
 
     def row(self, index: int) -> np.ndarray:
         """Give one sequence of a batch that was checked."""
-        start = int(self.lengths[:index].sum())
-        return self.data[start : start + self.lengths[index]]
+        return self.data[self._offsets[index] : self._offsets[index + 1]]
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless lengths and data belong together."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from seqpack_cli.shards.packed import count_alive
 from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -141,7 +142,9 @@ def _are_of_store(
         return False
     left = store.lengths[indices] - starts
     if max_piece is not None:
-        left = np.minimum(left, max_piece)
+        left = np.minimum(
+            left, max(0, min(max_piece, MAX_LENGTH))
+        )  # a stranger's may be beyond int64
     return bool((starts >= 0).all()) and np.array_equal(left, lengths)
 
 
