@@ -220,8 +220,10 @@ def _start_worker(counts: Any, places: Any) -> None:
 
     global _report
     _report = report
-    # Ctrl-C reaches the whole process group: a worker ends silently, the parent says it once.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Ctrl-C reaches the whole process group: a worker ends silently, the parent says it once. Where
+    # it is ignored, as under nohup, it stays so.
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back until here
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -117,8 +117,13 @@ def start(arguments: list[str], stderr: IO[bytes], **options: Any) -> subprocess
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         start_new_session=True,
+        preexec_fn=_hear_interrupts,
         **options,
     )
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a campaign may itself run where it is ignored
 
 
 def kill(process: subprocess.Popen[bytes], kind: str, chance: random.Random) -> bool:

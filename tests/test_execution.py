@@ -97,6 +97,32 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     assert time.monotonic() - started < 40
 
 
+HANDLERS = """
+import signal
+from seqpack_cli.execution import run_tasks
+
+if __name__ == "__main__":
+    print(*{handler.name for handler in run_tasks(signal.getsignal, [2, 2, 2], num_workers=2)})
+"""
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN], ids=["heard", "ignored"])
+def test_workers_end_at_ctrl_c_unless_it_is_ignored(
+    tmp_path: Path, handler: signal.Handlers
+) -> None:
+    """Under nohup Ctrl-C is for others: a worker that died of it would end the run."""
+    script = tmp_path / "parent.py"
+    script.write_text(HANDLERS)
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, handler),
+    )
+    assert done.stdout.split() == [handler.name]
+
+
 def test_failed_run_leaves_the_callers_own_processes_alone() -> None:
     context = multiprocessing.get_context("spawn")
     other = context.Process(target=time.sleep, args=(60,))
