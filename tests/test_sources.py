@@ -88,7 +88,9 @@ def test_format_follows_from_the_suffix(
     (path,) = make_files(tmp_path, name)
     (source,), _ = find_sources([path], document="paragraph")
     assert source.modified == (tmp_path / name).stat().st_mtime_ns
-    assert source._replace(modified=None) == Source(path, file_format, document, len(name), compression, delimiter)
+    assert source._replace(modified=None) == Source(
+        path, file_format, document, len(name), compression, delimiter
+    )
 
 
 @pytest.mark.parametrize("suffix", REFUSED_SUFFIXES)

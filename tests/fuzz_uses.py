@@ -1,0 +1,276 @@
+"""What commands and library do with a folder of a stranger, one function for each use.
+
+A use is a generator: it yields once the folder was opened, so that a caller can tell what was
+refused at the door from what was refused inside. Whatever is neither success nor a `SeqpackError`
+is a finding and is left to be raised; so is output that could not be printed, or would move the
+cursor of a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from fuzz_mutators import NUMBERS, Choices
+
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.errors import SeqpackError
+from seqpack_cli.reporting import contents, rows
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.unpack_run import iter_sequences
+from seqpack_cli.tokens.token_store import open_store
+
+Use = Callable[[Path, Choices], Iterator[None]]
+PACK_OPTIONS = (
+    *({}, {"batch_size": 2}, {"max_tokens": 16}, {"shuffle": True, "window": 4}),
+    *({"layout": "padded"}, {"layout": "padded", "last_batch": "pad", "buckets": "auto"}),
+    {"layout": "padded", "buckets": (4, 8, 12), "padding_side": "left", "max_length": 9},
+    *({"layout": "varlen", "max_tokens": 8}, {"layout": "varlen", "max_tokens": 2**31 - 1}),
+    {"layout": "varlen", "max_tokens": 8, "packing": "sequential"},
+)
+# A stranger's text on a terminal: all but the end of a line would move the cursor or ring.
+CONTROL = frozenset(map(chr, [*range(10), *range(11, 32), 127, *range(0x80, 0xA0)]))
+
+
+class UnprintableTextError(Exception):
+    """A message or a table holds what a terminal would take as a command."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one use."""
+
+    use: str
+    opened: bool
+    error: str | None  # kind and place of a SeqpackError
+
+
+# What watches each use; the runner puts its limits here.
+_guard: list[Callable[[], contextlib.AbstractContextManager[None]]] = [contextlib.nullcontext]
+
+
+def set_guard(guard: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    """Watch every use of this process from now on."""
+    _guard[0] = guard
+
+
+def run_use(use: Use, folder: Path, choices: Choices) -> Outcome:
+    """Use a folder; every exception but a SeqpackError is a finding and is raised."""
+    opened = False
+    try:
+        with _guard[0]():
+            for _ in use(folder, choices):
+                opened = True
+    except SeqpackError as error:
+        check_output(str(error), as_json=False)
+        return Outcome(use.__name__, opened, _describe(error))
+    return Outcome(use.__name__, opened, None)
+
+
+def _describe(error: SeqpackError) -> str:
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    name = traceback.tb_frame.f_code.co_qualname if traceback is not None else ""
+    return f"{type(error).__name__} in {name}"
+
+
+def read_store(folder: Path, choices: Choices) -> Iterator[None]:
+    """Read every sequence and its way back, all checksums and the tokenizer."""
+    store = open_store(folder)
+    yield
+    num_ids = 0
+    for index, ids in enumerate(store):
+        num_ids += len(ids) + 0 * int(ids.sum())
+        origin = store.locate(index)
+        assert 0 <= origin.piece < origin.num_pieces
+    assert num_ids == store.num_tokens
+    if choices.one_in(4):
+        store.check_sha256()
+        store.read_tokenizer_json()
+
+
+def read_batches(folder: Path, choices: Choices) -> Iterator[None]:
+    """Read every batch and all its rows; one that is refused is found by the quick way too."""
+    shards = open_shards(folder)
+    for number in range(shards.num_shards):
+        shard = shards.open_shard(number)
+        yield
+        unsound = shard.find_unsound()
+        for index in range(len(shard)):
+            try:
+                batch = shard[index]
+            except SeqpackError as error:
+                assert unsound[index], f"{error}, but not found unsound"
+                continue
+            assert not unsound[index], f"batch {index} is unsound, but not refused"
+            assert sum(len(row) for row in batch.rows()) == int(batch.lengths.sum())
+            assert batch.count_padding() >= 0
+    if choices.one_in(4):
+        shards.read_tokenizer_json()
+
+
+def unpack_sequences(folder: Path, choices: Choices) -> Iterator[None]:
+    """Read all sequences in the order of the store."""
+    del choices
+    shards = open_shards(folder)
+    yield
+    for index, ids in iter_sequences(shards):
+        assert index >= 0
+        ids.sum()
+
+
+def run_unpack(folder: Path, choices: Choices) -> Iterator[None]:
+    """Run `seqpack unpack -o -`, as ids or as text."""
+    from seqpack_cli.cli.unpack_command import command
+
+    yield
+    kind = choices.choose(("--text", "--ids"))
+    text = _run_command(command, folder, "-o", "-", "-q", kind)
+    for line in text.split("\n")[:-1]:
+        assert json.loads(line)["index"] >= 0
+
+
+def run_inspect(folder: Path, choices: Choices) -> Iterator[None]:
+    """Run `seqpack inspect` in one of its forms."""
+    from seqpack_cli.cli.inspect_command import command
+
+    as_json = choices.one_in(2)
+    number = choices.choose((0, 0, 1, 2, 4, 6, NUMBERS[-1]))
+    forms = ("", "", "", "", "--batch", "--batch", "--sequence", "--sequence", "--plan")
+    form = choices.choose(forms)
+    if form != "--plan":
+        contents.open_any(folder)
+        yield
+    values = [form, number] if form in ("--batch", "--sequence") else [form] if form else []
+    text = _run_command(command, folder, "-q", *values, *["--json"] * as_json)
+    yield
+    check_output(text, as_json=as_json)
+
+
+def describe_all(folder: Path, choices: Choices) -> Iterator[None]:
+    """Describe every batch or sequence, one by one."""
+    opened = contents.open_any(folder)
+    yield
+    describe = rows.describe_batch if isinstance(opened, ShardSet) else rows.describe_sequence
+    for index in [*range(min(len(opened), 8)), choices.choose((0, 3, NUMBERS[-1]))]:
+        with contextlib.suppress(SeqpackError):
+            describe(opened, index)
+    with contextlib.suppress(SeqpackError):
+        rows.describe_sequence(opened, choices.choose((0, 3, 6, NUMBERS[-1])))
+
+
+def read_items(folder: Path, choices: Choices) -> Iterator[None]:
+    """Read every item of a ShardDataset, as a training loop would."""
+    import torch
+    from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+    from seqpack_cli.training.shard_dataset import ShardDataset
+
+    del choices
+    dataset = ShardDataset(folder)
+    yield
+    for index in range(min(len(dataset), 16)):
+        try:
+            item = dataset[index]
+        except SeqpackError:
+            continue
+        if isinstance(item, PackedSequence):  # torch writes out of bounds if they are wrong
+            pad_packed_sequence(item)
+        else:
+            assert int(torch.as_tensor(item.ids).min()) >= 0
+        dataset.original_indices(index)
+
+
+def run_verify(folder: Path, choices: Choices) -> Iterator[None]:
+    """Run `seqpack verify`, `structure` or `roundtrip`; faults that it finds are its success."""
+    from seqpack_cli.cli.verify_command import command
+
+    yield
+    level, as_json = choices.choose(("structure", "roundtrip")), choices.one_in(2)
+    options = ["--level", level, "--sample", 4, *["--json"] * as_json]
+    check_output(_run_command(command, folder, *options), as_json=as_json)
+
+
+def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
+    """Run `seqpack pack` into a new folder, and read what it made."""
+    from seqpack_cli.shards import pack_shard
+    from seqpack_cli.shards.pack_run import pack_store
+
+    output = folder.parent / "packed anew"
+    options = PackOptions(**choices.choose(PACK_OPTIONS))
+    open_store(folder)
+    yield
+    try:
+        pack_store(folder, output, options, num_workers=1)
+        for batch in open_shards(output):
+            batch.rows()
+    finally:
+        pack_shard._open_store_once.cache_clear()
+        shutil.rmtree(output, ignore_errors=True)
+
+
+def pack_and_read(
+    store: Path, output: Path, options: PackOptions, *, overwrite: bool
+) -> Iterator[None]:
+    """Pack a good store into a folder that a stranger began, and read what is there then."""
+    from seqpack_cli.shards import pack_shard
+    from seqpack_cli.shards.pack_run import pack_store
+
+    try:
+        pack_store(store, output, options, num_workers=1, overwrite=overwrite)
+        yield
+        for shard in map(open_shards(output).open_shard, range(open_shards(output).num_shards)):
+            shard.find_unsound()
+    finally:
+        pack_shard._open_store_once.cache_clear()
+
+
+def _run_command(command: click.Command, *arguments: object) -> str:
+    """Run a command without the group that turns errors into messages; give its output.
+
+    Output is caught as a strict UTF-8 terminal or file would get it.
+    """
+    output = io.BytesIO()
+    text = io.TextIOWrapper(output, encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(text):
+        try:
+            with command.make_context(None, [str(argument) for argument in arguments]) as context:
+                command.invoke(context)
+        except click.exceptions.Exit as end:
+            assert end.exit_code == 1, end
+    text.detach()
+    return output.getvalue().decode()
+
+
+def check_output(text: str, *, as_json: bool) -> None:
+    """Raise unless it is JSON, or lines that a terminal shows as they are."""
+    if as_json:
+        json.loads(text)
+        return
+    found = CONTROL.intersection(text)
+    if found:
+        raise UnprintableTextError(f"{min(found)!r} in {text[:500]!r}")
+
+
+STORE_USES: tuple[Use, ...] = (
+    *(read_store,) * 12,
+    *(run_inspect,) * 4,
+    describe_all,
+    pack_anew,
+)
+SHARDS_USES: tuple[Use, ...] = (
+    *(read_batches,) * 7,
+    *(unpack_sequences,) * 3,
+    *(run_inspect,) * 2,
+    run_unpack,
+    describe_all,
+    read_items,
+    run_verify,
+)
