@@ -6,7 +6,8 @@ import ast
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,14 @@ if "hypothesis" not in _missing:
 def pytest_report_header() -> str:
     names = ("torch", "tokenizers", "numpy", "safetensors", "click")
     return "versions: " + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trust_the_page_cache() -> Iterator[None]:
+    """Wait for no disk in this process: nothing here cuts the power. Other processes still do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # still an error for what is no open file
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import texts
 from tokenizer_kinds import SPECIAL_TOKENS, tokenizer_of
@@ -107,6 +107,7 @@ def count_bytes(texts: list[str]) -> int:
 )
 @example(documents=["x" * 10, "y" * 100_000], num_bytes=0)
 @example(documents=["", "", "漢字" * 50_000, "z"], num_bytes=1 << 40)
+@settings(max_examples=20)
 def test_head_is_the_begin_of_the_first_texts(documents: list[str], num_bytes: int) -> None:
     head = take_head(documents, num_bytes)
     begins = [text.startswith(begin) for text, begin in zip(documents, head, strict=False)]

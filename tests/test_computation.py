@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -87,13 +88,33 @@ def test_all_ways_agree(cell: str, layout: str, dtype: torch.dtype, remembers: b
         assert failed(check, model, ids, remembers=remembers) == set()
 
 
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("remembers", [False, True])
+# In these any two values of any two options meet; the others are slow.
+FAST_SHAPES = {
+    ("lstm", 1, False, True, torch.float64),
+    ("lstm", 2, True, False, torch.float32),
+    ("lstm", 3, False, True, torch.float32),
+    ("gru", 1, False, False, torch.float64),
+    ("gru", 2, True, True, torch.float32),
+    ("gru", 3, False, True, torch.float32),
+    ("rnn", 1, True, True, torch.float32),
+    ("rnn", 2, False, False, torch.float64),
+    ("rnn", 3, True, False, torch.float64),
+}
+SHAPES = itertools.product(
+    CELLS, [1, 2, 3], [False, True], [False, True], [torch.float64, torch.float32]
+)
+
+
+@pytest.mark.parametrize(
+    ("cell", "num_layers", "bidirectional", "remembers", "dtype"),
+    [
+        pytest.param(*shape, marks=() if shape in FAST_SHAPES else pytest.mark.slow)
+        for shape in SHAPES
+    ],
+    ids=str,
+)
 def test_all_ways_agree_for_every_shape_of_model(
-    cell: str, dtype: torch.dtype, num_layers: int, bidirectional: bool, remembers: bool
+    cell: str, num_layers: int, bidirectional: bool, remembers: bool, dtype: torch.dtype
 ) -> None:
     shape = {"num_layers": num_layers, "bidirectional": bidirectional, "hidden_size": 16}
     model = make_model(cell, dtype, remembers=remembers, **shape)
@@ -376,9 +397,14 @@ def test_state_that_moves_with_another_row_is_found() -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("remembers", [False, True])
-def test_no_small_model_is_called_vacuous(cell: str, remembers: bool) -> None:
+@pytest.mark.parametrize(
+    "hidden_sizes", [[1, 16], pytest.param([1, 1, 2, 3, 4, 16], marks=pytest.mark.slow)], ids=str
+)
+def test_no_small_model_is_called_vacuous(
+    cell: str, remembers: bool, hidden_sizes: list[int]
+) -> None:
     draws = np.random.default_rng(0)
-    for seed, hidden_size in enumerate([1, 1, 2, 3, 4, 16]):
+    for seed, hidden_size in enumerate(hidden_sizes):
         for num_layers, bidirectional in ((1, False), (4, True)):
             shape = {"num_layers": num_layers, "bidirectional": bidirectional}
             for rows in ([draws.integers(0, 9, 1)], [np.zeros(6, int), np.zeros(2, int)]):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import errno
 import functools
+import gc
 import itertools
 import os
 import shutil
@@ -83,6 +84,7 @@ def _place(argument: Any) -> str:
 
 def in_fork(action: Callable[[], int]) -> int:
     """Do something in a process that may end at any point; give its exit code."""
+    gc.freeze()  # else a collection in the fork copies all that the tests before this one left
     pid = os.fork()
     if pid == 0:
         try:
@@ -90,6 +92,7 @@ def in_fork(action: Callable[[], int]) -> int:
         except BaseException:
             traceback.print_exc()
             os._exit(99)
+    gc.unfreeze()
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

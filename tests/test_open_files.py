@@ -36,12 +36,21 @@ assert sum(len(dataset[index].data) for index in range(len(dataset))) == store.n
 """
 
 
-@pytest.fixture
-def many_parts(tmp_path: Path) -> Path:
-    (tmp_path / "text.txt").write_text("".join(f"line {number}\n" for number in range(500)))
-    arguments = ("tokenize", tmp_path / "text.txt", "-o", tmp_path / "store")
+@pytest.fixture(scope="module")
+def many_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many_parts")
+    (folder / "text.txt").write_text("".join(f"line {number}\n" for number in range(500)))
+    arguments = ("tokenize", folder / "text.txt", "-o", folder / "store")
     assert run(*arguments, "--part-bytes", 30, "--num-workers", 1).exit_code == 0
-    return tmp_path / "store"
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def many_shards(many_parts: Path) -> Path:
+    shards = many_parts.with_name("shards")
+    pack = ("pack", many_parts, "-o", shards, "--batch-size", 2, "--shard-bytes", 300)
+    assert run(*pack, "--num-workers", 1).exit_code == 0
+    return shards
 
 
 def test_library_reads_more_files_than_may_be_open(many_parts: Path, tmp_path: Path) -> None:
@@ -56,15 +65,12 @@ def limit_files() -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "inspect --sequence 499", "verify", "unpack"])
 def test_commands_read_more_files_than_may_be_open(
-    many_parts: Path, tmp_path: Path, command: str
+    many_shards: Path, tmp_path: Path, command: str
 ) -> None:
-    shards = tmp_path / "shards"
-    pack = ("pack", many_parts, "-o", shards, "--batch-size", 2, "--shard-bytes", 300)
-    assert run(*pack, "--num-workers", 1).exit_code == 0
     more = {"unpack": ["-o", str(tmp_path / "rows.jsonl")]}.get(command, [])
     if command == "verify":
         more = ["--level", "roundtrip", "--device", "cpu"]
-    arguments = [sys.executable, "-m", "seqpack_cli", *command.split(), str(shards), *more]
+    arguments = [sys.executable, "-m", "seqpack_cli", *command.split(), str(many_shards), *more]
     done = subprocess.run(
         arguments, capture_output=True, text=True, check=False, preexec_fn=limit_files
     )

@@ -111,7 +111,9 @@ def test_loader_without_workers_gives_every_sequence_once(shards: Path) -> None:
     assert [rows_of(item) for item in again] == epochs[0]
 
 
-@pytest.mark.parametrize("shards", ["packed", "varlen"], indirect=True)  # 8 s each
+@pytest.mark.parametrize(  # 8 s each
+    "shards", ["packed", pytest.param("varlen", marks=pytest.mark.slow)], indirect=True
+)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a single core
 def test_loader_with_spawned_workers_gives_every_sequence_once(shards: Path) -> None:
     dataset = ShardDataset(shards)
