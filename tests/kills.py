@@ -111,13 +111,13 @@ def wait_for_end(session: int, seconds: float = END_SECONDS) -> list[str]:
 
 def start(arguments: list[str], stderr: IO[bytes], **options: Any) -> subprocess.Popen[bytes]:
     """Start the program in a session of its own; a file takes what it says, a pipe could fill."""
+    options.setdefault("preexec_fn", _hear_interrupts)
     return subprocess.Popen(
         [*COMMAND, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         start_new_session=True,
-        preexec_fn=_hear_interrupts,
         **options,
     )
 

@@ -462,7 +462,7 @@ def test_case_33_folder_of_another_kind(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     result = run("tokenize", corpus, "-o", shards, "--overwrite")
     hint = "hint: choose another -o; --overwrite only replaces what the same command wrote"
-    found = f"{shards}: holds seqpack.shards, expected seqpack.tokens"
+    found = f"{shards}: holds 'seqpack.shards', expected seqpack.tokens"
     check_refused(result, 4, found, hint)
     result = run("pack", store, "-o", shards)
     changed = "options.batch_size was 3, is 64"

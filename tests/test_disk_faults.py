@@ -36,6 +36,9 @@ FILES_OF = {
     },
     "pack": {f"shard-0000{number}.safetensors" for number in range(3)},
 }
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
 CHANGING = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir")
 DIE = 137  # what a shell says of a process that kill -9 ended
 

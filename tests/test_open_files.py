@@ -13,6 +13,9 @@ from command import run
 from seqpack_cli.cli.process import raise_file_limit
 
 NUM_FILES = 100
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
 
 LIBRARY = f"""
 import resource, sys

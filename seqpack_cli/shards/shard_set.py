@@ -34,6 +34,8 @@ from seqpack_cli.shards.soundness import find_unsound
 class Shard:
     """One mapped shard file whose arrays and offsets were checked."""
 
+    _viewed: tuple[int, Batch] | None = None  # the batch whose row was asked for last
+
     def __init__(self, path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> None:
         check_files(path.parent, [entry])
         self.path = path
@@ -43,7 +45,6 @@ class Shard:
         self.padding_side: str = manifest["padding_side"]
         self.max_id: int = manifest["max_id"]
         self.tensors, metadata = map_shard_file(path)
-        self._viewed: tuple[int, Batch] | None = None
         self._check_tensors(manifest, metadata)
 
     def __len__(self) -> int:
