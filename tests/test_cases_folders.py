@@ -313,6 +313,7 @@ def test_case_29_kill_at_any_change_of_the_disk(tmp_path: Path, corpus: Path) ->
     check_kill_sweep(tmp_path / "killed", *arguments)
 
 
+@pytest.mark.slow  # as test_disk_faults.py, in processes of their own
 def test_case_29_kill_of_pack_at_any_change_of_the_disk(tmp_path: Path) -> None:
     store = make_store(tmp_path, make_texts([9, 8, 7, 6]))
     arguments = ("pack", store, "--batch-size", 2, "--shard-bytes", 1, "--num-workers", 1)

@@ -140,8 +140,18 @@ def run_unbroken(arguments: tuple[object, ...]) -> list[str]:
     return counting.calls
 
 
-@pytest.mark.parametrize("faults", [(errno.ENOSPC, errno.EIO), (DIE, DIE)], ids=["fail", "die"])
-@pytest.mark.parametrize("command", ["tokenize", "pack"])
+FAIL, END = (errno.ENOSPC, errno.EIO), (DIE, DIE)
+
+
+@pytest.mark.parametrize(
+    ("command", "faults"),
+    [
+        pytest.param("tokenize", FAIL, id="tokenize-fail", marks=pytest.mark.slow),
+        pytest.param("tokenize", END, id="tokenize-die"),
+        pytest.param("pack", FAIL, id="pack-fail"),
+        pytest.param("pack", END, id="pack-die", marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_is_lost_whichever_call_goes_wrong(
     tmp_path: Path, command: str, faults: tuple[int, int]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 from pathlib import Path
 
@@ -42,6 +43,11 @@ NAME = Path(__file__).name
 TESTS = sorted(Path(__file__).parent.glob("test_*.py"))
 
 
+@functools.cache
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _stage(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
@@ -52,7 +58,7 @@ def _module(path: Path) -> str:
 
 def _imports(path: Path) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parse(path)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -98,7 +104,7 @@ def test_files_stay_small(path):
 
 @pytest.mark.parametrize("path", FILES, ids=_module)
 def test_functions_stay_small(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parse(path)):
         # a command's options are parameters, decorators do not count
         if isinstance(node, ast.FunctionDef):
             num_lines = (node.end_lineno or 0) - node.lineno + 1
@@ -141,7 +147,7 @@ def test_stores_and_shards_are_read_in_one_way(path):
     module = str(path.relative_to(PACKAGE))
     if module.startswith("corpus/") or module in ("reading.py", "disk.py", "tokens/vocabulary.py"):
         return
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parse(path)):
         function = node.func if isinstance(node, ast.Call) else None
         name = getattr(function, "attr", getattr(function, "id", ""))
         is_safetensors = (module, name) == ("shards/shard_file.py", "safe_open")  # after `reading`

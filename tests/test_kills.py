@@ -248,6 +248,7 @@ def test_input_that_does_not_change_is_read(tmp_path: Path) -> None:
 # Two writers
 
 
+@pytest.mark.slow  # the cases of test_cases_folders.py show one of each
 @pytest.mark.parametrize("command", ["tokenize", "pack"])
 def test_second_writer_is_refused_and_the_first_is_not_touched(
     tmp_path: Path, text: Path, store: Path, command: str
@@ -286,6 +287,7 @@ def obey_permissions() -> None:
                 os._exit(99)
 
 
+@pytest.mark.slow  # the cases of test_cases_folders.py show one of each
 @pytest.mark.parametrize("command", ["tokenize", "pack"])
 @pytest.mark.parametrize("is_there", [True, False])
 def test_read_only_folder_is_an_error_that_names_it(
@@ -317,6 +319,7 @@ def uneven(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow  # the cases of test_cases_folders.py show one of each
 def test_file_too_large_is_an_error_that_names_it_and_the_run_goes_on(
     tmp_path: Path, uneven: Path
 ) -> None:
@@ -356,6 +359,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.mark.slow  # the cases of test_cases_folders.py show one of each
 @pytest.mark.parametrize(("command", "num_workers"), [("tokenize", "2"), ("pack", "1")])
 def test_full_disk_is_an_error_and_the_run_goes_on_when_there_is_room(
     tmp_path: Path, text: Path, store: Path, small_disk: Path, command: str, num_workers: str

@@ -224,6 +224,7 @@ def test_batch_too_large_for_the_memory_is_named(monkeypatch: pytest.MonkeyPatch
     assert caught.value.message == "shard-00000.safetensors: batch 7: CUDA out of memory"
 
 
+@pytest.mark.slow
 def test_benchmark_runs_anywhere(tmp_path: Path) -> None:
     sizes = "--tokens 2000 --run-tokens 200 --mean-length 9 --vocab-size 99 --hidden-size 4"
     options = f"{sizes} --repeats 1 --sample 1 --dtype float32".split()
