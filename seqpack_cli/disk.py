@@ -16,6 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from seqpack_cli.errors import MachineError
+from seqpack_cli.reading import SAFE_FLAGS
 
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
 HINTS = {
@@ -40,7 +41,7 @@ def name_temporary(path: Path) -> Path:
 
 def create_file(path: Path) -> FileIO:
     """Open a new file for writing, never one that is there, nor what a link points to."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS
     with naming_failures(path):
         try:
             return FileIO(os.open(path, flags, 0o666), "wb")
@@ -52,7 +53,7 @@ def create_file(path: Path) -> FileIO:
 def open_shared(path: Path) -> FileIO:
     """Open a file that other processes open too, and make it if it is not there."""
     with naming_failures(path):
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | SAFE_FLAGS
         file = FileIO(os.open(path, flags, 0o666), "r+b")
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()

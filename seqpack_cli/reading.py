@@ -26,6 +26,9 @@ import numpy as np
 from seqpack_cli.errors import FolderError, MachineError, quote
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+# No link is followed, no pipe waited for; Windows has neither, but text files.
+FLAG_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+SAFE_FLAGS = sum(getattr(os, name, 0) for name in FLAG_NAMES)
 MAX_COUNT = 2**53  # sums of a few stay within int64
 MAX_JSON_BYTES = 128 << 20  # a hundred thousand parts and sources take about 90 MB
 MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
@@ -53,9 +56,8 @@ def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
     """
     if not stat.S_ISREG(_look_at(path).st_mode):  # opening a device may already do something
         raise FolderError(f"{path}: not a regular file")
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with _naming_failures(path):
-        file = FileIO(os.open(path, flags), "rb")
+        file = FileIO(os.open(path, os.O_RDONLY | SAFE_FLAGS), "rb")
     status = os.fstat(file.fileno())
     if stat.S_ISREG(status.st_mode) and num_bytes in (None, status.st_size):
         return file
@@ -189,8 +191,10 @@ def view_array(mapped: np.ndarray, dtype: str, *, count: int, offset: int = 0) -
 
 def max_mapped_files() -> int:
     """Give how many files one reader may keep mapped: a share of what may be open."""
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # Windows, where maps keep no such count
+        return 512
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 16_384 if soft < 0 else min(16_384, max(8, soft // 8))  # of 65,530 maps on Linux
 

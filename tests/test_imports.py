@@ -16,7 +16,8 @@ PACKAGE = Path(seqpack_cli.__file__).parent
 # A stage may import itself and what stands before it.
 STAGES = [
     {"errors"},
-    {"ranges", "disk", "reading", "execution"},
+    {"ranges", "reading", "execution"},
+    {"disk"},
     {"storage", "manifest"},
     {"run_folder"},
     {"corpus"},
