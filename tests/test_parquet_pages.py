@@ -76,3 +76,6 @@ def test_footer_at_which_pyarrow_ends_its_process_is_an_error(tmp_path: Path) ->
     result = run("tokenize", ABORTS, "-o", tmp_path / "store")
     assert result.exit_code == 3
     assert not (tmp_path / "store").exists()
+    trained = run("train-tokenizer", ABORTS, "-o", tmp_path / "tokenizer.json")
+    assert trained.exit_code == 3
+    assert trained.stderr == result.stderr

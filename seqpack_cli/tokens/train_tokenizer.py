@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import OptionError, check_choice
@@ -71,6 +72,7 @@ def train_tokenizer(
     _check_vocab_size(options)
     with spool_standard_input(inputs, standard_input, folder) as spool:
         sources, _ = find_sources(inputs, file_format=options.file_format, spool=spool)
+        check_footers(sources)
         progress.on_total(sum(source.num_bytes for source in sources))
         tokenizer, trainer = MAKERS[options.model](options)
         with catch_failure():
