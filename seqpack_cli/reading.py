@@ -11,11 +11,9 @@ import contextlib
 import hashlib
 import json
 import math
-import mmap
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, MachineError, quote
+from seqpack_cli.mapping import map_file
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # No link is followed, no pipe waited for; Windows has neither, but text files.
@@ -32,6 +31,7 @@ SAFE_FLAGS = sum(getattr(os, name, 0) for name in FLAG_NAMES)
 MAX_COUNT = 2**53  # sums of a few stay within int64
 MAX_JSON_BYTES = 128 << 20  # a hundred thousand parts and sources take about 90 MB
 MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
+MAX_MAPPED_FILES = 16_384  # that one reader keeps: Linux allows a process 65,530 maps
 
 
 def is_there(path: Path) -> bool:
@@ -166,37 +166,19 @@ def hash_regular(path: Path) -> str:
 
 
 def map_regular(path: Path, *, num_bytes: int | None = None) -> np.ndarray:
-    """Map a whole plain file of the expected size, read-only, uint8[bytes].
-
-    Before Python 3.13 a map keeps its file open: see `max_mapped_files`.
-    """
+    """Map a whole plain file of the expected size, read-only, uint8[bytes]."""
     with open_regular(path, num_bytes=num_bytes) as file:
         size = os.fstat(file.fileno()).st_size
         if size == 0:  # which no system maps
             return np.empty(0, np.uint8)
-        options = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-        try:
-            with _naming_failures(path):  # there may be too many maps
-                mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, **options)
-        except ValueError as error:
-            raise FolderError(f"{path}: cut while it was opened") from error
-    return np.frombuffer(mapped, np.uint8)
+        with _naming_failures(path):  # there may be too many maps
+            return map_file(file.fileno(), size)
 
 
 def view_array(mapped: np.ndarray, dtype: str, *, count: int, offset: int = 0) -> np.ndarray:
     """Give count items of a mapped file from a byte on, all of which must lie in it."""
     num_bytes = count * np.dtype(dtype).itemsize
     return mapped[offset : offset + num_bytes].view(dtype)
-
-
-def max_mapped_files() -> int:
-    """Give how many files one reader may keep mapped: a share of what may be open."""
-    try:
-        import resource
-    except ImportError:  # Windows, where maps keep no such count
-        return 512
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 16_384 if soft < 0 else min(16_384, max(8, soft // 8))  # of 65,530 maps on Linux
 
 
 def _look_at(path: Path) -> os.stat_result:

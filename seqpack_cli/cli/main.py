@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from seqpack_cli import __version__
-from seqpack_cli.cli.process import end_like_ctrl_c, raise_file_limit
+from seqpack_cli.cli.process import end_like_ctrl_c
 from seqpack_cli.errors import MachineError, SeqpackError
 
 COMMANDS = ("tokenize", "pack", "inspect", "verify", "unpack", "train-tokenizer")
@@ -40,7 +40,6 @@ class CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; end with the code of what went wrong."""
-        raise_file_limit()
         try:
             with end_like_ctrl_c():
                 return super().invoke(ctx)

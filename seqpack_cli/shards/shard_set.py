@@ -18,7 +18,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import check_files, read_kept_tokenizer
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reading import hash_regular, max_mapped_files
+from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular
 from seqpack_cli.shards.layouts import (
     Batch,
     check_ids,
@@ -131,8 +131,7 @@ class ShardSet:
         entries = manifest["shards"]
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
-        # A map may keep its file open, and a process may not have many files open.
-        self._open = functools.lru_cache(max_mapped_files())(self._map_shard)
+        self._open = functools.lru_cache(MAX_MAPPED_FILES)(self._map_shard)
 
     def __len__(self) -> int:
         return int(self.batch_offsets[-1])

@@ -18,11 +18,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import count_cores, map_ahead
 from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reading import (
-    hash_regular,
-    map_regular,
-    max_mapped_files,
-)
+from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular, map_regular
 from seqpack_cli.tokens.indexed_dataset import Index, read_index
 from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
 
@@ -48,9 +44,8 @@ class TokenStore:
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
         parts = manifest["parts"]
-        # A map may keep its file open, and a process may not have many files open: parts are
-        # mapped again when they are asked for.
-        self._open_part = functools.lru_cache(max_mapped_files() // 2)(self._map_part)
+        # Each is two maps, and a process may not have too many: those used last stay.
+        self._open_part = functools.lru_cache(MAX_MAPPED_FILES // 2)(self._map_part)
         lengths = [self._open_index(part).lengths.copy() for part in parts]
         self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
         self._document_offsets = to_offsets([part["num_documents"] for part in parts])
