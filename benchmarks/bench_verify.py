@@ -20,7 +20,6 @@ optimizers, several GPUs, what start-up takes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -41,16 +40,11 @@ from torch.nn.utils.rnn import PackedSequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from random_store import make_store
+
 from seqpack_cli import PackOptions, open_shards, open_store, pack_store
-from seqpack_cli.corpus.sources import Source
 from seqpack_cli.execution import count_cores, map_ahead
 from seqpack_cli.reading import hash_regular
-from seqpack_cli.run_folder import hold_folder
-from seqpack_cli.storage import publish
-from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
-from seqpack_cli.tokens.store_manifest import make_manifest
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions, make_plan
-from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
 from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
 from seqpack_cli.verification.models.cells import CELLS
@@ -62,9 +56,6 @@ from seqpack_cli.verification.verify_run import verify_shards
 CASES = ("integers", "run", "errors")
 NUM_TOKENS = {"cuda": 100_000_000, "cpu": 20_000_000}
 NUM_RUN_TOKENS = {"cuda": 20_000_000, "cpu": 1_000_000}  # on a CPU 130 batches, a minute a round
-SPREAD = 1.0  # sigma of the log-normal lengths: one in a thousand is above 1,600
-LONGEST = 8_192
-TOKENS_PER_PART = 1 << 25
 
 
 @click.command()
@@ -130,68 +121,6 @@ def find_shards(folder: Path, name: str, num_tokens: int, options: dict[str, Any
     pack_store(store, shards, PackOptions(shuffle=True, window=window) if window else PackOptions())
     print(f"{describe_shards(shards)}: made in {time.perf_counter() - started:.1f} s\n")
     return shards
-
-
-def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int) -> None:
-    """Write a token store of random ids, or find it complete."""
-    tokenizer_json = make_tokenizer_json(vocab_size)
-    vocabulary = describe_vocabulary(tokenizer_json)
-    source = Source(f"{num_tokens} tokens, {mean_length} a sequence", "txt", "line", num_tokens)
-    plan = make_plan([source], vocabulary, TokenizeOptions())
-    with hold_folder(folder) as run:
-        run.begin(plan, overwrite=False)
-        if run.manifest is not None:
-            return
-        with publish(folder / "tokenizer.json") as file:
-            file.write(tokenizer_json)
-        receipts = [
-            write_part(folder, number, lengths, vocabulary)
-            for number, lengths in enumerate(draw_lengths(num_tokens, mean_length))
-        ]
-        run.finish(make_manifest(plan, vocabulary, receipts))
-
-
-def make_tokenizer_json(vocab_size: int) -> bytes:
-    """Give a tokenizer of words that are numbers; nothing is ever encoded with it."""
-    words = {"<pad>": 0, **{str(number): number for number in range(1, vocab_size)}}
-    model = {"type": "WordLevel", "vocab": words, "unk_token": "1"}
-    return json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode()
-
-
-def draw_lengths(num_tokens: int, mean_length: int) -> Iterator[np.ndarray]:
-    """Give the lengths of each part, which add up to about so many tokens."""
-    generator = np.random.default_rng(0)
-    middle = np.log(mean_length) - SPREAD**2 / 2
-    for start in range(0, num_tokens, TOKENS_PER_PART):
-        num_sequences = max(1, min(TOKENS_PER_PART, num_tokens - start) // mean_length)
-        drawn = generator.lognormal(middle, SPREAD, num_sequences)
-        yield np.clip(drawn, 1, LONGEST).astype(np.int64)
-
-
-def write_part(
-    folder: Path, number: int, lengths: np.ndarray, vocabulary: Vocabulary
-) -> dict[str, Any]:
-    """Write one part of random ids, one sequence a document; give its receipt."""
-    generator = np.random.default_rng([0, number])
-    dtype, name = choose_dtype(vocabulary.max_id), f"part-{number:05d}"
-    ids = generator.integers(1, vocabulary.max_id + 1, int(lengths.sum()), np.dtype(dtype).type)
-    files = []
-    with publish(folder / f"{name}.bin") as file:
-        file.write(ids)
-        files.append({"name": f"{name}.bin", **file.describe()})
-    with publish(folder / f"{name}.idx") as file:
-        write_index(file, lengths=lengths, num_sequences=np.ones_like(lengths), dtype=dtype)
-        files.append({"name": f"{name}.idx", **file.describe()})
-    counts = dict.fromkeys(("num_documents", "num_sequences"), len(lengths))
-    counts |= dict.fromkeys(("num_encoded_tokens", "num_tokens"), len(ids))
-    source_range = {
-        "source": 0,
-        "start": 0,
-        "end": len(ids),
-        "num_documents": len(lengths),
-        "sha256": hashlib.sha256(b"").hexdigest(),
-    }
-    return {"ledger": counts, "ranges": [source_range], "files": files, "rejects": []}
 
 
 def describe_shards(path: Path) -> str:

@@ -1,7 +1,7 @@
 """seqpack: text corpora into shards ready for training, proven on the device that trains.
 
-The library below the commands. Nothing is loaded until it is asked for, torch only by
-`ShardDataset` and `verify_shards`.
+The library below the commands. Nothing is loaded until it is asked for, torch only by what trains
+and by `verify_shards`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,35 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.token_store import TokenStore, open_store
     from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
-    from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset, VarlenIds
+    from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
+    from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
+    from seqpack_cli.training.epoch_sampler import EpochSampler
+    from seqpack_cli.training.shard_dataset import ShardDataset
+    from seqpack_cli.training.store_batches import StoreBatches
+    from seqpack_cli.training.store_dataset import StoreDataset
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify_shards
 
 _MODULE_OF = {
+    "EpochSampler": "training.epoch_sampler",
     "PackOptions": "batching.pack_options",
     "PackedBatch": "shards.packed",
+    "PackedTensors": "training.batch_tensors",
     "PaddedBatch": "shards.padded",
-    "PaddedIds": "training.shard_dataset",
+    "PaddedTensors": "training.batch_tensors",
     "SeqpackError": "errors",
     "ShardDataset": "training.shard_dataset",
     "ShardSet": "shards.shard_set",
+    "StoreBatches": "training.store_batches",
+    "StoreDataset": "training.store_dataset",
     "TokenStore": "tokens.token_store",
     "TokenizeOptions": "tokens.tokenize_plan",
     "VarlenBatch": "shards.varlen",
-    "VarlenIds": "training.shard_dataset",
+    "VarlenTensors": "training.batch_tensors",
     "VerifyOptions": "verification.verify_options",
+    "collate_packed": "training.collate",
+    "collate_padded": "training.collate",
+    "collate_varlen": "training.collate",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.token_store",
     "pack": "shards.packed",
@@ -53,18 +65,25 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "EpochSampler",
     "PackOptions",
     "PackedBatch",
+    "PackedTensors",
     "PaddedBatch",
-    "PaddedIds",
+    "PaddedTensors",
     "SeqpackError",
     "ShardDataset",
     "ShardSet",
+    "StoreBatches",
+    "StoreDataset",
     "TokenStore",
     "TokenizeOptions",
     "VarlenBatch",
-    "VarlenIds",
+    "VarlenTensors",
     "VerifyOptions",
+    "collate_packed",
+    "collate_padded",
+    "collate_varlen",
     "open_shards",
     "open_store",
     "pack",

@@ -33,7 +33,7 @@ assert shards.num_shards > {NUM_FILES}
 kept = [shards[index] for index in range(2 * {NUM_FILES})]  # a batch keeps its file mapped
 assert sum(len(batch.data) for batch in shards) == store.num_tokens
 dataset = ShardDataset(sys.argv[2])
-assert sum(len(dataset[index].data) for index in range(len(dataset))) == store.num_tokens
+assert sum(len(dataset[i].sequences.data) for i in range(len(dataset))) == store.num_tokens
 """
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-SEQUENCES, BATCHES = 0, 1  # streams of one seed: batches do not follow the order of sequences
+# Streams of one seed: batches do not follow the order of sequences.
+SEQUENCES, BATCHES, STEPS, EPOCHS = range(4)
 
 
 def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarray:
@@ -38,3 +39,15 @@ def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarra
     keys.sort()
     keys &= (np.uint64(1) << num_bits) - np.uint64(1)
     return keys.view(np.int64)
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Give each epoch a seed of its own, of 64 bits.
+
+    Raises:
+        ValueError: the seed is negative.
+    """
+    if seed < 0:
+        raise ValueError(f"seed is {seed}, expected at least 0")
+    made = np.random.SeedSequence(seed, spawn_key=(EPOCHS, epoch))
+    return int(made.generate_state(1, np.uint64)[0])

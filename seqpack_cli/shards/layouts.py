@@ -33,6 +33,15 @@ OFFSETS_OF = {
     "data": "data_offsets",
 }
 
+# The arrays of each layout by the offsets that they share, None where a batch has one entry.
+_GROUPS = {
+    layout: [
+        (offsets, [name for name in batch_type.ARRAYS if OFFSETS_OF.get(name) == offsets])
+        for offsets in dict.fromkeys(map(OFFSETS_OF.get, batch_type.ARRAYS))
+    ]
+    for layout, batch_type in LAYOUTS.items()
+}
+
 
 def tensor_names(layout: str, *, filler: bool) -> list[str]:
     """Name the arrays of a shard in file order: int64 all but the last, the ids.
@@ -50,11 +59,12 @@ def view_batch(
 ) -> Batch:
     """Take one batch out of a shard whose offsets were checked; nothing is copied."""
     arrays = {}
-    for name in _arrays(layout, filler="num_filler_rows" in tensors):
-        start, end = index, index + 1
-        if name in OFFSETS_OF:
-            start, end = tensors[OFFSETS_OF[name]][index : index + 2]
-        arrays[name] = tensors[name][start:end]
+    for offsets, names in _GROUPS[layout]:
+        start, end = tensors[offsets][index : index + 2].tolist() if offsets else (index, index + 1)
+        for name in names:
+            arrays[name] = tensors[name][start:end]
+    if "num_filler_rows" in tensors:
+        arrays["num_filler_rows"] = tensors["num_filler_rows"][index : index + 1]
     return LAYOUTS[layout].from_arrays(arrays, padding_side=padding_side)
 
 
@@ -84,7 +94,21 @@ def _arrays(layout: str, *, filler: bool) -> tuple[str, ...]:
 
 def check_ids(batch: Batch, *, max_id: int) -> None:
     """Raise ValueError unless all ids are from 0 to max_id, which an embedding on a GPU needs."""
-    data = batch.to_arrays()["data"]
-    if len(data) and not 0 <= int(data.min()) <= int(data.max()) <= max_id:
+    ids = view_ids(batch)
+    if not is_in_range(ids, max_id):
+        data = ids.reshape(-1)
         cell = int(((data < 0) | (data > max_id)).argmax())
         raise ValueError(f"id {data[cell]} at cell {cell}, expected ids from 0 to {max_id}")
+
+
+def view_ids(batch: Batch) -> np.ndarray:
+    """Give the ids of a batch and its padding, [S] or [B, width]."""
+    return batch.ids if isinstance(batch, PaddedBatch) else batch.data
+
+
+def is_in_range(ids: np.ndarray, max_id: int) -> bool:
+    """Say whether all ids are from 0 to max_id."""
+    return not ids.size or (
+        np.maximum.reduce(ids, axis=None) <= max_id
+        and (ids.dtype.kind == "u" or np.minimum.reduce(ids, axis=None) >= 0)
+    )

@@ -62,6 +62,20 @@ def make_plan(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
     return plan_batches(lengths, options)
 
 
+def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
+    """Give the id that fills padding: the one of the options, the tokenizer's, or 0.
+
+    Raises:
+        OptionError: it is none of the vocabulary's.
+    """
+    pad_id = options.pad_id
+    if pad_id is None:
+        pad_id = int(store.manifest.get("pad_id") or 0)
+    if not 0 <= pad_id <= store.max_id:
+        raise OptionError(f"--pad-id {pad_id}: expected an id from 0 to {store.max_id}")
+    return pad_id
+
+
 def check_memory(plan: BatchPlan, options: PackOptions, itemsize: int) -> None:
     """Raise MachineError, before it is made, for a batch that the memory can not hold."""
     num_rows = np.diff(plan.batch_offsets) + plan.num_filler_rows

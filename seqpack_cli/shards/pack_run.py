@@ -22,7 +22,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.execution import Progress, count_cores, run_tasks
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.lay_out import ShardRows
-from seqpack_cli.shards.pack_plan import check_memory, cut_shards, plan_store
+from seqpack_cli.shards.pack_plan import check_memory, choose_pad_id, cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import ShardTask, count_rows, make_shard
 from seqpack_cli.shards.shard_manifest import (
     FORMAT,
@@ -84,11 +84,7 @@ def pack_store(
 
 def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
     """Give what the manifest says before anything is packed; a continued run must agree."""
-    pad_id = options.pad_id
-    if pad_id is None:
-        pad_id = store.manifest.get("pad_id") or 0
-    if not 0 <= pad_id <= store.max_id:
-        raise OptionError(f"--pad-id {pad_id}: expected an id from 0 to {store.max_id}")
+    pad_id = choose_pad_id(store, options)
     values = dataclasses.asdict(options)
     del values["layout"], values["pad_id"], values["padding_side"]
     if isinstance(options.buckets, tuple):

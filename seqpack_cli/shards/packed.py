@@ -86,8 +86,17 @@ def pack(sequences: Sequence[np.ndarray]) -> PackedBatch:
     if not len(sequences):
         raise ValueError("expected at least one sequence")
     lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+    return pack_ids(np.concatenate(sequences, dtype=np.asarray(sequences[0]).dtype), lengths)
+
+
+def pack_ids(ids: np.ndarray, lengths: np.ndarray) -> PackedBatch:
+    """Do what `pack` does with sequences that lie one after another.
+
+    Args:
+        ids: [S].
+        lengths: int64[B], at least one, longest first, none 0.
+    """
     check_lengths(lengths)
-    ids = np.concatenate(sequences, dtype=np.asarray(sequences[0]).dtype)
     data, batch_sizes, _ = pack_batches(ids, lengths, np.array([0, len(lengths)]))
     return PackedBatch(data, batch_sizes, lengths)
 

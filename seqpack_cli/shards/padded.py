@@ -141,14 +141,27 @@ def pad(
     if not len(sequences):
         raise ValueError("expected at least one sequence")
     lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+    ids = np.concatenate(sequences, dtype=np.asarray(sequences[0]).dtype)
+    width = int(lengths.max()) if width is None else width
+    return pad_ids(
+        ids, lengths, width=width, padding_value=padding_value, padding_side=padding_side
+    )
+
+
+def pad_ids(
+    ids: np.ndarray, lengths: np.ndarray, *, width: int, padding_value: int, padding_side: str
+) -> PaddedBatch:
+    """Do what `pad` does with sequences that lie one after another.
+
+    Args:
+        ids: [S].
+        lengths: int64[B], at least one.
+    """
     longest = int(lengths.max())
-    width = longest if width is None else width
     if longest > width:
         raise ValueError(f"a sequence of {longest} ids is longer than width {width}")
-    ids = np.concatenate(sequences, dtype=np.asarray(sequences[0]).dtype)
-    cells = np.full(len(sequences) * width, padding_value, ids.dtype)
-    widths = np.full(len(sequences), width)
-    begins = place_rows(lengths, widths, padding_side=padding_side)
+    cells = np.full(len(lengths) * width, padding_value, ids.dtype)
+    begins = place_rows(lengths, np.full(len(lengths), width), padding_side=padding_side)
     copy_ranges(ids, np.cumsum(lengths) - lengths, cells, begins, lengths)
     return PaddedBatch(cells.reshape(-1, width), lengths, padding_side=padding_side)
 

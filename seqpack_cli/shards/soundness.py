@@ -29,18 +29,9 @@ def find_unsound(
         tensors: of a shard whose offsets were checked.
         max_id: the largest id there may be.
     """
-    counts = np.diff(tensors["sequence_offsets"])
-    lengths, sizes = tensors["lengths"], np.diff(tensors["data_offsets"])
-    batch_of = np.repeat(np.arange(len(counts)), counts)
-    wrong = _find_wrong_lengths(layout, tensors, counts, batch_of)
+    wrong = find_unsound_index(layout, tensors)
     if layout == "padded":
-        wrong |= _find_wrong_rectangles(tensors, counts, sizes)
-    else:  # lengths of at most size each, so that their sum can not wrap around
-        limited = np.minimum(lengths, sizes[batch_of] + 1)
-        wrong |= np.add.reduceat(limited, tensors["sequence_offsets"][:-1]) != sizes
-    if layout == "packed":
-        wrong |= _find_wrong_steps(tensors, batch_of, wrong)
-    if layout == "padded":
+        batch_of = _number_rows(tensors)
         wrong |= _find_wrong_padding(tensors, batch_of, wrong, pad_id, padding_side)
     data = tensors["data"]
     if not 0 <= int(data.min()) <= int(data.max()) <= max_id:
@@ -48,6 +39,33 @@ def find_unsound(
         wrong |= np.minimum.reduceat(data, starts) < 0
         wrong |= np.maximum.reduceat(data, starts).astype(np.int64) > max_id
     return wrong
+
+
+def find_unsound_index(layout: str, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Find the batches whose arrays do not belong together, whatever their ids, bool[batches].
+
+    Args:
+        tensors: of a shard whose offsets were checked; `data` is not looked at.
+    """
+    counts = np.diff(tensors["sequence_offsets"])
+    lengths, sizes = tensors["lengths"], np.diff(tensors["data_offsets"])
+    batch_of = _number_rows(tensors)
+    wrong = _find_wrong_lengths(layout, tensors, counts, batch_of)
+    if layout == "padded":
+        wrong |= _find_wrong_rectangles(tensors, counts, sizes)
+        return wrong
+    # lengths of at most size each, so that their sum can not wrap around
+    limited = np.minimum(lengths, sizes[batch_of] + 1)
+    wrong |= np.add.reduceat(limited, tensors["sequence_offsets"][:-1]) != sizes
+    if layout == "packed":
+        wrong |= _find_wrong_steps(tensors, batch_of, wrong)
+    return wrong
+
+
+def _number_rows(tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Give the batch of each row."""
+    counts = np.diff(tensors["sequence_offsets"])
+    return np.repeat(np.arange(len(counts)), counts)
 
 
 def _find_wrong_lengths(

@@ -1,0 +1,85 @@
+"""Token stores of random ids for benchmarks: log-normal lengths, made at the speed of the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.corpus.sources import Source
+from seqpack_cli.run_folder import hold_folder
+from seqpack_cli.storage import publish
+from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
+from seqpack_cli.tokens.store_manifest import make_manifest
+from seqpack_cli.tokens.tokenize_plan import TokenizeOptions, make_plan
+from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary
+
+SPREAD = 1.0  # sigma of the log-normal lengths: one in a thousand is above 1,600
+LONGEST = 8_192
+TOKENS_PER_PART = 1 << 25
+
+
+def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int) -> None:
+    """Write a token store of random ids, or find it complete."""
+    tokenizer_json = make_tokenizer_json(vocab_size)
+    vocabulary = describe_vocabulary(tokenizer_json)
+    source = Source(f"{num_tokens} tokens, {mean_length} a sequence", "txt", "line", num_tokens)
+    plan = make_plan([source], vocabulary, TokenizeOptions())
+    with hold_folder(folder) as run:
+        run.begin(plan, overwrite=False)
+        if run.manifest is not None:
+            return
+        with publish(folder / "tokenizer.json") as file:
+            file.write(tokenizer_json)
+        receipts = [
+            write_part(folder, number, lengths, vocabulary)
+            for number, lengths in enumerate(draw_lengths(num_tokens, mean_length))
+        ]
+        run.finish(make_manifest(plan, vocabulary, receipts))
+
+
+def make_tokenizer_json(vocab_size: int) -> bytes:
+    """Give a tokenizer of words that are numbers; nothing is ever encoded with it."""
+    words = {"<pad>": 0, **{str(number): number for number in range(1, vocab_size)}}
+    model = {"type": "WordLevel", "vocab": words, "unk_token": "1"}
+    return json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode()
+
+
+def draw_lengths(num_tokens: int, mean_length: int) -> Iterator[np.ndarray]:
+    """Give the lengths of each part, which add up to about so many tokens."""
+    generator = np.random.default_rng(0)
+    middle = np.log(mean_length) - SPREAD**2 / 2
+    for start in range(0, num_tokens, TOKENS_PER_PART):
+        num_sequences = max(1, min(TOKENS_PER_PART, num_tokens - start) // mean_length)
+        drawn = generator.lognormal(middle, SPREAD, num_sequences)
+        yield np.clip(drawn, 1, LONGEST).astype(np.int64)
+
+
+def write_part(
+    folder: Path, number: int, lengths: np.ndarray, vocabulary: Vocabulary
+) -> dict[str, Any]:
+    """Write one part of random ids, one sequence a document; give its receipt."""
+    generator = np.random.default_rng([0, number])
+    dtype, name = choose_dtype(vocabulary.max_id), f"part-{number:05d}"
+    ids = generator.integers(1, vocabulary.max_id + 1, int(lengths.sum()), np.dtype(dtype).type)
+    files = []
+    with publish(folder / f"{name}.bin") as file:
+        file.write(ids)
+        files.append({"name": f"{name}.bin", **file.describe()})
+    with publish(folder / f"{name}.idx") as file:
+        write_index(file, lengths=lengths, num_sequences=np.ones_like(lengths), dtype=dtype)
+        files.append({"name": f"{name}.idx", **file.describe()})
+    counts = dict.fromkeys(("num_documents", "num_sequences"), len(lengths))
+    counts |= dict.fromkeys(("num_encoded_tokens", "num_tokens"), len(ids))
+    source_range = {
+        "source": 0,
+        "start": 0,
+        "end": len(ids),
+        "num_documents": len(lengths),
+        "sha256": hashlib.sha256(b"").hexdigest(),
+    }
+    return {"ledger": counts, "ranges": [source_range], "files": files, "rejects": []}

@@ -1,0 +1,100 @@
+"""Sequences of a token store -> one batch: collate functions for torch's DataLoader, one a layout.
+
+They are pack's own layout functions, and take any sequences, those of a sampler of your own too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from seqpack_cli.batching.batch_plan import round_up
+from seqpack_cli.batching.buckets import find_bucket_key
+from seqpack_cli.shards.packed import pack_ids
+from seqpack_cli.shards.padded import pad_ids
+from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.training.batch_tensors import (
+    PackedTensors,
+    PaddedTensors,
+    VarlenTensors,
+    make_tensors,
+)
+from seqpack_cli.training.store_dataset import TokenSequence
+
+
+def collate_packed(
+    sequences: Sequence[TokenSequence], *, labels: str | None = None
+) -> PackedTensors:
+    """Lay sequences out as a PackedSequence, longest first, equal ones as they come.
+
+    Args:
+        labels: "next" adds next-token labels.
+
+    Raises:
+        ValueError: there is none, or one is empty.
+    """
+    ids, lengths, indices = _join(sequences, longest_first=True)
+    return make_tensors(replace(pack_ids(ids, lengths), original_indices=indices), labels=labels)
+
+
+def collate_padded(
+    sequences: Sequence[TokenSequence],
+    *,
+    pad_id: int,
+    padding_side: str = "right",
+    pad_to_multiple: int = 1,
+    bucket_keys: Sequence[int] | None = None,
+    labels: str | None = None,
+) -> PaddedTensors:
+    """Lay sequences out as a rectangle, longest first, equal ones as they come, empty ones last.
+
+    Args:
+        pad_to_multiple: the width is the longest sequence's, rounded up to a multiple.
+        bucket_keys: in rising order; the width is the smallest that holds the longest sequence.
+        labels: "next" adds next-token labels.
+
+    Raises:
+        ValueError: there is no sequence, or no bucket for the longest.
+    """
+    ids, lengths, indices = _join(sequences, longest_first=True)
+    longest = int(lengths[0])
+    width: int | None = int(round_up(np.array(longest), pad_to_multiple))
+    if bucket_keys is not None:
+        width = find_bucket_key(list(bucket_keys), longest)
+    if width is None:
+        raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
+    batch = pad_ids(ids, lengths, width=width, padding_value=pad_id, padding_side=padding_side)
+    return make_tensors(replace(batch, original_indices=indices), labels=labels)
+
+
+def collate_varlen(
+    sequences: Sequence[TokenSequence], *, labels: str | None = None
+) -> VarlenTensors:
+    """Lay sequences out one after another in one row, in the order given.
+
+    Args:
+        labels: "next" adds next-token labels.
+
+    Raises:
+        ValueError: there is none, or one is empty.
+    """
+    ids, lengths, indices = _join(sequences, longest_first=False)
+    if not lengths.all():
+        raise ValueError(f"expected no empty sequence, found one at {int(lengths.argmin())}")
+    return make_tensors(VarlenBatch(ids, lengths, indices), labels=labels)
+
+
+def _join(
+    sequences: Sequence[TokenSequence], *, longest_first: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give the ids one after another, and the length and index of each sequence."""
+    if not len(sequences):
+        raise ValueError("expected at least one sequence")
+    if longest_first:
+        sequences = sorted(sequences, key=lambda sequence: -sequence.ids.numel())
+    lengths = np.array([sequence.ids.numel() for sequence in sequences], np.int64)
+    indices = np.array([sequence.original_index for sequence in sequences], np.int64)
+    return torch.cat([sequence.ids for sequence in sequences]).numpy(), lengths, indices
