@@ -12,8 +12,9 @@ from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.reading import is_there, read_json
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.run_folder import RUN_NAME
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
-from seqpack_cli.shards.shard_set import Shard, ShardSet, open_shards
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")

@@ -13,7 +13,7 @@ import numpy as np
 
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import LAYOUTS
-from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.shard import Shard
 
 MAX_ROWS = 1000  # looked at for one that differs
 

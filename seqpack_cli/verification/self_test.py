@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_max_tokens
-from seqpack_cli.shards.shard_set import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.damages import DAMAGES

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_max_tokens
-from seqpack_cli.shards.shard_set import Shard
 
 
 @dataclass(frozen=True)

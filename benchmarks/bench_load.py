@@ -1,0 +1,370 @@
+"""How fast does a training loop get its batches, and what memory does the loader take?
+
+    python benchmarks/bench_load.py [--case batches] [--streaming-python /path/to/python] …
+
+Makes a token store of random ids with log-normal lengths of mean 120, and packed shards of batches
+of 64, shuffled and sorted within windows of 4,096 as for training (`--window 0`: in random order,
+as they come). int64 PackedSequences come out on both sides, and are compared. Cases:
+
+batches    in process and with two workers: ShardDataset in a plain loop, in DataLoader(batch_size=
+           None), and several batches a fetch (batch_size=16, collate_fn=list), beside
+           DataLoader(rows, batch_size=64) with `pack_sequence(enforce_sorted=False)` as collate,
+           whose rows are int64 tensors in memory already. An empty DataLoader, which gives numbers
+           and no batches, shows what torch's loader costs by itself.
+store      batches made anew from the token store: StoreBatches, beside the same rival.
+streaming  MosaicML streaming with the same rows and the same collate, in the environment of
+           --streaming-python.
+opening    1,000 shards: the dataset, its first item, and every shard mapped and checked.
+memory     an epoch of 1,000 million tokens, 2 GB, in random order through 4 workers: how their
+           memory grows from the first batches on. PSS counts a page that n processes share as a
+           n-th in each; USS is what a process has for itself.
+
+Everything is in the page cache. Not measured: cold disks, GPUs, pinning.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
+from torch.utils.data import DataLoader
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from random_store import make_store
+
+from seqpack_cli import (
+    EpochSampler,
+    PackOptions,
+    ShardDataset,
+    StoreBatches,
+    StoreDataset,
+    open_shards,
+    pack_store,
+)
+
+CASES = ("batches", "store", "streaming", "opening", "memory")
+BATCH_SIZE = 64
+MEAN_LENGTH = 120
+GROUP = 16  # batches a fetch
+VOCAB_SIZE = 32_000
+
+
+@click.command()
+@click.option("--tokens", default=20_000_000, show_default=True)
+@click.option("--memory-tokens", default=1_000_000_000, show_default=True)
+@click.option("--window", default=4096, show_default=True, help="0 takes rows as they come.")
+@click.option("--repeats", default=5, show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path), help="Keeps what is made, and takes it.")
+@click.option("--streaming-python", help="A Python that has mosaicml-streaming and torch.")
+@click.option("--case", "cases", multiple=True, type=click.Choice(CASES))
+def main(cases: tuple[str, ...], folder: Path | None, **options: Any) -> None:
+    """Print a line for each measurement, and one JSON document as the last line."""
+    torch.set_num_threads(1)
+    figures: dict[str, Any] = {}
+    with keep_folder(folder) as kept:
+        for case in cases or CASES:
+            print(f"\n{case}")
+            figures[case] = MEASURE[case](kept, options)
+    print(json.dumps({"figures": figures, **describe_machine(), **options}))
+
+
+@contextmanager
+def keep_folder(folder: Path | None) -> Iterator[Path]:
+    """Give the folder, or a temporary one."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-load-") as name:
+        yield Path(name)
+
+
+def find_shards(folder: Path, options: dict[str, Any], **packing: Any) -> Path:
+    """Make a store and shards, or find them."""
+    num_tokens, window = options["tokens"], options["window"]
+    store = folder / f"store-{num_tokens}"
+    make_store(store, num_tokens, VOCAB_SIZE, MEAN_LENGTH)
+    order = {"window": window} if window else {"order": "none"}
+    packing = {"batch_size": BATCH_SIZE, "shuffle": True, **order, **packing}
+    shards = folder / "-".join(["shards", str(num_tokens), *map(str, packing.values())])
+    pack_store(store, shards, PackOptions(**packing))
+    return shards
+
+
+def measure_batches(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Time an epoch of every way, in turn."""
+    path = find_shards(folder, options)
+    dataset, rows = ShardDataset(path), read_rows(path)
+    check_equal(dataset, rows)
+    num_batches = len(dataset)
+    ways: dict[str, Callable[[], Iterable[Any]]] = {
+        "seqpack, plain loop": lambda: (dataset[index] for index in range(num_batches)),
+        "seqpack, DataLoader": lambda: DataLoader(dataset, batch_size=None),
+        "seqpack, DataLoader, 16 batches a fetch": lambda: in_groups(dataset, 0),
+        "torch pack_sequence": lambda: rival(rows, 0),
+        "an empty DataLoader": lambda: DataLoader(range(num_batches), batch_size=None),
+        "seqpack, 2 workers": lambda: DataLoader(dataset, batch_size=None, num_workers=2),
+        "seqpack, 2 workers, 16 batches a fetch": lambda: in_groups(dataset, 2),
+        "torch pack_sequence, 2 workers": lambda: rival(rows, 2),
+    }
+    num_tokens = sum(map(len, rows))
+    figures = time_in_turn(ways, num_tokens, num_batches, options["repeats"])
+    for name in figures:
+        beside = "torch pack_sequence" + ", 2 workers" * ("2 workers" in name)
+        if name.startswith("seqpack"):
+            print(f"  {name:<42} {compare(figures, name, beside):.1f} x {beside}")
+    return figures
+
+
+def measure_store(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Time batches that are made of a token store while training, beside the rival."""
+    rows = read_rows(find_shards(folder, options))
+    dataset = StoreDataset(folder / f"store-{options['tokens']}")
+    order = {"window": options["window"]} if options["window"] else {"order": "none"}
+    batches = StoreBatches(dataset, PackOptions(batch_size=BATCH_SIZE, **order))
+    collate = batches.make_collate()
+
+    def load(num_workers: int) -> DataLoader[Any]:
+        sampler = EpochSampler(batches)
+        return DataLoader(
+            dataset, batch_sampler=sampler, collate_fn=collate, num_workers=num_workers
+        )
+
+    ways: dict[str, Callable[[], Iterable[Any]]] = {
+        "seqpack, planning": lambda: [None] * len(load(0)),
+        "seqpack, batches of the store": lambda: load(0),
+        "torch pack_sequence": lambda: rival(rows, 0),
+        "seqpack, batches of the store, 2 workers": lambda: load(2),
+        "torch pack_sequence, 2 workers": lambda: rival(rows, 2),
+    }
+    num_batches = len(load(0))
+    return time_in_turn(ways, sum(map(len, rows)), num_batches, options["repeats"])
+
+
+def measure_streaming(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Time MosaicML streaming in its own environment."""
+    if not options["streaming_python"]:
+        print("  left out: no --streaming-python")
+        return {}
+    rows = read_rows(find_shards(folder, options))[: 40 * 1024]
+    lengths = np.array([len(row) for row in rows])
+    np.savez(folder / "rows.npz", ids=torch.cat(rows).numpy(), lengths=lengths)
+    arguments = [options["streaming_python"], "-c", STREAMING, str(folder)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    for name, figure in figures.items():
+        print(f"  {name:<42} {figure:8.2f} M tokens/s")
+    return figures
+
+
+STREAMING = f"""
+import json, sys, time
+import numpy as np, torch
+from streaming import MDSWriter, StreamingDataset
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils.data import DataLoader
+
+torch.set_num_threads(1)
+held = np.load(sys.argv[1] + "/rows.npz")
+rows = np.split(held["ids"].astype(np.uint16), np.cumsum(held["lengths"])[:-1])
+folder = sys.argv[1] + "/mds"
+import shutil; shutil.rmtree(folder, ignore_errors=True)
+with MDSWriter(out=folder, columns={{"ids": "ndarray:uint16"}}) as writer:
+    for row in rows:
+        writer.write({{"ids": row}})
+
+def collate(samples):
+    rows = [torch.from_numpy(sample["ids"].astype(np.int64)) for sample in samples]
+    return pack_sequence(rows, enforce_sorted=False)
+
+figures = {{}}
+for num_workers in (0, 2):
+    dataset = StreamingDataset(local=folder, shuffle=False, batch_size={BATCH_SIZE})
+    loader = DataLoader(
+        dataset, batch_size={BATCH_SIZE}, collate_fn=collate, num_workers=num_workers
+    )
+    best = 0
+    for _ in range(2):
+        started = time.perf_counter()
+        num_tokens = sum(len(batch.data) for batch in loader)
+        best = max(best, num_tokens / (time.perf_counter() - started) / 1e6)
+    assert num_tokens == len(held["ids"]), (num_tokens, len(held["ids"]))
+    figures[f"streaming, {{num_workers}} workers"] = round(best, 3)
+print(json.dumps(figures))
+"""
+
+
+def measure_opening(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Time the opening of 1,000 shards."""
+    size = max(4096, options["tokens"] * 5 // 2 // 1000)
+    path = find_shards(folder, options, shard_bytes=size)
+    num_shards = open_shards(path).num_shards
+    seconds: dict[str, list[float]] = {}
+    for _ in range(options["repeats"]):
+        started = time.perf_counter()
+        dataset = ShardDataset(path)
+        opened = time.perf_counter()
+        dataset[len(dataset) // 2]
+        first = time.perf_counter()
+        shards = open_shards(path)
+        starts = [int(start) for start in shards.batch_offsets[:-1]]
+        between = time.perf_counter()
+        for start in starts:
+            shards.take(start)
+        mapped = time.perf_counter() - between
+        for name, value in (
+            ("ShardDataset", opened - started),
+            ("its first item", first - opened),
+            ("a batch of every shard", mapped),
+        ):
+            seconds.setdefault(name, []).append(value)
+    figures: dict[str, Any] = {"shards": num_shards}
+    for name, values in seconds.items():
+        figures[name] = statistics.median(values)
+        print(f"  {num_shards:,} shards: {name:<28} {figures[name]:.4f} s")
+    return figures
+
+
+def measure_memory(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Watch the memory of four workers through an epoch in random order."""
+    path = find_shards(folder, {**options, "tokens": options["memory_tokens"]})
+    num_bytes = sum(entry["bytes"] for entry in open_shards(path).manifest["shards"])
+    dataset = ShardDataset(path)
+    sampler = EpochSampler(dataset)
+    loader = DataLoader(dataset, batch_size=None, sampler=sampler, num_workers=4)
+    total, every = len(sampler), max(1, len(sampler) // 200)
+    seen: list[dict[str, int]] = []
+    num_tokens = 0
+    for number, batch in enumerate(loader):
+        num_tokens += len(batch.sequences.data)
+        if number >= 100 and number % every == 0:
+            workers = [child.pid for child in multiprocessing.active_children()]
+            if len(workers) == 4:
+                seen.append(sum_memory(workers))
+    figures: dict[str, Any] = {"bytes": num_bytes, "tokens": num_tokens, "batches": total}
+    for name in seen[0]:
+        first, most = seen[0][name], max(memory[name] for memory in seen)
+        figures[name] = {"first": first, "most": most, "growth": most - first}
+        print(f"  {name}: 4 workers together {first / 1e6:.0f} MB, at most {most / 1e6:.0f} MB")
+    return figures
+
+
+def sum_memory(pids: list[int | None]) -> dict[str, int]:
+    """Add up what the processes have, in bytes."""
+    totals = {"PSS": 0, "USS": 0, "RSS": 0}
+    for pid in pids:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+        found = {line.split()[0]: int(line.split()[1]) * 1024 for line in lines}
+        totals["PSS"] += found["Pss:"]
+        totals["USS"] += found["Private_Clean:"] + found["Private_Dirty:"]
+        totals["RSS"] += found["Rss:"]
+    return totals
+
+
+MEASURE = {
+    "batches": measure_batches,
+    "store": measure_store,
+    "streaming": measure_streaming,
+    "opening": measure_opening,
+    "memory": measure_memory,
+}
+
+
+def read_rows(path: Path) -> list[torch.Tensor]:
+    """Give the rows of all batches in memory, int64, batch after batch."""
+    return [torch.from_numpy(row.astype(np.int64)) for it in open_shards(path) for row in it.rows()]
+
+
+def check_equal(dataset: ShardDataset, rows: list[torch.Tensor]) -> None:
+    """Raise unless the first batches hold the same rows."""
+    for index, theirs in zip(range(20), rival(rows, 0), strict=False):
+        ours = unpack_sequence(dataset[index].sequences)
+        assert all(map(torch.equal, ours, unpack_sequence(theirs)))
+
+
+def rival(rows: list[torch.Tensor], num_workers: int) -> DataLoader[PackedSequence]:
+    """Load batches as torch's users do for an LSTM."""
+    return DataLoader(
+        rows,  # type: ignore[arg-type]
+        batch_size=BATCH_SIZE,
+        collate_fn=collate,
+        num_workers=num_workers,
+    )
+
+
+def collate(rows: list[torch.Tensor]) -> PackedSequence:
+    """Sort and pack."""
+    return pack_sequence(rows, enforce_sorted=False)
+
+
+def in_groups(dataset: ShardDataset, num_workers: int) -> Iterable[Any]:
+    """Load several batches at a time, and give them one by one."""
+    loader = DataLoader(dataset, batch_size=GROUP, collate_fn=list, num_workers=num_workers)
+    return chain.from_iterable(loader)
+
+
+def time_in_turn(
+    ways: dict[str, Callable[[], Iterable[Any]]], num_tokens: int, num_batches: int, repeats: int
+) -> dict[str, Any]:
+    """Time each way `repeats` times after a round that warms up; print medians."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(repeats + 1):
+        for name, way in ways.items():
+            started = time.perf_counter()
+            for _ in way():
+                pass
+            if number > 0:
+                seconds[name].append(time.perf_counter() - started)
+    figures = {}
+    for name, values in seconds.items():
+        median = statistics.median(values)
+        figures[name] = {
+            "million_tokens_per_second": round(num_tokens / median / 1e6, 2),
+            "microseconds_per_batch": round(median / num_batches * 1e6, 1),
+            "spread": round((max(values) - min(values)) / median, 3),
+            "seconds": [round(value, 4) for value in values],
+        }
+        print(
+            f"  {name:<42} {num_tokens / median / 1e6:8.1f} M tokens/s  "
+            f"{median / num_batches * 1e6:7.0f} us a batch  ({figures[name]['spread']:.0%})"
+        )
+    return figures
+
+
+def compare(figures: dict[str, Any], name: str, other: str) -> float:
+    """Give the median of the ratios of each round."""
+    pairs = zip(figures[other]["seconds"], figures[name]["seconds"], strict=True)
+    return statistics.median(theirs / ours for theirs, ours in pairs)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Name what the figures depend on."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+        "commit": commit.stdout.strip(),
+    }
+
+
+if __name__ == "__main__":
+    main()
