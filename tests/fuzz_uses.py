@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from fuzz_mutators import NUMBERS, Choices
@@ -26,6 +27,9 @@ from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
 from seqpack_cli.tokens.token_store import open_store
 
+if TYPE_CHECKING:
+    from seqpack_cli.training.batch_tensors import BatchTensors
+
 Use = Callable[[Path, Choices], Iterator[None]]
 PACK_OPTIONS = (
     *({}, {"batch_size": 2}, {"max_tokens": 16}, {"shuffle": True, "window": 4}),
@@ -33,6 +37,10 @@ PACK_OPTIONS = (
     {"layout": "padded", "buckets": (4, 8, 12), "padding_side": "left", "max_length": 9},
     *({"layout": "varlen", "max_tokens": 8}, {"layout": "varlen", "max_tokens": 2**31 - 1}),
     {"layout": "varlen", "max_tokens": 8, "packing": "sequential"},
+)
+STORE_BATCHES_OPTIONS = tuple(
+    {name: value for name, value in options.items() if name != "shuffle"}
+    for options in PACK_OPTIONS
 )
 # A stranger's text on a terminal: all but the end of a line would move the cursor or ring.
 CONTROL = frozenset(map(chr, [*range(10), *range(11, 32), 127, *range(0x80, 0xA0)]))
@@ -168,24 +176,44 @@ def describe_all(folder: Path, choices: Choices) -> Iterator[None]:
 
 def read_items(folder: Path, choices: Choices) -> Iterator[None]:
     """Read every item of a ShardDataset, as a training loop would."""
-    import torch
-    from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
-
     from seqpack_cli.training.shard_dataset import ShardDataset
 
-    del choices
-    dataset = ShardDataset(folder)
+    dataset = ShardDataset(folder, labels=choices.choose((None, "next")))
     yield
     for index in range(min(len(dataset), 16)):
-        try:
-            item = dataset[index]
-        except SeqpackError:
-            continue
-        if isinstance(item, PackedSequence):  # torch writes out of bounds if they are wrong
-            pad_packed_sequence(item)
-        else:
-            assert int(torch.as_tensor(item.ids).min()) >= 0
-        dataset.original_indices(index)
+        with contextlib.suppress(SeqpackError):
+            use_tensors(dataset[index])
+    with contextlib.suppress(SeqpackError):
+        dataset.plan_epoch(0).count_cells()
+
+
+def use_tensors(batch: BatchTensors) -> None:
+    """Do with a batch what would crash torch if it were wrong."""
+    from torch.nn.utils.rnn import pad_packed_sequence
+
+    from seqpack_cli.training.batch_tensors import PackedTensors
+
+    if isinstance(batch, PackedTensors):  # torch writes out of bounds if they are wrong
+        pad_packed_sequence(batch.sequences)
+        assert int(batch.sequences.data.min()) >= 0
+    else:
+        assert int(batch.ids.min()) >= 0
+    assert batch.labels is None or int(batch.labels.min()) >= -100
+
+
+def read_new_batches(folder: Path, choices: Choices) -> Iterator[None]:
+    """Make batches of a token store, as a training loop would."""
+    from seqpack_cli.training.store_batches import StoreBatches
+    from seqpack_cli.training.store_dataset import StoreDataset
+
+    dataset = StoreDataset(folder)
+    yield
+    batches = StoreBatches(dataset, PackOptions(**choices.choose(STORE_BATCHES_OPTIONS)))
+    plan = batches.plan_epoch(choices.choose((None, 1)))
+    collate = batches.make_collate(labels="next")
+    for number in range(min(len(plan.keys), 16)):
+        with contextlib.suppress(SeqpackError):
+            use_tensors(collate(dataset.__getitems__(plan.keys[number])))
 
 
 def run_verify(folder: Path, choices: Choices) -> Iterator[None]:
@@ -264,6 +292,7 @@ STORE_USES: tuple[Use, ...] = (
     *(run_inspect,) * 4,
     describe_all,
     pack_anew,
+    read_new_batches,
 )
 SHARDS_USES: tuple[Use, ...] = (
     *(read_batches,) * 7,

@@ -17,7 +17,7 @@ from shard_reference import Arrays, join_batches, lay_out
 
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.indexed_dataset import Index
 from seqpack_cli.tokens.token_store import TokenStore
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_shards import KINDS, MAX_PIECE, Kind, draw_shard
 
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
 

@@ -16,7 +16,8 @@ from shard_reference import join_batches, lay_out, make_shards
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_set import Shard, open_shards
+from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification.integers.blocks import (

@@ -21,7 +21,7 @@ from random_shards import (
 from shard_reference import Arrays, join_batches, lay_out
 
 from seqpack_cli.shards.layouts import check_offsets
-from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification import damages
 from seqpack_cli.verification.damages import DAMAGES, Damage

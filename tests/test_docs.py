@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-FILES = [*(ROOT / "tests").rglob("*"), *(ROOT / "seqpack_cli").rglob("*.py")]
+FILES = [path for name in ("tests", "seqpack_cli", "examples") for path in (ROOT / name).rglob("*")]
 TEST_NAMES = {
     name
     for path in (ROOT / "tests").glob("test_*.py")

@@ -17,8 +17,8 @@ README = (ROOT / "README.md").read_text()
 MEASURED = re.compile(r"(?<=%) +\d+\.?\d*( [kMG])?(?=  \d|\n|$)|\d\.\de-\d\d")
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def _blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def _run(command: str, folder: Path) -> str:
@@ -41,15 +41,17 @@ def _run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_readme_commands_print_what_it_shows_and_python_runs_after_them(tmp_path):
+@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+def test_commands_print_what_a_page_shows_and_python_runs_after_them(tmp_path, page):
+    text = (ROOT / page).read_text()
     (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
-    for block in _blocks("console"):
+    for block in _blocks("console", text):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, shown = part.partition("\n")
             printed = _run(command, tmp_path)
             assert MEASURED.sub("#", printed) == MEASURED.sub("#", shown), command
     # Each in a namespace of its own; torch is imported once.
-    blocks = "".join(f"exec({block!r}, {{}})\n" for block in _blocks("python"))
+    blocks = "".join(f"exec({block!r}, {{}})\n" for block in _blocks("python", text))
     _run(f"{sys.executable} -W error - <<'END'\n{blocks}END", tmp_path)
 
 

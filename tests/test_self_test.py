@@ -13,7 +13,7 @@ import torch
 from command import run
 from shard_reference import LENGTHS, change_shard, flip_byte, make_shards
 
-from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.verification import self_test
 from seqpack_cli.verification.models.computation import Comparison
 from seqpack_cli.verification.report import LEVELS, Control, Finding, Report

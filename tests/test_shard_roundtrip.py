@@ -12,7 +12,7 @@ import torch
 from random_shards import KINDS, NAME, Kind, draw_shard
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers import shard_roundtrip
 from seqpack_cli.verification.integers.roundtrip import check_batch

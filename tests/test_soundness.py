@@ -21,7 +21,7 @@ from shard_reference import Arrays, join_batches
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards import soundness
 from seqpack_cli.shards.layouts import OFFSETS_OF, check_offsets
-from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.soundness import find_unsound
 
 MAX_ID, PAD_ID = 9, 7

@@ -12,7 +12,7 @@ from random_shards import KINDS, Kind, draw_shard, make_shard_in_memory, make_st
 from shard_reference import join_batches, lay_out
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.shards.shard_set import Shard
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers import stacks
 from seqpack_cli.verification.integers.blocks import NO_ID, Stack, cut_blocks, read_block

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import bisect
 import functools
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
+from seqpack_cli.manifest import read_kept_tokenizer
 from seqpack_cli.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular
+from seqpack_cli.reading import MAX_MAPPED_FILES
 from seqpack_cli.shards.layouts import (
     Batch,
     view_ids,
@@ -80,9 +81,10 @@ class ShardSet:
         return np.concatenate([np.diff(shard.tensors["data_offsets"]) for shard in shards])
 
     @functools.cached_property
-    def sha256(self) -> str:
-        """Give the sha256 of the manifest, which names that of every shard."""
-        return hash_regular(self.path / MANIFEST_NAME)
+    def fingerprint(self) -> str:
+        """Give a sha256 that is the same for the same batches, wherever they lie."""
+        digests = [entry["sha256"] for entry in self.manifest["shards"]]
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
 
     @property
     def num_shards(self) -> int:
@@ -107,7 +109,7 @@ class ShardSet:
             entry = self.manifest["shards"][number]
             shard = Shard(self.path / entry["name"], entry, self.manifest)
             if len(self._opened) >= MAX_MAPPED_FILES:
-                del self._opened[next(iter(self._opened))]
+                self._opened.pop(next(iter(self._opened)), None)  # threads may open too
             self._opened[number] = shard
         return shard
 

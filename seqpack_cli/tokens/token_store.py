@@ -6,7 +6,6 @@ the disk, and opening costs 4 bytes of memory a sequence (its length).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import count_cores, map_ahead
 from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
+from seqpack_cli.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular, map_regular
 from seqpack_cli.tokens.indexed_dataset import Index, read_index
@@ -44,8 +44,7 @@ class TokenStore:
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
         parts = manifest["parts"]
-        # Each is two maps, and a process may not have too many: those used last stay.
-        self._open_part = functools.lru_cache(MAX_MAPPED_FILES // 2)(self._map_part)
+        self._opened: dict[int, tuple[np.ndarray, Index]] = {}
         lengths = [self._open_index(part).lengths.copy() for part in parts]
         self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
         self._document_offsets = to_offsets([part["num_documents"] for part in parts])
@@ -72,6 +71,12 @@ class TokenStore:
         """
         ids, index = self._open_part(number)
         return ids, index.starts
+
+    def let_pages_go(self) -> None:
+        """Take what was read out of this process's memory; it stays in the system's cache."""
+        for ids, index in self._opened.values():
+            let_pages_go(ids)
+            let_pages_go(index.starts)
 
     @property
     def num_documents(self) -> int:
@@ -138,6 +143,16 @@ class TokenStore:
             path = self.path / file["name"]
             raise FolderError(f"{path}: {file['bytes']:,} bytes, expected {num_bytes:,}")
         return index
+
+    def _open_part(self, number: int) -> tuple[np.ndarray, Index]:
+        """Map a part; those opened last stay mapped."""
+        part = self._opened.get(number)
+        if part is None:
+            part = self._map_part(number)
+            if len(self._opened) >= MAX_MAPPED_FILES // 2:  # each is two maps
+                self._opened.pop(next(iter(self._opened)), None)  # threads may open too
+            self._opened[number] = part
+        return part
 
     def _map_part(self, number: int) -> tuple[np.ndarray, Index]:
         part = self.manifest["parts"][number]

@@ -42,7 +42,7 @@ class ShardDataset(Dataset[BatchTensors]):
         shards = open_shards(path)
         self.layout = shards.layout
         self.is_fixed = True
-        self.fingerprint = shards.sha256
+        self.fingerprint = shards.fingerprint
         self._num_batches = len(shards)
         self._shards: ShardSet | None = shards
 

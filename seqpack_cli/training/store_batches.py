@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from typing import Any, overload
 
 import numpy as np
@@ -49,7 +49,7 @@ class StoreBatches:
             raise ValueError("shuffle and seed are the sampler's, leave them out of the options")
         self.dataset = dataset
         self.options = replace(options, shuffle=False).resolve()
-        described = f"{dataset.open_store().sha256} {options}"
+        described = f"{dataset.open_store().sha256} {_describe(options)}"
         self.fingerprint = hashlib.sha256(described.encode()).hexdigest()
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
@@ -111,3 +111,10 @@ class _BatchKeys(Sequence[list[int | Piece]]):
             pieces = zip(*(column[rows].tolist() for column in columns), strict=True)
             keys = [Piece(*found) for found in pieces]
         return keys + [FILLER] * int(plan.num_filler_rows[index])
+
+
+def _describe(options: PackOptions) -> str:
+    """Name what differs from the defaults, so that an option more changes no fingerprint."""
+    named = {field.name: getattr(options, field.name) for field in fields(options)}
+    default = asdict(PackOptions())
+    return repr({name: value for name, value in named.items() if value != default[name]})

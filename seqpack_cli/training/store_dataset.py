@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
+
+BYTES_KEPT = 64 << 20  # of maps by a worker: there may be many
+BYTES_PER_ROW = 1 << 16  # a look at a row maps 64 KiB around it
 
 
 class Piece(NamedTuple):
@@ -53,6 +56,7 @@ class StoreDataset(Dataset[TokenSequence]):
         self.path = Path(path)
         self._store: TokenStore | None = open_store(path)
         self._num_sequences = len(self._store)
+        self._num_bytes_read = 0
 
     def __len__(self) -> int:
         return self._num_sequences
@@ -67,6 +71,10 @@ class StoreDataset(Dataset[TokenSequence]):
         real = np.flatnonzero(lengths)  # filler has no ids
         places = np.cumsum(lengths) - lengths
         copy_rows(store, indices[real], lengths[real], ids, places[real], starts[real])
+        self._num_bytes_read += ids.nbytes + len(real) * BYTES_PER_ROW
+        if self._num_bytes_read > BYTES_KEPT and get_worker_info() is not None:
+            store.let_pages_go()
+            self._num_bytes_read = 0
         if not is_in_range(ids, store.max_id):
             raise FolderError(
                 f"{self.path}: id {int(ids.max())} or another, expected ids from 0 to "
