@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.token_store import TokenStore, open_store
     from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
+    from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
     from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
     from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
     from seqpack_cli.training.epoch_sampler import EpochSampler
@@ -46,6 +47,7 @@ _MODULE_OF = {
     "StoreDataset": "training.store_dataset",
     "TokenStore": "tokens.token_store",
     "TokenizeOptions": "tokens.tokenize_plan",
+    "TrainTokenizerOptions": "tokens.train_tokenizer",
     "VarlenBatch": "shards.varlen",
     "VarlenTensors": "training.batch_tensors",
     "VerifyOptions": "verification.verify_options",
@@ -59,6 +61,7 @@ _MODULE_OF = {
     "pack_store": "shards.pack_run",
     "pad": "shards.padded",
     "tokenize": "tokens.tokenize_run",
+    "train_tokenizer": "tokens.train_tokenizer",
     "unpack": "shards.packed",
     "unpad": "shards.padded",
     "verify_shards": "verification.verify_run",
@@ -78,6 +81,7 @@ __all__ = [
     "StoreDataset",
     "TokenStore",
     "TokenizeOptions",
+    "TrainTokenizerOptions",
     "VarlenBatch",
     "VarlenTensors",
     "VerifyOptions",
@@ -91,6 +95,7 @@ __all__ = [
     "pack_store",
     "pad",
     "tokenize",
+    "train_tokenizer",
     "unpack",
     "unpad",
     "verify_shards",

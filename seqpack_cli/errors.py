@@ -27,7 +27,10 @@ class SeqpackError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        message = escape_controls(self.message)
+        lines = [self.message]
+        if self.message.startswith("Caught "):  # by a DataLoader, with its worker's traceback
+            lines = self.message.split("\n")
+        message = "\n".join(map(escape_controls, lines))
         return f"{message}\n\nhint: {escape_controls(self.hint)}" if self.hint else message
 
 

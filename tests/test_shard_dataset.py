@@ -1,22 +1,46 @@
-"""Batches through torch's own DataLoader into torch's own modules."""
+"""The batches of shards as items of a torch Dataset: what they hold, and what is refused."""
 
 from __future__ import annotations
 
 import pickle
+import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from shard_reference import LENGTHS, change_shard, make_shards
+from random_shards import KINDS, Kind, draw_shard, make_shard_in_memory
+from shard_reference import (
+    LENGTHS,
+    Arrays,
+    change_manifest,
+    change_shard,
+    flip_byte,
+    folder_bytes,
+    make_shards,
+    slow_pack,
+    slow_pad,
+)
+from tensor_reference import assert_same, rows_of, tensors_of
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence, unpack_sequence
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.shards.layouts import OFFSETS_OF, check_offsets
+from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.training.shard_dataset import PaddedIds, ShardDataset, VarlenIds
+from seqpack_cli.training.batch_tensors import (
+    BatchTensors,
+    PackedTensors,
+    PaddedTensors,
+    VarlenTensors,
+)
+from seqpack_cli.training.shard_dataset import ShardDataset
 
 # Four batches each.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -32,16 +56,6 @@ def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return make_shards(folder, shard_bytes=250, **OPTIONS[request.param])
 
 
-def rows_of(item: PackedSequence | PaddedIds | VarlenIds) -> list[tuple[int, ...]]:
-    """Give the sequences of an item."""
-    if isinstance(item, PackedSequence):
-        return [tuple(row.tolist()) for row in unpack_sequence(item)]
-    if isinstance(item, VarlenIds):
-        rows = torch.split(item.ids, item.cu_seqlens.diff().tolist())
-        return [tuple(row.tolist()) for row in rows]
-    return [tuple(row[mask].tolist()) for row, mask in zip(item.ids, item.mask, strict=True)]
-
-
 def sequences_of(shards: Path) -> list[tuple[int, ...]]:
     """Give the sequences of the store."""
     return sorted(tuple(ids.tolist()) for ids in open_store(shards.parent / "store"))
@@ -51,97 +65,113 @@ def test_items_are_what_a_model_takes(shards: Path) -> None:
     dataset = ShardDataset(shards)
     assert len(dataset) == 4
     store = open_store(shards.parent / "store")
-    for index in range(4):
-        item = dataset[index]
-        indices = dataset.original_indices(index)
-        assert rows_of(item) == [tuple(store[i].tolist()) for i in indices]
-        if isinstance(item, PackedSequence):
-            assert item.data.dtype == item.batch_sizes.dtype == torch.int64
-            assert item.sorted_indices is None
-            assert item.unsorted_indices is None
-        elif isinstance(item, VarlenIds):
-            assert item.ids.dtype == torch.int64
-            assert item.cu_seqlens.dtype == torch.int32
-            ends = np.cumsum([LENGTHS[i] for i in indices])
-            assert item.cu_seqlens.tolist() == [0, *ends.tolist()]
-            assert type(item.max_seqlen) is int
-            assert item.max_seqlen == max(LENGTHS[i] for i in indices)
+    for item in dataset:
+        indices = item.original_indices.tolist()
+        rows = [store[index].tolist() for index in indices]
+        assert item.lengths.tolist() == [LENGTHS[index] for index in indices]
+        assert rows_of(item) == [tuple(row) for row in rows]
+        if isinstance(item, PackedTensors):
+            data, batch_sizes = slow_pack(rows)
+            assert item.sequences.data.tolist() == data
+            assert item.sequences.batch_sizes.tolist() == batch_sizes
+        elif isinstance(item, PaddedTensors):
+            width = max(map(len, rows))
+            assert item.ids.tolist() == slow_pad(rows, width=width, padding_value=256)
+            assert item.mask.tolist() == [[t < len(row) for t in range(width)] for row in rows]
         else:
-            assert item.ids.dtype == torch.int64
-            assert item.mask.dtype == torch.bool
-            assert item.ids.shape == item.mask.shape
-            assert (item.ids[~item.mask] == 256).all()
-            lengths = [LENGTHS[i] for i in indices]
-            expected = [[step < n for step in range(max(lengths))] for n in lengths]
-            assert item.mask.tolist() == expected
+            assert item.cu_seqlens.tolist() == [0, *np.cumsum([len(row) for row in rows]).tolist()]
+            assert item.max_seqlen == max(map(len, rows))
+            assert item.position_ids.tolist() == [t for row in rows for t in range(len(row))]
 
 
-def test_items_may_be_changed_without_touching_the_shards(shards: Path) -> None:
-    dataset = ShardDataset(shards)
-    item, indices = dataset[0], dataset.original_indices(0)
-    expected = rows_of(item)
-    tensors = (item.data, item.batch_sizes) if isinstance(item, PackedSequence) else item[:2]
-    for tensor in tensors:
-        tensor.zero_()
-    indices[:] = -1
-    assert rows_of(dataset[0]) == expected
-    assert dataset.original_indices(0).min() >= 0
+def test_items_are_of_one_kind_and_dtype(shards: Path) -> None:
+    dataset = ShardDataset(shards, labels="next")
+    kinds = {"packed": PackedTensors, "padded": PaddedTensors, "varlen": VarlenTensors}
+    others = {"mask": torch.bool, "cu_seqlens": torch.int32}
+    for item in dataset:
+        assert type(item) is kinds[dataset.layout]
+        for name, tensor in tensors_of(item).items():
+            assert tensor.dtype == others.get(name, torch.int64), name
+
+
+def test_ids_of_a_large_vocabulary_are_widened(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [2, 1], layout="varlen", max_tokens=8)
+    limit = (1 << 16) - 1
+
+    def raise_ids(arrays: Arrays) -> None:
+        arrays["data"][:] = limit  # would be -1 as int16
+
+    change_shard(path, raise_ids)
+    change_manifest(path, lambda manifest: manifest.update(max_id=limit))
+    (item,) = ShardDataset(path)
+    assert item.ids.tolist() == [limit] * 3
+
+
+def test_every_sequence_comes_once(shards: Path) -> None:
+    rows = [row for item in ShardDataset(shards) for row in rows_of(item)]
+    assert sorted(rows) == sequences_of(shards)
+
+
+@pytest.mark.parametrize("labels", [None, "next"])
+def test_items_may_be_changed_without_touching_the_shards(shards: Path, labels: str | None) -> None:
+    dataset, before = ShardDataset(shards, labels=labels), folder_bytes(shards)
+    for index in range(len(dataset)):
+        item = dataset[index]
+        for tensor in tensors_of(item).values():
+            tensor.zero_()  # a map can not be written: this would be the end of the process
+        assert_same(dataset[index], ShardDataset(shards, labels=labels)[index])
+    assert folder_bytes(shards) == before
+
+
+def test_items_outlive_their_dataset(shards: Path) -> None:
+    dataset = ShardDataset(shards, labels="next")
+    items, again = list(dataset), list(ShardDataset(shards, labels="next"))
+    del dataset
+    for item, expected in zip(items, again, strict=True):
+        assert_same(item, expected)
 
 
 def test_items_outside_are_an_index_error(shards: Path) -> None:
     dataset = ShardDataset(shards)
-    for index in (-1, 4):
+    for index in (-1, 4, 2**70):
         with pytest.raises(IndexError, match=f"^batch {index} of 4$"):
             dataset[index]
 
 
-def test_loader_without_workers_gives_every_sequence_once(shards: Path) -> None:
-    generator = torch.Generator().manual_seed(3)
-    loader = DataLoader(ShardDataset(shards), batch_size=None, shuffle=True, generator=generator)
-    epochs = [[rows_of(item) for item in loader] for _ in range(4)]
-    for epoch in epochs:
-        assert sorted(row for rows in epoch for row in rows) == sequences_of(shards)
-    assert any(epoch != epochs[0] for epoch in epochs)
-    again = DataLoader(
-        ShardDataset(shards),
-        batch_size=None,
-        shuffle=True,
-        generator=torch.Generator().manual_seed(3),
-    )
-    assert [rows_of(item) for item in again] == epochs[0]
-
-
-@pytest.mark.parametrize(  # 8 s each
-    "shards", ["packed", pytest.param("varlen", marks=pytest.mark.slow)], indirect=True
-)
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a single core
-def test_loader_with_spawned_workers_gives_every_sequence_once(shards: Path) -> None:
+@pytest.mark.parametrize("make", [int, np.int64, np.uint8, torch.tensor])
+def test_an_index_may_be_of_any_library(shards: Path, make: Callable[[int], Any]) -> None:
     dataset = ShardDataset(shards)
-    batches = sorted(rows_of(dataset[index]) for index in range(len(dataset)))  # maps are open now
-    loader = DataLoader(
-        dataset,
-        batch_size=None,
-        shuffle=True,
-        generator=torch.Generator().manual_seed(3),
-        num_workers=2,
-        multiprocessing_context="spawn",
-        persistent_workers=True,
-    )
-    for _ in range(2):
-        epoch = [rows_of(item) for item in loader]
-        assert sorted(row for rows in epoch for row in rows) == sequences_of(shards)
-        assert sorted(epoch) == batches
+    for index in range(4):
+        assert_same(dataset[make(index)], dataset[index])
+    with pytest.raises(IndexError, match=r"^batch .* of 4$"):
+        dataset[make(4)]
 
 
 def test_pickled_dataset_opens_the_shards_anew(shards: Path) -> None:
-    dataset = ShardDataset(shards)
-    for index in range(4):
-        rows_of(dataset[index])  # maps are open now, and do not travel
+    dataset = ShardDataset(shards, labels="next")
+    items = list(dataset)  # maps are open now, and do not travel
     pickled = pickle.dumps(dataset)
-    assert len(pickled) < 500
+    assert len(pickled) < 600
     again: ShardDataset = pickle.loads(pickled)  # noqa: S301 - our own
+    assert (again.layout, again.fingerprint) == (dataset.layout, dataset.fingerprint)
     assert len(again) == len(dataset)
-    assert rows_of(again[1]) == rows_of(dataset[1])
+    for index in (3, 1, 0, 2):
+        assert_same(again[index], items[index])
+
+
+def test_fingerprint_is_that_of_the_batches(tmp_path: Path) -> None:
+    first = make_shards(tmp_path / "first", shard_bytes=250, batch_size=2)
+    again = tmp_path / "again"
+    shutil.copytree(first, again)
+    change_manifest(again, lambda manifest: manifest.update(tokens_path="../elsewhere"))
+    others = [
+        make_shards(tmp_path / "other seed", shard_bytes=250, batch_size=2, seed=1),
+        make_shards(tmp_path / "other rows", shard_bytes=250, batch_size=3),
+        make_shards(tmp_path / "other layout", shard_bytes=250, batch_size=2, layout="padded"),
+    ]
+    expected = ShardDataset(first).fingerprint
+    assert ShardDataset(str(again), labels="next").fingerprint == expected
+    assert len({expected, *(ShardDataset(other).fingerprint for other in others)}) == 4
 
 
 def test_items_go_through_embedding_and_lstm(shards: Path) -> None:
@@ -149,18 +179,18 @@ def test_items_go_through_embedding_and_lstm(shards: Path) -> None:
     embedding, lstm = nn.Embedding(259, 4), nn.LSTM(4, 5, batch_first=True)
     for item in DataLoader(ShardDataset(shards), batch_size=None):
         rows = rows_of(item)
-        if isinstance(item, PackedSequence):
-            inputs = PackedSequence(embedding(item.data), item.batch_sizes, None, None)
-            outputs, (final, _) = lstm(inputs)
+        if isinstance(item, PackedTensors):
+            data, batch_sizes, *_ = item.sequences
+            outputs, (final, _) = lstm(PackedSequence(embedding(data), batch_sizes))
             outputs.data.sum().backward()
             found = final[0]
-        elif isinstance(item, VarlenIds):
-            inputs_of_rows = torch.split(embedding(item.ids), item.cu_seqlens.diff().tolist())
+        elif isinstance(item, VarlenTensors):
+            inputs_of_rows = torch.split(embedding(item.ids), item.lengths.tolist())
             found = torch.stack([lstm(inputs[None])[1][0][0, 0] for inputs in inputs_of_rows])
         else:
             outputs, _ = lstm(embedding(item.ids))
             outputs[item.mask].sum().backward()
-            found = outputs[torch.arange(len(rows)), item.mask.sum(dim=1) - 1]
+            found = outputs[torch.arange(len(rows)), item.lengths - 1]
         for row, state in zip(rows, found, strict=True):
             _, (alone, _) = lstm(embedding(torch.tensor([row])))
             assert torch.allclose(state, alone[0, 0], rtol=0, atol=1e-6)
@@ -175,10 +205,207 @@ def test_shards_that_are_incomplete_are_refused_at_once(tmp_path: Path) -> None:
         ShardDataset(str(tmp_path / "nowhere"))
 
 
+def test_shards_that_go_away_later_are_a_folder_error(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, shard_bytes=1)
+    dataset = ShardDataset(path)
+    kept = dataset[0]
+    for shard in path.glob("shard-*"):
+        shard.unlink()
+    assert_same(dataset[0], kept)  # its map is open
+    for _ in range(2):
+        with pytest.raises(FolderError, match=r"shard-00001\.safetensors"):
+            dataset[1]
+
+
+def entry(name: str, place: int, value: int) -> Callable[[Arrays], object]:
+    """Change one entry of the third batch: two rows, of 3 and 2 ids, or one of 12 in `varlen`."""
+
+    def function(arrays: Arrays) -> None:
+        offsets = arrays.get(OFFSETS_OF.get(name, ""), np.arange(9))
+        assert 0 <= place < offsets[3] - offsets[2]
+        arrays[name][offsets[2] + place] = value
+
+    return function
+
+
+# The layout, what is done to the third of four batches, and what its error says.
+DAMAGES: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
+    "batch_sizes fall early": (
+        "packed",
+        entry("batch_sizes", 1, 1),
+        "batch_sizes[1] is 1, but 2 rows are longer than 1",
+    ),
+    "batch_sizes rise": (
+        "packed",
+        entry("batch_sizes", 1, 3),
+        "batch_sizes[1] is 3, but 2 rows are longer than 1",
+    ),
+    "batch_sizes of no machine": (
+        "packed",
+        entry("batch_sizes", 0, 2**62),
+        f"batch_sizes[0] is {2**62}, but 2 rows are longer than 0",
+    ),
+    "negative batch_sizes": (
+        "packed",
+        entry("batch_sizes", 2, -1),
+        "batch_sizes[2] is -1, but 1 rows are longer than 2",
+    ),
+    "shorter row": ("packed", entry("lengths", 0, 2), "3 batch_sizes, the longest row has 2 ids"),
+    "longer row": (
+        "packed",
+        entry("lengths", 1, 4),
+        "expected longest first, row 1 is longer than the one before",
+    ),
+    "empty row": (
+        "packed",
+        entry("lengths", 1, 0),
+        "expected no empty sequence, found one in row 1",
+    ),
+    "id of packed": (
+        "packed",
+        entry("data", 4, 259),
+        "id 259 at cell 4, expected ids from 0 to 258",
+    ),
+    "last id there may be": (
+        "packed",
+        entry("data", 0, 65_535),
+        "id 65535 at cell 0, expected ids from 0 to 258",
+    ),
+    "padding": (
+        "padded",
+        entry("data", 5, 97),
+        "row 1: cell 2 is padding and holds 97, expected 256",
+    ),
+    "id of padded": (
+        "padded",
+        entry("data", 3, 300),
+        "id 300 at cell 3, expected ids from 0 to 258",
+    ),
+    "narrower": ("padded", entry("widths", 0, 2), "2 rows of width 2, data has 6 cells"),
+    "no width": ("padded", entry("widths", 0, 0), "2 rows of width 0, data has 6 cells"),
+    "width of no machine": (
+        "padded",
+        entry("widths", 0, 2**62),
+        f"2 rows of width {2**62}, data has 6 cells",
+    ),
+    "wider row": ("padded", entry("lengths", 0, 4), "the longest row has 4 ids, width is 3"),
+    "id of varlen": (
+        "varlen",
+        entry("data", 0, 259),
+        "id 259 at cell 0, expected ids from 0 to 258",
+    ),
+    "longer sequence": (
+        "varlen",
+        entry("lengths", 0, 13),
+        "lengths do not add up to the {count} ids of data",
+    ),
+    "negative length": (
+        "varlen",
+        entry("lengths", 0, -1),
+        "expected no empty sequence, found one in row 0",
+    ),
+    "length of no machine": (
+        "varlen",
+        entry("lengths", 0, 2**63 - 1),
+        "lengths do not add up to the {count} ids of data",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_batch_is_refused_and_the_others_come(tmp_path: Path, name: str) -> None:
+    layout, change, message = DAMAGES[name]
+    path = make_shards(tmp_path, **OPTIONS[layout])
+    good = list(ShardDataset(path, labels="next"))
+    assert len(good) == 4
+    change_shard(path, change)
+    expected = f"{path / 'shard-00000.safetensors'}: batch 2: "
+    expected += message.format(count=int(good[2].lengths.sum()))
+    dataset = ShardDataset(path, labels="next")
+    for again in (dataset, dataset, pickle.loads(pickle.dumps(dataset))):  # noqa: S301 - our own
+        for index in (2, 3, 0, 1, 2):
+            if index != 2:
+                assert_same(again[index], good[index])
+                continue
+            with pytest.raises(FolderError) as found:
+                again[index]
+            assert found.value.message == expected
+
+
+def test_filler_rows_are_checked(tmp_path: Path) -> None:
+    """The last batch of three: one row of 1 id, two that are filler."""
+    damages: list[tuple[str, int, int, str]] = [
+        ("data", -1, 97, "row 2: cell 0 is padding and holds 97, expected 256"),
+        ("lengths", -1, 1, "a filler row has ids"),
+        ("original_indices", -1, 5, "a filler row has an original index, expected -1"),
+        ("num_filler_rows", -1, 1, "expected no empty sequence, found one in row 1"),
+        ("num_filler_rows", -1, 3, "3 filler rows of 3 rows"),
+        ("num_filler_rows", -1, -1, "-1 filler rows of 3 rows"),
+    ]
+    for number, (name, place, value, message) in enumerate(damages):
+        path = make_shards(tmp_path / str(number), layout="padded", last_batch="pad")
+        good = list(ShardDataset(path))
+
+        def change(
+            arrays: Arrays, name: str = name, place: int = place, value: int = value
+        ) -> None:
+            arrays[name][place] = value
+
+        change_shard(path, change)
+        dataset = ShardDataset(path)
+        for _ in range(2):
+            with pytest.raises(FolderError) as found:
+                dataset[2]
+            assert found.value.message == f"{path / 'shard-00000.safetensors'}: batch 2: {message}"
+            assert_same(dataset[0], good[0])
+            assert_same(dataset[1], good[1])
+
+
+def test_an_error_names_the_shard_and_the_batch_in_it(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=250)
+    numbers = [open_shards(path).find(index) for index in range(6)]
+    assert numbers == [(shard, batch) for shard in range(3) for batch in range(2)]
+
+    def change(arrays: Arrays) -> None:
+        arrays["data"][-1] = 300
+
+    change_shard(path, change, number=1)
+    dataset = ShardDataset(path)
+    for index in (0, 1, 2, 4, 5):
+        assert rows_of(dataset[index])
+    with pytest.raises(FolderError, match=r"shard-00001\.safetensors: batch 1: id 300 at cell 9,"):
+        dataset[3]
+
+
+def test_offsets_that_do_not_rise_refuse_the_whole_shard(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=250)
+
+    def change(arrays: Arrays) -> None:
+        arrays["data_offsets"][1] = arrays["data_offsets"][2]
+
+    change_shard(path, change, number=1)
+    dataset = ShardDataset(path)
+    for _ in range(2):
+        for index in (0, 1, 4, 5):
+            assert rows_of(dataset[index])
+        for index in (2, 3):
+            with pytest.raises(FolderError, match=r"shard-00001\.safetensors: data_offsets do not"):
+                dataset[index]
+
+
+def test_a_flipped_byte_is_seen_where_it_makes_an_id_that_is_none(tmp_path: Path) -> None:
+    """The sha256 is for verify; what could harm a model is seen here."""
+    path = make_shards(tmp_path)
+    flip_byte(path / "shard-00000.safetensors", -1)  # the high byte of the last id
+    dataset = ShardDataset(path)
+    with pytest.raises(FolderError, match=r"batch 2: id \d+ at cell 0, expected ids from 0 to 258"):
+        dataset[2]
+
+
 def test_hostile_batch_sizes_do_not_reach_torch(tmp_path: Path) -> None:
     path = make_shards(tmp_path)
 
-    def rise(arrays: dict[str, np.ndarray]) -> None:
+    def rise(arrays: Arrays) -> None:
         arrays["batch_sizes"][:3] = [3, 1, 3]
 
     change_shard(path, rise)
@@ -187,34 +414,106 @@ def test_hostile_batch_sizes_do_not_reach_torch(tmp_path: Path) -> None:
         list(loader)
 
 
-@pytest.mark.cuda
-def test_loader_pins_memory_for_the_device(shards: Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    loader = DataLoader(
-        ShardDataset(shards), batch_size=None, shuffle=True, generator=generator, pin_memory=True
+HOSTILE = (-(2**63), -(2**62), -1, 0, 1, 2, 9, 10, 2**31, 2**32, 2**62, 2**63 - 1)
+
+
+def outcome(take: Callable[[int], Any], index: int) -> object:
+    """Give all arrays of a batch, or what its error says."""
+    try:
+        batch = take(index)
+    except FolderError as error:
+        return error.message
+    arrays = {name: array.tolist() for name, array in batch.to_arrays().items()}
+    return type(batch), getattr(batch, "num_filler_rows", 0), arrays
+
+
+def assert_checked_alike(shard: Shard) -> int:
+    """Assert that `take` gives and refuses what `shard[index]` does; count what is refused."""
+    num_refused = 0
+    for index in random.Random(0).sample(range(len(shard)), len(shard)):
+        expected = outcome(shard.__getitem__, index)
+        assert outcome(shard.take, index) == outcome(shard.take, index) == expected
+        num_refused += isinstance(expected, str)
+    return num_refused
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_checked_once_is_checked_as_well_for_each_entry(kind: Kind) -> None:
+    sound, _ = draw_shard(kind, 4, dtype="int32", max_id=9, num_most=6)
+    assert assert_checked_alike(sound) == 0
+    num_refused = 0
+    for name, array in sound.tensors.items():
+        if name in OFFSETS_OF.values():
+            continue
+        limits = np.iinfo(array.dtype)
+        for place in range(len(array)):
+            for value in (*HOSTILE, int(array[place]) - 1, int(array[place]) + 1):
+                changed = array.copy()
+                changed[place] = min(max(value, limits.min), limits.max)
+                shard = sound.with_tensors({**sound.tensors, name: changed})
+                found = assert_checked_alike(shard)
+                if name == "data" and not 0 <= changed[place] <= 9:
+                    assert found == 1
+                num_refused += found
+    assert num_refused > 50
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_checked_once_is_checked_as_well_for_several_entries(kind: Kind) -> None:
+    num_refused = 0
+    for seed in range(60):
+        generator = random.Random(seed)
+        sound, _ = draw_shard(kind, seed, max_id=9, num_most=8)
+        for _ in range(4):
+            shard = sound.with_tensors(damage(sound.tensors, generator))
+            try:
+                check_offsets(kind.layout, shard.tensors)
+            except ValueError:
+                continue  # refused as a whole
+            num_refused += assert_checked_alike(shard)
+    assert num_refused > 30
+
+
+def test_lengths_whose_sum_wraps_around_are_refused() -> None:
+    tensors = {
+        "lengths": np.array([2**62, 2**62, 2**62, 2**62, 6]),  # 6 in 64 bits
+        "original_indices": np.arange(5),
+        "piece_starts": np.zeros(5, np.int64),
+        "sequence_offsets": np.array([0, 5]),
+        "data_offsets": np.array([0, 6]),
+        "data": np.arange(6, dtype=np.uint16),
+    }
+    assert tensors["lengths"].sum() == 6
+    shard = make_shard_in_memory(KINDS["varlen"], tensors)
+    assert assert_checked_alike(shard) == 1
+    assert outcome(shard.take, 0) == (
+        "shard-00000.safetensors: batch 0: lengths do not add up to the 6 ids of data"
     )
-    found = []
-    for item in loader:
-        if isinstance(item, PackedSequence):
-            assert item.data.is_pinned()
-            moved = item.to("cuda", non_blocking=True)
-            assert moved.data.is_cuda
-            found += rows_of(moved)
-        elif isinstance(item, VarlenIds):
-            assert item.ids.is_pinned()
-            assert item.cu_seqlens.is_pinned()
-            moved_row = item._replace(
-                ids=item.ids.to("cuda", non_blocking=True),
-                cu_seqlens=item.cu_seqlens.to("cuda", non_blocking=True),
-            )
-            found += rows_of(moved_row)
+
+
+def damage(tensors: Arrays, generator: random.Random) -> Arrays:
+    """Change two to four entries, of any array, some so that their sum stays."""
+    changed = {name: array.copy() for name, array in tensors.items()}
+    for _ in range(generator.randint(1, 2)):
+        array = changed[generator.choice([*changed])]
+        first, second = (generator.randrange(len(array)) for _ in range(2))
+        limits, step = np.iinfo(array.dtype), generator.choice([-2, -1, 1, 2])
+        way = generator.choice(["swapped", "moved", "hostile"])
+        if way == "swapped":
+            array[[first, second]] = array[[second, first]]
+        elif way == "moved":
+            for place, amount in ((first, step), (second, -step)):
+                array[place] = min(max(int(array[place]) + amount, limits.min), limits.max)
         else:
-            assert isinstance(item, PaddedIds)
-            assert item.ids.is_pinned()
-            assert item.mask.is_pinned()
-            moved_ids = PaddedIds(*(tensor.to("cuda", non_blocking=True) for tensor in item))
-            found += rows_of(moved_ids)
-    assert sorted(found) == sequences_of(shards)
+            array[first] = min(max(generator.choice(HOSTILE), limits.min), limits.max)
+    return changed
+
+
+def test_take_outside_is_an_index_error() -> None:
+    shard, _ = draw_shard(KINDS["packed"], 1)
+    for index in (-1, len(shard), -(2**70)):
+        with pytest.raises(IndexError, match=f"^batch {index} of {len(shard)}$"):
+            shard.take(index)
 
 
 def test_pieces_of_split_sequences_are_rows_of_their_own(tmp_path: Path) -> None:
@@ -231,30 +530,49 @@ def test_pieces_of_split_sequences_are_rows_of_their_own(tmp_path: Path) -> None
         ([0, 8], [5]),
         ([0, 4, 6], [5, 6]),
     ]
-    items = [dataset[index] for index in range(len(dataset))]
+    items: list[VarlenTensors] = list(dataset)
     assert [item.cu_seqlens.tolist() for item in items] == [ends for ends, _ in expected]
     assert [item.max_seqlen for item in items] == [3, 8, 5, 5, 8, 4]
-    found = [dataset.original_indices(index).tolist() for index in range(len(dataset))]
-    assert found == [indices for _, indices in expected]
+    assert [item.original_indices.tolist() for item in items] == [
+        indices for _, indices in expected
+    ]
+    assert items[2].position_ids.tolist() == [0, 0, 1, 2, 3, 4, 0]  # from 0 in a later piece too
     assert torch.cat([item.ids for item in items]).tolist() == np.concatenate([*store]).tolist()
 
 
-def test_padded_on_the_left_and_filled_up_is_masked(tmp_path: Path) -> None:
-    path = make_shards(tmp_path, layout="padded", padding_side="left", last_batch="pad")
-    dataset = ShardDataset(path)
-    items = list(DataLoader(dataset, batch_size=None))
+@pytest.mark.parametrize("padding_side", ["left", "right"])
+def test_padded_and_filled_up_is_masked(tmp_path: Path, padding_side: str) -> None:
+    path = make_shards(
+        tmp_path, layout="padded", padding_side=padding_side, last_batch="pad", pad_to_multiple=5
+    )
+    items: list[PaddedTensors] = list(ShardDataset(path))
     # 12 9 5 | 5 3 2 | 1 and two empty ones
-    for item, lengths in zip(items, [(12, 9, 5), (5, 3, 2), (1, 0, 0)], strict=True):
-        assert isinstance(item, PaddedIds)
-        width = lengths[0]
-        assert item.mask.tolist() == [
-            [step >= width - length for step in range(width)] for length in lengths
-        ]
+    rows = [(15, (12, 9, 5)), (5, (5, 3, 2)), (5, (1, 0, 0))]
+    for item, (width, lengths) in zip(items, rows, strict=True):
+        ones = [[1] * length for length in lengths]
+        expected = slow_pad(ones, width=width, padding_value=0, padding_side=padding_side)
+        assert item.mask.int().tolist() == expected
+        assert item.lengths.tolist() == list(lengths)
         assert (item.ids[~item.mask] == 256).all()
-    indices = [dataset.original_indices(index).tolist() for index in range(3)]
-    assert indices == [[5, 1, 2], [4, 0, 6], [3, -1, -1]]
-    rows = sorted(row for item in items for row in rows_of(item) if row)
-    assert rows == sequences_of(path)
+    found = [item.original_indices.tolist() for item in items]
+    assert found == [[5, 1, 2], [4, 0, 6], [3, -1, -1]]
+    assert sorted(row for item in items for row in rows_of(item) if row) == sequences_of(path)
+
+
+def test_left_padded_batch_of_single_tokens(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [1, 1, 1], layout="padded", padding_side="left")
+    (item,) = ShardDataset(path)
+    assert item.mask.tolist() == [[True]] * 3
+
+
+def test_padded_to_buckets_is_as_wide_as_they_are(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, layout="padded", buckets=(4, 12))
+    items: list[PaddedTensors] = list(ShardDataset(path))
+    assert {item.ids.shape[1] for item in items} == {4, 12}
+    for item in items:
+        width = item.ids.shape[1]
+        assert all(width == (4 if length <= 4 else 12) for length in item.lengths)
+        assert item.mask.sum(dim=1).tolist() == item.lengths.tolist()
 
 
 def attend(inputs: torch.Tensor, is_visible: torch.Tensor) -> torch.Tensor:
@@ -266,6 +584,7 @@ def test_cu_seqlens_keep_sequences_apart_in_attention(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="varlen", batch_size=None, max_tokens=14, shuffle=True)
     torch.manual_seed(0)
     embedding = nn.Embedding(259, 8)
+    item: BatchTensors
     for item in DataLoader(ShardDataset(path), batch_size=None):
         starts = torch.arange(len(item.ids)) >= item.cu_seqlens[1:, None]
         sequence = starts.sum(dim=0)  # the number of each token's sequence

@@ -2,7 +2,7 @@
 
 At step s the ranks take the next batches of the order, one each. Ranks that wait for each other at
 every step want batches of one cost there: balanced, batches of about one cost share a step, and the
-ranks take turns with the largest. A few ns a batch; balanced about 0.2 us.
+ranks take turns with the largest. About 0.02 us a batch; balanced 0.2 us.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ def deal_steps(
     world_size: int,
     *,
     drop_last: bool = False,
+    repeated: np.ndarray | None = None,
     costs: np.ndarray | None = None,
     seed: int | None = None,
 ) -> np.ndarray:
@@ -28,9 +29,10 @@ def deal_steps(
     Args:
         order: int64[N], numbers of batches.
         world_size: ranks.
-        drop_last: leave the last batches out if they are fewer than the ranks; else batches from
-            the beginning of the order are repeated to make up for them.
-        costs: of each batch by its number; balances steps by it, None does not.
+        drop_last: leave the last batches out if they are fewer than the ranks; else they are made
+            up to a step by the first of `repeated`.
+        repeated: int64, at least one; None takes `order`.
+        costs: of each batch by its number; balances all steps but that last one, None does not.
         seed: of the order of balanced steps, which sorting brought into an order of cost; None
             leaves them there.
 
@@ -41,23 +43,52 @@ def deal_steps(
     [[5, 3], [4, 5]]
     """
     check_positive("world_size", world_size)
-    num_steps = len(order) // world_size if drop_last else -(-len(order) // world_size)
-    dealt = np.resize(order, num_steps * world_size)  # repeats from the beginning
-    if costs is None:
-        return dealt.reshape(num_steps, world_size)
-    windows = np.arange(len(dealt)) // (STEPS_PER_WINDOW * world_size)
-    steps = dealt[np.lexsort((-costs[dealt], windows))].reshape(num_steps, world_size)
+    num_full = len(order) // world_size * world_size
+    steps, last = order[:num_full].reshape(-1, world_size), order[num_full:]
+    if costs is not None:
+        steps = _balance(steps, costs, seed)
+    if drop_last or not len(last):
+        return steps
+    repeated = order if repeated is None else repeated
+    last = np.concatenate([last, np.resize(repeated, world_size - len(last))])
+    return np.concatenate([steps, last[None]])
+
+
+def _balance(steps: np.ndarray, costs: np.ndarray, seed: int | None) -> np.ndarray:
+    """Bring batches of about the same cost into one step."""
+    num_steps, world_size = steps.shape
+    num_sorted = num_steps // STEPS_PER_WINDOW * STEPS_PER_WINDOW
+    whole, rest = steps[:num_sorted].reshape(-1, STEPS_PER_WINDOW * world_size), steps[num_sorted:]
+    windows = [_sort_rows(whole, costs), _sort_rows(rest.reshape(1, -1), costs)]
+    balanced = np.concatenate([window.reshape(-1, world_size) for window in windows])
     if seed is not None:
-        steps = steps[shuffled(num_steps, seed=seed, stream=STEPS)]
+        balanced = balanced[shuffled(num_steps, seed=seed, stream=STEPS)]
     turns = (np.arange(num_steps)[:, None] + np.arange(world_size)) % world_size
-    return np.take_along_axis(steps, turns, axis=1)
+    return np.take_along_axis(balanced, turns, axis=1)
+
+
+def _sort_rows(batches: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    places = np.argsort(-costs[batches], axis=1, kind="stable")
+    return np.take_along_axis(batches, places, axis=1)
 
 
 def put_first(order: np.ndarray, costs: np.ndarray, num_first: int) -> np.ndarray:
-    """Put the batches that cost most before the others, which keep their order.
+    """Put the batches that cost most before the others; of equal ones those that come first.
+
+    Args:
+        order: int64[N], numbers of batches.
+        costs: of each batch by its number.
+        num_first: of these, or all where there are fewer.
 
     >>> put_first(np.array([0, 1, 2]), np.array([5, 9, 7]), 1).tolist()
     [1, 0, 2]
     """
-    places = np.sort(np.argsort(-costs[order], kind="stable")[:num_first])
+    num_first = min(num_first, len(order))
+    if not num_first:
+        return order
+    cost_of = costs[order]
+    least = np.partition(cost_of, len(order) - num_first)[len(order) - num_first]
+    above = np.flatnonzero(cost_of > least)
+    equal = np.flatnonzero(cost_of == least)[: num_first - len(above)]
+    places = np.sort(np.concatenate([above, equal]))
     return np.concatenate([order[places], np.delete(order, places)])

@@ -74,10 +74,10 @@ def command(
     """
     from seqpack_cli.corpus.document_block import DocumentOptions
     from seqpack_cli.storage import publish_alone
-    from seqpack_cli.tokens.train_tokenizer import TrainOptions, train_tokenizer
+    from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
 
     check_new_file(output, overwrite=overwrite)
-    options = TrainOptions(
+    options = TrainTokenizerOptions(
         model=model,
         vocab_size=vocab_size,
         min_frequency=min_frequency,

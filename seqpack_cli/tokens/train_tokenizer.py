@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from seqpack_cli.corpus.document_block import DocumentOptions
@@ -23,8 +24,6 @@ from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 from seqpack_cli.tokens.vocabulary import catch_failure
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tokenizers import Tokenizer
 
 UNKNOWN = "<unk>"
@@ -32,7 +31,7 @@ MODELS = ("bpe", "wordpiece", "unigram", "wordlevel")
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainTokenizerOptions:
     """What to train."""
 
     model: str = "bpe"
@@ -54,23 +53,24 @@ class TrainOptions:
 
 def train_tokenizer(
     inputs: Sequence[str],
-    options: TrainOptions,
+    options: TrainTokenizerOptions | None = None,
     *,
-    folder: Path,
+    folder: Path | None = None,
     standard_input: BinaryIO | None = None,
-    progress: Progress,
+    progress: Progress | None = None,
 ) -> tuple[bytes, int]:
     """Train on files, folders, globs and `-`; give the tokenizer.json and its number of tokens.
 
     Args:
-        folder: where standard input may be spooled.
+        folder: where standard input may be spooled; None is the current one.
 
     Raises:
         OptionError: the vocabulary is too small for what has to be in it.
         DataError: a record can not be read, or the trainer fails.
     """
+    options, progress = options or TrainTokenizerOptions(), progress or Progress()
     _check_vocab_size(options)
-    with spool_standard_input(inputs, standard_input, folder) as spool:
+    with spool_standard_input(inputs, standard_input, folder or Path()) as spool:
         sources, _ = find_sources(inputs, file_format=options.file_format, spool=spool)
         check_footers(sources)
         progress.on_total(sum(source.num_bytes for source in sources))
@@ -80,7 +80,7 @@ def train_tokenizer(
     return (tokenizer.to_str() + "\n").encode(), tokenizer.get_vocab_size()
 
 
-def _check_vocab_size(options: TrainOptions) -> None:
+def _check_vocab_size(options: TrainTokenizerOptions) -> None:
     num_bytes = NUM_BYTES if options.model == "bpe" else 1
     smallest = num_bytes + len(options.all_special_tokens)
     if options.vocab_size < smallest:
@@ -91,7 +91,7 @@ def _check_vocab_size(options: TrainOptions) -> None:
 
 
 def _iter_texts(
-    sources: Sequence[Source], options: TrainOptions, progress: Progress
+    sources: Sequence[Source], options: TrainTokenizerOptions, progress: Progress
 ) -> Iterator[list[str]]:
     for index, source in enumerate(sources):
         source_range = SourceRange(index, source, 0, source.num_bytes)
@@ -101,7 +101,7 @@ def _iter_texts(
             yield [text for text in block.texts if text]
 
 
-def _make_bpe(options: TrainOptions) -> tuple[Tokenizer, Any]:
+def _make_bpe(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -117,7 +117,7 @@ def _make_bpe(options: TrainOptions) -> tuple[Tokenizer, Any]:
     return tokenizer, trainer
 
 
-def _make_wordpiece(options: TrainOptions) -> tuple[Tokenizer, Any]:
+def _make_wordpiece(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     """BERT's way, but cased and with its accents."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -136,7 +136,7 @@ def _make_wordpiece(options: TrainOptions) -> tuple[Tokenizer, Any]:
     return tokenizer, trainer
 
 
-def _make_unigram(options: TrainOptions) -> tuple[Tokenizer, Any]:
+def _make_unigram(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     """SentencePiece's way of blanks: a word begins with the mark of the blank before it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -152,7 +152,7 @@ def _make_unigram(options: TrainOptions) -> tuple[Tokenizer, Any]:
     return tokenizer, trainer
 
 
-def _make_wordlevel(options: TrainOptions) -> tuple[Tokenizer, Any]:
+def _make_wordlevel(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))

@@ -128,7 +128,7 @@ def make_tensors(batch: Batch, *, labels: str | None = None) -> BatchTensors:
         sequences = PackedSequence._make((_widen(batch.data), batch_sizes, None, None))
         return PackedTensors(sequences, lengths, original_indices, made)
     if isinstance(batch, PaddedBatch):
-        mask = torch.from_numpy(np.ascontiguousarray(batch.mask))
+        mask = torch.from_numpy(batch.mask.copy())  # of the left side it is a turned view
         return PaddedTensors(_widen(batch.ids), mask, lengths, original_indices, made)
     return VarlenTensors(
         _widen(batch.data),

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from seqpack_cli.batching.batch_plan import round_up
 from seqpack_cli.batching.buckets import find_bucket_key
+from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.shards.packed import pack_ids
 from seqpack_cli.shards.padded import pad_ids
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -20,9 +20,10 @@ from seqpack_cli.training.batch_tensors import (
     PackedTensors,
     PaddedTensors,
     VarlenTensors,
+    check_labels,
     make_tensors,
 )
-from seqpack_cli.training.store_dataset import TokenSequence
+from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
 
 def collate_packed(
@@ -36,8 +37,10 @@ def collate_packed(
     Raises:
         ValueError: there is none, or one is empty.
     """
-    ids, lengths, indices = _join(sequences, longest_first=True)
-    return make_tensors(replace(pack_ids(ids, lengths), original_indices=indices), labels=labels)
+    check_labels(labels)
+    rows = _join(sequences).longest_first()
+    batch = pack_ids(rows.ids, rows.lengths)
+    return make_tensors(replace(batch, original_indices=rows.original_indices), labels=labels)
 
 
 def collate_padded(
@@ -57,17 +60,24 @@ def collate_padded(
         labels: "next" adds next-token labels.
 
     Raises:
-        ValueError: there is no sequence, or no bucket for the longest.
+        ValueError: there is no sequence with ids, or no bucket for the longest.
     """
-    ids, lengths, indices = _join(sequences, longest_first=True)
-    longest = int(lengths[0])
+    check_labels(labels)
+    check_choice("padding_side", padding_side, ("right", "left"))
+    check_positive("pad_to_multiple", pad_to_multiple)
+    rows = _join(sequences).longest_first()
+    longest = int(rows.lengths[0])
     width: int | None = int(round_up(np.array(longest), pad_to_multiple))
     if bucket_keys is not None:
         width = find_bucket_key(list(bucket_keys), longest)
     if width is None:
         raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
-    batch = pad_ids(ids, lengths, width=width, padding_value=pad_id, padding_side=padding_side)
-    return make_tensors(replace(batch, original_indices=indices), labels=labels)
+    if not width:
+        raise ValueError("expected a sequence that is not empty, or buckets")
+    batch = pad_ids(
+        rows.ids, rows.lengths, width=width, padding_value=pad_id, padding_side=padding_side
+    )
+    return make_tensors(replace(batch, original_indices=rows.original_indices), labels=labels)
 
 
 def collate_varlen(
@@ -81,20 +91,15 @@ def collate_varlen(
     Raises:
         ValueError: there is none, or one is empty.
     """
-    ids, lengths, indices = _join(sequences, longest_first=False)
-    if not lengths.all():
-        raise ValueError(f"expected no empty sequence, found one at {int(lengths.argmin())}")
-    return make_tensors(VarlenBatch(ids, lengths, indices), labels=labels)
+    check_labels(labels)
+    rows = _join(sequences)
+    if not rows.lengths.all():
+        row = int(rows.lengths.argmin())
+        raise ValueError(f"expected no empty sequence, found one in row {row}")
+    return make_tensors(VarlenBatch(rows.ids, rows.lengths, rows.original_indices), labels=labels)
 
 
-def _join(
-    sequences: Sequence[TokenSequence], *, longest_first: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give the ids one after another, and the length and index of each sequence."""
+def _join(sequences: Sequence[TokenSequence]) -> TokenSequences:
     if not len(sequences):
         raise ValueError("expected at least one sequence")
-    if longest_first:
-        sequences = sorted(sequences, key=lambda sequence: -sequence.ids.numel())
-    lengths = np.array([sequence.ids.numel() for sequence in sequences], np.int64)
-    indices = np.array([sequence.original_index for sequence in sequences], np.int64)
-    return torch.cat([sequence.ids for sequence in sequences]).numpy(), lengths, indices
+    return TokenSequences.join(sequences)

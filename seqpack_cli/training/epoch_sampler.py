@@ -7,8 +7,9 @@ follows without reading a batch, for another number of ranks or another way of d
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.utils.data import BatchSampler, Sampler
 from seqpack_cli.batching.shuffle import epoch_seed
 from seqpack_cli.training.dealing import Dealing
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
+from seqpack_cli.training.sampler_state import SamplerState
 
 
 class EpochSampler(Sampler[Any]):
@@ -58,29 +60,40 @@ class EpochSampler(Sampler[Any]):
         longest_first: bool = False,
     ) -> None:
         found_rank, found_world_size = _find_rank()
-        self.batches, self.seed, self.shuffle = batches, seed, shuffle
-        self.rank = found_rank if rank is None else rank
-        world_size = found_world_size if world_size is None else world_size
-        if not 0 <= self.rank < world_size:
-            raise ValueError(f"rank is {self.rank}, expected one of {world_size} from 0")
-        self._dealing = Dealing(
-            world_size, drop_last, balance, longest_first, tuple(sorted(set(skip)))
-        )
+        self.batches, self.seed, self.shuffle = batches, operator.index(seed), bool(shuffle)
+        self.rank = found_rank if rank is None else operator.index(rank)
+        num_ranks = found_world_size if world_size is None else operator.index(world_size)
+        if not 0 <= self.rank < num_ranks:
+            raise ValueError(f"rank is {self.rank}, expected one of {num_ranks} from 0")
+        flags = (bool(drop_last), bool(balance), bool(longest_first))
+        self._dealing = Dealing(num_ranks, *flags, tuple(sorted(set(map(operator.index, skip)))))
+        if self._dealing.skip and not batches.is_fixed:
+            raise ValueError("skip names batches, but those of a token store are new in each epoch")
         self._is_tracked = False
         self._begin(0, [])
-        self._check()
+        epoch_seed(self.seed, 0)  # which refuses some
+        if self._dealing.skip:
+            self._dealing.check_skip(self._make_plan())
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch where the sampler is, from 0; `set_epoch` changes it."""
+        return self._epoch
 
     def __iter__(self) -> Iterator[Any]:
-        keys, steps = self._make_plan().keys, self._make_steps()
+        self._settle()
+        keys, steps, change = self._make_plan().keys, self._make_steps(), self._change
         for number in steps[self._num_taken :, self.rank].tolist():
             if not self._is_tracked:
                 self._num_taken += 1
             yield keys[number]
+            if self._change is not change:
+                return
         if not self._is_tracked:
-            self._begin(self.epoch + 1, [])
+            self._settle()
 
     def __len__(self) -> int:
-        """Count the batches that this rank is still given in this epoch."""
+        """Count the batches that are left for this rank in this epoch, at its beginning all."""
         return len(self._make_steps()) - self._num_taken
 
     def track(self, loader: Any) -> TrackedLoader:
@@ -88,8 +101,10 @@ class EpochSampler(Sampler[Any]):
 
         A DataLoader that fetches several batches at a time (`batch_size=16, collate_fn=list`) gives
         them one by one.
+
+        Raises:
+            ValueError: the loader gives batches in another order than the sampler.
         """
-        self._is_tracked = True
         return TrackedLoader(self, loader)
 
     def set_epoch(self, epoch: int) -> None:
@@ -97,36 +112,40 @@ class EpochSampler(Sampler[Any]):
 
         In the epoch where the sampler is, after `load_state_dict` too, it changes nothing.
         """
+        epoch = operator.index(epoch)
         if epoch < 0:
             raise ValueError(f"epoch is {epoch}, expected at least 0")
-        if epoch != self.epoch:
+        if epoch != self._epoch:
             self._begin(epoch, [])
 
     def peek(self, num_steps: int) -> np.ndarray:
         """Give the numbers of the batches that come next, int64[steps, world_size]."""
+        if num_steps < 0:
+            raise ValueError(f"{num_steps} steps to look at, expected at least 0")
         return self._make_steps()[self._num_taken :][:num_steps].copy()
 
     def skip_steps(self, num_steps: int) -> None:
         """Leave out the next steps of this epoch on every rank, as after a spike of the loss.
 
-        Call it while nobody iterates.
+        Within a loop over the loader it ends that loop; the next one gives what is left.
         """
         if not 0 <= num_steps <= len(self):
             raise ValueError(f"{num_steps} steps to skip, {len(self)} are left in this epoch")
-        self._num_taken += num_steps
+        self._num_taken += operator.index(num_steps)
+        self._change = object()
 
     def state_dict(self) -> dict[str, Any]:
-        """Say where the sampler stands, in numbers, strings and lists: the same on every rank."""
-        taken = [*self._taken]
-        if self._num_taken:
+        """Say where the sampler stands, in numbers, strings and lists: the same on every rank.
+
+        After the last batch of an epoch that is the beginning of the next.
+        """
+        is_over = self._num_taken > 0 and not len(self)
+        taken = [] if is_over else [*self._taken]
+        if self._num_taken and not is_over:
             taken.append(replace(self._dealing, num_steps=self._num_taken))
-        return {
-            "batches": self.batches.fingerprint,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "epoch": self.epoch,
-            "taken": [{**asdict(dealing), "skip": [*dealing.skip]} for dealing in taken],
-        }
+        epoch = self._epoch + is_over
+        fingerprint = self.batches.fingerprint
+        return SamplerState(fingerprint, self.seed, self.shuffle, epoch, taken).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Stand where a sampler stood, of any rank and any number of ranks.
@@ -135,29 +154,33 @@ class EpochSampler(Sampler[Any]):
         epoch is dealt as this sampler was told.
 
         Raises:
-            ValueError: the state is of other batches.
+            ValueError: the state is of other batches, or no state of a sampler; nothing changes.
         """
-        if state["batches"] != self.batches.fingerprint:
-            raise ValueError("the state is of other shards, or of a store packed otherwise")
-        taken = [
-            Dealing(**{**dealing, "skip": tuple(dealing["skip"])}) for dealing in state["taken"]
-        ]
-        self.seed, self.shuffle = state["seed"], state["shuffle"]
-        self._begin(state["epoch"], taken)
-
-    def count_one(self) -> None:
-        """Count one batch more that the loop was given; the tracked loader calls this."""
-        self._num_taken += 1
-
-    def end_epoch(self) -> None:
-        """Go on to the next epoch; the tracked loader calls this at its end."""
-        self._begin(self.epoch + 1, [])
+        found = SamplerState.from_dict(state, batches=self.batches.fingerprint)
+        before, taken = vars(self).copy(), found.taken
+        self.seed, self.shuffle = found.seed, found.shuffle
+        self._begin(found.epoch, taken)
+        if taken and taken[-1].is_like(self._dealing):  # nothing changed: no new way of dealing
+            self._taken, self._num_taken = taken[:-1], taken[-1].num_steps
+        try:
+            if self._num_taken > len(self._make_steps()):
+                raise ValueError(f"the state has {self._num_taken} steps, the epoch fewer")
+        except ValueError:
+            vars(self).update(before)
+            raise
+        self._settle()
 
     def _begin(self, epoch: int, taken: list[Dealing]) -> None:
-        self.epoch = epoch
+        self._epoch = epoch
         self._taken, self._num_taken = taken, 0  # before now, and since, in this epoch
         self._plan: EpochPlan | None = None
         self._steps: np.ndarray | None = None
+        self._change = object()  # whoever iterates over what was before sees that it is over
+
+    def _settle(self) -> None:
+        """Go on to the next epoch if nothing is left of this one."""
+        if not len(self):
+            self._begin(self._epoch + 1, [])
 
     def _make_plan(self) -> EpochPlan:
         if self._plan is None:
@@ -168,44 +191,51 @@ class EpochSampler(Sampler[Any]):
         """Deal the rest of the epoch, int64[steps, world_size]."""
         if self._steps is None:
             plan, seed = self._make_plan(), self._seed_of_epoch()
-            rest, is_start = plan.order, self.epoch == 0
+            rest, is_start = plan.order, self._epoch == 0
             for dealing in self._taken:
                 rest = dealing.leave(plan, rest, seed=seed, is_start=is_start)
                 is_start = False
-            self._steps = self._dealing.deal(plan, rest, seed=seed, is_start=is_start)
+            steps = self._dealing.deal(plan, rest, seed=seed, is_start=is_start)
+            if not len(steps) and not self._taken:
+                raise ValueError(
+                    f"{len(plan.keys)} batches without {len(self._dealing.skip)} to skip leave "
+                    f"none for each of {self._dealing.world_size} ranks"
+                )
+            self._steps = steps
         return self._steps
 
-    def _check(self) -> None:
-        epoch_seed(self.seed, 0)
-        skip = self._dealing.skip
-        if not skip:
-            return
-        if not self.batches.is_fixed:
-            raise ValueError("skip names batches, but those of a token store are new in each epoch")
-        num_batches = len(self._make_plan().keys)
-        for number in (skip[0], skip[-1]):
-            if not 0 <= number < num_batches:
-                raise ValueError(f"batch {number} to skip, expected one of {num_batches} from 0")
-
     def _seed_of_epoch(self) -> int | None:
-        return epoch_seed(self.seed, self.epoch) if self.shuffle else None
+        return epoch_seed(self.seed, self._epoch) if self.shuffle else None
 
 
 class TrackedLoader:
     """A loader whose sampler knows what the training loop was given; see EpochSampler.track."""
 
     def __init__(self, sampler: EpochSampler, loader: Any) -> None:
+        if getattr(loader, "in_order", True) is False:
+            raise ValueError("a loader with in_order=False gives batches in no order to go on from")
         self.sampler = sampler
         self.loader = loader
+        # torch's own BatchSampler over ours: an item is a list of batches
+        self._is_grouped = isinstance(getattr(loader, "batch_sampler", None), BatchSampler)
 
     def __iter__(self) -> Iterator[Any]:
-        # torch's own BatchSampler over ours: an item is a list of batches
-        is_group = isinstance(getattr(self.loader, "batch_sampler", None), BatchSampler)
-        for item in self.loader:
-            for batch in item if is_group else [item]:
-                self.sampler.count_one()
-                yield batch
-        self.sampler.end_epoch()
+        sampler = self.sampler
+        sampler._settle()
+        sampler._is_tracked, change, was_given = True, sampler._change, False
+        try:
+            for item in self.loader:
+                for batch in item if self._is_grouped else [item]:
+                    sampler._num_taken += 1
+                    was_given = True
+                    yield batch
+                    if sampler._change is not change:
+                        return
+            if not was_given or (self._is_grouped and self.loader.drop_last):
+                sampler._begin(sampler.epoch + 1, [])  # what is left is never given
+            sampler._settle()
+        finally:
+            sampler._is_tracked = False
 
     def __len__(self) -> int:
         """Count the batches that are left in this epoch."""

@@ -26,6 +26,9 @@ class ShardDataset(Dataset[BatchTensors]):
 
     `dataset[i]` is `PackedTensors`, `PaddedTensors` or `VarlenTensors`, as the layout is.
 
+    `layout`, `vocab_size`, `pad_id` and `bucket_keys` (rising, None without buckets) are those of
+    the shards' manifest.
+
     Args:
         path: the shards' folder.
         labels: "next" adds next-token labels to every item: at each token the one after it, -100
@@ -41,6 +44,9 @@ class ShardDataset(Dataset[BatchTensors]):
         self.labels = labels
         shards = open_shards(path)
         self.layout = shards.layout
+        self.vocab_size: int = shards.manifest["vocab_size"]
+        self.pad_id: int = shards.manifest["pad_id"]
+        self.bucket_keys: list[int] | None = shards.manifest["bucket_keys"]
         self.is_fixed = True
         self.fingerprint = shards.fingerprint
         self._num_batches = len(shards)

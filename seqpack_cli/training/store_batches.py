@@ -17,7 +17,7 @@ from typing import Any, overload
 import numpy as np
 
 from seqpack_cli.batching.batch_plan import BatchPlan
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.shards.pack_plan import choose_pad_id, count_cells, plan_store
 from seqpack_cli.training.batch_tensors import check_labels
 from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
@@ -49,7 +49,7 @@ class StoreBatches:
             raise ValueError("shuffle and seed are the sampler's, leave them out of the options")
         self.dataset = dataset
         self.options = replace(options, shuffle=False).resolve()
-        described = f"{dataset.open_store().sha256} {_describe(options)}"
+        described = f"{dataset.open_store().sha256} {_describe(self.options)}"
         self.fingerprint = hashlib.sha256(described.encode()).hexdigest()
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
@@ -104,6 +104,7 @@ class _BatchKeys(Sequence[list[int | Piece]]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         plan = self._plan
+        index = range(len(self))[index]
         rows = slice(*plan.batch_offsets[index : index + 2].tolist())
         keys: list[int | Piece] = plan.order[rows].tolist()
         if plan.piece_starts is not None:
@@ -114,7 +115,13 @@ class _BatchKeys(Sequence[list[int | Piece]]):
 
 
 def _describe(options: PackOptions) -> str:
-    """Name what differs from the defaults, so that an option more changes no fingerprint."""
-    named = {field.name: getattr(options, field.name) for field in fields(options)}
-    default = asdict(PackOptions())
-    return repr({name: value for name, value in named.items() if value != default[name]})
+    """Name what decides on batches and differs from the defaults, in every version the same."""
+    default = asdict(replace(PackOptions(), batch_size=DEFAULT_BATCH_SIZE))
+    left_out = ("shuffle", "seed", "shard_bytes")
+    return repr(
+        {
+            field.name: getattr(options, field.name)
+            for field in fields(options)
+            if field.name not in left_out and getattr(options, field.name) != default[field.name]
+        }
+    )

@@ -7,18 +7,18 @@ disk.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.layouts import is_in_range
+from seqpack_cli.shards.lay_out import check_store_ids
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
 BYTES_KEPT = 64 << 20  # of maps by a worker: there may be many
 BYTES_PER_ROW = 1 << 16  # a look at a row maps 64 KiB around it
@@ -30,13 +30,6 @@ class Piece(NamedTuple):
     original_index: int
     start: int
     length: int
-
-
-class TokenSequence(NamedTuple):
-    """The ids of a sequence, or of a piece of it."""
-
-    ids: torch.Tensor  # int64[length]
-    original_index: int
 
 
 FILLER = Piece(-1, 0, 0)  # an empty row
@@ -64,25 +57,19 @@ class StoreDataset(Dataset[TokenSequence]):
     def __getitem__(self, key: int | Piece) -> TokenSequence:
         return self.__getitems__([key])[0]
 
-    def __getitems__(self, keys: Sequence[int | Piece]) -> list[TokenSequence]:
+    def __getitems__(self, keys: Sequence[int | Piece]) -> TokenSequences:
         store = self.open_store()
-        indices, starts, lengths = self._find(store, keys).T
+        indices, starts, lengths = self._find(store, keys)
         ids = np.empty(int(lengths.sum()), store.dtype)
         real = np.flatnonzero(lengths)  # filler has no ids
         places = np.cumsum(lengths) - lengths
         copy_rows(store, indices[real], lengths[real], ids, places[real], starts[real])
+        check_store_ids(ids, store)
         self._num_bytes_read += ids.nbytes + len(real) * BYTES_PER_ROW
         if self._num_bytes_read > BYTES_KEPT and get_worker_info() is not None:
             store.let_pages_go()
             self._num_bytes_read = 0
-        if not is_in_range(ids, store.max_id):
-            raise FolderError(
-                f"{self.path}: id {int(ids.max())} or another, expected ids from 0 to "
-                f"{store.max_id}",
-                hint="the store was changed or damaged: run tokenize --overwrite",
-            )
-        rows = torch.split_with_sizes(torch.from_numpy(ids.astype(np.int64)), lengths.tolist())
-        return [TokenSequence(*found) for found in zip(rows, indices.tolist(), strict=True)]
+        return TokenSequences(ids, lengths, indices)
 
     def open_store(self) -> TokenStore:
         """Give the store, opened anew in a worker that was spawned."""
@@ -90,24 +77,32 @@ class StoreDataset(Dataset[TokenSequence]):
             self._store = open_store(self.path)
         return self._store
 
-    def _find(self, store: TokenStore, keys: Sequence[int | Piece]) -> np.ndarray:
-        """Check keys, and give each as a piece, int64[N, 3]."""
-        whole = -1  # in place of a length
-        found = [key if isinstance(key, tuple) else (key, 0, whole) for key in keys]
-        pieces = np.array(found, np.int64).reshape(-1, 3)
-        indices, starts, lengths = pieces.T
-        is_filler = (pieces == FILLER).all(axis=1)
-        outside = ~is_filler & ((indices < 0) | (indices >= len(self)))
+    def _find(
+        self, store: TokenStore, keys: Sequence[int | Piece]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Check keys; give the sequence, the first token and the length of each."""
+        if any(isinstance(key, tuple) for key in keys):
+            pieces = [self._find_piece(store, key) for key in keys]
+            indices, starts, lengths = np.array(pieces, np.int64).T
+            return indices, starts, lengths
+        indices = np.array([operator.index(key) for key in keys], np.int64)  # type: ignore[arg-type]
+        outside = (indices < 0) | (indices >= len(self))
         if outside.any():
             raise IndexError(f"sequence {indices[outside.argmax()]} of {len(self)}")
-        longest = np.where(is_filler, 0, store.lengths[indices])
-        np.copyto(lengths, longest, where=lengths == whole)
-        wrong = (starts < 0) | (lengths < 1) | (lengths > longest - starts)
-        wrong &= ~is_filler
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise IndexError(f"{keys[row]}, but the sequence has {longest[row]} tokens")
-        return pieces
+        return indices, np.zeros_like(indices), store.lengths[indices].astype(np.int64)
+
+    def _find_piece(self, store: TokenStore, key: int | Piece) -> Piece:
+        if key == FILLER:
+            return FILLER
+        index, start, length = map(operator.index, key if isinstance(key, tuple) else (key, 0, -1))
+        if not 0 <= index < len(self):
+            raise IndexError(f"sequence {index} of {len(self)}")
+        longest = int(store.lengths[index])
+        if not isinstance(key, tuple):
+            return Piece(index, 0, longest)
+        if start < 0 or length < 1 or start + length > longest:
+            raise IndexError(f"{key}, but the sequence has {longest} tokens")
+        return Piece(index, start, length)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_store": None}  # maps are opened anew in a spawned worker

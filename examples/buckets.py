@@ -1,0 +1,115 @@
+"""Train a compiled model on buckets: one compilation for each bucket key, whatever the texts.
+
+    python examples/buckets.py sample_data --max-tokens 4096
+
+What MXNet's BucketingModule did by hand, a program for each bucket key over the same parameters,
+torch.compile does for each shape it meets. With `--buckets auto --last-batch pad` all batches of a
+bucket have one shape, so there are as many shapes and compilations as keys; without buckets nearly
+every batch has a shape of its own. The largest key comes first: memory that holds it holds all.
+
+On a GPU `torch.compile(model, dynamic=False, mode="reduce-overhead")` records a CUDA graph for each
+shape besides, and the graphs share the memory of the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain, islice, repeat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import torch
+from torch import nn
+from torch._dynamo import lookup_backend
+from torch.utils.data import DataLoader
+
+import seqpack_cli as seqpack
+
+
+class CountingBackend:
+    """A backend of torch.compile that counts how often it is asked for a program."""
+
+    def __init__(self, name: str) -> None:
+        self.backend = lookup_backend(name)
+        self.num_compilations = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        self.num_compilations += 1
+        return self.backend(graph, inputs)
+
+
+class LanguageModel(nn.Module):
+    """Two convolutions that see no later token; padding is on the right, so none sees padding."""
+
+    def __init__(self, vocab_size: int, hidden_size: int = 64) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, hidden_size)
+        self.first = nn.Conv1d(hidden_size, hidden_size, kernel_size=3)
+        self.second = nn.Conv1d(hidden_size, hidden_size, kernel_size=3)
+        self.head = nn.Linear(hidden_size, vocab_size)
+
+    def forward(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        hidden = self.embedding(ids).transpose(1, 2)  # (B, H, width)
+        for layer in (self.first, self.second):
+            hidden = hidden + layer(nn.functional.pad(hidden, (2, 0))).relu()
+        logits = self.head(hidden.transpose(1, 2))  # (B, width, vocabulary)
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def find_shapes(dataset: seqpack.ShardDataset) -> dict[tuple[int, ...], int]:
+    """Give every shape of a batch, largest width first, with the number of one such batch."""
+    shapes = {tuple(dataset[number].ids.shape): number for number in range(len(dataset))}
+    return dict(sorted(shapes.items(), key=lambda item: item[0][1], reverse=True))
+
+
+def train(dataset: seqpack.ShardDataset, backend: Any, steps: int, device: str) -> list[float]:
+    """Take one batch of each shape, then batches at random; give the loss of each step."""
+    torch.manual_seed(0)
+    model = LanguageModel(dataset.vocab_size).to(device)
+    compiled = torch.compile(model, backend=backend, dynamic=False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    shapes = find_shapes(dataset)
+    loader = DataLoader(dataset, batch_size=None, shuffle=True)
+    batches = chain(map(dataset.__getitem__, shapes.values()), chain.from_iterable(repeat(loader)))
+    losses = []
+    # torch gives up on compiling above this limit, which from 2.6 on is also called recompile_limit
+    with torch._dynamo.config.patch(cache_size_limit=len(shapes)):
+        for batch in islice(batches, len(shapes) + steps):
+            batch = batch.to(device)
+            loss = compiled(batch.ids, batch.labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--max-tokens", default=4096, show_default=True, help="Cells of a batch.")
+@click.option("--steps", default=20, show_default=True, help="After one for each shape.")
+@click.option("--backend", "backend_name", default="inductor", show_default=True)
+@click.option("--device", default="cpu", show_default=True)
+def main(inputs, max_tokens, steps, backend_name, device) -> None:
+    """Train on the texts of INPUT in buckets, and count compilations and shapes."""
+    with TemporaryDirectory() as folder:
+        tokens = Path(folder) / "tokens"
+        seqpack.tokenize(inputs, tokens, seqpack.TokenizeOptions(max_length=512))
+        # a row of one token has no next one to learn
+        options = seqpack.PackOptions(layout="padded", max_tokens=max_tokens, min_length=2)
+        seqpack.pack_store(tokens, Path(folder) / "plain", options)
+        options = replace(options, buckets="auto", last_batch="pad")
+        seqpack.pack_store(tokens, Path(folder) / "buckets", options)
+        plain = find_shapes(seqpack.ShardDataset(Path(folder) / "plain"))
+        dataset = seqpack.ShardDataset(Path(folder) / "buckets", labels="next")
+        backend = CountingBackend(backend_name)
+        losses = train(dataset, backend, steps, device)
+    click.echo(f"{len(losses)} steps: loss {losses[0]:.3f} at first, {losses[-1]:.3f} at last")
+    click.echo(f"bucket keys: {', '.join(map(str, dataset.bucket_keys))}")
+    click.echo(f"{backend.num_compilations} compilations; {len(plain)} shapes without buckets")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Slow plain-Python oracles for the order of an epoch, and batches that are only numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from batching_reference import slow_shuffled
+
+from seqpack_cli.batching.shuffle import BATCHES, STEPS, epoch_seed, shuffled
+from seqpack_cli.training.epoch_plan import EpochPlan
+
+
+@dataclass
+class NumberedBatches:
+    """Batches of these costs; a dataset would be asked for the number and FIRST_KEY."""
+
+    cells: Sequence[int]
+    fingerprint: str = "batches"
+    is_fixed: bool = True
+    num_planned: int = field(default=0, compare=False)
+
+    FIRST_KEY = 1000  # so that a number taken for a key is seen
+
+    def plan_epoch(self, seed: int | None) -> EpochPlan:
+        self.num_planned += 1
+        num_batches = len(self.cells)
+        order = np.arange(num_batches)
+        if seed is not None:
+            order = shuffled(num_batches, seed=seed, stream=BATCHES)
+        keys = range(self.FIRST_KEY, self.FIRST_KEY + num_batches)
+        return EpochPlan(keys, order, lambda: np.array(self.cells, np.int64))
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one run deals batches to ranks, and after how many steps it stops; None is its end."""
+
+    world_size: int = 1
+    drop_last: bool = False
+    balance: bool = False
+    longest_first: bool = False
+    skip: tuple[int, ...] = ()
+    num_steps: int | None = None
+
+
+def slow_deal(
+    order: Sequence[int],
+    world_size: int,
+    *,
+    drop_last: bool = False,
+    repeated: Sequence[int] | None = None,
+    costs: Sequence[int] | None = None,
+    seed: int | None = None,
+) -> list[list[int]]:
+    """Deal one batch after another, as `deal_steps` says."""
+    num_full = len(order) // world_size
+    dealt, last = list(order[: num_full * world_size]), list(order[num_full * world_size :])
+    if costs is not None:
+        window = 64 * world_size
+        parts = [dealt[start : start + window] for start in range(0, len(dealt), window)]
+        dealt = [n for part in parts for n in sorted(part, key=lambda number: -costs[number])]
+    steps = [dealt[start : start + world_size] for start in range(0, len(dealt), world_size)]
+    if costs is not None:
+        if seed is not None:
+            steps = [steps[place] for place in slow_shuffled(len(steps), seed=seed, stream=STEPS)]
+        steps = [
+            [step[(place + rank) % world_size] for rank in range(world_size)]
+            for place, step in enumerate(steps)
+        ]
+    if last and not drop_last:
+        first = list(order if repeated is None else repeated)
+        steps.append((last + first * world_size)[:world_size])
+    return steps
+
+
+def slow_put_first(order: Sequence[int], costs: Sequence[int], num_first: int) -> list[int]:
+    """Take out the batches that cost most, of equal ones the first, and put them before all."""
+    places = sorted(range(len(order)), key=lambda place: (-costs[order[place]], place))
+    chosen = {order[place] for place in places[:num_first]}
+    return [n for n in order if n in chosen] + [n for n in order if n not in chosen]
+
+
+def slow_epoch(cells: Sequence[int], ways: Sequence[Way], *, seed: int, epoch: int) -> list[int]:
+    """Give what all ranks take in an epoch of several runs, step after step.
+
+    Returns:
+        The numbers of the batches, those of one step beside each other.
+    """
+    shuffle_seed = epoch_seed(seed, epoch)
+    whole = slow_shuffled(len(cells), seed=shuffle_seed, stream=BATCHES)
+    rest = list(whole)
+    taken: list[int] = []
+    for way in ways:
+        order = [number for number in rest if number not in way.skip]
+        steps = []
+        if way.longest_first and epoch == 0 and not taken and len(order) >= way.world_size:
+            order = slow_put_first(order, cells, way.world_size)
+            steps, order = [order[: way.world_size]], order[way.world_size :]
+        steps += slow_deal(
+            order,
+            way.world_size,
+            drop_last=way.drop_last,
+            repeated=[number for number in whole if number not in way.skip],
+            costs=cells if way.balance else None,
+            seed=shuffle_seed,
+        )
+        given = [number for step in steps[: way.num_steps] for number in step]
+        taken += given
+        rest = [number for number in rest if number not in given]
+    return taken

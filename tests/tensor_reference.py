@@ -1,0 +1,55 @@
+"""What a test asks of a batch as tensors, whatever its layout: its sequences, and all its parts."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence, unpack_sequence
+
+from seqpack_cli.training.batch_tensors import BatchTensors, PackedTensors, VarlenTensors
+
+# What a model does not compute with, and torch's own functions want on the CPU.
+ON_CPU = ("lengths", "original_indices", "sequences.batch_sizes")
+
+
+def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
+    """Give the sequences of an item, each by the arrays that a model reads them with."""
+    if isinstance(item, PackedTensors):
+        rows = unpack_sequence(item.sequences)
+    elif isinstance(item, VarlenTensors):
+        rows = list(torch.split(item.ids, item.cu_seqlens.diff().tolist()))
+    else:
+        rows = [row[mask] for row, mask in zip(item.ids, item.mask, strict=True)]
+    return [tuple(row.tolist()) for row in rows]
+
+
+def parts_of(item: BatchTensors) -> dict[str, Any]:
+    """Give every part of an item by its name, those of its PackedSequence one by one."""
+    parts: dict[str, Any] = {}
+    for field in fields(item):
+        value = getattr(item, field.name)
+        if isinstance(value, PackedSequence):
+            parts |= {f"{field.name}.{name}": part for name, part in value._asdict().items()}
+        else:
+            parts[field.name] = value
+    return parts
+
+
+def tensors_of(item: BatchTensors) -> dict[str, torch.Tensor]:
+    """Give those parts of an item that are tensors."""
+    return {name: part for name, part in parts_of(item).items() if isinstance(part, torch.Tensor)}
+
+
+def assert_same(found: BatchTensors, expected: BatchTensors) -> None:
+    """Assert that two items are of one kind, and every part equal in value, dtype and shape."""
+    assert type(found) is type(expected)
+    found_parts, parts = parts_of(found), parts_of(expected)
+    for name, part in parts.items():
+        assert type(found_parts[name]) is type(part), name
+        if isinstance(part, torch.Tensor):
+            assert found_parts[name].dtype == part.dtype, name
+            assert found_parts[name].tolist() == part.tolist(), name
+        else:
+            assert found_parts[name] == part, name

@@ -1,0 +1,328 @@
+"""Batches as torch's tensors: their values, where they are, and the way to another process."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+import pytest
+import torch
+from random_shards import KINDS, Kind, draw_shard
+from shard_reference import slow_pack, slow_pad
+from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+from torch.utils.data import DataLoader
+
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.packed import pack
+from seqpack_cli.shards.padded import PaddedBatch, pad
+from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.training import batch_tensors
+from seqpack_cli.training.batch_tensors import (
+    MAX_INLINE_BYTES,
+    BatchTensors,
+    PackedTensors,
+    PaddedTensors,
+    VarlenTensors,
+    make_tensors,
+)
+
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+with_and_without_labels = pytest.mark.parametrize("labels", [None, "next"])
+
+
+def freeze(batch: Batch) -> Batch:
+    """Make the arrays of a batch read-only, as those of a map are."""
+    for array in vars(batch).values():
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+    return batch
+
+
+def draw(kind: Kind, num_seeds: int = 12) -> Iterator[tuple[Batch, TokenStore]]:
+    """Give sound batches whose arrays can not be written, and the store of each."""
+    for seed in range(num_seeds):
+        shard, store = draw_shard(kind, seed, dtype="uint16" if seed % 2 else "int32", num_most=7)
+        for index in range(len(shard)):
+            yield freeze(shard[index]), store
+
+
+def some_items(labels: str | None = "next") -> dict[str, BatchTensors]:
+    """Give an item of each kind."""
+    rows = [np.array(ids, np.uint16) for ids in ([5, 6, 7], [8, 9], [65_535])]
+    indices, lengths = np.array([4, 0, 2]), np.array([3, 2, 1])
+    varlen = VarlenBatch(np.concatenate(rows), lengths, indices)
+    return {
+        "packed": make_tensors(replace(pack(rows), original_indices=indices), labels=labels),
+        "padded": make_tensors(replace(pad(rows), original_indices=indices), labels=labels),
+        "varlen": make_tensors(varlen, labels=labels),
+    }
+
+
+layouts = pytest.mark.parametrize("layout", ["packed", "padded", "varlen"])
+
+
+def slow_rows(batch: Batch, store: TokenStore) -> list[list[int]]:
+    """Give the ids of each row of a batch, of the store alone, none for a filler row."""
+    assert batch.original_indices is not None
+    rows = [store[number].tolist() if number >= 0 else [] for number in batch.original_indices]
+    if isinstance(batch, VarlenBatch):
+        pieces = zip(batch.piece_starts.tolist(), batch.lengths.tolist(), strict=True)
+        return [row[start : start + n] for row, (start, n) in zip(rows, pieces, strict=True)]
+    return rows
+
+
+@every_kind
+def test_tensors_are_those_of_the_slow_layout(kind: Kind) -> None:
+    num_items = 0
+    for batch, store in draw(kind):
+        rows, item = slow_rows(batch, store), make_tensors(batch)
+        lengths = [len(row) for row in rows]
+        assert rows_of(item) == [tuple(row) for row in rows]
+        assert item.lengths.tolist() == lengths
+        assert item.original_indices.tolist() == batch.original_indices.tolist()
+        if isinstance(item, PackedTensors):
+            data, batch_sizes = slow_pack(rows)
+            assert item.sequences.data.tolist() == data
+            assert item.sequences.batch_sizes.tolist() == batch_sizes
+        elif isinstance(item, PaddedTensors):
+            width = batch.ids.shape[1]
+            slow = {"width": width, "padding_side": kind.padding_side}
+            ones = [[1] * length for length in lengths]
+            assert item.ids.tolist() == slow_pad(rows, padding_value=0, **slow)
+            assert item.mask.int().tolist() == slow_pad(ones, padding_value=0, **slow)
+        else:
+            assert item.ids.tolist() == [id_ for row in rows for id_ in row]
+            assert item.cu_seqlens.tolist() == [0, *accumulate(lengths)]
+            assert item.position_ids.tolist() == [t for n in lengths for t in range(n)]
+            assert (type(item.max_seqlen), item.max_seqlen) == (int, max(lengths))
+        num_items += 1
+    assert num_items > 20
+
+
+@layouts
+def test_dtypes_are_those_that_torch_wants(layout: str) -> None:
+    item = some_items()[layout]
+    others = {"mask": torch.bool, "cu_seqlens": torch.int32}
+    for name, tensor in tensors_of(item).items():
+        assert tensor.dtype == others.get(name, torch.int64), name
+        assert tensor.is_contiguous(), name
+        assert not tensor.requires_grad, name
+
+
+def test_sequences_are_what_torch_itself_packs() -> None:
+    item = some_items()["packed"]
+    assert isinstance(item, PackedTensors)
+    assert isinstance(item.sequences, PackedSequence)
+    rows = [torch.tensor(row) for row in ([5, 6, 7], [8, 9], [65_535])]
+    expected = pack_sequence(rows)
+    assert item.sequences.data.tolist() == expected.data.tolist()
+    assert item.sequences.batch_sizes.tolist() == expected.batch_sizes.tolist()
+    assert item.sequences.sorted_indices is expected.sorted_indices is None
+    assert item.sequences.unsorted_indices is expected.unsorted_indices is None
+
+
+def test_left_padded_batch_of_one_column() -> None:
+    batch = PaddedBatch(
+        np.array([[7], [8], [0]]), np.array([1, 1, 0]), np.array([1, 0, -1]), "left"
+    )
+    item = make_tensors(batch, labels="next")
+    assert item.mask.tolist() == [[True], [True], [False]]
+    assert item.labels.tolist() == [[-100]] * 3
+
+
+@every_kind
+@with_and_without_labels
+def test_tensors_share_no_memory_with_the_batch(kind: Kind, labels: str | None) -> None:
+    for batch, _ in draw(kind, 4):
+        item = make_tensors(batch, labels=labels)
+        kept = {name: array.tolist() for name, array in batch.to_arrays().items()}
+        for tensor in tensors_of(item).values():
+            tensor.fill_(1)  # would be a crash in a map
+        assert {name: array.tolist() for name, array in batch.to_arrays().items()} == kept
+
+
+@every_kind
+def test_tensors_of_one_item_share_no_memory(kind: Kind) -> None:
+    batch, _ = next(draw(kind))
+    tensors = tensors_of(make_tensors(batch, labels="next"))
+    for name in tensors:
+        kept = {other: tensor.tolist() for other, tensor in tensors.items() if other != name}
+        tensors[name].fill_(1)
+        assert {other: tensors[other].tolist() for other in kept} == kept, name
+
+
+@layouts
+@with_and_without_labels
+@pytest.mark.parametrize("non_blocking", [False, True])
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
+def test_to_the_cpu_changes_nothing(
+    layout: str, labels: str | None, non_blocking: bool, device: str | torch.device
+) -> None:
+    item = some_items(labels)[layout]
+    moved = item.to(device, non_blocking=non_blocking)
+    assert_same(moved, item)
+    for name, tensor in tensors_of(moved).items():
+        assert tensor is tensors_of(item)[name], name  # torch's `to` copies nothing either
+
+
+@layouts
+@with_and_without_labels
+@pytest.mark.parametrize("device", ["meta", torch.device("meta")])
+def test_to_takes_what_a_model_computes_with(
+    layout: str, labels: str | None, device: str | torch.device
+) -> None:
+    item = some_items(labels)[layout]
+    moved = item.to(device)
+    assert type(moved) is type(item)
+    shapes = {name: tensor.shape for name, tensor in tensors_of(item).items()}
+    assert {name: tensor.shape for name, tensor in tensors_of(moved).items()} == shapes
+    for name, tensor in tensors_of(moved).items():
+        assert tensor.device.type == ("cpu" if name in ON_CPU else "meta"), name
+        assert tensor.dtype == tensors_of(item)[name].dtype, name
+    if labels is None:
+        assert moved.labels is None
+    assert_same(item, some_items(labels)[layout])  # what was moved is still where it was
+
+
+def test_to_keeps_the_longest_length_a_number() -> None:
+    moved = some_items()["varlen"].to("meta", True)  # positional, as torch's may be
+    assert isinstance(moved, VarlenTensors)
+    assert (type(moved.max_seqlen), moved.max_seqlen) == (int, 3)
+
+
+@layouts
+def test_unknown_device_is_torchs_error(layout: str) -> None:
+    with pytest.raises(RuntimeError, match="device"):
+        some_items()[layout].to("nowhere")
+
+
+@layouts
+@with_and_without_labels
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("max_inline_bytes", [MAX_INLINE_BYTES, 17, 0])
+def test_pickled_items_are_equal_and_may_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    labels: str | None,
+    protocol: int,
+    max_inline_bytes: int,
+) -> None:
+    monkeypatch.setattr(batch_tensors, "MAX_INLINE_BYTES", max_inline_bytes)
+    item = some_items(labels)[layout]
+    again = pickle.loads(pickle.dumps(item, protocol))  # noqa: S301 - our own
+    assert_same(again, item)
+    for tensor in tensors_of(again).values():
+        tensor.fill_(1)
+    assert_same(item, some_items(labels)[layout])
+
+
+@every_kind
+def test_any_item_survives_a_pickle(kind: Kind) -> None:
+    for batch, _ in draw(kind, 4):
+        item = make_tensors(batch, labels="next")
+        assert_same(pickle.loads(pickle.dumps(item)), item)  # noqa: S301 - our own
+
+
+@layouts
+def test_pickled_item_of_another_device_stays_there(layout: str) -> None:
+    item = some_items()[layout].to("meta")
+    again = pickle.loads(pickle.dumps(item))  # noqa: S301 - our own
+    for name, tensor in tensors_of(again).items():
+        assert tensor.device == tensors_of(item)[name].device, name
+        assert tensor.shape == tensors_of(item)[name].shape, name
+
+
+@layouts
+@with_and_without_labels
+def test_deep_copies_are_equal_and_independent(layout: str, labels: str | None) -> None:
+    item = some_items(labels)[layout]
+    other = copy.deepcopy(item)
+    assert_same(other, item)
+    for tensor in tensors_of(other).values():
+        tensor.fill_(1)
+    assert_same(item, some_items(labels)[layout])
+
+
+@layouts
+def test_shallow_copies_share_their_tensors(layout: str) -> None:
+    item = some_items()[layout]
+    other = copy.copy(item)
+    assert_same(other, item)
+    for name, tensor in tensors_of(other).items():
+        assert tensor.data_ptr() == tensors_of(item)[name].data_ptr(), name
+
+
+@layouts
+def test_saved_items_are_loaded_again(layout: str) -> None:
+    item, file = some_items()[layout], io.BytesIO()
+    torch.save(item, file)
+    file.seek(0)
+    assert_same(torch.load(file, weights_only=False), item)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a single core
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_large_tensors_of_a_worker_come_in_shared_memory() -> None:
+    num_inline = MAX_INLINE_BYTES // 8  # the most ids that go through the pipe
+    rows = [np.arange(count) % 60_000 for count in (num_inline, num_inline + 1)]
+    batches = [
+        replace(pack([row.astype(np.uint16)]), original_indices=np.zeros(1, int)) for row in rows
+    ]
+    wide = replace(pad([rows[1].astype(np.uint16)]), original_indices=np.zeros(1, int))
+    items: list[BatchTensors] = [*map(make_tensors, batches), make_tensors(wide, labels="next")]
+    loader = DataLoader(items, batch_size=None, num_workers=1, multiprocessing_context="fork")
+    found = list(loader)
+    for item, expected in zip(found, items, strict=True):
+        for name, tensor in tensors_of(item).items():
+            assert torch.equal(tensor, tensors_of(expected)[name]), name
+            tensor.fill_(1)
+    shared = [
+        {name for name, tensor in tensors_of(item).items() if tensor.is_shared()} for item in found
+    ]
+    assert shared == [
+        set(),
+        {"sequences.data", "sequences.batch_sizes"},
+        {"ids", "labels"},  # the mask has a byte a cell
+    ]
+
+
+@layouts
+def test_items_are_no_longer_than_their_fields(layout: str) -> None:
+    item = some_items()[layout]
+    with pytest.raises(AttributeError):
+        item.padding = 3  # type: ignore[union-attr] # a slip of the pen is no new attribute
+    assert "labels" in parts_of(item)
+    assert item != some_items()[layout]  # an item is itself; tensors have no truth to compare
+    assert len({item, item}) == 1
+
+
+@pytest.mark.cuda
+@layouts
+@with_and_without_labels
+def test_pinned_items_go_to_the_device(layout: str, labels: str | None) -> None:
+    item = some_items(labels)[layout]
+    pinned = item.pin_memory()
+    assert_same(pinned, item)
+    for name, tensor in tensors_of(pinned).items():
+        assert tensor.is_pinned() is (name not in ON_CPU), name
+    for device in ("cuda", torch.device("cuda"), torch.device("cuda", 0), 0):
+        moved = pinned.to(device, non_blocking=True)
+        for name, tensor in tensors_of(moved).items():
+            assert tensor.is_cuda is (name not in ON_CPU), name
+        assert_same(moved.to("cpu"), item)
+        assert rows_of(moved) == rows_of(item)
+
+
+@pytest.mark.cuda
+@layouts
+def test_pickled_pinned_items_are_equal(layout: str) -> None:
+    item = some_items()[layout]
+    assert_same(pickle.loads(pickle.dumps(item.pin_memory())), item)  # noqa: S301 - our own
+    assert_same(copy.deepcopy(item.to("cuda")).to("cpu"), item)

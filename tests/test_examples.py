@@ -1,0 +1,220 @@
+"""The examples do what they say, on sample_data, for a few steps."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from seqpack_cli import (
+    PackOptions,
+    ShardDataset,
+    StoreBatches,
+    StoreDataset,
+    TokenizeOptions,
+    collate_padded,
+    collate_varlen,
+    pack_store,
+    tokenize,
+)
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
+NAMES = ["word_language_model", "classifier", "transformer", "buckets"]
+
+
+def load(name: str) -> ModuleType:
+    """Import an example as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(name: str, *arguments: object) -> str:
+    """Run an example as a user would, in this process, and give what it prints."""
+    result = CliRunner().invoke(load(name).main, [str(argument) for argument in arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def find_losses(output: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", output)]
+
+
+def train_words(work: Path, steps: int, *arguments: object) -> list[str]:
+    words = SAMPLE_DATA / "stories.txt"
+    sizes = ["--max-tokens", 2048, "--hidden-size", 8, "--vocab-size", 300]
+    steps_ = ["--steps", steps, "--every", 1]
+    output = run("word_language_model", words, "--work", work, *sizes, *steps_, *arguments)
+    return output.splitlines()
+
+
+def test_words_continued_are_words_at_once(tmp_path: Path) -> None:
+    at_once = train_words(tmp_path / "once", 6)
+    stopped = train_words(tmp_path / "twice", 3)
+    assert [line for line in stopped if line.startswith("step 3:")] == stopped[-2:]
+    assert stopped + train_words(tmp_path / "twice", 6) == at_once
+    once, twice = (
+        torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)
+        for name in ("once", "twice")
+    )
+    assert once["sampler"]["epoch"] > 0  # the stop and the end are in different epochs
+    assert once["step"] == twice["step"] == 6
+    for name, value in once["model"].items():
+        assert torch.equal(value, twice["model"][name]), name
+    for number, moments in once["optimizer"]["state"].items():
+        for name, value in moments.items():
+            assert torch.equal(value, twice["optimizer"]["state"][number][name]), name
+
+
+def test_words_have_a_falling_loss_and_its_perplexity(tmp_path: Path) -> None:
+    lines = train_words(tmp_path, 25, "--untied", "--every", 10)
+    found = [re.fullmatch(r"step (\d+): (.+) loss (.+), perplexity (.+)", line) for line in lines]
+    rows = [match.groups() for match in found if match is not None]
+    kinds = ["train", "held out"]
+    assert [row[:2] for row in rows] == [
+        (step, kind) for step in ("10", "20", "25") for kind in kinds
+    ]
+    for _, _, loss, perplexity in rows:
+        assert float(perplexity) == pytest.approx(2.718281828 ** float(loss), abs=0.06)
+    for first, last in zip(rows[:2], rows[-2:], strict=True):
+        assert float(last[2]) < float(first[2])
+
+
+def test_words_held_out_are_measured_without_dropout_and_never_trained_on(tmp_path: Path) -> None:
+    example, lines = load("word_language_model"), train_words(tmp_path, 1)
+    dataset = ShardDataset(tmp_path / "shards", labels="next")
+    held_out = list(range(0, len(dataset), 10))
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert [dealing["skip"] for dealing in state["sampler"]["taken"]] == [held_out]
+    vocab_size, hidden_size = state["model"]["embedding.weight"].shape
+    model = example.LanguageModel(vocab_size, hidden_size, tied=True).eval()
+    model.load_state_dict(state["model"])
+    losses = []
+    for number in held_out:
+        batch = dataset[number]
+        log_odds = model(batch.sequences).log_softmax(dim=1)
+        pairs = enumerate(batch.labels.tolist())
+        losses += [-log_odds[place, label].item() for place, label in pairs if label >= 0]
+    assert find_losses(lines[1])[0] == pytest.approx(sum(losses) / len(losses), abs=2e-6)
+
+
+def test_words_of_one_batch_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a b a b\n")
+    with pytest.raises(ValueError, match="leave none"):
+        run("word_language_model", tmp_path / "text.txt", "--work", tmp_path / "work")
+
+
+def test_classifier_writes_predictions_in_the_order_of_the_input(tmp_path: Path) -> None:
+    corpus, output = SAMPLE_DATA / "languages.jsonl", tmp_path / "found.jsonl"
+    losses = find_losses(run("classifier", corpus, "--output", output, "--steps", 20))
+    assert len(losses) == 2
+    assert losses[1] < losses[0]
+    records = [json.loads(line) for line in corpus.read_bytes().splitlines()]
+    rows = [json.loads(line) for line in output.read_bytes().splitlines()]
+    expected = [(record["id"], record["language"]) for record in records if record["text"]]
+    assert [(row["id"], row["label"]) for row in rows] == expected
+    is_right = [row["found"] == row["label"] for row in rows]
+    assert sum(is_right) > len(rows) / 4  # by chance, or in another order, 1 of 20
+
+
+def test_classifier_predicts_of_each_text_what_it_does_of_it_alone(tmp_path: Path) -> None:
+    example = load("classifier")
+    options = TokenizeOptions(max_length=30, overflow="truncate")
+    tokenize([str(SAMPLE_DATA / "languages.jsonl")], tmp_path, options, num_workers=1)
+    dataset = StoreDataset(tmp_path)
+    batches = StoreBatches(dataset, PackOptions(layout="padded", batch_size=16))
+    torch.manual_seed(1)
+    model = example.Classifier(vocab_size=259, num_labels=30)
+    alone = [model(collate_padded([row], pad_id=256)).argmax().item() for row in dataset]
+    assert len(set(alone)) > 3
+    assert example.predict(model, batches).tolist() == alone
+
+
+def test_transformer_has_a_falling_loss() -> None:
+    steps = ["--max-tokens", 256, "--steps", 12, "--every", 1]
+    losses = find_losses(run("transformer", SAMPLE_DATA / "stories.txt", *steps))
+    assert len(losses) == 12
+    assert sum(losses[-3:]) < sum(losses[:3]) - 1
+
+
+def test_transformer_computes_each_sequence_of_a_row_as_alone(tmp_path: Path) -> None:
+    example = load("transformer")
+    (tmp_path / "text.txt").write_text("lighthouse\nfog\na boat\n")
+    tokenize([str(tmp_path / "text.txt")], tmp_path / "tokens", num_workers=1)
+    rows = list(StoreDataset(tmp_path / "tokens"))
+    model = example.Transformer(vocab_size=259, hidden_size=8)
+    alone = [model(collate_varlen([row])) for row in rows]
+    torch.testing.assert_close(model(collate_varlen(rows)), torch.cat(alone))
+
+
+def test_transformer_mask_shows_no_later_token() -> None:
+    mask = load("transformer").make_mask(torch.tensor([0, 3, 5], dtype=torch.int32))
+    assert mask.int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [0, 0, 0, 1, 0],
+        [0, 0, 0, 1, 1],
+    ]
+
+
+@pytest.mark.parametrize("is_bucketed", [True, False])
+def test_buckets_are_compiled_once_for_each_shape(tmp_path: Path, is_bucketed: bool) -> None:
+    example = load("buckets")
+    tokens = TokenizeOptions(max_length=128)
+    tokenize([str(SAMPLE_DATA / "stories.txt")], tmp_path / "tokens", tokens, num_workers=1)
+    buckets = {"buckets": "auto", "last_batch": "pad"} if is_bucketed else {}
+    options = PackOptions(layout="padded", max_tokens=1024, min_length=2, **buckets)
+    manifest, _ = pack_store(tmp_path / "tokens", tmp_path / "shards", options, num_workers=1)
+    dataset = ShardDataset(tmp_path / "shards", labels="next")
+    shapes = example.find_shapes(dataset)
+    widths = [width for _, width in shapes]
+    assert widths == sorted(widths, reverse=True)
+    if is_bucketed:
+        assert widths == manifest["bucket_keys"][::-1]
+    else:
+        assert len(shapes) > 8
+    torch._dynamo.reset()
+    backend = example.CountingBackend("eager")
+    losses = example.train(dataset, backend, 6, "cpu")
+    assert backend.num_compilations == len(shapes)
+    assert len(losses) == len(shapes) + 6
+    assert sum(losses[-3:]) < sum(losses[:3])
+
+
+def test_buckets_report_keys_and_compilations() -> None:
+    torch._dynamo.reset()
+    text = SAMPLE_DATA / "stories.txt"
+    output = run("buckets", text, "--max-tokens", 1024, "--steps", 1, "--backend", "eager")
+    keys = re.findall(r"^bucket keys: (.+)$", output, re.MULTILINE)[0].split(", ")
+    counts = re.findall(r"^(\d+) compilations; (\d+) shapes without", output, re.MULTILINE)[0]
+    assert int(counts[0]) == len(keys)
+    assert int(counts[1]) > len(keys)
+
+
+def test_examples_are_these() -> None:
+    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted(NAMES)
+    readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert sorted(set(re.findall(r"`(\w+)\.py`", readme))) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_example_is_short_and_needs_nothing_but_the_project(name: str) -> None:
+    source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 120
+    command = re.search(r"^    python examples/\w+\.py (\S+)", source, re.MULTILINE)
+    assert command is not None
+    assert (SAMPLE_DATA.parent / command[1]).exists()
+    assert command[1].startswith("sample_data")
+    assert "shared" not in source
