@@ -81,18 +81,18 @@ class StoreDataset(Dataset[TokenSequence]):
         self, store: TokenStore, keys: Sequence[int | Piece]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Check keys; give the sequence, the first token and the length of each."""
-        if any(isinstance(key, tuple) for key in keys):
+        indices = _to_indices(keys)
+        if indices is None:
             pieces = [self._find_piece(store, key) for key in keys]
-            indices, starts, lengths = np.array(pieces, np.int64).T
+            indices, starts, lengths = np.array(pieces, np.int64).reshape(-1, 3).T
             return indices, starts, lengths
-        indices = np.array([operator.index(key) for key in keys], np.int64)  # type: ignore[arg-type]
         outside = (indices < 0) | (indices >= len(self))
         if outside.any():
             raise IndexError(f"sequence {indices[outside.argmax()]} of {len(self)}")
         return indices, np.zeros_like(indices), store.lengths[indices].astype(np.int64)
 
     def _find_piece(self, store: TokenStore, key: int | Piece) -> Piece:
-        if key == FILLER:
+        if isinstance(key, tuple) and key == FILLER:
             return FILLER
         index, start, length = map(operator.index, key if isinstance(key, tuple) else (key, 0, -1))
         if not 0 <= index < len(self):
@@ -106,3 +106,13 @@ class StoreDataset(Dataset[TokenSequence]):
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_store": None}  # maps are opened anew in a spawned worker
+
+
+def _to_indices(keys: Sequence[int | Piece]) -> np.ndarray | None:
+    """Give the keys as an array, or None unless all are indices."""
+    try:
+        indices = np.array(keys)
+    except ValueError:  # some are pieces
+        return None
+    is_plain = indices.ndim == 1 and indices.dtype.kind == "i"
+    return indices.astype(np.int64, copy=False) if is_plain else None
