@@ -16,7 +16,7 @@ streaming  MosaicML streaming with the same rows and the same collate, in the en
            --streaming-python.
 opening    1,000 shards: the dataset, its first item, and every shard mapped and checked.
 memory     an epoch of 1,000 million tokens, 2 GB, in random order through 4 workers: how their
-           memory grows from the first batches on. PSS counts a page that n processes share as a
+           memory grows from the first batch on. PSS counts a page that n processes share as a
            n-th in each; USS is what a process has for itself.
 
 Everything is in the page cache. Not measured: cold disks, GPUs, pinning.
@@ -254,7 +254,7 @@ def measure_memory(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     num_tokens = 0
     for number, batch in enumerate(loader):
         num_tokens += len(batch.sequences.data)
-        if number >= 100 and number % every == 0:
+        if number % (20 if number < 1000 else every) == 0:
             workers = [child.pid for child in multiprocessing.active_children()]
             if len(workers) == 4:
                 seen.append(sum_memory(workers))

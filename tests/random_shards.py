@@ -131,8 +131,7 @@ def make_shard_in_memory(
     shard.layout = kind.layout
     shard.padding_side = kind.padding_side
     shard.pad_id, shard.max_id = pad_id, max_id
-    shard.tensors = tensors
-    return shard
+    return shard.with_tensors(tensors)
 
 
 def draw_shard(

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import OFFSETS_OF, check_offsets
-from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard import BATCHES_PER_CHECK, Shard
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.training.batch_tensors import (
@@ -595,3 +595,27 @@ def test_cu_seqlens_keep_sequences_apart_in_attention(tmp_path: Path) -> None:
             is_visible = torch.ones(len(row), len(row), dtype=torch.bool)
             alone = attend(embedding(torch.tensor(row)), is_visible)
             assert torch.allclose(found, alone, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded", "varlen"])
+def test_batches_of_a_large_shard_are_checked_block_by_block(tmp_path: Path, layout: str) -> None:
+    batching: dict[str, Any] = {"batch_size": 2, "order": "none"}
+    if layout == "varlen":
+        batching = {"batch_size": None, "max_tokens": 4, "packing": "sequential"}
+    lengths = [3, 1] * (BATCHES_PER_CHECK + 20)
+    path = make_shards(tmp_path, lengths, layout=layout, **batching)
+    found = open_shards(path)[BATCHES_PER_CHECK + 7]
+    assert len(found.lengths) == 2
+
+    def change(arrays: Arrays) -> None:
+        row = arrays["sequence_offsets"][BATCHES_PER_CHECK + 7]
+        arrays["lengths"][row + 1] = 0
+
+    change_shard(path, change)
+    dataset = ShardDataset(path)
+    for index in [*range(len(dataset)), 3, BATCHES_PER_CHECK + 7, 3]:
+        if index == BATCHES_PER_CHECK + 7:
+            with pytest.raises(FolderError, match=f"batch {index}: .*no empty sequence.* row 1$"):
+                dataset[index]
+        else:
+            assert sorted(dataset[index].lengths.tolist()) == [1, 3]

@@ -68,6 +68,24 @@ def view_batch(
     return LAYOUTS[layout].from_arrays(arrays, padding_side=padding_side)
 
 
+def view_batches(
+    layout: str, tensors: Mapping[str, np.ndarray], first: int, last: int
+) -> dict[str, np.ndarray]:
+    """Take some batches out of a shard as if they were one; all but the offsets are views."""
+    views = {}
+    for offsets, names in _GROUPS[layout]:
+        start, end = first, last
+        if offsets:
+            begins = tensors[offsets][first : last + 1]
+            start, end = int(begins[0]), int(begins[-1])
+            views[offsets] = begins - start
+        for name in names:
+            views[name] = tensors[name][start:end]
+    if "num_filler_rows" in tensors:
+        views["num_filler_rows"] = tensors["num_filler_rows"][first:last]
+    return views
+
+
 def check_offsets(layout: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Raise ValueError unless the batches lie one after another and fill the shard's arrays."""
     num_batches = len(tensors["data_offsets"]) - 1

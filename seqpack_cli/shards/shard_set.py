@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
 
 BYTES_KEPT = 256 << 20
-BYTES_PER_ITEM = 5 << 16  # a look at each of five arrays maps 64 KiB around it
+BYTES_PER_ITEM = 7 << 16  # a look at each of seven arrays maps 64 KiB around it
 
 
 class ShardSet:
@@ -93,6 +94,7 @@ class ShardSet:
 
     def find(self, index: int) -> tuple[int, int]:
         """Give the shard of a batch, and the batch's number inside it."""
+        index = operator.index(index)  # of numpy or torch too
         if not 0 <= index < self._starts[-1]:
             raise IndexError(f"batch {index} of {len(self)}")
         number = bisect.bisect_right(self._starts, index) - 1
