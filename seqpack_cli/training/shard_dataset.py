@@ -18,7 +18,7 @@ from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
 from seqpack_cli.training.batch_tensors import BatchTensors, check_labels, make_tensors
 from seqpack_cli.training.epoch_plan import EpochPlan
 
-BYTES_KEPT_BY_WORKER = 4 << 20  # of maps: there may be many workers
+BYTES_KEPT_BY_WORKER = 2 << 20  # of maps: there may be many workers
 
 
 class ShardDataset(Dataset[BatchTensors]):

@@ -20,7 +20,7 @@ from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
-BYTES_KEPT = 64 << 20  # of maps by a worker: there may be many
+BYTES_KEPT = 16 << 20  # of maps by a worker: there may be many
 BYTES_PER_ROW = 1 << 16  # a look at a row maps 64 KiB around it
 
 
