@@ -74,9 +74,13 @@ VOCAB_SIZE = 32_000
 @click.option("--folder", type=click.Path(path_type=Path), help="Keeps what is made, and takes it.")
 @click.option("--streaming-python", help="A Python that has mosaicml-streaming and torch.")
 @click.option("--case", "cases", multiple=True, type=click.Choice(CASES))
-def main(cases: tuple[str, ...], folder: Path | None, **options: Any) -> None:
+@click.option("--watch", type=click.Path(path_type=Path), hidden=True)
+def main(cases: tuple[str, ...], folder: Path | None, watch: Path | None, **options: Any) -> None:
     """Print a line for each measurement, and one JSON document as the last line."""
     torch.set_num_threads(1)
+    if watch is not None:
+        print(json.dumps(watch_memory(watch)))
+        return
     figures: dict[str, Any] = {}
     with keep_folder(folder) as kept:
         for case in cases or CASES:
@@ -243,8 +247,22 @@ def measure_opening(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_memory(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Watch the memory of four workers through an epoch in random order."""
+    """Watch the memory of four workers through an epoch, in a process that did nothing before.
+
+    Workers are forked: what this process holds would be theirs too.
+    """
     path = find_shards(folder, {**options, "tokens": options["memory_tokens"]})
+    arguments = [sys.executable, __file__, "--watch", str(path)]
+    done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    for name in ("PSS", "USS", "RSS"):
+        first, most = figures[name]["first"], figures[name]["most"]
+        print(f"  {name}: 4 workers together {first / 1e6:.0f} MB, at most {most / 1e6:.0f} MB")
+    return figures
+
+
+def watch_memory(path: Path) -> dict[str, Any]:
+    """Go through an epoch in random order, and look at the workers' memory now and then."""
     num_bytes = sum(entry["bytes"] for entry in open_shards(path).manifest["shards"])
     dataset = ShardDataset(path)
     sampler = EpochSampler(dataset)
@@ -262,7 +280,6 @@ def measure_memory(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     for name in seen[0]:
         first, most = seen[0][name], max(memory[name] for memory in seen)
         figures[name] = {"first": first, "most": most, "growth": most - first}
-        print(f"  {name}: 4 workers together {first / 1e6:.0f} MB, at most {most / 1e6:.0f} MB")
     return figures
 
 
