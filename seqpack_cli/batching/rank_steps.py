@@ -2,7 +2,7 @@
 
 At step s the ranks take the next batches of the order, one each. Ranks that wait for each other at
 every step want batches of one cost there: balanced, batches of about one cost share a step, and the
-ranks take turns with the largest. About 0.02 us a batch; balanced 0.2 us.
+ranks take turns with the largest. Balancing takes 0.15 us a batch.
 """
 
 from __future__ import annotations

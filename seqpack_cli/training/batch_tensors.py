@@ -4,8 +4,8 @@ Ids are int64, which `nn.Embedding` and `cross_entropy` need on every device. `t
 model computes with; `lengths`, `original_indices` and torch's `batch_sizes` stay on the CPU, where
 torch's functions want them.
 
-On the way out of a DataLoader's worker a tensor is a file of shared memory, at 0.2 ms each; up to
-MAX_INLINE_BYTES its bytes go through the pipe instead, at 0.03 ms for a batch of 60 kB.
+On the way out of a DataLoader's worker torch makes each tensor a file of shared memory; up to
+MAX_INLINE_BYTES its bytes go through the pipe instead: 0.8 ms for a batch of 60 kB, and not 3.3.
 """
 
 from __future__ import annotations
