@@ -124,7 +124,7 @@ def runs(draw: st.DrawFn, num_batches: int) -> list[Way]:
     ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(tables_of_cells(), ways(), st.integers(0, 2**70), st.integers(0, 3))
 def test_an_epoch_gives_every_batch_once_but_for_what_is_stated(
     cells: list[int], way: Way, seed: int, epoch: int

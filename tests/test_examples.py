@@ -169,7 +169,7 @@ def test_transformer_mask_shows_no_later_token() -> None:
     ]
 
 
-@pytest.mark.parametrize("is_bucketed", [True, False])
+@pytest.mark.parametrize("is_bucketed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_buckets_are_compiled_once_for_each_shape(tmp_path: Path, is_bucketed: bool) -> None:
     example = load("buckets")
     tokens = TokenizeOptions(max_length=128)
