@@ -97,8 +97,9 @@ def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, 
             part.load_state_dict(state[name])
     total_loss, total_count = 0.0, 0
     for step in range(state["step"] + 1, steps + 1):
-        torch.manual_seed(step)  # dropout is drawn alike whether the run was stopped or not
-        loss, count = measure(model, next(batches).to(device))
+        batch = next(batches).to(device)
+        torch.manual_seed(step)  # now: a new loader draws a number too, and dropout is to be alike
+        loss, count = measure(model, batch)
         optimizer.zero_grad()
         (loss / count).backward()
         optimizer.step()

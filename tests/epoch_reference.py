@@ -58,8 +58,12 @@ def slow_deal(
     num_full = len(order) // world_size
     dealt, last = list(order[: num_full * world_size]), list(order[num_full * world_size :])
     if costs is not None:
-        window = 64 * world_size
-        parts = [dealt[start : start + window] for start in range(0, len(dealt), window)]
+        num_windows = max(num_full // 64, 1)
+        sizes = [num_full // num_windows] * num_windows
+        for larger in range(num_full % num_windows):
+            sizes[larger] += 1
+        ends = [world_size * sum(sizes[: number + 1]) for number in range(num_windows)]
+        parts = [dealt[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         dealt = [n for part in parts for n in sorted(part, key=lambda number: -costs[number])]
     steps = [dealt[start : start + world_size] for start in range(0, len(dealt), world_size)]
     if costs is not None:

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import multiprocessing
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ import torch
 from epoch_reference import NumberedBatches, Way, slow_epoch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from shard_reference import make_shards
+from shard_reference import make_shards, make_store, make_texts
 from torch.utils.data import DataLoader
 
 from seqpack_cli.batching.pack_options import PackOptions
@@ -832,3 +833,62 @@ def test_a_loader_out_of_order_can_not_be_tracked(dataset: ShardDataset) -> None
     loader = make_loader(dataset, sampler, num_workers=2, in_order=False)
     with pytest.raises(ValueError, match="in_order"):
         sampler.track(loader)
+
+
+def test_a_loader_of_another_sampler_is_not_tracked(dataset: ShardDataset) -> None:
+    sampler = EpochSampler(dataset)
+    for loader in (
+        make_loader(dataset, EpochSampler(dataset)),
+        DataLoader(dataset, batch_size=None, shuffle=True),
+        DataLoader(dataset, batch_size=4, collate_fn=list),
+    ):
+        with pytest.raises(ValueError, match=r"^the loader has another sampler: give it this one$"):
+            sampler.track(loader)
+    tracked = sampler.track(make_loader(dataset, sampler))
+    with pytest.raises(ValueError, match=r"^the loader is tracked already$"):
+        sampler.track(tracked)
+
+
+@pytest.mark.parametrize("collate", [lambda batches: batches[0], lambda batches: {"a": batches}])
+def test_a_fetch_of_several_batches_must_be_a_list(
+    dataset: ShardDataset, collate: Callable[[list[Any]], Any]
+) -> None:
+    sampler = EpochSampler(dataset)
+    loader = DataLoader(dataset, batch_size=4, sampler=sampler, collate_fn=collate)
+    with pytest.raises(TypeError, match=r"expected a list: pass collate_fn=list, or batch_size"):
+        list(sampler.track(loader))
+    assert len(sampler) == NUM_BATCHES
+
+
+def test_a_sampler_that_was_used_can_be_pickled(dataset: ShardDataset, tmp_path: Path) -> None:
+    store = StoreDataset(make_store(tmp_path, make_texts([3, 1, 4, 1, 5, 9, 2, 6])))
+    for batches in (dataset, StoreBatches(store, PackOptions(batch_size=2))):
+        sampler = EpochSampler(batches, seed=3)
+        next(iter(sampler))
+        for again in (pickle.loads(pickle.dumps(sampler)), copy.deepcopy(sampler)):  # noqa: S301
+            assert again.state_dict() == sampler.state_dict()
+            assert again.peek(99).tolist() == sampler.peek(99).tolist()
+
+
+def test_steps_of_a_whole_epoch_are_counted() -> None:
+    batches = NumberedBatches(range(10))
+    for way, expected in ((Way(3), 4), (Way(3, drop_last=True), 3), (Way(2, skip=(1, 2, 3)), 4)):
+        sampler = make_ranks(batches, way)[0]
+        assert sampler.count_steps() == len(sampler) == expected
+        next(iter(sampler))
+        assert (sampler.count_steps(), len(sampler)) == (expected, expected - 1)
+
+
+def test_windows_of_balanced_steps_have_about_one_size() -> None:
+    # Of 66 steps, 64 and 2 would leave two steps of any batches at all.
+    costs = np.random.default_rng(0).lognormal(8, 1, 132).astype(np.int64)
+    steps = EpochSampler(NumberedBatches(costs.tolist()), rank=0, world_size=2, balance=True)
+    dealt = costs[steps.peek(99)]
+    ratios = np.sort(dealt.max(axis=1) / dealt.min(axis=1))
+    assert ratios[-2] < 1.3
+
+
+@pytest.mark.parametrize("batches", ["shards", [1, 2], None])
+def test_a_sampler_of_no_batches_is_a_type_error(batches: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a ShardDataset or StoreBatches$"):
+        EpochSampler(batches)

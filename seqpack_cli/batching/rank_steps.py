@@ -12,7 +12,9 @@ import numpy as np
 from seqpack_cli.batching.shuffle import STEPS, shuffled
 from seqpack_cli.errors import check_positive
 
-STEPS_PER_WINDOW = 64  # sorted by cost together: neighbours differ little, composition stays random
+STEPS_PER_WINDOW = (
+    64  # or more, sorted by cost together: neighbours differ little, composition stays random
+)
 
 
 def deal_steps(
@@ -57,9 +59,14 @@ def deal_steps(
 def _balance(steps: np.ndarray, costs: np.ndarray, seed: int | None) -> np.ndarray:
     """Bring batches of about the same cost into one step."""
     num_steps, world_size = steps.shape
-    num_sorted = num_steps // STEPS_PER_WINDOW * STEPS_PER_WINDOW
-    whole, rest = steps[:num_sorted].reshape(-1, STEPS_PER_WINDOW * world_size), steps[num_sorted:]
-    windows = [_sort_rows(whole, costs), _sort_rows(rest.reshape(1, -1), costs)]
+    # windows of about one size: the first ones hold a step more
+    num_windows = max(num_steps // STEPS_PER_WINDOW, 1)
+    size, num_larger = divmod(num_steps, num_windows)
+    larger, others = np.split(steps, [num_larger * (size + 1)])
+    windows = [
+        _sort_rows(larger.reshape(num_larger, (size + 1) * world_size), costs),
+        _sort_rows(others.reshape(num_windows - num_larger, size * world_size), costs),
+    ]
     balanced = np.concatenate([window.reshape(-1, world_size) for window in windows])
     if seed is not None:
         balanced = balanced[shuffled(num_steps, seed=seed, stream=STEPS)]

@@ -8,18 +8,19 @@ follows without reading a batch, for another number of ranks or another way of d
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch.distributed
-from torch.utils.data import BatchSampler, Sampler
+from torch.utils.data import Sampler
 
 from seqpack_cli.batching.shuffle import epoch_seed
 from seqpack_cli.training.dealing import Dealing
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
 from seqpack_cli.training.sampler_state import SamplerState
+from seqpack_cli.training.tracked_loader import TrackedLoader
 
 
 class EpochSampler(Sampler[Any]):
@@ -59,6 +60,9 @@ class EpochSampler(Sampler[Any]):
         skip: Iterable[int] = (),
         longest_first: bool = False,
     ) -> None:
+        if not hasattr(batches, "plan_epoch"):
+            found = type(batches).__name__
+            raise TypeError(f"a sampler of a {found}, expected a ShardDataset or StoreBatches")
         found_rank, found_world_size = _find_rank()
         self.batches, self.seed, self.shuffle = batches, operator.index(seed), bool(shuffle)
         self.rank = found_rank if rank is None else operator.index(rank)
@@ -103,9 +107,15 @@ class EpochSampler(Sampler[Any]):
         them one by one.
 
         Raises:
-            ValueError: the loader gives batches in another order than the sampler.
+            ValueError: a DataLoader that has another sampler, or in_order=False.
         """
         return TrackedLoader(self, loader)
+
+    def count_steps(self) -> int:
+        """Count the batches of this whole epoch for one rank; a store's differ between epochs."""
+        num_batches = len(self._make_plan().keys) - len(self._dealing.skip)
+        num_ranks = self._dealing.world_size
+        return num_batches // num_ranks if self._dealing.drop_last else -(-num_batches // num_ranks)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, as torch's DistributedSampler does.
@@ -170,6 +180,27 @@ class EpochSampler(Sampler[Any]):
             raise
         self._settle()
 
+    def begin_pass(self) -> Callable[[], bool]:
+        """Begin a pass whose batches are counted by `count_one`; give whether it still goes on."""
+        self._settle()
+        self._is_tracked, change = True, self._change
+        return lambda: self._change is change
+
+    def count_one(self) -> None:
+        """Count one batch that the loop was given."""
+        self._num_taken += 1
+
+    def end_pass(self, *, is_over: bool) -> None:
+        """End a pass; the epoch ends if nothing is left of it, or if it is said to be over."""
+        self._is_tracked = False
+        if is_over:
+            self._begin(self._epoch + 1, [])
+        elif self._steps is not None:
+            self._settle()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plan": None, "_steps": None}  # which are made again
+
     def _begin(self, epoch: int, taken: list[Dealing]) -> None:
         self._epoch = epoch
         self._taken, self._num_taken = taken, 0  # before now, and since, in this epoch
@@ -206,40 +237,6 @@ class EpochSampler(Sampler[Any]):
 
     def _seed_of_epoch(self) -> int | None:
         return epoch_seed(self.seed, self._epoch) if self.shuffle else None
-
-
-class TrackedLoader:
-    """A loader whose sampler knows what the training loop was given; see EpochSampler.track."""
-
-    def __init__(self, sampler: EpochSampler, loader: Any) -> None:
-        if getattr(loader, "in_order", True) is False:
-            raise ValueError("a loader with in_order=False gives batches in no order to go on from")
-        self.sampler = sampler
-        self.loader = loader
-        # torch's own BatchSampler over ours: an item is a list of batches
-        self._is_grouped = isinstance(getattr(loader, "batch_sampler", None), BatchSampler)
-
-    def __iter__(self) -> Iterator[Any]:
-        sampler = self.sampler
-        sampler._settle()
-        sampler._is_tracked, change, was_given = True, sampler._change, False
-        try:
-            for item in self.loader:
-                for batch in item if self._is_grouped else [item]:
-                    sampler._num_taken += 1
-                    was_given = True
-                    yield batch
-                    if sampler._change is not change:
-                        return
-            if not was_given or (self._is_grouped and self.loader.drop_last):
-                sampler._begin(sampler.epoch + 1, [])  # what is left is never given
-            sampler._settle()
-        finally:
-            sampler._is_tracked = False
-
-    def __len__(self) -> int:
-        """Count the batches that are left in this epoch."""
-        return len(self.sampler)
 
 
 def _find_rank() -> tuple[int, int]:
