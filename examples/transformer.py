@@ -80,9 +80,7 @@ def make_mask(cu_seqlens: torch.Tensor) -> torch.Tensor:
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option(
-    "--tokenizer", default="bytes", show_default=True, help="With <bos> and <eos>."
-)
+@click.option("--tokenizer", default="bytes", show_default=True, help="With <bos> and <eos>.")
 @click.option("--max-tokens", default=1024, show_default=True, help="Tokens of a row.")
 @click.option("--steps", default=100, show_default=True)
 @click.option("--every", default=10, show_default=True, help="Steps from report to report.")
