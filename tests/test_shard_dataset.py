@@ -619,3 +619,11 @@ def test_batches_of_a_large_shard_are_checked_block_by_block(tmp_path: Path, lay
                 dataset[index]
         else:
             assert sorted(dataset[index].lengths.tolist()) == [1, 3]
+
+
+def test_digest_that_is_no_text_is_fingerprinted_all_the_same(tmp_path: Path) -> None:
+    """Fuzzing found it: a lone surrogate can not be encoded."""
+    path = make_shards(tmp_path)
+    before = ShardDataset(path).fingerprint
+    change_manifest(path, lambda manifest: manifest["shards"][0].update(sha256="\ud800"))
+    assert ShardDataset(path).fingerprint != before

@@ -85,7 +85,7 @@ class ShardSet:
     def fingerprint(self) -> str:
         """Give a sha256 that is the same for the same batches, wherever they lie."""
         digests = [entry["sha256"] for entry in self.manifest["shards"]]
-        return hashlib.sha256("".join(digests).encode()).hexdigest()
+        return hashlib.sha256("".join(digests).encode(errors="backslashreplace")).hexdigest()
 
     @property
     def num_shards(self) -> int:
