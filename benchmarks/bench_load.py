@@ -26,15 +26,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -47,7 +43,8 @@ from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from random_store import make_store
+from machine import describe_machine
+from random_store import keep_folder, make_store
 
 from seqpack_cli import (
     EpochSampler,
@@ -86,17 +83,7 @@ def main(cases: tuple[str, ...], folder: Path | None, watch: Path | None, **opti
         for case in cases or CASES:
             print(f"\n{case}")
             figures[case] = MEASURE[case](kept, options)
-    print(json.dumps({"figures": figures, **describe_machine(), **options}))
-
-
-@contextmanager
-def keep_folder(folder: Path | None) -> Iterator[Path]:
-    """Give the folder, or a temporary one."""
-    if folder is not None:
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="bench-load-") as name:
-        yield Path(name)
+    print(json.dumps({"figures": figures, **describe_machine("numpy", "torch"), **options}))
 
 
 def find_shards(folder: Path, options: dict[str, Any], **packing: Any) -> Path:
@@ -369,18 +356,6 @@ def compare(figures: dict[str, Any], name: str, other: str) -> float:
     """Give the median of the ratios of each round."""
     pairs = zip(figures[other]["seconds"], figures[name]["seconds"], strict=True)
     return statistics.median(theirs / ours for theirs, ours in pairs)
-
-
-def describe_machine() -> dict[str, Any]:
-    """Name what the figures depend on."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "commit": commit.stdout.strip(),
-    }
 
 
 if __name__ == "__main__":

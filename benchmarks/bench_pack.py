@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -33,6 +32,7 @@ from typing import Any
 
 import click
 import numpy as np
+from machine import describe_machine
 
 from seqpack_cli import PackOptions, open_store
 from seqpack_cli.shards.pack_plan import make_plan
@@ -66,7 +66,7 @@ def main(store: Path, runs: int, cases: tuple[str, ...], alone: str | None) -> N
         "planning": lambda: measure_planning(store),
     }
     figures = {case: measure[case]() for case in cases or CASES}
-    print(json.dumps({"figures": figures, **describe_machine(), "runs": runs}))
+    print(json.dumps({"figures": figures, **describe_machine("numpy"), "runs": runs}))
 
 
 def measure_commands(store: Path, runs: int) -> dict[str, Any]:
@@ -299,20 +299,6 @@ def summarize(seconds: list[float]) -> dict[str, Any]:
 def ratio(rival: list[float], ours: list[float]) -> float:
     """Give how many times as fast as the rival we are, by medians."""
     return round(statistics.median(rival) / statistics.median(ours), 3)
-
-
-def describe_machine() -> dict[str, Any]:
-    """Give what the figures depend on."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True
-    ).stdout.strip()
-    return {
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "commit": commit,
-    }
 
 
 if __name__ == "__main__":

@@ -15,20 +15,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from machine import describe_machine
 
+PACKAGES = ("tokenizers", "fastokens", "orjson", "tiktoken", "datasets", "numpy")
 BLOCK_CHARACTERS = 1 << 20
 TEXTS_PER_CALL = 1000
 GPT2_PATTERN = (
@@ -63,7 +63,7 @@ def main(
         folder = Path(name)
         for case in cases or CASES:
             figures[case] = measure(case, corpora, tokenizer, folder, runs)
-    print(json.dumps({"figures": figures, **describe_machine(), "runs": runs}))
+    print(json.dumps({"figures": figures, **describe_machine(*PACKAGES), "runs": runs}))
 
 
 def measure(case: str, corpora: Path, tokenizer: Path, folder: Path, runs: int) -> dict[str, Any]:
@@ -324,18 +324,6 @@ def train_wordpiece(path: Path, folder: Path) -> Path:
     seqpack = [sys.executable, "-m", "seqpack_cli", "train-tokenizer", str(path)]
     subprocess.run([*seqpack, *arguments], check=True)
     return output
-
-
-def describe_machine() -> dict[str, Any]:
-    """Name what the figures depend on."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    packages = ("tokenizers", "fastokens", "orjson", "tiktoken", "datasets", "numpy")
-    return {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in packages},
-        "commit": commit.stdout.strip(),
-    }
 
 
 if __name__ == "__main__":

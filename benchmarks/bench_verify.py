@@ -21,15 +21,11 @@ optimizers, several GPUs, what start-up takes.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +36,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from random_store import make_store
+from machine import find_commit
+from random_store import keep_folder, make_store
 
 from seqpack_cli import PackOptions, open_shards, open_store, pack_store
 from seqpack_cli.execution import count_cores, map_ahead
@@ -98,16 +95,6 @@ def main(cases: tuple[str, ...], **options: Any) -> None:
         if "errors" in cases:
             figures["errors"] = measure_errors(shards, device, options["sample"])
     print(json.dumps({"figures": figures, **machine, "repeats": repeats}))
-
-
-@contextmanager
-def keep_folder(folder: Path | None) -> Iterator[Path]:
-    """Give the folder, or a temporary one."""
-    if folder is not None:
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="bench-verify-") as name:
-        yield Path(name)
 
 
 def find_shards(folder: Path, name: str, num_tokens: int, options: dict[str, Any]) -> Path:
@@ -329,12 +316,6 @@ def print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """Give what the figures depend on."""
     is_cuda = device.type == "cuda"
-    commit = ""
-    try:
-        command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-        commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    except OSError:
-        pass  # no git here
     return {
         "device": torch.cuda.get_device_name(device) if is_cuda else platform.machine(),
         "cores": count_cores(),
@@ -344,7 +325,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "cuDNN": torch.backends.cudnn.version() if is_cuda else None,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "commit": commit or os.environ.get("COMMIT", "unknown"),
+        "commit": find_commit(),
     }
 
 

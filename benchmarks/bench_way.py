@@ -12,9 +12,7 @@ workers, cold disks (the files are in the page cache), GPUs.
 from __future__ import annotations
 
 import json
-import platform
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,6 +23,7 @@ import click
 import numpy as np
 import tokenizers
 import torch
+from machine import describe_machine
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
 
 from seqpack_cli import (
@@ -73,7 +72,7 @@ def main(inputs: tuple[str, ...], tokenizer: str, runs: int) -> None:
             f"{figures[step]['megabytes_per_second']:8.2f} MB/s  "
             f"{figures[step]['million_tokens_per_second']:8.2f} M tokens/s"
         )
-    print(json.dumps({"figures": figures, **describe_machine(), "runs": runs}))
+    print(json.dumps({"figures": figures, **describe_machine("torch", "tokenizers"), "runs": runs}))
 
 
 def measure(
@@ -154,18 +153,6 @@ def pack_rows(rows: list[torch.Tensor]) -> Any:
 def pad_rows(rows: list[torch.Tensor]) -> tuple[torch.Tensor]:
     """Collate as torch's users do for rectangles."""
     return (pad_sequence(rows, batch_first=True),)
-
-
-def describe_machine() -> dict[str, Any]:
-    """Name what the figures depend on."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return {
-        "machine": f"{platform.machine()}, 1 thread",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "tokenizers": tokenizers.__version__,
-        "commit": commit.stdout.strip(),
-    }
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,16 @@ from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary
 SPREAD = 1.0  # sigma of the log-normal lengths: one in a thousand is above 1,600
 LONGEST = 8_192
 TOKENS_PER_PART = 1 << 25
+
+
+@contextmanager
+def keep_folder(folder: Path | None) -> Iterator[Path]:
+    """Give the folder, or a temporary one."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        yield Path(name)
 
 
 def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int) -> None:

@@ -11,9 +11,12 @@ import ctypes
 import functools
 import mmap
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+
+Mapped = TypeVar("Mapped")
 
 
 class _Map:
@@ -60,6 +63,19 @@ def let_pages_go(array: np.ndarray) -> None:
         base = base.base
     if isinstance(base, _Map):
         _system().madvise(base.address, base.num_bytes, mmap.MADV_DONTNEED)
+
+
+def keep_mapped(
+    kept: dict[int, Mapped], number: int, make: Callable[[int], Mapped], *, max_kept: int
+) -> Mapped:
+    """Give what was made of the maps of a number, made if it is not kept; the last ones are."""
+    found = kept.get(number)
+    if found is None:
+        found = make(number)
+        if len(kept) >= max_kept:
+            kept.pop(next(iter(kept)), None)  # another thread may have done it
+        kept[number] = found
+    return found
 
 
 @functools.cache

@@ -12,9 +12,8 @@ import numpy as np
 from seqpack_cli.batching.shuffle import STEPS, shuffled
 from seqpack_cli.errors import check_positive
 
-STEPS_PER_WINDOW = (
-    64  # or more, sorted by cost together: neighbours differ little, composition stays random
-)
+# Or more, sorted by cost together: neighbours differ little, and who they are stays random.
+STEPS_PER_WINDOW = 64
 
 
 def deal_steps(

@@ -26,10 +26,7 @@ def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarra
     Raises:
         ValueError: the seed is negative.
     """
-    if seed < 0:
-        raise ValueError(f"seed is {seed}, expected at least 0")
-    seeds = np.random.SeedSequence(seed, spawn_key=(stream,))
-    keys = np.random.PCG64(seeds).random_raw(num_items)
+    keys = np.random.PCG64(_spawn(seed, stream)).random_raw(num_items)
     # The low bits number the items, so that no two keys are equal: at least 33 random bits are
     # left for a thousand million items.
     num_bits = np.uint64(max(num_items - 1, 1).bit_length())
@@ -47,7 +44,10 @@ def epoch_seed(seed: int, epoch: int) -> int:
     Raises:
         ValueError: the seed is negative.
     """
+    return int(_spawn(seed, EPOCHS, epoch).generate_state(1, np.uint64)[0])
+
+
+def _spawn(seed: int, *key: int) -> np.random.SeedSequence:
     if seed < 0:
         raise ValueError(f"seed is {seed}, expected at least 0")
-    made = np.random.SeedSequence(seed, spawn_key=(EPOCHS, epoch))
-    return int(made.generate_state(1, np.uint64)[0])
+    return np.random.SeedSequence(seed, spawn_key=key)

@@ -94,13 +94,18 @@ class PaddedBatch:
         longest = int(self.lengths[0])
         if longest > self.ids.shape[1]:
             raise ValueError(f"the longest row has {longest} ids, width is {self.ids.shape[1]}")
-        wrong = (self.ids != pad_id) & ~self.mask
+        wrong = self.find_wrong_padding(pad_id)
         if wrong.any():
             row, cell = (int(places[0]) for places in np.nonzero(wrong))
             raise ValueError(
                 f"row {row}: cell {cell} is padding and holds {self.ids[row, cell]}, "
                 f"expected {pad_id}"
             )
+
+    def find_wrong_padding(self, pad_id: int) -> np.ndarray:
+        """Find cells that hold no token and something else than pad_id, bool[B, width]."""
+        wrong: np.ndarray = (self.ids != pad_id) & ~self.mask
+        return wrong
 
     def count_padding(self) -> int:
         """Count the cells that hold no token."""

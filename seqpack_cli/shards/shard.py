@@ -78,10 +78,9 @@ class Shard:
         if is_unsound is None or is_unsound[inside]:
             return self[index]  # which says what is wrong
         batch = self.view(index)
-        ids = view_ids(batch)
-        is_sound = is_in_range(ids, self.max_id) and not (
-            isinstance(batch, PaddedBatch) and ((ids != self.pad_id) & ~batch.mask).any()
-        )
+        is_sound = is_in_range(view_ids(batch), self.max_id)
+        if isinstance(batch, PaddedBatch):
+            is_sound = is_sound and not batch.find_wrong_padding(self.pad_id).any()
         return batch if is_sound else self[index]
 
     def with_tensors(self, tensors: dict[str, np.ndarray]) -> Shard:

@@ -18,17 +18,14 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.manifest import read_kept_tokenizer
-from seqpack_cli.mapping import let_pages_go
+from seqpack_cli.mapping import keep_mapped, let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import MAX_MAPPED_FILES
-from seqpack_cli.shards.layouts import (
-    Batch,
-    view_ids,
-)
+from seqpack_cli.shards.layouts import Batch, view_ids
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
 
-BYTES_KEPT = 256 << 20
+BYTES_KEPT = 256 << 20  # of maps, by who takes many batches
 BYTES_PER_ITEM = 7 << 16  # a look at each of seven arrays maps 64 KiB around it
 
 
@@ -106,14 +103,11 @@ class ShardSet:
         Raises:
             FolderError: it is missing, of another size, or its arrays do not belong together.
         """
-        shard = self._opened.get(number)
-        if shard is None:
-            entry = self.manifest["shards"][number]
-            shard = Shard(self.path / entry["name"], entry, self.manifest)
-            if len(self._opened) >= MAX_MAPPED_FILES:
-                self._opened.pop(next(iter(self._opened)), None)  # threads may open too
-            self._opened[number] = shard
-        return shard
+        return keep_mapped(self._opened, number, self._map_shard, max_kept=MAX_MAPPED_FILES)
+
+    def _map_shard(self, number: int) -> Shard:
+        entry = self.manifest["shards"][number]
+        return Shard(self.path / entry["name"], entry, self.manifest)
 
     def find_store(self) -> Path | None:
         """Give the folder of the token store if there still is one where the manifest says."""

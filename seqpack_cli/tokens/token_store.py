@@ -16,7 +16,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import count_cores, map_ahead
 from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.mapping import let_pages_go
+from seqpack_cli.mapping import keep_mapped, let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular, map_regular
 from seqpack_cli.tokens.indexed_dataset import Index, read_index
@@ -146,13 +146,8 @@ class TokenStore:
 
     def _open_part(self, number: int) -> tuple[np.ndarray, Index]:
         """Map a part; those opened last stay mapped."""
-        part = self._opened.get(number)
-        if part is None:
-            part = self._map_part(number)
-            if len(self._opened) >= MAX_MAPPED_FILES // 2:  # each is two maps
-                self._opened.pop(next(iter(self._opened)), None)  # threads may open too
-            self._opened[number] = part
-        return part
+        most = MAX_MAPPED_FILES // 2  # each is two maps
+        return keep_mapped(self._opened, number, self._map_part, max_kept=most)
 
     def _map_part(self, number: int) -> tuple[np.ndarray, Index]:
         part = self.manifest["parts"][number]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 import torch
@@ -34,6 +34,8 @@ Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")
 class PackedTensors:
     """A `packed` batch; the rows of `sequences` are longest first, so it has no sorted_indices."""
 
+    MOVED: ClassVar[tuple[str, ...]] = ("sequences", "labels")
+
     sequences: PackedSequence  # data int64[S], batch_sizes int64[T] on the CPU
     lengths: torch.Tensor  # int64[B], on the CPU
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
@@ -41,11 +43,11 @@ class PackedTensors:
 
     def to(self, device: Device, non_blocking: bool = False) -> PackedTensors:
         """Give the batch on a device; lengths, original_indices and batch_sizes stay."""
-        return _moved(self, ("sequences", "labels"), device, non_blocking)
+        return _changed(self, lambda it: it.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> PackedTensors:
         """Give the batch in page-locked memory, as DataLoader(pin_memory=True) asks."""
-        return _pinned(self, ("sequences", "labels"))
+        return _changed(self, lambda it: it.pin_memory())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reduce(self)
@@ -55,6 +57,8 @@ class PackedTensors:
 class PaddedTensors:
     """A `padded` batch; a filler row has length 0, original index -1 and no True in its mask."""
 
+    MOVED: ClassVar[tuple[str, ...]] = ("ids", "mask", "labels")
+
     ids: torch.Tensor  # int64[B, width]
     mask: torch.Tensor  # bool[B, width], True where a cell holds a token
     lengths: torch.Tensor  # int64[B], on the CPU
@@ -63,11 +67,11 @@ class PaddedTensors:
 
     def to(self, device: Device, non_blocking: bool = False) -> PaddedTensors:
         """Give the batch on a device; lengths and original_indices stay."""
-        return _moved(self, ("ids", "mask", "labels"), device, non_blocking)
+        return _changed(self, lambda it: it.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> PaddedTensors:
         """Give the batch in page-locked memory, as DataLoader(pin_memory=True) asks."""
-        return _pinned(self, ("ids", "mask", "labels"))
+        return _changed(self, lambda it: it.pin_memory())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reduce(self)
@@ -76,6 +80,8 @@ class PaddedTensors:
 @dataclass(slots=True, eq=False)
 class VarlenTensors:
     """A `varlen` batch: one row that several sequences share."""
+
+    MOVED: ClassVar[tuple[str, ...]] = ("ids", "cu_seqlens", "position_ids", "labels")
 
     ids: torch.Tensor  # int64[S]
     cu_seqlens: torch.Tensor  # int32[B + 1], where each sequence begins, and the end
@@ -87,11 +93,11 @@ class VarlenTensors:
 
     def to(self, device: Device, non_blocking: bool = False) -> VarlenTensors:
         """Give the batch on a device; lengths and original_indices stay."""
-        return _moved(self, ("ids", "cu_seqlens", "position_ids", "labels"), device, non_blocking)
+        return _changed(self, lambda it: it.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> VarlenTensors:
         """Give the batch in page-locked memory, as DataLoader(pin_memory=True) asks."""
-        return _pinned(self, ("ids", "cu_seqlens", "position_ids", "labels"))
+        return _changed(self, lambda it: it.pin_memory())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reduce(self)
@@ -150,17 +156,10 @@ def _widen(ids: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(ids.astype(np.int64))
 
 
-def _moved(tensors: Tensors, names: tuple[str, ...], device: Device, non_blocking: bool) -> Tensors:
-    return _changed(tensors, names, lambda it: it.to(device, non_blocking=non_blocking))
-
-
-def _pinned(tensors: Tensors, names: tuple[str, ...]) -> Tensors:
-    return _changed(tensors, names, lambda it: it.pin_memory())
-
-
-def _changed(tensors: Tensors, names: tuple[str, ...], change: Callable[[Any], Any]) -> Tensors:
+def _changed(tensors: Tensors, change: Callable[[Any], Any]) -> Tensors:
+    """Give a batch whose tensors that a model computes with are changed."""
     values = {field.name: getattr(tensors, field.name) for field in fields(tensors)}
-    for name in names:
+    for name in tensors.MOVED:
         if values[name] is not None:
             values[name] = change(values[name])
     return type(tensors)(**values)
