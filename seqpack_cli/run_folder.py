@@ -23,7 +23,7 @@ from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, 
 RUN_NAME = "run.json"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 OWN_PATTERN = re.compile(
-    r"(manifest|plan|run|tokenizer)\.json|rejects\.jsonl"
+    r"(manifest|plan|run|tokenizer)\.json|(rejects|special_tokens)\.jsonl"
     r"|part-\d{5,}\.(bin|idx|json)|shard-\d{5,}\.(safetensors|json)"
 )
 

@@ -17,7 +17,7 @@ from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 # A GPU machine may have pytest alone: tests that need more stay out there, the others run.
-OPTIONAL = ("backports", "fastokens", "hypothesis", "orjson", "pyarrow")
+OPTIONAL = ("backports", "fastokens", "hypothesis", "jinja2", "matplotlib", "orjson", "pyarrow")
 
 
 def find_imports(path: Path) -> set[str]:

@@ -293,7 +293,8 @@ def test_case_09_empty_document(tmp_path: Path, name: str, data: bytes) -> None:
         "  empty documents, which have no sequence: 2",
     ]
     shown = run("inspect", store_of(corpus), "--sequence", 1).stdout.splitlines()
-    assert shown[1].split() == ["source", f"{corpus},", "record", "3"]
+    assert shown[1].startswith("  source ")
+    assert shown[1].endswith(f"{corpus.name}, record 3")  # a long path is cut at its front
 
 
 def test_case_10_white_space_alone(tmp_path: Path) -> None:

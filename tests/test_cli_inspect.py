@@ -6,8 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import run
+from shard_reference import change_manifest
 
+from seqpack_cli.errors import CONTROLS
 from seqpack_cli.reporting.lengths import summarize_lengths
+from seqpack_cli.reporting.tables import _STORE_LEDGER, show_bytes, show_numbers
+from seqpack_cli.reporting.terminal import WIDTH, count_columns
 
 
 @pytest.fixture
@@ -112,7 +116,7 @@ def test_inspect_batch_shows_its_rows(path: str) -> None:
         (
             ["tokens", "--batch", 0, "--sequence", 0],
             2,
-            "--batch, --sequence and --plan are separate questions, ask one",
+            "--batch and --sequence are separate questions, ask one",
         ),
         (["none"], 4, "none: no such folder"),
         (["."], 4, ".: no manifest.json, expected a token store or shards"),
@@ -169,6 +173,7 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
     shown = json.loads(run("inspect", "out", "--batch", 1, "--json").stdout)
     assert shown == {
         "batch": 1,
+        "layout": "varlen",
         "shard": "shard-00000.safetensors",
         "batch_in_shard": 1,
         "num_rows": 2,
@@ -176,6 +181,7 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
         "num_tokens": 7,
         "num_padding_cells": 0,
         "longest": 5,
+        "max_tokens": 8,
         "cu_seqlens": [0, 5, 7],
         "rows": [
             {
@@ -202,6 +208,11 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
         "  padding cells      0\n"
         "  cu_seqlens         0 5 7\n"
         "\n"
+        "  one row of at most 8 tokens, 1 of them free; one token is 4 blocks\n"
+        "  2 sequences, in turn █ and ▓, free ·\n"
+        "  row    ████████████████████▓▓▓▓▓▓▓▓····\n"
+        "  token  0                              8\n"
+        "\n"
         "  row  sequence   length  text\n"
         '    0         2        5  "efghi"\n'
         '    1         3        2  "jk"\n'
@@ -222,6 +233,7 @@ def test_inspect_batch_shows_filler_rows_and_the_width(side: str) -> None:
     ]
     assert shown == {
         "batch": 0,
+        "layout": "padded",
         "shard": "shard-00000.safetensors",
         "batch_in_shard": 0,
         "num_rows": 4,
@@ -230,7 +242,10 @@ def test_inspect_batch_shows_filler_rows_and_the_width(side: str) -> None:
         "num_padding_cells": 11,
         "longest": 5,
         "width": 6,
+        "padding_side": side,
     }
+    bars = ["████████████████████░░░░"] * 2 + ["████████████░░░░░░░░░░░░", "░" * 24]
+    bars = [bar[::-1] if side == "left" else bar for bar in bars]
     assert run("inspect", "out", "--batch", 0).stdout == (
         "batch 0  (shard-00000.safetensors, batch 0)\n"
         "  rows               4\n"
@@ -239,6 +254,14 @@ def test_inspect_batch_shows_filler_rows_and_the_width(side: str) -> None:
         "  padding cells      11\n"
         "  filler rows        1\n"
         "  width              6\n"
+        "\n"
+        "  each row over 6 columns; one column is 4 blocks\n"
+        "  █ tokens, ░ padding\n"
+        f"  row 0   {bars[0]}\n"
+        f"  row 1   {bars[1]}\n"
+        f"  row 2   {bars[2]}\n"
+        f"  row 3   {bars[3]}\n"
+        "  column  0                      6\n"
         "\n"
         "  row  sequence   length  text\n"
         '    0         2        5  "efghi"\n'
@@ -257,7 +280,14 @@ def test_inspect_batch_of_packed_names_its_bucket() -> None:
         table = run("inspect", "out", "--batch", index).stdout
         assert f"  bucket key         {keys[-1]}\n" in table
     assert keys == [6, 2]
-    assert "  batch_sizes        2 1\n" in table
+    assert (
+        "  each row over 2 time steps; one step is 4 blocks\n"
+        "  row 0        ████████\n"
+        "  row 1        ████\n"
+        "  step         0   1  2\n"
+        "  batch_sizes  2   1\n"
+        "\n"
+    ) in table
 
 
 @pytest.mark.usefixtures("several")
@@ -272,16 +302,25 @@ def test_inspect_sequence_that_was_split_shows_it_whole(packing: str) -> None:
         "origin": {"source": "b.txt", "record": 3, "document": 2, "piece": 0, "num_pieces": 1},
         "ids": list(b"efghi"),
         "text": "efghi",
+        "tokens": [{"text": letter, "ids": [ord(letter)]} for letter in "efghi"],
     }
     assert (place["shard"], place["num_rows"]) == ("shard-00000.safetensors", 3)
     batch = json.loads(run("inspect", "out", "--batch", place["batch"], "--json").stdout)
     assert batch["rows"][place["row"]]["text"] == "ef"
-    lines = run("inspect", "out", "--sequence", 2).stdout.splitlines()
-    assert lines[3] == (
+    assert run("inspect", "out", "--sequence", 2).stdout == (
+        "sequence 2\n"
+        "  source             b.txt, record 3\n"
+        "  document           2\n"
         f"  shard              shard-00000.safetensors, batch {place['batch']}, "
-        f"row {place['row']}, and 2 more for its other pieces"
+        f"row {place['row']}\n"
+        "  rows               3, this is that of its first piece\n"
+        "  length             5 tokens\n"
+        "\n"
+        "  │e  │f  │g  │h  │i  │\n"
+        "  │101│102│103│104│105│\n"
+        "\n"
+        '  text               "efghi"\n'
     )
-    assert lines[-1] == '  text               "efghi"'
 
 
 @pytest.mark.usefixtures("several")
@@ -316,3 +355,114 @@ def test_inspect_does_not_count_filler_rows_as_sequences() -> None:
     assert numbers["lengths"]["shortest"] == 1
     assert numbers["lengths"]["mean"] == 3.2
     assert sum(entry["num_sequences"] for entry in numbers["lengths"]["histogram"]) == 5
+
+
+NAME = "long-name-雨-" + "x" * 60 + ".jsonl"
+HARD_TEXTS = [
+    "אני הולך הביתה " * 20,
+    "雨が降る日は、" * 30,
+    "e\u0301\u0323" * 90,
+    "👨\u200d👩\u200d👧🏽" * 30,
+    "\x1b[2J\t\r\x00\u202e\u2028" * 20,
+    " " * 300,
+    "x",
+]
+LAYOUTS = [
+    ("packed",),
+    ("padded", "--padding-side", "left", "--last-batch", "pad", "--batch-size", 4),
+    ("varlen", "--max-tokens", 4096),
+]
+
+
+@pytest.fixture
+def hard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of texts that are hard to show, from a file with a long name."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / ("folder" * 8)
+    folder.mkdir()
+    lines = [json.dumps({"text": text}) + "\n" for text in HARD_TEXTS]
+    (folder / NAME).write_text("".join(lines))
+    assert run("tokenize", folder / NAME, "-o", "store" * 20, "-q").exit_code == 0
+    return tmp_path
+
+
+def check_lines(shown: str) -> list[str]:
+    lines = shown.splitlines()
+    for line in lines:
+        assert count_columns(line) <= WIDTH, line
+        assert not CONTROLS.search(line)
+    return lines
+
+
+@pytest.mark.usefixtures("hard")
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout[0])
+def test_inspect_fits_the_terminal_whatever_the_texts_and_names(layout: tuple[object, ...]) -> None:
+    packed = run("pack", "store" * 20, "-o", "shards" * 20, "-q", "--layout", *layout)
+    assert packed.exit_code == 0, packed.stderr
+    for path in ("store" * 20, "shards" * 20):
+        lines = check_lines(run("inspect", path).stdout)
+        assert lines[0].split("  (")[0].endswith(path[-40:])
+        for index in range(len(HARD_TEXTS)):
+            lines = check_lines(run("inspect", path, "--sequence", index).stdout)
+            assert lines[1].startswith("  source             …")
+            assert lines[1].endswith(f"xxx.jsonl, record {index + 1}")
+    for index in range(2 if layout[0] == "padded" else 1):
+        check_lines(run("inspect", "shards" * 20, "--batch", index).stdout)
+
+
+@pytest.mark.usefixtures("hard")
+def test_inspect_plan_fits_the_terminal() -> None:
+    check_lines(run("inspect", "store" * 20, "--plan").stdout)
+
+
+def test_inspect_numbers_fit_the_terminal_however_large() -> None:
+    most = 2**63 - 1
+    lengths = {
+        **{"shortest": most - 9, "longest": most, "mean": float(most)},
+        "percentiles": {str(share): most for share in (1, 10, 25, 50, 75, 90, 99)},
+        "histogram": [{"from": most - 9, "to": most, "num_sequences": 2**40}],
+    }
+    ledger = dict.fromkeys((*_STORE_LEDGER, "num_documents", "num_sequences", "num_tokens"), most)
+    numbers = {
+        **{"kind": "token store", "path": "p" * 300, "ledger": ledger, "lengths": lengths},
+        **{"num_parts": most, "num_sources": most, "bytes": most, "dtype": "uint16"},
+        **{"vocab_size": most, "max_id": most, "run": {"encoder": "雨" * 100}},
+        **dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id"), most),
+    }
+    lines = check_lines("\n".join(show_numbers(numbers)))
+    assert lines[-1].endswith(" to 9,223,372,036,854,775,807 1,099,511,627,776 █████")
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (999_949_999, "999.9 MB"),
+        (999_950_000, "1.0 GB"),
+        (1_234_567_890_123, "1.2 TB"),
+    ],
+)
+def test_bytes_are_shown_in_at_most_four_digits(count: int, shown: str) -> None:
+    assert show_bytes(count) == shown
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("max_tokens", [None, "8", 2**200, -(2**70), 0])
+def test_inspect_batch_of_varlen_without_a_capacity_has_no_free_room(max_tokens: object) -> None:
+    pack("--layout", "varlen", "--max-tokens", 8, "--packing", "sequential")
+    change_manifest(Path("out"), lambda manifest: manifest["options"].update(max_tokens=max_tokens))
+    lines = check_lines(run("inspect", "out", "--batch", 1).stdout)
+    assert lines[7] == "  one row of at most 7 tokens, 0 of them free; one token is 4 blocks"
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_sequence_splits_only_the_beginning_of_a_long_one() -> None:
+    Path("long.txt").write_text("雨" * 2000 + "\n")
+    assert run("tokenize", "long.txt", "-o", "long", "-q").exit_code == 0
+    shown = json.loads(run("inspect", "long", "--sequence", 0, "--json").stdout)
+    assert len(shown["ids"]) == 6000
+    assert shown["tokens"] == [{"text": "雨", "ids": [0xE9, 0x9B, 0xA8]}] * 85
+    lines = run("inspect", "long", "--sequence", 0).stdout.splitlines()
+    assert lines[5:7] == ["  " + "│雨         " * 6 + "│", "  " + "│233 155 168" * 6 + "│"]
+    assert "  and 5,892 more tokens (all with --json)" in lines

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 from command import run
 
 from seqpack_cli import __version__
+from seqpack_cli.cli import versions
 from seqpack_cli.cli.main import COMMANDS
+from seqpack_cli.cli.versions import EXTRAS, PACKAGES
 
 # What each command may load; torch costs seconds and is only for verify and training.
 PROBE = """
@@ -63,8 +69,67 @@ def test_all_commands_but_verify_run_without_torch(tmp_path):
         assert "torch" not in _loaded_by(*arguments), arguments
 
 
-def test_version_is_the_package_version():
-    assert run("--version").stdout == f"seqpack, version {__version__}\n"
+def test_version_names_what_matters_and_loads_none_of_it():
+    first, system, *packages = run("--version").stdout.splitlines()
+    assert first == f"seqpack, version {__version__}"
+    assert system.startswith(f"python {platform.python_version()}, {platform.system()} ")
+    assert f"torch {metadata.version('torch')}" in packages
+    assert f"tokenizers {metadata.version('tokenizers')}" in packages
+    assert len(packages) == len(PACKAGES) + len(EXTRAS)
+    assert _loaded_by("--version") == []
+
+
+def test_version_names_an_extra_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(versions, "EXTRAS", ("no-such-package",))
+    assert run("--version").stdout.endswith("\nno-such-package not installed\n")
+
+
+def _complete(shell: str, line: str) -> list[str]:
+    words = line.split(" ")
+    environment = {
+        "_SEQPACK_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    code = "import sys; sys.argv = ['seqpack']; from seqpack_cli.__main__ import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("seqpack ver", ["plain,verify"]),
+        ("seqpack pack tokens --layout ", ["plain,packed", "plain,padded", "plain,varlen"]),
+        ("seqpack tokenize a.txt --over", ["plain,--overflow", "plain,--overwrite"]),
+        ("seqpack inspect sha", ["file,sha"]),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(line, expected):
+    assert _complete("bash", line) == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_its_completion_script(shell):
+    program = Path(sys.executable).with_name("seqpack")
+    if not program.exists():
+        pytest.skip("needs the installed program")
+    done = subprocess.run(
+        [program],
+        env={**os.environ, "_SEQPACK_COMPLETE": f"{shell}_source"},
+        capture_output=True,
+        text=True,
+    )
+    if "Bash version" in done.stderr or "bash" in done.stderr.lower():
+        pytest.skip(done.stderr)  # click asks bash for its version
+    assert done.returncode == 0
+    assert f"_SEQPACK_COMPLETE={shell}_complete" in done.stdout
 
 
 def test_unknown_command_is_a_usage_error():

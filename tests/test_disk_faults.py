@@ -32,6 +32,7 @@ TEXT = "".join(f"line {number} of the text, é\n" for number in range(60))
 FILES_OF = {
     "tokenize": {
         "rejects.jsonl",
+        "special_tokens.jsonl",
         *(f"part-0000{number}.{suffix}" for number in range(3) for suffix in ("bin", "idx")),
     },
     "pack": {f"shard-0000{number}.safetensors" for number in range(3)},
@@ -118,7 +119,8 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 def prepare(tmp_path: Path, command: str) -> Callable[[Path], tuple[object, ...]]:
     """Write the input; give what makes the arguments for an output folder."""
     text, store = tmp_path / "text.txt", tmp_path / "store"
-    text.write_bytes(TEXT.encode() + b"no text: \xff\n")  # which goes to rejects.jsonl
+    # What goes to rejects.jsonl, and to special_tokens.jsonl.
+    text.write_bytes(TEXT.encode() + b"no text: \xff\n" + b"a token as text: <eos>\n")
     skip = ("--encoding-errors", "skip")
     tokenize = ("tokenize", text, "--part-bytes", 600, *skip, "--num-workers", 1, "-o")
     if command == "tokenize":

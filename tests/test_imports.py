@@ -36,6 +36,8 @@ OWNERS = {
     "fastokens": {"tokens"},
     "orjson": {"corpus"},
     "pyarrow": {"corpus"},
+    "matplotlib": {"reporting"},
+    "jinja2": {"reporting"},
     "huggingface_hub": {"tokens"},
     "safetensors": {"shards"},
     "torch": {"training", "verification"},

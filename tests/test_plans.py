@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 from command import run
+from hypothesis import given
+from hypothesis import strategies as st
 from shard_reference import make_store, make_texts
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.cli.pack_command import command
 from seqpack_cli.reporting.plans import compare_plans, list_ways, show_plans, spell_options
+from seqpack_cli.reporting.terminal import WIDTH, count_columns
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 
@@ -79,9 +82,84 @@ def test_plan_shows_a_line_for_each_way(store: Path) -> None:
     shown = show_plans(compared)
     assert run("inspect", store, "--plan").stdout == "\n".join(shown) + "\n"
     assert json.loads(run("inspect", store, "--plan", "--json").stdout) == compared
-    for plan in compared["plans"]:
-        (line,) = [line for line in shown if line.endswith(f"  {plan['options']}")]
-        assert f"{plan['num_batches']:,}" in line
+    table = shown[3 : 3 + len(compared["plans"])]
+    assert len(set(table)) == len(table)
+    for plan, line in zip(compared["plans"], table, strict=True):
+        words = line.split()
+        assert words[0] == plan["options"].split()[1]
+        assert f"{plan['num_batches']:,}" in words
+        assert f"{plan['padding_ratio']:.2%}" in [word.rstrip("*") for word in words]
+        assert words[-2:] == [f"{plan['longest']:,}", f"{plan['most_cells']:,}"]
+
+
+def plan(options: str, num_batches: int = 7, padding_ratio: float = 0.0) -> dict[str, object]:
+    return {
+        "options": options,
+        "num_batches": num_batches,
+        "padding_ratio": padding_ratio,
+        "bytes": 1234,
+        "longest": 5,
+        "most_cells": 60,
+    }
+
+
+def test_plan_table_names_the_batches_and_the_best_padded_way() -> None:
+    plans = [
+        plan("--layout packed --batch-size 64"),
+        plan("--layout padded --batch-size 64 --order none", 7, 0.9),
+        plan("--layout padded --batch-size 32 --buckets auto --num-buckets 16", 8, 0.25),
+        plan("--layout padded --max-tokens 131072", 1200, 0.25),
+        plan("--layout varlen --max-tokens 2048 --packing sequential", 3),
+    ]
+    compared = {"path": "p", "num_sequences": 9, "num_tokens": 40, "longest": 5, "plans": plans}
+    assert show_plans(compared) == [
+        "p: 9 sequences, 40 tokens, longest 5",
+        "",
+        "layout  batch              buckets batches padding     size longest   largest",
+        "packed  64 rows                          7  0.00%    1.2 kB       5        60",
+        "padded  64 rows, unsorted                7 90.00%    1.2 kB       5        60",
+        "padded  32 rows                 16       8 25.00%*   1.2 kB       5        60",
+        "padded  131,072 cells                1,200 25.00%    1.2 kB       5        60",
+        "varlen  2,048, sequential                3  0.00%    1.2 kB       5        60",
+        "",
+        "* the least padding of all padded ways:",
+        "    --layout padded --batch-size 32 --buckets auto --num-buckets 16",
+        "",
+        "batch: rows are --batch-size, tokens and cells --max-tokens, unsorted is",
+        "--order none, sequential --packing sequential; buckets: --buckets auto",
+        "--num-buckets; longest: steps, columns or tokens in a row of the longest batch;",
+        "largest: cells of the largest. No way drops a sequence; varlen splits long ones.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(9_999_999, "9,999,999"), (10_000_000, "10.0 M"), (123_456_789, "123 M"), (2**40, "1.10 T")],
+)
+def test_plan_table_shows_large_numbers_in_three_digits(number: int, shown: str) -> None:
+    plans = [plan("--layout padded --batch-size 64", number)]
+    compared = {"path": "p", "num_sequences": 1, "num_tokens": 1, "longest": 1, "plans": plans}
+    assert f" {shown}  0.00%*" in show_plans(compared)[3]
+
+
+@given(st.lists(st.integers(0, 10**14), min_size=6, max_size=6), st.floats(0, 1), st.integers(1))
+def test_plan_table_fits_and_cuts_nothing(
+    numbers: list[int], padding_ratio: float, longest: int
+) -> None:
+    ways = list_ways(min(longest, 2**31 - 1))
+    plans = [
+        {
+            **{"options": spell_options(way), "padding_ratio": padding_ratio},
+            **{"num_batches": numbers[0], "bytes": numbers[1]},
+            **{"longest": numbers[2], "most_cells": numbers[3]},
+        }
+        for way in ways
+    ]
+    compared = {"num_sequences": numbers[4], "num_tokens": numbers[5], "longest": longest}
+    lines = show_plans({"path": "path" * 30, "plans": plans, **compared})
+    assert max(map(count_columns, lines[1:])) <= WIDTH
+    assert not any("…" in line for line in lines[1:])
+    assert sum("*" in line for line in lines[3 : 3 + len(plans)]) == 1
 
 
 def test_plan_of_shards_is_refused(store: Path, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def _run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/inspect.md", "docs/training.md"])
 def test_commands_print_what_a_page_shows_and_python_runs_after_them(tmp_path, page):
     text = (ROOT / page).read_text()
     (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from seqpack_cli.cli.options import FOLDER, json_option, quiet_option
+from seqpack_cli.cli.options import FOLDER, check_output_folder, json_option, quiet_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 
+if TYPE_CHECKING:
+    from seqpack_cli.execution import Progress
+    from seqpack_cli.shards.shard_set import ShardSet
+    from seqpack_cli.tokens.token_store import TokenStore
+
 MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters are
+Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 
 
 @click.command("inspect")
@@ -26,52 +32,143 @@ MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters 
 )
 @click.option(
     "--plan",
-    "wants_plan",
     is_flag=True,
     help="What each layout, batch size and bucket set would cost, from the lengths alone.",
 )
+@click.option(
+    "--vocabulary",
+    is_flag=True,
+    help="Special tokens spelled in the text, unknown tokens, ids never used, and where.",
+)
+@click.option(
+    "--diff", type=FOLDER, metavar="OTHER", help="What differs from another store or shards."
+)
+@click.option(
+    "--plot",
+    type=FOLDER,
+    metavar="FILE.png|svg",
+    help="Draw lengths, padding and a batch; with --batch or --plan that. Replaces the file.",
+)
+@click.option(
+    "--html",
+    type=FOLDER,
+    metavar="FILE",
+    help="Write one page that stands alone: numbers, pictures, batches, rows, search.",
+)
 @json_option
 @quiet_option
-def command(
-    path: Path,
-    batch: int | None,
-    sequence: int | None,
-    wants_plan: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def command(path: Path, as_json: bool, quiet: bool, **asked: Any) -> None:
     """Show what is in a token store or in shards.
 
     \b
-    Numbers, lengths and padding:
+    Numbers, lengths and padding; the same with pictures, or as a page:
         seqpack inspect shards
+        seqpack inspect shards --plot shards.svg
+        seqpack inspect shards --html shards.html
     One batch, and one sequence with its text and where it came from:
         seqpack inspect shards --batch 0
         seqpack inspect tokens --sequence 17
     Batches, padding and bytes of each way to pack:
         seqpack inspect tokens --plan
+    How the vocabulary is used, and what differs between two runs:
+        seqpack inspect tokens --vocabulary
+        seqpack inspect tokens --diff tokens-old
     """
-    from seqpack_cli.reporting import contents, plans, rows, tables
+    from seqpack_cli.reporting import contents
 
-    if [batch is not None, sequence is not None, wants_plan].count(True) > 1:
-        raise click.UsageError("--batch, --sequence and --plan are separate questions, ask one")
+    _check_questions(asked)
+    _check_files(asked["plot"], asked["html"])
     opened = contents.open_any(path)
-    limit = None if as_json else MAX_TEXT_IDS
-    show: Callable[[dict[str, Any]], list[str]] = tables.show_numbers
-    if wants_plan:
-        with show_progress("plan", "way", quiet=quiet) as progress:
-            found, show = plans.compare_plans(opened, progress), plans.show_plans
-    elif sequence is not None:
-        found, show = (
-            rows.describe_sequence(opened, sequence, max_text_ids=limit),
-            tables.show_sequence,
-        )
-    elif batch is not None:
-        found = rows.describe_batch(opened, batch, max_text_ids=limit)
-        show = tables.show_batch
-    else:
-        found = contents.describe(opened)
+    max_text_ids = None if as_json else MAX_TEXT_IDS
+    with show_progress("inspect", "step", quiet=quiet) as progress:
+        found, show = _answer(opened, asked, max_text_ids, progress)
     if as_json:
         print_json(found)
     else:
         print_lines(*show(found))
+    for name in _write_files(opened, found, asked):
+        if not (as_json or quiet):
+            print_lines("", f"{name}: written")
+
+
+def _check_questions(asked: dict[str, Any]) -> None:
+    """Raise unless one thing is asked, and one that there is a picture or page of."""
+    questions = [
+        name
+        for name in ("batch", "sequence", "plan", "vocabulary", "diff")
+        if asked[name] is not None and asked[name] is not False
+    ]
+    spelled = [f"--{name}" for name in questions]
+    if len(questions) > 1:
+        raise click.UsageError(f"{' and '.join(spelled)} are separate questions, ask one")
+    for name, allowed in (("plot", ("batch", "plan")), ("html", ())):
+        if asked[name] is not None and not set(questions) <= set(allowed):
+            raise click.UsageError(f"--{name} has nothing to show of {spelled[0]}")
+
+
+def _check_files(plot: Path | None, html: Path | None) -> None:
+    """Raise, before any work, unless the files can be made and written."""
+    if plot is not None:
+        from seqpack_cli.reporting.pictures.picture import check_picture_path
+
+        check_picture_path(plot)
+        check_output_folder(plot)
+    if html is not None:
+        from seqpack_cli.reporting.page.page import check_page_path
+
+        check_page_path(html)
+        check_output_folder(html)
+
+
+def _answer(
+    opened: TokenStore | ShardSet,
+    asked: dict[str, Any],
+    max_text_ids: int | None,
+    progress: Progress,
+) -> Answer:
+    from seqpack_cli.reporting import (
+        contents,
+        differences,
+        plans,
+        rows,
+        show_differences,
+        tables,
+        vocabulary_lines,
+        vocabulary_use,
+    )
+
+    if asked["plan"]:
+        return plans.compare_plans(opened, progress), plans.show_plans
+    if asked["vocabulary"]:
+        found = vocabulary_use.describe_vocabulary_use(opened, progress)
+        return found, vocabulary_lines.show_vocabulary_use
+    if asked["diff"] is not None:
+        found = differences.compare(opened, contents.open_any(asked["diff"]), progress)
+        return found, show_differences.show_differences
+    if asked["sequence"] is not None:
+        found = rows.describe_sequence(opened, asked["sequence"], max_text_ids=max_text_ids)
+        return found, tables.show_sequence
+    if asked["batch"] is not None:
+        found = rows.describe_batch(opened, asked["batch"], max_text_ids=max_text_ids)
+        return found, tables.show_batch
+    return contents.describe(opened), tables.show_numbers
+
+
+def _write_files(
+    opened: TokenStore | ShardSet, found: dict[str, Any], asked: dict[str, Any]
+) -> list[Path]:
+    """Write the picture and the page that were asked for, and name them."""
+    plot, html = asked["plot"], asked["html"]
+    if plot is None and html is None:
+        return []
+    from seqpack_cli.reporting.pictures.panels import make_panels, make_plan_panels, make_title
+    from seqpack_cli.reporting.pictures.picture import save_picture
+
+    panels = make_plan_panels(found) if asked["plan"] else make_panels(opened, batch=asked["batch"])
+    if plot is not None:
+        save_picture(plot, make_title(opened), panels)
+    if html is not None:
+        from seqpack_cli.reporting.page.page import write_page
+
+        write_page(html, opened, found, panels)
+    return [path for path in (plot, html) if path is not None]

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from seqpack_cli import __version__
 from seqpack_cli.cli.process import end_like_ctrl_c
+from seqpack_cli.cli.versions import show_versions
 from seqpack_cli.errors import MachineError, SeqpackError
 
 COMMANDS = ("tokenize", "pack", "inspect", "verify", "unpack", "train-tokenizer")
@@ -63,7 +63,14 @@ def _end_with(ctx: click.Context, error: SeqpackError) -> None:
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="seqpack")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_versions,
+    help="Show the versions of what matters and exit.",
+)
 def main() -> None:
     """Turn text into shards ready for training, and prove them.
 

@@ -132,12 +132,17 @@ def output_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
-def check_new_file(path: Path, *, overwrite: bool) -> None:
-    """Raise, before any work, unless a file can be written there."""
+def check_output_folder(path: Path) -> None:
+    """Raise, before any work, unless the file's folder is there and the file is no folder."""
     if path.is_dir():
-        raise FolderError(f"{path}: is a folder, expected a file", hint="choose another -o")
+        raise FolderError(f"{path}: is a folder, expected a file", hint="choose another name")
     if not path.parent.is_dir():
-        raise FolderError(f"{path.parent}: no such folder", hint="make it, or choose another -o")
+        raise FolderError(f"{path.parent}: no such folder", hint="make it, or choose another name")
+
+
+def check_new_file(path: Path, *, overwrite: bool) -> None:
+    """Raise, before any work, unless a new file can be written there."""
+    check_output_folder(path)
     if path.exists() and not overwrite:
         raise FolderError(
             f"{path}: is there already", hint="choose another -o, or pass --overwrite"

@@ -61,18 +61,17 @@ def _describe_store(store: TokenStore) -> dict[str, Any]:
         "bytes": sum(file["bytes"] for file in files),
         "ledger": manifest["ledger"],
         "options": manifest["options"],
-        "lengths": summarize_lengths(store.lengths),
+        "lengths": summarize_lengths(read_lengths(store)),
         "run": _read_run(store.path),
     }
 
 
 def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     manifest, ledger = shards.manifest, shards.manifest["ledger"]
-    lengths, rows = [], []
-    for number in range(shards.num_shards):
-        shard = shards.open_shard(number)
-        lengths.append(_read_lengths(shard))
-        rows.append(np.diff(shard.tensors["sequence_offsets"]))
+    rows = [
+        np.diff(shards.open_shard(number).tensors["sequence_offsets"])
+        for number in range(shards.num_shards)
+    ]
     num_rows = np.concatenate([np.empty(0, np.int64), *rows])
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     return {
@@ -90,9 +89,17 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
             "most": int(num_rows.max()) if len(num_rows) else None,
         },
         "options": manifest["options"],
-        "lengths": summarize_lengths(np.concatenate([np.empty(0, np.int64), *lengths])),
+        "lengths": summarize_lengths(read_lengths(shards)),
         "run": _read_run(shards.path),
     }
+
+
+def read_lengths(opened: TokenStore | ShardSet) -> np.ndarray:
+    """Give the lengths of all sequences, of shards those of the rows that hold one or a piece."""
+    if isinstance(opened, TokenStore):
+        return opened.lengths
+    shards = (opened.open_shard(number) for number in range(opened.num_shards))
+    return np.concatenate([np.empty(0, np.int64), *map(_read_lengths, shards)])
 
 
 def _read_lengths(shard: Shard) -> np.ndarray:

@@ -29,14 +29,14 @@ def summarize_lengths(lengths: np.ndarray) -> dict[str, Any]:
         "percentiles": {
             str(share): int(value) for share, value in zip(PERCENTILES, values, strict=True)
         },
-        "histogram": _count_bins(lengths),
+        "histogram": count_bins(lengths),
     }
 
 
-def _count_bins(lengths: np.ndarray) -> list[dict[str, int]]:
+def count_bins(lengths: np.ndarray, *, max_bins: int = MAX_BINS) -> list[dict[str, int]]:
     """Count sequences by length, in bins that double or are equally wide; ends are included."""
     shortest, longest = int(lengths.min()), int(lengths.max())
-    edges = _choose_edges(shortest, longest)
+    edges = _choose_edges(shortest, longest, max_bins)
     counts, _ = np.histogram(lengths, edges)
     return [
         {
@@ -48,10 +48,15 @@ def _count_bins(lengths: np.ndarray) -> list[dict[str, int]]:
     ]
 
 
-def _choose_edges(shortest: int, longest: int) -> np.ndarray:
-    if longest >= WIDE_RANGE * max(shortest, 1):
+def is_wide_range(shortest: int, longest: int) -> bool:
+    """Say whether lengths are so uneven that only bins that double show them all."""
+    return longest >= WIDE_RANGE * max(shortest, 1)
+
+
+def _choose_edges(shortest: int, longest: int, max_bins: int) -> np.ndarray:
+    if is_wide_range(shortest, longest):
         first = max(shortest, 1).bit_length() - 1
         return 2 ** np.arange(first, longest.bit_length() + 1, dtype=np.int64)
-    width = -(-(longest - shortest + 1) // MAX_BINS)
+    width = -(-(longest - shortest + 1) // max_bins)
     num_bins = -(-(longest - shortest + 1) // width)
     return shortest + width * np.arange(num_bins + 1, dtype=np.int64)

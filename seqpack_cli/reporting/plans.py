@@ -11,7 +11,7 @@ from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import MAX_COUNT, PackOptions
 from seqpack_cli.errors import OptionError
 from seqpack_cli.execution import Progress
-from seqpack_cli.reporting.tables import show_bytes
+from seqpack_cli.reporting.plan_table import show_plans as show_plans
 from seqpack_cli.shards.pack_plan import count_bytes, count_cells, make_plan
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
@@ -83,28 +83,6 @@ def spell_options(options: PackOptions) -> str:
         for name in names
         if name == "layout" or getattr(options, name) != getattr(default, name)
     )
-
-
-def show_plans(compared: dict[str, Any]) -> list[str]:
-    """Show the ways as a table, each with the options that take it."""
-    lines = [
-        f"{compared['path']}: {compared['num_sequences']:,} sequences, "
-        f"{compared['num_tokens']:,} tokens, longest {compared['longest']:,}",
-        "",
-        f"{'batches':>9} {'padding':>8} {'size':>9} {'longest':>8} {'largest':>10}  seqpack pack",
-    ]
-    for plan in compared["plans"]:
-        lines.append(
-            f"{plan['num_batches']:>9,} {plan['padding_ratio']:>8.2%} "
-            f"{show_bytes(plan['bytes']):>9} {plan['longest']:>8,} {plan['most_cells']:>10,}  "
-            f"{plan['options']}"
-        )
-    return [
-        *lines,
-        "",
-        "longest: steps, columns or tokens in a row of the longest batch; largest: cells of the",
-        "largest. None of these drops a sequence; varlen splits long ones.",
-    ]
 
 
 def _measure(store: TokenStore, way: PackOptions) -> dict[str, Any]:

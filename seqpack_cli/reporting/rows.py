@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from seqpack_cli.batching.buckets import find_bucket_key
-from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.errors import OptionError
+from seqpack_cli.reporting.origins import describe_origin, find_store_of
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.token_borders import split_at_tokens
+from seqpack_cli.tokens.token_store import TokenStore
+
+MAX_SPLIT_IDS = 4096  # decoded for the text in which borders are looked for
 
 
 def describe_batch(
@@ -39,8 +42,9 @@ def describe_batch(
     rows = batch.rows()
     texts = open_decoder(opened.read_tokenizer_json())([ids[:max_text_ids] for ids in rows])
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
-    described: dict[str, Any] = {
+    described = {
         "batch": index,
+        "layout": opened.layout,
         "shard": opened.manifest["shards"][number]["name"],
         "batch_in_shard": inside,
         "num_rows": num_rows,
@@ -48,16 +52,8 @@ def describe_batch(
         "num_tokens": int(batch.lengths.sum()),
         "num_padding_cells": num_padding_cells,
         "longest": int(batch.lengths.max()),
+        **_describe_shape(batch, opened.manifest),
     }
-    keys = opened.manifest["bucket_keys"]
-    if isinstance(batch, PackedBatch):
-        described["batch_sizes"] = batch.batch_sizes.tolist()
-        if keys is not None:
-            described["bucket_key"] = find_bucket_key(keys, int(batch.lengths[0]))
-    elif isinstance(batch, PaddedBatch):
-        described["width"] = batch.ids.shape[1]
-    else:
-        described["cu_seqlens"] = batch.cu_seqlens.tolist()
     described["rows"] = [
         {"original_index": int(original), "length": len(ids), "ids": ids.tolist(), "text": text}
         for original, ids, text in zip(batch.original_indices, rows, texts, strict=True)
@@ -73,6 +69,8 @@ def describe_sequence(
 ) -> dict[str, Any]:
     """Give one sequence by its index in the token store, from the store or from shards.
 
+    `tokens` is the beginning of its text and ids, cut where tokens end.
+
     Args:
         max_text_ids: decode so many of its ids; a stranger's decoder may be slow.
 
@@ -81,30 +79,38 @@ def describe_sequence(
     """
     if isinstance(opened, ShardSet):
         place, ids = _find_in_shards(opened, index)
-        store = _find_store(opened)
+        store = find_store_of(opened)
     else:
         if index >= len(opened):
             raise OptionError(
                 f"--sequence {index}: {opened.path} has sequences 0 to {len(opened) - 1}"
             )
         place, ids, store = {}, opened[index], opened
+    decode = open_decoder(opened.read_tokenizer_json())
+    pieces = split_at_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
     return {
         "sequence": index,
         **place,
         "length": len(ids),
-        "origin": _describe_origin(store, index) if store is not None else None,
+        "origin": describe_origin(store, index) if store is not None else None,
         "ids": ids.tolist(),
-        "text": open_decoder(opened.read_tokenizer_json())([ids[:max_text_ids]])[0],
+        "text": decode([ids[:max_text_ids]])[0],
+        "tokens": [{"text": piece.text, "ids": list(piece.ids)} for piece in pieces],
     }
 
 
-def _describe_origin(store: TokenStore, index: int) -> dict[str, Any]:
-    if index >= len(store):  # of shards that say so
-        raise FolderError(f"{store.path}: {len(store):,} sequences, none with index {index:,}")
-    origin = asdict(store.locate(index))
-    # A path that is no Unicode text can not be printed as it is.
-    origin["source"] = origin["source"].encode(errors="backslashreplace").decode()
-    return origin
+def _describe_shape(batch: Batch, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Give what only a batch of this layout has."""
+    if isinstance(batch, PaddedBatch):
+        return {"width": batch.ids.shape[1], "padding_side": batch.padding_side}
+    if isinstance(batch, VarlenBatch):
+        cu_seqlens = batch.cu_seqlens.tolist()
+        return {"max_tokens": read_max_tokens(manifest), "cu_seqlens": cu_seqlens}
+    shape: dict[str, Any] = {"batch_sizes": batch.batch_sizes.tolist()}
+    keys = manifest["bucket_keys"]
+    if keys is not None:
+        shape["bucket_key"] = find_bucket_key(keys, int(batch.lengths[0]))
+    return shape
 
 
 def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.ndarray]:
@@ -132,13 +138,3 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
     pieces.sort(key=lambda piece: piece[0])
     place = {**pieces[0][1], "num_rows": len(pieces)}
     return place, np.concatenate([ids for _, _, ids in pieces])
-
-
-def _find_store(shards: ShardSet) -> TokenStore | None:
-    """Open the token store of shards if it is still where it was; the way back needs it."""
-    path = shards.find_store()
-    try:
-        store = open_store(path) if path is not None else None
-    except FolderError:
-        return None
-    return store if store is not None and store.sha256 == shards.manifest["tokens_sha256"] else None

@@ -7,12 +7,22 @@ there: the ids are exact, the text of a piece may not be.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 Decoder = Callable[[Sequence[np.ndarray]], list[str]]
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How one id is written."""
+
+    id: int
+    token: str | None  # as the vocabulary has it; None if it does not
+    text: str  # decoded alone: empty or with U+FFFD where it needs its neighbours
 
 
 def open_decoder(tokenizer_json: bytes) -> Decoder:
@@ -26,3 +36,13 @@ def open_decoder(tokenizer_json: bytes) -> Decoder:
         return texts
 
     return decode
+
+
+def spell_ids(tokenizer_json: bytes, ids: Sequence[int]) -> list[Spelling]:
+    """Give each id with its token and its text."""
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    texts = open_decoder(tokenizer_json)([np.array([id_]) for id_ in ids])
+    return [
+        Spelling(id_, tokenizer.id_to_token(id_), text)
+        for id_, text in zip(ids, texts, strict=True)
+    ]

@@ -1,11 +1,13 @@
 """The receipts of finished parts: read again by a continued run, which believes none unchecked.
 
-A receipt says what a part holds and which records were put aside; those go to `rejects.jsonl`.
+A receipt says what a part holds and which records were put aside; those go to `rejects.jsonl`. It
+says too which special tokens were spelled in the text: `special_tokens.jsonl` is made of that.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.reading import check_fields
 from seqpack_cli.run_folder import RunFolder
 from seqpack_cli.storage import encode_json, publish
+from seqpack_cli.tokens.special_tokens import MAX_PLACES
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES, RANGE_FIELDS, is_balanced
 from seqpack_cli.tokens.tokenize_part import PartTask
 
@@ -24,6 +27,7 @@ RECEIPT_FIELDS: dict[str, type] = {
     "ranges": list,
     "files": list,
     "rejects": list,
+    "special_tokens": dict,
     "encoder": str,
 }
 REJECT_TYPES = ([int, int, int, str], [int, int, type(None), str])  # source, record, byte, reason
@@ -42,6 +46,7 @@ def read_receipt(run: RunFolder, task: PartTask) -> dict[str, Any] | None:
         for entry in receipt["rejects"]:
             _check_reject(entry, indices, source=source)
         _check_counts(receipt["ledger"], source=source)
+        _check_special_tokens(receipt, task.vocabulary.special_tokens, source=source)
     except FolderError:
         return None
     num_bytes = receipt["ledger"]["num_tokens"] * np.dtype(task.dtype).itemsize
@@ -86,3 +91,29 @@ def _check_reject(entry: Any, indices: set[int], *, source: Path) -> None:
     is_reject = isinstance(entry, list) and [type(value) for value in entry] in REJECT_TYPES
     if not is_reject or entry[0] not in indices or entry[1] < 0:
         raise FolderError(f"{source}: reject {quote(entry)}, expected source, record, byte, reason")
+
+
+def _check_special_tokens(
+    receipt: dict[str, Any], special_tokens: Sequence[str], *, source: Path
+) -> None:
+    """Raise FolderError unless these are special tokens, counted, each in documents of the part."""
+    known, total = set(special_tokens), receipt["ledger"]["num_special_tokens_in_text"]
+    num_documents = sum(entry["num_documents"] for entry in receipt["ranges"])
+    for token, entry in receipt["special_tokens"].items():
+        is_entry = isinstance(entry, list) and [type(value) for value in entry] == [int, list]
+        count, documents = entry if is_entry else (0, [])
+        is_sound = (
+            token in known
+            and 1 <= len(documents) <= min(count, MAX_PLACES)
+            and all(type(document) is int for document in documents)
+            and documents == sorted(set(documents))
+            and 0 <= documents[0] <= documents[-1] < num_documents
+        )
+        if not is_sound:
+            raise FolderError(
+                f"{source}: special token {quote(token)} has {quote(entry)}, "
+                "expected a count and the first documents"
+            )
+        total -= count
+    if total:
+        raise FolderError(f"{source}: the special tokens do not add up to the ledger's")

@@ -108,6 +108,12 @@ class TokenStore:
             num_pieces=int(firsts[document_inside + 1] - firsts[document_inside]),
         )
 
+    def number_documents(self, number: int) -> np.ndarray:
+        """Give the document of each sequence of one part, int64[sequences]."""
+        counts = np.diff(self._open_part(number)[1].first_sequences)
+        first = int(self._document_offsets[number])
+        return np.repeat(np.arange(first, first + len(counts)), counts)
+
     def read_tokenizer_json(self) -> bytes:
         """Read the tokenizer.json in the store, checked against the manifest."""
         return read_kept_tokenizer(self.path, self.manifest)

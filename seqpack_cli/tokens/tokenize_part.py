@@ -34,7 +34,7 @@ from seqpack_cli.tokens.encoders.agreement import (
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
 from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
 from seqpack_cli.tokens.sequences import DocumentSequences, TooLongError, make_sequences
-from seqpack_cli.tokens.special_tokens import special_token_counter
+from seqpack_cli.tokens.special_tokens import SpecialTokenCounts
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES
 from seqpack_cli.tokens.text_batches import TextBatch, gather
 from seqpack_cli.tokens.vocabulary import Vocabulary
@@ -78,6 +78,7 @@ class _Counts:
     num_sequences: list[np.ndarray] = field(default_factory=list)
     ranges: list[dict[str, Any]] = field(default_factory=list)
     rejects: list[list[Any]] = field(default_factory=list)
+    special_tokens: dict[str, Any] = field(default_factory=dict)
 
 
 def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
@@ -109,6 +110,7 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
         "ranges": counts.ranges,
         "files": [bin_entry, idx_entry],
         "rejects": counts.rejects,
+        "special_tokens": counts.special_tokens,
         "encoder": task.encoder,
     }
     write_receipt(task.folder, task.name, receipt)
@@ -122,7 +124,7 @@ def _write_batches(
     encoder: Encoder,
     reference: Encoder | None,
 ) -> None:
-    count_special = special_token_counter(task.vocabulary.special_tokens)
+    special_tokens = SpecialTokenCounts(task.vocabulary.special_tokens)
     batches = gather(_iter_blocks(task, counts))
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
@@ -131,13 +133,16 @@ def _write_batches(
         return batch, _encode(encoder, batch)
 
     for batch, encoded in map_ahead(encode, batches, num_threads=task.num_threads):
-        counts.ledger["num_special_tokens_in_text"] += count_special(batch.texts)
+        counts.ledger["num_special_tokens_in_text"] += special_tokens.add(
+            batch.texts, first_document=counts.ledger["num_documents"]
+        )
         made = _make_sequences(encoded, batch, task)
         file.write(cast_ids(made.ids, task.dtype, max_id=task.vocabulary.max_id))
         counts.lengths.append(made.lengths)
         counts.num_sequences.append(made.num_sequences)
         _count(counts.ledger, batch, encoded, made)
         advance(0, len(made.ids))
+    counts.special_tokens = special_tokens.describe()
 
 
 def _check_head(

@@ -25,6 +25,7 @@ from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHOICES, REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
 from seqpack_cli.tokens.receipts import write_rejects
+from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import (
     check_ledger,
     describe_run,
@@ -134,6 +135,7 @@ def _tokenize_sources(
             run.forget(task.name)  # nothing worth to go on from
     check_ledger(manifest["ledger"], sources)
     write_rejects(run.path, sources, manifest["parts"], receipts)
+    write_spelled_tokens(run.path, manifest, receipts)
     seconds = time.monotonic() - started
     done = describe_run(options.tokenizer, used_encoder, num_workers, sources, seconds)
     write_json(run.path / RUN_NAME, done)

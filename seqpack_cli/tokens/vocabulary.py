@@ -131,6 +131,19 @@ def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
     )
 
 
+def list_ids(tokenizer_json: bytes) -> list[int]:
+    """Give every id that a vocabulary has, sorted; there may be gaps."""
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    return sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()))
+
+
+def list_special_tokens(tokenizer_json: bytes) -> dict[int, str]:
+    """Give the special tokens among the added ones by their ids, sorted."""
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    added = tokenizer.get_added_tokens_decoder()
+    return {id_: added[id_].content for id_ in sorted(added) if added[id_].special}
+
+
 def usable_json(tokenizer_json: bytes) -> bytes:
     """Switch BPE dropout off, which would give other ids each time; all else stays as it is."""
     if not DROPOUT.search(tokenizer_json):

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The pictures of README.md and docs/, made from sample_data/.
+# Usage: scripts/make_docs_pictures.sh [FOLDER]    default docs/pictures
+# tests/test_docs_pictures.py makes them again and compares.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if ! command -v seqpack >/dev/null; then
+    . scripts/environment.sh '[plot]'
+fi
+pictures=$(realpath -m "${1:-docs/pictures}")
+mkdir -p "$pictures"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+ln -s "$PWD/sample_data" "$work/sample_data"
+cd "$work"
+seqpack tokenize sample_data --tokenizer sample_data/tokenizer.json -o tokens -q
+seqpack tokenize sample_data/stories.txt --tokenizer sample_data/tokenizer.json -o stories -q
+seqpack pack stories --max-length 14 --batch-size 6 -o shards -q
+seqpack pack tokens --layout varlen --max-tokens 512 -o rows -q
+seqpack inspect shards --batch 0 --plot "$pictures/batch.svg" -q >/dev/null
+seqpack inspect tokens --plan --plot "$pictures/plan.svg" -q >/dev/null
+seqpack inspect rows --plot "$pictures/rows.svg" -q >/dev/null

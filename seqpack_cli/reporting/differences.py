@@ -1,0 +1,231 @@
+"""Two stores, or two shard sets -> all in which they differ, as plain values, and a verdict.
+
+What the manifests say is set side by side; ids and batches are compared themselves. What only says
+how or where a run was done is no difference: run.json, the folders, the path of the token store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from seqpack_cli.errors import OptionError
+from seqpack_cli.execution import Progress
+from seqpack_cli.reading import MAX_COUNT
+from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_arrays
+from seqpack_cli.reporting.differing_sequences import compare_shards, compare_stores, count_equal
+from seqpack_cli.reporting.tables import count
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.token_store import TokenStore
+
+# Of a manifest: compared on their own, or no difference.
+NO_FACTS = ("options", "ledger", "sources", "parts", "shards", "tokens_path")
+
+
+def compare(
+    first: TokenStore | ShardSet, second: TokenStore | ShardSet, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Find in what two stores, or two shard sets, differ; A is the first, B the second.
+
+    Returns:
+        What differs in `options`, `facts` and `ledger`, by name with the value on either side that
+        has one; `sources` of stores; `sequences`; `batches` of shards of one layout; `identical`
+        if nothing does; the `verdict` in words.
+
+    Raises:
+        OptionError: one is a token store, the other is not.
+        FolderError: one is damaged.
+    """
+    progress = progress or Progress()
+    found: dict[str, Any] = {
+        "kind": "differences",
+        "compared": "token stores" if isinstance(first, TokenStore) else "shards",
+        "a": str(first.path),
+        "b": str(second.path),
+        "sources": None,
+        "batches": None,
+        "same_arrays": None,
+    }
+    if isinstance(first, TokenStore) and isinstance(second, TokenStore):
+        found |= _compare_manifests(first, second, "parts")
+        found["sources"] = _compare_sources(first.manifest, second.manifest)
+        found["sequences"] = compare_stores(first, second, progress)
+    elif isinstance(first, ShardSet) and isinstance(second, ShardSet):
+        found |= _compare_manifests(first, second, "shards")
+        found["same_arrays"] = have_equal_arrays(first, second, progress)
+        if found["same_arrays"]:
+            found["sequences"] = count_equal(first)
+        else:
+            found["sequences"] = compare_shards(first, second, progress)
+        if first.layout == second.layout:
+            found["batches"] = compare_batches(first, second)
+    else:
+        raise OptionError(
+            f"--diff {second.path}: {_name_kind(second)}, "
+            f"expected {_name_kind(first)} like {first.path}",
+            hint="name two token stores, or the shards of both",
+        )
+    is_other = _has_other_sequences(found) or found["same_arrays"] is False
+    found["identical"] = not is_other and not _name_others(found)
+    found["verdict"] = "the same" if found["identical"] else _judge(found)
+    return found
+
+
+def _name_kind(opened: TokenStore | ShardSet) -> str:
+    return "a token store" if isinstance(opened, TokenStore) else "shards"
+
+
+def _compare_manifests(
+    first: TokenStore | ShardSet, second: TokenStore | ShardSet, files: str
+) -> dict[str, Any]:
+    """Give the options, facts and counts that differ.
+
+    Args:
+        files: the field that lists the parts or shards, which are counted.
+    """
+    facts = []
+    for opened in (first, second):
+        opened.read_tokenizer_json()  # which has the sha256 that the manifest says, or it raises
+        manifest = opened.manifest
+        fields = {name: value for name, value in manifest.items() if name not in NO_FACTS}
+        facts.append({**fields, f"num_{files}": len(manifest[files])})
+    return {
+        "options": _list_differing(first.manifest["options"], second.manifest["options"]),
+        "facts": _list_differing(*facts),
+        "ledger": _compare_ledgers(first.manifest["ledger"], second.manifest["ledger"]),
+    }
+
+
+def _list_differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List the names whose values differ; a side that lacks one has no value."""
+    listed = []
+    for name in {**first, **second}:
+        values = {side: x[name] for side, x in (("a", first), ("b", second)) if name in x}
+        spelled = [json.dumps(value, sort_keys=True) for value in values.values()]  # 1 is not True
+        if len(spelled) == 1 or spelled[0] != spelled[1]:
+            listed.append({"name": name, **values})
+    return listed
+
+
+def _compare_ledgers(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List the counts that differ, and by how much; one that a side lacks is 0."""
+    counts, others = _read_counts(first), _read_counts(second)
+    return [
+        {
+            "name": name,
+            "a": counts[name],
+            "b": others[name],
+            "difference": others[name] - counts[name],
+        }
+        for name in {**counts, **others}
+        if counts[name] != others[name]
+    ]
+
+
+def _read_counts(ledger: Mapping[str, Any]) -> Counter[str]:
+    """Give the counts of a ledger by name; those that it has by reason, by name and reason."""
+    counts: Counter[str] = Counter()
+    for name, value in ledger.items():
+        by_reason = value if isinstance(value, dict) else {"": value}
+        for reason, number in by_reason.items():
+            if type(number) is int and abs(number) <= MAX_COUNT:  # a stranger's may be anything
+                counts[f"{name} by {reason}" if reason else name] = number
+    return counts
+
+
+def _compare_sources(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Say which sources only one store has, and which changed: by path, text and documents."""
+    sources, others = _read_sources(first), _read_sources(second)
+    in_both = [key for key in sources if key in others]
+    changed = []
+    for key in in_both:
+        (values, texts), (other_values, other_texts) = sources[key], others[key]
+        # Ranges cut at other places tell nothing.
+        is_other_text = any(texts[cut] != other_texts[cut] for cut in texts.keys() & other_texts)
+        if values != other_values or is_other_text:
+            changed.append({"path": key[0], "a": values, "b": other_values})
+    return {
+        "only_in_a": [path for path, turn in sources if (path, turn) not in others],
+        "only_in_b": [path for path, turn in others if (path, turn) not in sources],
+        "changed": changed,
+        "same_order": in_both == [key for key in others if key in sources],
+    }
+
+
+def _read_sources(
+    manifest: Mapping[str, Any],
+) -> dict[tuple[str, int], tuple[dict[str, int], dict[tuple[int, int], str]]]:
+    """Give size, documents and the sha256 of each range of the sources.
+
+    Returns:
+        By path and turn, which counts the sources of that path before.
+    """
+    texts: dict[int, dict[tuple[int, int], str]] = defaultdict(dict)
+    for part in manifest["parts"]:
+        for entry in part["ranges"]:
+            texts[entry["source"]][entry["start"], entry["end"]] = entry["sha256"]
+    turns: Counter[str] = Counter()
+    found = {}
+    for number, source in enumerate(manifest["sources"]):
+        values = {name: source[name] for name in ("bytes", "num_documents")}
+        found[source["path"], turns[source["path"]]] = values, texts[number]
+        turns[source["path"]] += 1
+    return found
+
+
+def _has_other_sequences(found: Mapping[str, Any]) -> bool:
+    sequences = found["sequences"]
+    return any(sequences[name] for name in ("num_differing", "num_only_in_a", "num_only_in_b"))
+
+
+def _name_others(found: Mapping[str, Any]) -> list[str]:
+    """Name all but the sequences in which the two differ."""
+    names = {"options": "options", "facts": "facts", "ledger": "counts"}
+    others = [word for name, word in names.items() if found[name]]
+    sources = found["sources"]
+    if sources is not None and (
+        not sources["same_order"]
+        or any(sources[name] for name in ("only_in_a", "only_in_b", "changed"))
+    ):
+        others.append("sources")
+    return others
+
+
+def _judge(found: Mapping[str, Any]) -> str:
+    """Say in one line how two that are not the same differ."""
+    sequences = found["sequences"]
+    if not _has_other_sequences(found):
+        others = _name_others(found)
+        if len(others) > 1:
+            others = [", ".join(others[:-1]) + f" and {others[-1]}"]
+        return ", ".join([*(f"other {words}" for words in others), _judge_batches(found)])
+    num_compared, num_differing = sequences["num_compared"], sequences["num_differing"]
+    if num_differing:
+        verdict = (
+            f"{num_differing:,} of {count(num_compared, 'sequence')} "
+            f"{'differs' if num_differing == 1 else 'differ'}, "
+            f"the first is {sequences['first']['sequence']:,}"
+        )
+    else:
+        verdict = f"{count(num_compared, 'sequence')} the same"
+    for side in "ab":
+        if num_only := sequences[f"num_only_in_{side}"]:
+            verdict += f", {num_only:,} only in {side.upper()}"
+    return verdict
+
+
+def _judge_batches(found: Mapping[str, Any]) -> str:
+    """Say of the same sequences whether their batches are the same too."""
+    batches = found["batches"]
+    if batches is None:
+        return "the same sequences"
+    if batches["first"] is None:
+        is_as_said = found["same_arrays"] or _name_others(found)
+        return "the same sequences in the same batches" + (
+            "" if is_as_said else ", laid out otherwise"
+        )
+    if batches["num_a"] == batches["num_b"] == batches["num_same_anywhere"]:
+        return "the same sequences in the same batches, in another order"
+    return "the same sequences in other batches"

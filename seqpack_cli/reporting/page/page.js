@@ -1,0 +1,82 @@
+"use strict";
+// Answers "where is sequence I?" from the arrays of the page; #sequence=I asks at once.
+const places = JSON.parse(document.getElementById("places").textContent);
+
+function decodeInt32(base64) {
+  if (base64 === undefined) return null;
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  return Array.from({ length: bytes.length / 4 }, (_, i) => view.getInt32(4 * i, true));
+}
+
+const lengths = decodeInt32(places.lengths);
+const batches = decodeInt32(places.batches);
+const rows = decodeInt32(places.rows);
+const documents = decodeInt32(places.documents);
+
+function findSource(document_) {
+  let found = null;
+  for (const [path, first] of places.sources) {
+    if (first > document_) break;
+    found = `${path}, record ${(document_ - first + 1).toLocaleString("en")}`;
+  }
+  return found;
+}
+
+function describe(index) {
+  const parts = [`sequence ${index.toLocaleString("en")}`];
+  if (index >= places.num_sequences) {
+    return [`no sequence ${index.toLocaleString("en")}: there are ` +
+      `${places.num_sequences.toLocaleString("en")}, counted from 0`];
+  }
+  if (index >= places.num_sent) {
+    return [...parts, `only the first ${places.num_sent.toLocaleString("en")} are in this page`];
+  }
+  if (lengths[index] < 0) return [...parts, "is not in these shards: it was dropped"];
+  if (batches) {
+    parts.push(`batch ${batches[index].toLocaleString("en")}`);
+    parts.push(`row ${rows[index].toLocaleString("en")}`);
+  }
+  parts.push(`${lengths[index].toLocaleString("en")} ${lengths[index] === 1 ? "token" : "tokens"}`);
+  if (documents && documents[index] >= 0) {
+    parts.push(`document ${documents[index].toLocaleString("en")}`);
+    const source = findSource(documents[index]);
+    if (source) parts.push(source);
+  }
+  return parts;
+}
+
+function show(text) {
+  const result = document.getElementById("search-result");
+  document.querySelectorAll("article.found").forEach((row) => row.classList.remove("found"));
+  const digits = text.replace(/[,\s]/g, "");
+  if (!/^\d{1,15}$/.test(digits)) {
+    result.textContent = "type the index of a sequence: a number from 0 on";
+    return;
+  }
+  const index = Number(digits);
+  result.textContent = describe(index).join(" · ");
+  if (index >= places.num_sequences) return;
+  const row = document.getElementById(`sequence-${index}`);
+  if (row) {
+    row.classList.add("found");
+    const link = document.createElement("a");
+    link.href = `#sequence-${index}`;
+    link.textContent = "shown below";
+    result.append(" · ", link);
+  } else {
+    const command = document.createElement("code");
+    command.textContent = `${places.command} --sequence ${index}`;
+    result.append(" · its text: ", command);
+  }
+}
+
+document.getElementById("search-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  show(document.getElementById("search-index").value);
+});
+const asked = /^#sequence=(.*)$/.exec(location.hash);
+if (asked) {
+  document.getElementById("search-index").value = decodeURIComponent(asked[1]);
+  show(document.getElementById("search-index").value);
+}

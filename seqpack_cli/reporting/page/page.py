@@ -1,0 +1,173 @@
+"""A token store or shards -> one HTML page that stands alone: numbers, pictures, batches, rows.
+
+Nothing is loaded from elsewhere, and the page's own policy forbids it; texts and names are data of
+strangers and are escaped. The same folder gives the same page.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqpack_cli import __version__
+from seqpack_cli.errors import MachineError, OptionError, escape_controls
+from seqpack_cli.reporting.batch_numbers import count_batches
+from seqpack_cli.reporting.origins import find_store_of
+from seqpack_cli.reporting.page.places import collect_places
+from seqpack_cli.reporting.page.token_rows import make_rows
+from seqpack_cli.reporting.pictures.panels import make_title
+from seqpack_cli.reporting.pictures.picture import Panel, check_matplotlib, draw_svg
+from seqpack_cli.reporting.tables import list_facts
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.storage import publish_alone
+from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
+from seqpack_cli.tokens.token_store import TokenStore
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+SUFFIXES = (".html", ".htm")
+MAX_BATCHES = 500  # in the table
+MAX_OPTION_CHARACTERS = 200
+
+
+def check_page_path(path: Path) -> None:
+    """Raise, before any work, unless a page can be made, and is to be named as one.
+
+    Raises:
+        OptionError: the suffix is neither .html nor .htm.
+        MachineError: what a page is made with is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
+    check_matplotlib()
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise MachineError("jinja2 is not installed", hint="pip install 'seqpack[plot]'") from error
+
+
+def write_page(
+    path: Path, opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
+) -> None:
+    """Make the page and publish it; a file that is there is replaced.
+
+    Args:
+        numbers: what `describe` gives.
+        panels: the pictures, in their order.
+
+    Raises:
+        FolderError: a batch that is shown is damaged.
+        MachineError: the disk failed.
+    """
+    page = make_page(opened, numbers, panels)
+    with publish_alone(path) as file:
+        file.write(page.encode())
+
+
+def make_page(
+    opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
+) -> str:
+    """Make the text of the page; see `write_page`."""
+    store = opened if isinstance(opened, TokenStore) else find_store_of(opened)
+    environment = _open_environment()
+    script = _read(environment, "page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    places = collect_places(opened, store)
+    places["command"] = f"seqpack inspect {shlex.quote(_clean(str(opened.path)))}"
+    rows, rows_title = make_rows(opened, store)
+    page: str = environment.get_template("page.html.jinja").render(
+        title=_clean(make_title(opened)),
+        version=__version__,
+        style=_read(environment, "page.css"),
+        script=script,
+        script_sha256=digest,
+        facts=[(label, _clean(value)) for label, value in list_facts(numbers)],
+        options=[(name, _spell(value)) for name, value in sorted(numbers["options"].items())],
+        pictures=[
+            {"name": panel.name, "title": panel.title, "svg": draw_svg(panel)} for panel in panels
+        ],
+        rows=rows,
+        rows_title=rows_title,
+        all_known=store is not None,
+        special_tokens=[_clean_entry(entry) for entry in _read_spelled(store)],
+        num_sequences=places["num_sequences"],
+        # Text of a script element: `</` would end it.
+        places=json.dumps(places).replace("<", "\\u003c"),
+        **_describe_batches(opened),
+    )
+    return page
+
+
+def _open_environment() -> Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+
+
+def _read(environment: Environment, name: str) -> str:
+    assert environment.loader is not None  # noqa: S101 - it was made with one
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _describe_batches(opened: TokenStore | ShardSet) -> dict[str, Any]:
+    """Give the table of batches, at most MAX_BATCHES of them, evenly spread."""
+    if not isinstance(opened, ShardSet):
+        return {"batches": [], "num_batches": 0}
+    numbers = count_batches(opened)
+    shown = np.linspace(0, len(opened) - 1, min(len(opened), MAX_BATCHES)).round().astype(int)
+    is_varlen = opened.layout == "varlen"
+    shares = 1 - numbers.padding_ratios if is_varlen else numbers.padding_ratios
+    return {
+        "num_batches": len(opened),
+        "cells_name": {"packed": "as a rectangle", "padded": "cells", "varlen": "room"}[
+            opened.layout
+        ],
+        "share_name": "full" if is_varlen else "padding",
+        "batches": [
+            {
+                "index": index,
+                "shard": opened.manifest["shards"][opened.find(index)[0]]["name"],
+                "num_rows": int(numbers.num_rows[index]),
+                "longest": int(numbers.longest[index]),
+                "num_tokens": int(numbers.num_tokens[index]),
+                "num_cells": int(numbers.num_cells[index]),
+                "share": float(shares[index]),
+            }
+            for index in shown.tolist()
+        ],
+    }
+
+
+def _clean(text: str) -> str:
+    """Write controls as escapes, and what is no Unicode text so that it can be encoded."""
+    return escape_controls(text)
+
+
+def _spell(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _clean(text[:MAX_OPTION_CHARACTERS])
+
+
+def _read_spelled(store: TokenStore | None) -> list[dict[str, Any]]:
+    return [] if store is None else read_spelled_tokens(store.path, store.manifest) or []
+
+
+def _clean_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    places = [f"{place['source']}, record {place['record']:,}" for place in entry["places"]]
+    return {
+        "token": _clean(entry["token"]),
+        "count": entry["count"],
+        "places": _clean("; ".join(places)),
+    }

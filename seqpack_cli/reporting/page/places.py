@@ -1,0 +1,95 @@
+"""Where each sequence is, for the page's search: arrays that its script reads.
+
+Sent are the first MAX_SEQUENCES, 16 bytes each; the rest is found by the command line.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.token_store import TokenStore
+
+MAX_SEQUENCES = 100_000
+MAX_SOURCES = 10_000
+NOWHERE = -1  # a sequence that was dropped, a document that is not known
+
+
+def collect_places(opened: TokenStore | ShardSet, store: TokenStore | None) -> dict[str, Any]:
+    """Give batch, row, length and document of each sequence by its index in the token store.
+
+    Args:
+        store: that the shards came from, if it is still there.
+
+    Returns:
+        `num_sequences` in all, `num_sent` of them, base64 of little-endian int32 arrays, and
+        `sources` with the first document of each; a length of -1 is not there.
+    """
+    num_sequences = _count_sequences(opened)
+    num_sent = min(num_sequences, MAX_SEQUENCES)
+    if isinstance(opened, ShardSet):
+        arrays = _find_rows(opened, num_sent)
+    else:
+        arrays = {"lengths": opened.lengths[:num_sent]}
+    if store is not None:
+        arrays["documents"] = _find_documents(store, num_sent)
+    return {
+        "num_sequences": num_sequences,
+        "num_sent": num_sent,
+        "sources": _list_sources(store) if store is not None else [],
+        **{name: _encode(array) for name, array in arrays.items()},
+    }
+
+
+def _count_sequences(opened: TokenStore | ShardSet) -> int:
+    if isinstance(opened, TokenStore):
+        return len(opened)
+    ledger = opened.manifest["ledger"]
+    return int(ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values()))
+
+
+def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
+    """Find batch and row of each sequence, of a split one of its first piece, and its length."""
+    batches, rows, lengths = (np.full(num_sent, NOWHERE, np.int64) for _ in range(3))
+    for number in range(shards.num_shards):
+        tensors = shards.open_shard(number).tensors
+        indices, starts = tensors["original_indices"], tensors["sequence_offsets"]
+        num_rows = np.diff(starts)
+        batch = int(shards.batch_offsets[number]) + np.repeat(np.arange(len(num_rows)), num_rows)
+        row = np.arange(len(indices)) - np.repeat(starts[:-1], num_rows)
+        is_sent = (indices >= 0) & (indices < num_sent)
+        is_first = is_sent
+        if "piece_starts" in tensors:
+            is_first = is_sent & (tensors["piece_starts"] == 0)
+        batches[indices[is_first]], rows[indices[is_first]] = batch[is_first], row[is_first]
+        lengths[indices[is_first]] += 1  # from nowhere to none
+        np.add.at(lengths, indices[is_sent], tensors["lengths"][is_sent])
+    return {"batches": batches, "rows": rows, "lengths": lengths}
+
+
+def _find_documents(store: TokenStore, num_sent: int) -> np.ndarray:
+    documents = np.full(num_sent, NOWHERE, np.int64)
+    for number, first in enumerate(store.part_offsets[:-1].tolist()):
+        if first >= num_sent:
+            break
+        found = store.number_documents(number)[: num_sent - first]
+        documents[first : first + len(found)] = found
+    return documents
+
+
+def _list_sources(store: TokenStore) -> list[list[Any]]:
+    """Give path and first document of each source, none if they are too many."""
+    sources = store.manifest["sources"]
+    if len(sources) > MAX_SOURCES:
+        return []
+    return [
+        [source["path"].encode(errors="backslashreplace").decode(), source["first_document"]]
+        for source in sources
+    ]
+
+
+def _encode(array: np.ndarray) -> str:
+    return base64.b64encode(array.astype("<i4").tobytes()).decode()

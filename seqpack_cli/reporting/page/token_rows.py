@@ -1,0 +1,91 @@
+"""The first rows of shards, or sequences of a store, decoded with their token borders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import escape_controls
+from seqpack_cli.reporting.origins import describe_origin
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.decoder import open_decoder
+from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
+from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.vocabulary import describe_vocabulary
+
+MAX_ROWS = 40
+MAX_TOKENS = 240  # of a row
+
+
+def make_rows(
+    opened: TokenStore | ShardSet, store: TokenStore | None
+) -> tuple[list[dict[str, Any]], str]:
+    """Give the first rows, and the title that says which they are.
+
+    Raises:
+        FolderError: a batch is damaged.
+    """
+    tokenizer_json = opened.read_tokenizer_json()
+    decode = open_decoder(tokenizer_json)
+    special_tokens = set(describe_vocabulary(tokenizer_json).special_tokens)
+    rows: list[dict[str, Any]] = []
+    seen: set[int] = set()
+    for index, name, ids in islice(_iter_rows(opened), MAX_ROWS):
+        pieces = split_at_tokens(decode, ids[:MAX_TOKENS])
+        rows.append(
+            {
+                # A split sequence has several rows, a page each id once.
+                "anchor": None if index in seen else f"sequence-{index}",
+                "heading": f"{name}: {len(ids):,} {'token' if len(ids) == 1 else 'tokens'}",
+                "place": _spell_place(store, index),
+                "tokens": [_show_token(piece, special_tokens) for piece in pieces],
+                "num_hidden": max(len(ids) - MAX_TOKENS, 0),
+            }
+        )
+        seen.add(index)
+    kind = "sequences" if isinstance(opened, TokenStore) else "rows"
+    return rows, f"The first {len(rows)} {kind}"
+
+
+def _iter_rows(opened: TokenStore | ShardSet) -> Iterator[tuple[int, str, np.ndarray]]:
+    """Yield index in the token store, name and ids of one row after another."""
+    if isinstance(opened, TokenStore):
+        yield from ((index, f"sequence {index:,}", opened[index]) for index in range(len(opened)))
+        return
+    for number, batch in enumerate(opened):
+        whole = batch.without_filler() if isinstance(batch, PaddedBatch) else batch
+        assert whole.original_indices is not None  # noqa: S101 - shards always have them
+        for row, (index, ids) in enumerate(zip(whole.original_indices, whole.rows(), strict=True)):
+            yield int(index), f"batch {number:,}, row {row:,}, sequence {int(index):,}", ids
+
+
+def _spell_place(store: TokenStore | None, index: int) -> str:
+    if store is None:
+        return "source unknown"
+    origin = describe_origin(store, index)
+    place = f"{origin['source']}, record {origin['record']:,}, document {origin['document']:,}"
+    if origin["num_pieces"] > 1:
+        place += f", piece {origin['piece'] + 1:,} of {origin['num_pieces']:,}"
+    return escape_controls(place)
+
+
+def _show_token(piece: TextPiece, special_tokens: set[str]) -> dict[str, Any]:
+    return {
+        "text": _make_visible(piece.text) or "∅",
+        "label": "id " + " ".join(map(str, piece.ids)),
+        "is_special": len(piece.ids) == 1 and piece.text in special_tokens,
+    }
+
+
+def _make_visible(text: str) -> str:
+    """Show line ends and tabs beside what they do, and other controls as escapes.
+
+    >>> _make_visible("a\\tb\\n\\x00")
+    'a⇥\\tb↵\\n\\\\x00'
+    """
+    shown = {"\n": "↵\n", "\t": "⇥\t"}
+    return "".join(shown.get(character) or escape_controls(character) for character in text)

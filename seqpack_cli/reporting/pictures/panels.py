@@ -1,0 +1,105 @@
+"""A token store, shards, a batch or a comparison of plans -> the panels of its picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqpack_cli.errors import OptionError, escape_controls
+from seqpack_cli.reporting.batch_numbers import BatchNumbers, count_batches, find_capacity
+from seqpack_cli.reporting.contents import read_lengths
+from seqpack_cli.reporting.pictures.batch_panel import is_small, make_batch_panel
+from seqpack_cli.reporting.pictures.length_panel import make_length_panel
+from seqpack_cli.reporting.pictures.padding_panel import make_padding_panel
+from seqpack_cli.reporting.pictures.picture import Panel
+from seqpack_cli.reporting.pictures.plan_panel import make_plan_panel
+from seqpack_cli.reporting.pictures.row_panel import make_row_panel
+from seqpack_cli.reporting.tables import count
+from seqpack_cli.reporting.terminal import cut_front
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.tokens.decoder import open_decoder
+from seqpack_cli.tokens.token_borders import split_at_tokens
+from seqpack_cli.tokens.token_store import TokenStore
+
+MAX_VARLEN_ROWS = 12
+MAX_PATH_COLUMNS = 40  # of the title, which is one line
+
+
+def make_panels(opened: TokenStore | ShardSet, *, batch: int | None = None) -> list[Panel]:
+    """Make the panels of a store or of shards.
+
+    Args:
+        batch: of shards, only this one; None shows all, and the most typical one.
+
+    Raises:
+        OptionError: there is no such batch.
+        FolderError: a shard is damaged.
+    """
+    if batch is not None:
+        check_batch(opened, batch)
+    if not isinstance(opened, ShardSet):
+        return [make_length_panel(read_lengths(opened))]
+    if batch is not None:
+        return [_show_batch(opened, batch)]
+    numbers = count_batches(opened)
+    return [
+        make_length_panel(read_lengths(opened)),
+        make_padding_panel(numbers, opened.layout),
+        _show_batch(opened, choose_batch(numbers), more=True),
+    ]
+
+
+def make_plan_panels(compared: dict[str, Any]) -> list[Panel]:
+    """Make the panels of what `compare_plans` gives."""
+    return [make_plan_panel(compared)]
+
+
+def check_batch(opened: TokenStore | ShardSet, index: int) -> None:
+    """Raise OptionError unless these are shards with such a batch."""
+    if not isinstance(opened, ShardSet):
+        raise OptionError(f"{opened.path}: a token store has no batches", hint="name shards")
+    if index >= len(opened):
+        raise OptionError(f"--batch {index}: {opened.path} has batches 0 to {len(opened) - 1}")
+
+
+def make_title(opened: TokenStore | ShardSet) -> str:
+    """Name what is drawn in one line."""
+    path = cut_front(escape_controls(str(opened.path)), MAX_PATH_COLUMNS)
+    if isinstance(opened, TokenStore):
+        counts = f"{count(len(opened), 'sequence')}, {count(opened.num_tokens, 'token')}"
+        return f"{path}: token store, {counts}"
+    ledger = opened.manifest["ledger"]
+    return (
+        f"{path}: {count(len(opened), opened.layout + ' batch')}, "
+        f"{count(ledger['num_sequences'], 'sequence')}, {count(ledger['num_tokens'], 'token')}"
+    )
+
+
+def choose_batch(numbers: BatchNumbers) -> int:
+    """Choose the batch to show: among those of most rows the one of the median longest row."""
+    fullest = (numbers.num_rows == numbers.num_rows.max()).nonzero()[0]
+    order = numbers.longest[fullest].argsort(kind="stable")
+    return int(fullest[order[len(order) // 2]])
+
+
+def _show_batch(shards: ShardSet, index: int, *, more: bool = False) -> Panel:
+    batch = shards[index]
+    if isinstance(batch, VarlenBatch):
+        first = max(0, min(index, len(shards) - MAX_VARLEN_ROWS)) if more else index
+        last = min(first + MAX_VARLEN_ROWS, len(shards)) if more else index + 1
+        lengths = [shards[row].lengths for row in range(first, last)]
+        return make_row_panel(lengths, first=first, capacity=find_capacity(shards))
+    texts = _read_texts(shards, batch.rows()) if is_small(batch) else None
+    return make_batch_panel(batch, index=index, texts=texts)
+
+
+def _read_texts(shards: ShardSet, rows: list[Any]) -> list[list[str]]:
+    """Give the text of each token; of one that is only a part of a character, its id."""
+    decode = open_decoder(shards.read_tokenizer_json())
+    texts: list[list[str]] = []
+    for ids in rows:
+        texts.append([])
+        for piece in split_at_tokens(decode, ids):
+            alone = len(piece.ids) == 1 and piece.text.isprintable() and piece.text.strip()
+            texts[-1] += [piece.text.strip()] if alone else [f"#{id_}" for id_ in piece.ids]
+    return texts

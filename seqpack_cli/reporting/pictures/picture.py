@@ -1,0 +1,137 @@
+"""Panels, one drawing each, stacked -> a PNG or SVG file, or SVG to stand in a page.
+
+The same panels give the same bytes with the same version of matplotlib: no dates, no random ids.
+Text in an SVG is text, which can be found, copied and read aloud.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqpack_cli.errors import MachineError, OptionError
+from seqpack_cli.storage import publish_alone
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg")
+WIDTH = 9.0  # inches
+TITLE_HEIGHT = 0.5  # inches
+DOTS_PER_INCH = 150
+SETTINGS: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#555555",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": "#333333",
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a dollar in a name is a dollar
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing."""
+
+    name: str  # a word, for ids in a page
+    title: str
+    draw: Callable[[Axes], None]
+    height: float = 3.0  # inches
+
+
+def check_picture_path(path: Path) -> None:
+    """Raise, before any work, unless a picture can be made and its format is known.
+
+    Raises:
+        OptionError: the suffix is neither .png nor .svg.
+        MachineError: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
+    check_matplotlib()
+
+
+def check_matplotlib() -> None:
+    """Raise MachineError unless matplotlib is installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise MachineError(
+            "matplotlib is not installed", hint="pip install 'seqpack[plot]'"
+        ) from error
+
+
+def save_picture(path: Path, title: str, panels: Sequence[Panel]) -> None:
+    """Draw panels below one another and publish the file; one that is there is replaced.
+
+    Raises:
+        MachineError: the disk failed.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    with publish_alone(path) as file:
+        file.write(_draw(panels, kind, title=title, salt="seqpack"))
+
+
+def draw_svg(panel: Panel) -> str:
+    """Draw one panel as an SVG element to stand in a page beside others."""
+    text = _draw([panel], "svg", title=None, salt=panel.name).decode()
+    element = text[text.index("<svg ") :]
+    # A page has each id once, and the picture's own description is the page's caption.
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    return re.sub(r'( id="|href="#|url\(#)', rf"\1{panel.name}-", element)
+
+
+def _draw(panels: Sequence[Panel], kind: str, *, title: str | None, salt: str) -> bytes:
+    target = io.BytesIO()
+    with _settings(salt):
+        figure = _lay_out(panels, title)
+        metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+        figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+    return target.getvalue()
+
+
+def _lay_out(panels: Sequence[Panel], title: str | None) -> Figure:
+    from matplotlib.figure import Figure
+
+    heights = [panel.height for panel in panels]
+    height = sum(heights) + (TITLE_HEIGHT if title else 0)
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+    for panel, axes in zip(panels, grid[:, 0], strict=True):
+        axes.set_title(panel.title)
+        panel.draw(axes)
+    return figure
+
+
+@contextmanager
+def _settings(salt: str) -> Iterator[None]:
+    import matplotlib.style
+
+    # Not those of the user's matplotlibrc: pictures of one folder are the same everywhere.
+    styles: list[Any] = ["default", {**SETTINGS, "svg.hashsalt": salt}]
+    with matplotlib.style.context(styles), warnings.catch_warnings():
+        # Names may be in scripts that its font has not: an SVG's reader has others.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield

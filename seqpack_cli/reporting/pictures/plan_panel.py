@@ -1,0 +1,57 @@
+"""What each way to pack would cost -> bars of their padding side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from seqpack_cli.reporting.pictures.colours import OF_LAYOUT
+from seqpack_cli.reporting.pictures.picture import Panel
+from seqpack_cli.reporting.pictures.ticks import label_shares
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+HEIGHT_OF_BAR = 0.25  # inches
+HATCHES = {"packed": "", "padded": "", "varlen": "///"}
+
+
+def make_plan_panel(compared: dict[str, Any]) -> Panel:
+    """Make the panel of the padding of each way.
+
+    Args:
+        compared: what `compare_plans` gives.
+    """
+    plans = compared["plans"]
+
+    def draw(axes: Axes) -> None:
+        places = range(len(plans))
+        layouts = [plan["options"].split()[1] for plan in plans]
+        ratios = [plan["padding_ratio"] for plan in plans]
+        axes.barh(
+            places,
+            ratios,
+            color=[OF_LAYOUT[layout] for layout in layouts],
+            hatch=[HATCHES[layout] for layout in layouts],
+            edgecolor="white",
+        )
+        for place, plan in zip(places, plans, strict=True):
+            axes.annotate(
+                f"{plan['padding_ratio']:.2%}, {plan['num_batches']:,} batches",
+                (plan["padding_ratio"], place),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+        axes.set_yticks(places, [plan["options"].removeprefix("--layout ") for plan in plans])
+        axes.tick_params("y", length=0, labelsize=8)
+        axes.set_ylim(len(plans) - 0.4, -0.6)
+        axes.set_xlim(0, max(0.1, *ratios) * 1.35)
+        axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 1])
+        label_shares(axes.xaxis)
+        axes.set_xlabel("padded cells / all cells")
+        axes.grid(visible=False, axis="y")
+        axes.grid(visible=True, axis="x")
+
+    title = f"Padding of {len(plans)} ways to pack"
+    return Panel("plan", title, draw, height=1.0 + HEIGHT_OF_BAR * len(plans))

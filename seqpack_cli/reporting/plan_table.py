@@ -1,0 +1,106 @@
+"""The ways to pack a store, compared -> a table of 80 columns and the options of the best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqpack_cli.errors import escape_controls
+from seqpack_cli.reporting.tables import show_bytes
+from seqpack_cli.reporting.terminal import WIDTH, cut, cut_front
+
+HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "longest", "largest")
+LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)
+NUM_NAMES = 2  # columns of words, on the left; numbers stand on the right
+EXACT_BELOW = 10_000_000
+UNITS = (("T", 10**12), ("G", 10**9), ("M", 10**6))
+BEST = "*"
+FOOTER = [
+    "batch: rows are --batch-size, tokens and cells --max-tokens, unsorted is",
+    "--order none, sequential --packing sequential; buckets: --buckets auto",
+    "--num-buckets; longest: steps, columns or tokens in a row of the longest batch;",
+    "largest: cells of the largest. No way drops a sequence; varlen splits long ones.",
+]
+
+
+def show_plans(compared: dict[str, Any]) -> list[str]:
+    """Show the ways as a table, and the options of the padded way with the least padding."""
+    plans = compared["plans"]
+    padded = [plan for plan in plans if _read_options(plan)["layout"] == "padded"]
+    best = min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
+    rows = [HEAD, *(_make_row(plan, is_best=plan is best) for plan in plans)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(pair) for pair in zip(widths, LEAST_WIDTHS, strict=True)]
+    for place in range(NUM_NAMES):
+        widths[place] += sum(widths) + len(widths) - 1 < WIDTH
+    numbers = (
+        f": {compared['num_sequences']:,} sequences, {compared['num_tokens']:,} tokens, "
+        f"longest {compared['longest']:,}"
+    )
+    return [
+        cut_front(escape_controls(compared["path"]), WIDTH - len(numbers)) + numbers,
+        "",
+        *(cut(_join_cells(row, widths), WIDTH) for row in rows),
+        "",
+        f"{BEST} the least padding of all padded ways:",
+        f"    {best['options']}",
+        "",
+        *FOOTER,
+    ]
+
+
+def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
+    options = _read_options(plan)
+    padding = f"{plan['padding_ratio']:.2%}"
+    return (
+        options["layout"],
+        _name_batch(options),
+        options.get("num-buckets", ""),
+        _show_number(plan["num_batches"]),
+        padding + (BEST if is_best else " "),
+        show_bytes(plan["bytes"]),
+        _show_number(plan["longest"]),
+        _show_number(plan["most_cells"]),
+    )
+
+
+def _read_options(plan: dict[str, Any]) -> dict[str, str]:
+    """Give the values of the spelled options by name; each has one."""
+    words = plan["options"].split()
+    return {
+        name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+
+
+def _name_batch(options: dict[str, str]) -> str:
+    """Say what limits a batch.
+
+    >>> _name_batch({"layout": "padded", "batch-size": "64", "order": "none"})
+    '64 rows, unsorted'
+    """
+    if "packing" in options:
+        return f"{_show_number(int(options['max-tokens']))}, {options['packing']}"
+    if "max-tokens" in options:
+        unit = "cells" if options["layout"] == "padded" else "tokens"
+        return f"{_show_number(int(options['max-tokens']))} {unit}"
+    rows = f"{_show_number(int(options['batch-size']))} rows"
+    return f"{rows}, unsorted" if options.get("order") == "none" else rows
+
+
+def _show_number(number: int) -> str:
+    """Show a number exactly while its column is narrow, then in three digits.
+
+    >>> _show_number(9_999_999), _show_number(2_147_483_647)
+    ('9,999,999', '2.15 G')
+    """
+    if number < EXACT_BELOW:
+        return f"{number:,}"
+    unit, size = next((unit, size) for unit, size in UNITS if number >= size)
+    return f"{number / size:.{2 - (number >= 10 * size) - (number >= 100 * size)}f} {unit}"
+
+
+def _join_cells(row: tuple[str, ...], widths: list[int]) -> str:
+    cells = [
+        cell.ljust(width) if place < NUM_NAMES else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return " ".join(cells).rstrip()

@@ -1,0 +1,206 @@
+"""The differences of two stores, or of two shard sets -> lines for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
+from seqpack_cli.reporting.tables import count
+from seqpack_cli.reporting.terminal import (
+    VALUE_WIDTH,
+    WIDTH,
+    cut,
+    fill,
+    list_some,
+    pair,
+    pair_of_path,
+    pair_of_text,
+    wrap,
+)
+
+NAME_WIDTH = 28
+SIDE_WIDTH = 24  # of a value
+COUNT_WIDTH = 15
+MAX_CHARACTERS = 1_000  # of a value that are looked at
+MAX_SHOWN = 20  # names of a table
+MAX_ID_LINES = 4
+MAX_TEXT_LINES = 2
+SIDES = {"a": "A", "b": "B"}
+
+
+def show_differences(found: dict[str, Any]) -> list[str]:
+    """Show what differs, and in the last line the verdict."""
+    sections = [
+        _show_values("options", found["options"]),
+        _show_values("facts", found["facts"]),
+        _show_counts(found["ledger"]),
+        _show_sources(found["sources"]),
+        _show_batches(found["batches"]),
+        _show_sequences(found["sequences"]),
+        _show_first(found["sequences"]["first"]),
+    ]
+    lines = [f"{found['compared']} compared"]
+    lines += [pair_of_path(title, found[side]) for side, title in SIDES.items()]
+    for section in sections:
+        lines += ["", *section] if section else []
+    return [*lines, "", *wrap(found["verdict"], WIDTH)]
+
+
+def _show_values(title: str, listed: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not listed:
+        return []
+    lines = [f"{title:<{NAME_WIDTH + 2}} {'A':<{SIDE_WIDTH}} B"]
+    for entry in listed[:MAX_SHOWN]:
+        a, b = _cut_both(*(_spell(entry, side) for side in SIDES))
+        lines.append(f"  {_fit_name(entry['name'])} {fill(a, SIDE_WIDTH)} {b}")
+    return [*lines, *_count_hidden(listed)]
+
+
+def _show_counts(listed: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not listed:
+        return []
+    heads = " ".join(head.rjust(COUNT_WIDTH) for head in ("A", "B", "difference"))
+    lines = [f"{'counts':<{NAME_WIDTH + 2}} {heads}"]
+    for entry in listed[:MAX_SHOWN]:
+        numbers = (f"{entry['a']:,}", f"{entry['b']:,}", f"{entry['difference']:+,}")
+        columns = " ".join(cut(number, COUNT_WIDTH).rjust(COUNT_WIDTH) for number in numbers)
+        name = entry["name"].removeprefix("num_").replace("_", " ")
+        lines.append(f"  {_fit_name(name)} {columns}")
+    return [*lines, *_count_hidden(listed)]
+
+
+def _fit_name(name: str) -> str:
+    return fill(cut(escape_controls(name[:MAX_CHARACTERS]), NAME_WIDTH), NAME_WIDTH)
+
+
+def _spell(entry: Mapping[str, Any], side: str) -> str:
+    if side not in entry:
+        return "not there"
+    return escape_controls(json.dumps(entry[side], ensure_ascii=False))
+
+
+def _cut_both(first: str, second: str) -> tuple[str, str]:
+    """Cut two values so that one sees where they differ.
+
+    >>> _cut_both("the same for many letters, A", "the same for many letters, B")
+    ('…rs, A', '…rs, B')
+    """
+    first, second = first[:MAX_CHARACTERS], second[:MAX_CHARACTERS]
+    if max(len(first), len(second)) > SIDE_WIDTH:
+        is_same = [a == b for a, b in zip(first, second, strict=False)]
+        num_same = is_same.index(False) if False in is_same else len(is_same)
+        if num_same >= SIDE_WIDTH // 2:
+            first, second = (f"…{value[num_same - 4 :]}" for value in (first, second))
+    return cut(first, SIDE_WIDTH), cut(second, SIDE_WIDTH)
+
+
+def _count_hidden(listed: Sequence[object]) -> list[str]:
+    num_hidden = len(listed) - MAX_SHOWN
+    return [f"  and {num_hidden:,} more (all with --json)"] if num_hidden > 0 else []
+
+
+def _show_sources(sources: Mapping[str, Any] | None) -> list[str]:
+    if sources is None:
+        return []
+    lines = []
+    for side, title in SIDES.items():
+        lines += _list_paths(
+            f"only in {title}", [(path, "") for path in sources[f"only_in_{side}"]]
+        )
+    changed = [(entry["path"], f": {_say_change(entry)}") for entry in sources["changed"]]
+    lines += _list_paths("changed", changed)
+    if not sources["same_order"]:
+        lines.append(pair("order", "those in both do not come in the same order"))
+    return ["sources", *lines] if lines else []
+
+
+def _list_paths(label: str, paths: Sequence[tuple[str, str]]) -> list[str]:
+    lines = []
+    for number, (path, more) in enumerate(paths[:MAX_LISTED_ITEMS]):
+        lines.append(pair_of_path("" if number else label, path, more))
+    num_hidden = len(paths) - MAX_LISTED_ITEMS
+    return [*lines, pair("", f"and {num_hidden:,} more")] if num_hidden > 0 else lines
+
+
+def _say_change(entry: Mapping[str, Any]) -> str:
+    changes = [
+        f"{entry['a'][name]:,} to {entry['b'][name]:,} {word}"
+        for name, word in (("bytes", "bytes"), ("num_documents", "documents"))
+        if entry["a"][name] != entry["b"][name]
+    ]
+    return ", ".join(changes) or "another text of as many bytes"
+
+
+def _show_batches(batches: Mapping[str, Any] | None) -> list[str]:
+    if batches is None:
+        return []
+    numbers = f"{batches['num_a']:,} in A, {batches['num_b']:,} in B"
+    same = f"{batches['num_same']:,} at the same place, {batches['num_same_anywhere']:,} at any"
+    lines = ["batches", pair("number", numbers), pair("same rows", same)]
+    first = batches["first"]
+    if first is not None:
+        lines.append(
+            pair("first that differs", f"batch {first['batch']:,}, from row {first['row']:,}")
+        )
+        lines += [pair(f"  {title}", _list_rows(first, side)) for side, title in SIDES.items()]
+    return lines
+
+
+def _list_rows(first: Mapping[str, Any], side: str) -> str:
+    if first[side] is None:
+        return "no such batch"
+    indices = first[side]["original_indices"]
+    head = count(len(indices), "row")
+    others = indices[first["row"] :]
+    if not others:
+        return f"{head}, which end before"
+    return f"{head}, from there {list_some(others, VALUE_WIDTH - len(head) - len(', from there '))}"
+
+
+def _show_sequences(sequences: Mapping[str, Any]) -> list[str]:
+    lines = ["sequences", pair("in both", f"{sequences['num_compared']:,}")]
+    lines.append(pair("of these differ", f"{sequences['num_differing']:,}"))
+    for side, title in SIDES.items():
+        if num_only := sequences[f"num_only_in_{side}"]:
+            first = sequences[f"first_only_in_{side}"]
+            lines.append(pair(f"only in {title}", f"{num_only:,}, the first is {first:,}"))
+    return lines
+
+
+def _show_first(first: Mapping[str, Any] | None) -> list[str]:
+    """Show the first sequence that differs: on each side its place, and the ids around."""
+    if first is None:
+        return []
+    lines = [
+        f"sequence {first['sequence']:,}, the first that differs: at token {first['position']:,}"
+    ]
+    for side, title in SIDES.items():
+        entry = first[side]
+        origin = entry["origin"]
+        length = count(entry["length"], "token")
+        if origin is None:
+            lines.append(pair(title, f"{length}, source unknown"))
+        else:
+            piece = f", piece {origin['piece'] + 1:,} of {origin['num_pieces']:,}"
+            more = f", record {origin['record']:,}{piece if origin['num_pieces'] > 1 else ''}"
+            lines.append(pair_of_path(title, origin["source"], f"{more}, {length}"))
+        ids = wrap(_mark_ids(first, entry), VALUE_WIDTH, max_lines=MAX_ID_LINES)
+        lines += [pair("" if number else "  ids", line) for number, line in enumerate(ids)]
+        if entry["text"] is None:
+            lines.append(pair("  text", "unknown: the tokenizer does not take these ids"))
+        else:
+            lines += pair_of_text("  text", entry["text"], max_lines=MAX_TEXT_LINES)
+    return lines
+
+
+def _mark_ids(first: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
+    """Spell the ids around the first that differs, which stands in brackets."""
+    place = first["position"] - first["ids_from"]
+    words = [f"[{id_}]" if number == place else str(id_) for number, id_ in enumerate(entry["ids"])]
+    if place == len(words):
+        words.append("[end]")
+    before = ["…"] if first["ids_from"] else []
+    after = ["…"] if first["ids_from"] + len(entry["ids"]) < entry["length"] else []
+    return " ".join([*before, *words, *after])

@@ -1,0 +1,203 @@
+"""The lengths of a batch's rows -> a drawing of the batch in at most 16 bars of 60 blocks.
+
+Rows longest first make a staircase over the time steps, a padded batch a rectangle, and a varlen
+batch one row of segments. Where rows share a bar it says where all of them and where some hold
+tokens, so that no row's length is lost in a mean.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+from seqpack_cli.reporting.terminal import WIDTH, wrap
+
+MAX_BARS = 16
+MAX_BLOCKS = 60  # of a bar
+MAX_BLOCKS_OF_STEP = 4  # where there are few
+BLOCKS_OF_SEGMENT = 3  # at least, on the average, where lines allow
+NUM_TICKS = 4
+INDENT = 2
+EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+TOKENS, SOME, PADDING, FREE = "█", "▒", "░", "·"
+SHADES = "█▓"
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """Some rows, one below the other, that share a line."""
+
+    label: str
+    shortest: int
+    longest: int
+
+
+def draw_packed(lengths: Sequence[int], batch_sizes: Sequence[int]) -> list[str]:
+    """Draw a packed batch as a staircase, with the rows alive at a few steps.
+
+    Args:
+        lengths: of the rows, longest first.
+        batch_sizes: rows alive at each step.
+    """
+    num_steps, bars = len(batch_sizes), _share_bars(lengths)
+    label_width = _label_width(["batch_sizes", *(bar.label for bar in bars)])
+    num_blocks = _count_blocks(num_steps, label_width)
+    drawn = [(bar.label, _draw_stairs(bar, num_blocks / num_steps)) for bar in bars]
+    ticks = _choose_ticks(num_steps, num_blocks, most=max(num_steps, batch_sizes[0]))
+    axis = [(place, f"{step:,}") for place, step in ticks]
+    axis.append((num_blocks, f"{num_steps:,}"))
+    alive = [(place, f"{batch_sizes[step]:,}") for place, step in ticks]
+    drawn += [("step", _place(axis, num_blocks)), ("batch_sizes", _place(alive, num_blocks))]
+    title = f"over {_number(num_steps, 'time step')}; {_scale(num_steps, num_blocks, 'step')}"
+    if len(bars) == len(lengths):
+        return _put_together([f"each row {title}"], drawn, label_width)
+    legend = f"{TOKENS} tokens of all its rows, {SOME} of some"
+    return _put_together([f"each bar {title}", legend], drawn, label_width)
+
+
+def draw_padded(lengths: Sequence[int], width: int, *, padding_side: str) -> list[str]:
+    """Draw a padded batch as a rectangle.
+
+    Args:
+        lengths: of the rows; those that only fill the batch up have none.
+        width: columns of the rectangle, padding included.
+    """
+    bars = _share_bars(lengths)
+    label_width = _label_width(["column", *(bar.label for bar in bars)])
+    num_blocks = _count_blocks(width, label_width)
+    drawn = []
+    for bar in bars:
+        num_full, num_held = (
+            _count_held(length, width, num_blocks) for length in (bar.shortest, bar.longest)
+        )
+        blocks = TOKENS * num_full + SOME * (num_held - num_full)
+        blocks += PADDING * (num_blocks - num_held)
+        drawn.append((bar.label, blocks[::-1] if padding_side == "left" else blocks))
+    drawn.append(("column", _place([(0, "0"), (num_blocks, f"{width:,}")], num_blocks)))
+    title = f"over {_number(width, 'column')}; {_scale(width, num_blocks, 'column')}"
+    if len(bars) == len(lengths):
+        lines = [f"each row {title}", f"{TOKENS} tokens, {PADDING} padding"]
+    else:
+        legend = f"{TOKENS} tokens of all its rows, {SOME} of some, {PADDING} padding"
+        lines = [f"each bar {title}", legend]
+    return _put_together(lines, drawn, label_width)
+
+
+def draw_varlen(lengths: Sequence[int], capacity: int) -> list[str]:
+    """Draw the one row of a varlen batch as segments of alternating shades.
+
+    Args:
+        lengths: of the sequences in the row, in their order.
+        capacity: tokens that the row may hold, at least those that it does.
+    """
+    ends = list(accumulate(lengths))
+    label_width = max(len("token"), len(f"{capacity:,}"))
+    num_lines = -(-BLOCKS_OF_SEGMENT * len(lengths) // MAX_BLOCKS)
+    num_lines = max(min(num_lines, MAX_BARS, capacity // MAX_BLOCKS), 1)
+    per_line = -(-capacity // num_lines)
+    num_blocks = _count_blocks(per_line, label_width)
+    # The sequence that holds the middle of each block, or one more where the row ends before.
+    middles = [
+        line * per_line + (2 * block + 1) * per_line // (2 * num_blocks)
+        for line in range(num_lines)
+        for block in range(num_blocks)
+    ]
+    found = [bisect.bisect_right(ends, middle) for middle in middles if middle < capacity]
+    blocks = ""
+    for number, (segment, run) in enumerate(groupby(found)):
+        shade = SHADES[number % 2] if segment < len(lengths) else FREE
+        blocks += shade * len(list(run))
+    num_hidden = len(lengths) - len(set(found) - {len(lengths)})
+    drawn = [
+        (f"{line * per_line:,}", blocks[line * num_blocks : (line + 1) * num_blocks])
+        for line in range(num_lines)
+    ]
+    if num_lines == 1:
+        axis = _place([(0, "0"), (num_blocks, f"{capacity:,}")], num_blocks)
+        drawn = [("row", blocks), ("token", axis)]
+    title = (
+        f"one row of at most {_number(capacity, 'token')}, {capacity - ends[-1]:,} of them free; "
+        f"{_scale(per_line, num_blocks, 'token')}"
+    )
+    legend = f"{_number(len(lengths), 'sequence')}, in turn {' and '.join(SHADES)}"
+    legend += f", {num_hidden:,} too short to be seen" if num_hidden else ""
+    legend += f", free {FREE}" if FREE in blocks else ""
+    return _put_together([title, legend], drawn, label_width)
+
+
+def _share_bars(lengths: Sequence[int]) -> list[_Bar]:
+    """Share the rows among bars, as many to each."""
+    size = -(-len(lengths) // MAX_BARS)
+    bars = []
+    for first in range(0, len(lengths), size):
+        rows = lengths[first : first + size]
+        last = first + len(rows) - 1
+        label = f"rows {first:,}-{last:,}" if last > first else f"row {first:,}"
+        bars.append(_Bar(label, min(rows), max(rows)))
+    return bars
+
+
+def _label_width(labels: Iterable[str]) -> int:
+    return max(map(len, labels))
+
+
+def _count_blocks(num_steps: int, label_width: int) -> int:
+    """Count the blocks of a bar: some for each step where there are few steps."""
+    room = min(MAX_BLOCKS, WIDTH - 2 * INDENT - label_width)
+    return min(room, num_steps * max(min(room // num_steps, MAX_BLOCKS_OF_STEP), 1))
+
+
+def _count_held(length: int, width: int, num_blocks: int) -> int:
+    """Count the blocks of so many tokens; where there are tokens, or padding, there is a block."""
+    num_held = (2 * length * num_blocks + width) // (2 * width)  # rounded
+    num_held = min(num_held, num_blocks - (length < width))
+    return max(num_held, min(length, 1))
+
+
+def _draw_stairs(bar: _Bar, blocks_per_step: float) -> str:
+    """Draw the steps of some rows, to an eighth of a block if they are about the same."""
+    num_full = int(bar.shortest * blocks_per_step + 0.5)
+    num_held = max(int(bar.longest * blocks_per_step + 0.5), 1)
+    if num_held > num_full and bar.longest > bar.shortest:
+        return TOKENS * num_full + SOME * (num_held - num_full)
+    mean = (bar.shortest + bar.longest) / 2
+    full, part = divmod(max(int(mean * blocks_per_step * 8 + 0.5), 1), 8)
+    return TOKENS * full + EIGHTHS[part]
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _scale(num_steps: int, num_blocks: int, noun: str) -> str:
+    if num_blocks >= num_steps:
+        return f"one {noun} is {_number(num_blocks // num_steps, 'block')}"
+    return f"one block is {num_steps / num_blocks:,.1f} {noun}s"
+
+
+def _choose_ticks(num_steps: int, num_blocks: int, *, most: int) -> list[tuple[int, int]]:
+    """Choose some steps whose numbers have room below their blocks, as (block, step)."""
+    number = min(num_steps, NUM_TICKS)
+    while number > 1 and num_blocks // number < len(f"{most:,}") + 2:
+        number -= 1
+    steps = [num_steps * tick // number for tick in range(number)]
+    return [(step * num_blocks // num_steps, step) for step in steps]
+
+
+def _place(texts: Iterable[tuple[int, str]], num_blocks: int) -> str:
+    """Write each text below its block; the one of the end stands before it."""
+    line = ""
+    for place, text in texts:
+        begin = place - len(text) if place == num_blocks else place
+        line += " " * max(begin - len(line), 1 if line else 0) + text
+    return line
+
+
+def _put_together(
+    title: Sequence[str], drawn: Iterable[tuple[str, str]], label_width: int
+) -> list[str]:
+    named = [line for text in title for line in wrap(text, WIDTH - INDENT)]
+    bars = [f"{label:<{label_width}}  {bar}" for label, bar in drawn]
+    return [" " * INDENT + line for line in [*named, *bars]]

@@ -1,0 +1,167 @@
+"""Text -> the columns that a terminal gives it, and text cut and wrapped by columns.
+
+A Chinese character takes two columns, a combining mark none. What is cut is cut between what a
+reader takes for characters: a letter with its marks, a joined emoji, a flag. Counted from Unicode's
+tables, 1.5 us a character; terminals differ on a few emoji.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from seqpack_cli.errors import escape_controls
+
+WIDTH = 80
+LABEL_WIDTH = 18  # of a pair, whose value begins in column 21
+VALUE_WIDTH = WIDTH - LABEL_WIDTH - 3
+MAX_LISTED = 16
+ZERO_WIDTH_JOINER = "\u200d"
+SOFT_HYPHEN = "\xad"  # a format character that terminals show
+SKIN_TONES = range(0x1F3FB, 0x1F400)
+FLAG_LETTERS = range(0x1F1E6, 0x1F200)
+# Vowels and finals of Korean, which join the letter before them.
+JOINING_LETTERS = (range(0x1160, 0x1200), range(0xD7B0, 0xD800))
+
+
+def count_columns(text: str) -> int:
+    """Count the columns that a terminal gives a text without control characters.
+
+    >>> count_columns("quick"), count_columns("雨"), count_columns("e\\u0301")
+    (5, 2, 1)
+    """
+    return len(text) if text.isascii() else sum(map(_count_columns_of_one, text))
+
+
+def cut(text: str, width: int) -> str:
+    """Keep the beginning of a text that is too wide, and say so with "…".
+
+    >>> cut("雨が降る", 6)
+    '雨が…'
+    """
+    if count_columns(text) <= width:
+        return text
+    return "".join(_take(iter_characters(text), width - 1)) + "…"
+
+
+def cut_front(text: str, width: int) -> str:
+    """Keep the end of a path that is too wide: the name of the file.
+
+    >>> cut_front("a/long/way/name.txt", 12)
+    '…ay/name.txt'
+    """
+    if count_columns(text) <= width:
+        return text
+    kept = _take(reversed(list(iter_characters(text))), width - 1)
+    return "…" + "".join(reversed(kept))
+
+
+def fill(text: str, width: int) -> str:
+    """Add blanks up to a width."""
+    return text + " " * (width - count_columns(text))
+
+
+def wrap(text: str, width: int, *, max_lines: int | None = None) -> list[str]:
+    """Break a text at blanks, or anywhere where a line has none; the last line may end with "…".
+
+    >>> wrap("one two three", 7)
+    ['one two', 'three']
+    """
+    lines, line, columns = [], "", 0
+    for character in iter_characters(text):
+        columns += count_columns(character)
+        if columns <= width or character == " ":
+            line += character
+            continue
+        kept, blank, moved = line.rpartition(" ")
+        if not blank or not kept.strip():
+            kept, moved = line, ""
+        lines.append(kept.rstrip(" "))
+        if len(lines) == max_lines:
+            lines[-1] = cut(f"{lines[-1]} …", width)
+            return lines
+        line = moved + character
+        columns = count_columns(line)
+    return [*lines, line.rstrip(" ")]
+
+
+def iter_characters(text: str) -> Iterator[str]:
+    """Yield what a reader takes for one character each.
+
+    >>> [len(character) for character in iter_characters("ae\\u0301")]
+    [1, 2]
+    """
+    start = 0
+    for place in range(1, len(text)):
+        if not _continues(text, start, place):
+            yield text[start:place]
+            start = place
+    if text:
+        yield text[start:]
+
+
+def pair(label: str, value: str) -> str:
+    """Give the line of a label and its value, cut where the terminal ends."""
+    return f"  {label:<{LABEL_WIDTH}} {cut(escape_controls(value), VALUE_WIDTH)}"
+
+
+def pair_of_path(label: str, path: str, more: str = "") -> str:
+    """Give the line of a label and a path, cut at its front, with more after it."""
+    room = max(VALUE_WIDTH - count_columns(more), 1)
+    return pair(label, cut_front(escape_controls(path), room) + more)
+
+
+def pair_of_text(label: str, text: str, *, max_lines: int) -> list[str]:
+    """Give the lines of a label and a longer text, which is quoted."""
+    first, *others = wrap(quote_text(text), VALUE_WIDTH, max_lines=max_lines)
+    return [pair(label, first), *(pair("", line) for line in others)]
+
+
+def quote_text(text: str) -> str:
+    """Quote a text as JSON does, with nothing in it that would move the cursor."""
+    return escape_controls(json.dumps(text, ensure_ascii=False))
+
+
+def list_some(values: Sequence[int], width: int = VALUE_WIDTH) -> str:
+    """List as many numbers as fit, and count the rest.
+
+    >>> list_some(range(30), 20)
+    '0 1 2 3 and 26 more'
+    """
+    for num_shown in range(min(len(values), MAX_LISTED), 0, -1):
+        shown = " ".join(map(str, values[:num_shown]))
+        hidden = len(values) - num_shown
+        line = f"{shown} and {hidden:,} more" if hidden else shown
+        if len(line) <= width:
+            return line
+    return f"{len(values):,} numbers" if len(values) else "none"
+
+
+def _take(characters: Iterator[str], width: int) -> list[str]:
+    """Take characters as long as they fit."""
+    kept, columns = [], 0
+    for character in characters:
+        columns += count_columns(character)
+        if columns > width:
+            break
+        kept.append(character)
+    return kept
+
+
+def _continues(text: str, start: int, place: int) -> bool:
+    """Say whether what stands at a place belongs to the character that begins at start."""
+    code = ord(text[place])
+    if code in FLAG_LETTERS:
+        return place == start + 1 and ord(text[start]) in FLAG_LETTERS
+    num_columns = _count_columns_of_one(text[place])
+    is_joined = text[place - 1] == ZERO_WIDTH_JOINER and num_columns == 2
+    return is_joined or code in SKIN_TONES or not num_columns
+
+
+def _count_columns_of_one(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf") and character != SOFT_HYPHEN:
+        return 0
+    if any(ord(character) in letters for letters in JOINING_LETTERS):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,88 @@
+"""Tokens -> a drawing: the text of each token between borders, and its ids below it.
+
+What is no character to look at is shown as Python escapes it, a line end as ↵, blanks at the end of
+a token as ␣: whatever a token holds, its cell has the width of what is in it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from seqpack_cli.reporting.terminal import WIDTH, count_columns, cut, fill
+
+INDENT = 2
+MAX_LINES = 6  # of text, each with one of ids
+CELL_WIDTH = WIDTH - INDENT - 2  # of a line that holds one token
+MAX_CHARACTERS = 4 * CELL_WIDTH  # of a token: one of many characters without width fits no cell
+LEFT_TO_RIGHT_MARK = "\u200e"
+VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # which make a symbol wider in some terminals
+
+Cell = tuple[str, str]  # a token's text and ids, equally wide
+
+
+def draw_tokens(tokens: Sequence[Mapping[str, Any]], *, num_tokens: int) -> list[str]:
+    """Draw the first tokens, and count those that have no room.
+
+    Args:
+        tokens: the first pieces, each with its `text` and `ids`.
+        num_tokens: of the whole sequence.
+    """
+    lines: list[list[Cell]] = [[]]
+    num_shown, room = 0, WIDTH - INDENT - 1
+    for token in tokens:
+        cell = _make_cell(token)
+        needed = count_columns(cell[1]) + 1
+        if needed > room and lines[-1]:
+            if len(lines) == MAX_LINES:
+                break
+            lines.append([])
+            room = WIDTH - INDENT - 1
+        lines[-1].append(cell)
+        room -= needed
+        num_shown += len(token["ids"])
+    drawn = [line for cells in lines if cells for line in _draw_line(cells)]
+    hidden = num_tokens - num_shown
+    return [*drawn, f"  and {hidden:,} more tokens (all with --json)"] if hidden else drawn
+
+
+def show_token(text: str) -> str:
+    """Show all that a token holds in characters that have a width.
+
+    >>> show_token(" a\\n"), show_token("  "), show_token("\\u0301")
+    (' a↵', '␣␣', '◌́')
+    """
+    shown = "".join(map(_show_character, text[:MAX_CHARACTERS]))
+    if shown and unicodedata.category(shown[0])[0] == "M":
+        shown = "◌" + shown  # else the mark would stand on the border
+    kept = shown.rstrip(" ")
+    return kept + "␣" * (len(shown) - len(kept)) + "…" * (len(text) > MAX_CHARACTERS)
+
+
+def _show_character(character: str) -> str:
+    if character == "\n":
+        return "↵"
+    is_hidden = unicodedata.category(character)[0] == "C" or character in "\u2028\u2029"
+    if is_hidden or ord(character) in VARIATION_SELECTORS:
+        return character.encode("unicode_escape").decode()
+    return character
+
+
+def _make_cell(token: Mapping[str, Any]) -> Cell:
+    text = cut(show_token(token["text"]), CELL_WIDTH)
+    ids = cut(" ".join(map(str, token["ids"])), CELL_WIDTH)
+    width = max(count_columns(text), len(ids))
+    return fill(text, width), ids.rjust(width)
+
+
+def _draw_line(cells: Iterable[Cell]) -> list[str]:
+    texts, ids = zip(*cells, strict=True)
+    return [f"{' ' * INDENT}│{'│'.join(map(_keep_in_place, texts))}│", f"  │{'│'.join(ids)}│"]
+
+
+def _keep_in_place(text: str) -> str:
+    """Mark a text that is read from right to left, which would change places with its neighbour."""
+    if any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text):
+        return f"{LEFT_TO_RIGHT_MARK}{text}{LEFT_TO_RIGHT_MARK}"
+    return text

@@ -1,0 +1,134 @@
+"""What a vocabulary is used for -> lines for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from seqpack_cli.errors import escape_controls
+from seqpack_cli.reporting.tables import count
+from seqpack_cli.reporting.terminal import WIDTH, cut, cut_front, pair, quote_text
+
+MAX_SHOWN = 16  # of many special tokens
+MAX_CHARACTERS = 256  # of a token or text: the terminal has no room for more
+HEAD = f"{'id':>14} {'tokens':>15} {'share':>7}  token"
+
+
+def show_vocabulary_use(found: dict[str, Any]) -> list[str]:
+    """Show which tokens are used and which are not, unknown and special ones with their places."""
+    title = "vocabulary  "
+    lines = [
+        title + cut_front(escape_controls(found["path"]), WIDTH - len(title)),
+        *_show_counts(found),
+        *_show_missing(found["missing"]),
+        "",
+        *_show_unknown(found["unknown"]),
+        "",
+        *_show_special(found["special_tokens"]),
+        "",
+        *_show_spelled(found["spelled_in_text"]),
+        "",
+        "most frequent",
+        HEAD,
+        *map(_show_counted, found["most_frequent"]),
+    ]
+    return [cut(line, WIDTH) for line in lines]
+
+
+def _show_counts(found: dict[str, Any]) -> Iterator[str]:
+    yield pair("tokens", f"{found['num_tokens']:,}")
+    yield pair("vocabulary", f"{found['vocab_size']:,} tokens, ids 0 to {found['max_id']:,}")
+    yield pair("used", count(found["num_used_ids"], "id"))
+    never_used = count(found["num_never_used_ids"], "id")
+    yield pair("never used", f"{never_used}, {found['never_used_share']:.2%} of the vocabulary")
+    for name, kind in found["never_used"].items():
+        if kind["num_ids"]:
+            listed = ", ".join(f"{entry['id']} {_name(entry)}" for entry in kind["examples"])
+            yield pair(f"  {name}", f"{kind['num_ids']:,}: {listed}")
+    if found["missing"]["num_ids"]:
+        yield pair("ids without token", f"{found['missing']['num_ids']:,}")
+
+
+def _show_missing(missing: dict[str, Any]) -> Iterator[str]:
+    if missing["num_tokens"]:
+        yield ""
+        tokens = count(missing["num_tokens"], "token")
+        yield f"error: {tokens} with ids that the vocabulary does not have"
+        for example in missing["examples"]:
+            yield from _show_example(example, f"id {example['id']:,}, ")
+
+
+def _show_unknown(unknown: dict[str, Any] | None) -> Iterator[str]:
+    if unknown is None:
+        yield "unknown tokens  none: the vocabulary has no token for them"
+        return
+    counted = f"{unknown['num_tokens']:,}, {unknown['share']:.2%} of all tokens"
+    yield f"unknown tokens  {counted}: id {unknown['id']} {_name(unknown)}"
+    for example in unknown["examples"]:
+        yield from _show_example(example, "")
+
+
+def _show_example(example: dict[str, Any], what: str) -> Iterator[str]:
+    place = f"  {what}sequence {example['sequence']:,}, position {example['position']:,}: "
+    origin = example["origin"]
+    if origin is None:
+        yield place + "the token store is no longer there"
+    else:
+        record = f", record {origin['record']:,}"
+        path = cut_front(escape_controls(origin["source"]), WIDTH - len(place) - len(record))
+        yield place + path + record
+    yield f"    {quote_text(example['text'][:MAX_CHARACTERS])}"
+
+
+def _show_special(tokens: list[dict[str, Any]]) -> Iterator[str]:
+    if not tokens:
+        yield "special tokens  none"
+        return
+    yield "special tokens as ids"
+    yield HEAD
+    yield from map(_show_counted, tokens[:MAX_SHOWN])
+    yield from _count_hidden(tokens)
+
+
+def _show_spelled(spelled: dict[str, Any]) -> Iterator[str]:
+    title = "special tokens spelled in the raw text"
+    number, tokens = spelled["num_tokens"], spelled["tokens"]
+    if number is None:
+        yield f"{title}  unknown: the token store is gone"
+    elif tokens is None:
+        yield f"{title}  {number:,}"
+        yield "  which and where is unknown: an older seqpack wrote this store"
+    elif not tokens:
+        yield f"{title}  none"
+    else:
+        yield f"{title}  {number:,}"
+        for entry in tokens[:MAX_SHOWN]:
+            yield f"{entry['count']:>14,}  {quote_text(entry['token'][:MAX_CHARACTERS])}"
+            yield from _show_places(entry)
+        yield from _count_hidden(tokens)
+
+
+def _show_places(entry: dict[str, Any]) -> Iterator[str]:
+    """Show the first records that hold a token, those of one source on a line."""
+    for source, places in groupby(entry["places"], key=lambda place: place["source"]):
+        records = [f"{place['record']:,}" for place in places]
+        listed = f", record{'s' * (len(records) > 1)} {', '.join(records)}"
+        room = max(WIDTH - 16 - len(listed), 1)
+        yield " " * 16 + cut_front(escape_controls(source), room) + listed
+
+
+def _show_counted(entry: dict[str, Any]) -> str:
+    numbers = f"{entry['id']:>14,} {entry['num_tokens']:>15,} {entry['share']:>7.2%}"
+    return f"{numbers}  {_name(entry)}"
+
+
+def _count_hidden(tokens: list[dict[str, Any]]) -> Iterator[str]:
+    if len(tokens) > MAX_SHOWN:
+        yield f"  and {len(tokens) - MAX_SHOWN:,} more (all with --json)"
+
+
+def _name(entry: dict[str, Any]) -> str:
+    """Quote the text of a token, or the token itself where it has no text of its own."""
+    text = entry["text"] if entry["text"] and "\ufffd" not in entry["text"] else entry["token"]
+    return quote_text((text or "")[:MAX_CHARACTERS])

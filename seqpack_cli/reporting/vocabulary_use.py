@@ -1,0 +1,161 @@
+"""A token store or shards -> what its ids say of the vocabulary, as plain values.
+
+How often tokens occur and which never do, unknown tokens with the text around them, and special
+tokens: those that occur as ids, and those that are spelled in the raw text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.execution import Progress
+from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
+from seqpack_cli.reporting.origins import describe_origin, find_store_of
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.decoder import open_decoder, spell_ids
+from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
+from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.vocabulary import describe_vocabulary, list_ids, list_special_tokens
+
+MAX_NEVER_USED = 5  # that are named, of each kind
+MAX_FREQUENT = 10
+
+
+def describe_vocabulary_use(
+    opened: TokenStore | ShardSet, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Count all ids and say what they are; about 300 M ids/s, in memory that stays.
+
+    Args:
+        progress: hears of ids and padding cells.
+
+    Raises:
+        FolderError: an id is beyond the manifest's largest, or a file is damaged.
+    """
+    manifest = opened.manifest
+    tokenizer_json = opened.read_tokenizer_json()
+    store = find_store_of(opened) if isinstance(opened, ShardSet) else opened
+    spelled = _describe_spelled(store)
+    ids = np.array(list_ids(tokenizer_json), np.int64)
+    ids = ids[ids <= manifest["max_id"]]
+    special_tokens = list_special_tokens(tokenizer_json)
+    unk_id = describe_vocabulary(tokenizer_json).unk_id
+    found = count_ids(opened, ids, unk_id=unk_id, progress=progress or Progress())
+    is_special = np.isin(ids, list(special_tokens))
+    return {
+        "kind": "vocabulary",
+        "path": str(opened.path),
+        "vocab_size": manifest["vocab_size"],
+        "max_id": manifest["max_id"],
+        "num_tokens": found.num_tokens,
+        **_describe_never_used(tokenizer_json, ids, found.counts, is_special),
+        "missing": {
+            "num_ids": manifest["max_id"] + 1 - len(ids),
+            "num_tokens": found.num_tokens - int(found.counts.sum()),
+            "examples": _describe_examples(tokenizer_json, found.missing, store),
+        },
+        "unknown": _describe_unknown(tokenizer_json, unk_id, ids, found, store),
+        "special_tokens": _count_tokens(tokenizer_json, list(special_tokens), ids, found),
+        "spelled_in_text": spelled,
+        "most_frequent": _count_tokens(
+            tokenizer_json, _find_frequent(ids, found.counts), ids, found
+        ),
+    }
+
+
+def _describe_never_used(
+    tokenizer_json: bytes, ids: np.ndarray, counts: np.ndarray, is_special: np.ndarray
+) -> dict[str, Any]:
+    """Count the ids of the vocabulary that occur and those that do not, and name some."""
+    is_unused = counts == 0
+    num_unused = int(is_unused.sum())
+    never_used = {}
+    for name, chosen in (("ordinary", ~is_special), ("special", is_special)):
+        some = ids[is_unused & chosen]
+        examples = _spell(tokenizer_json, some[:MAX_NEVER_USED].tolist())
+        never_used[name] = {"num_ids": len(some), "examples": examples}
+    return {
+        "num_ids": len(ids),
+        "num_used_ids": len(ids) - num_unused,
+        "num_never_used_ids": num_unused,
+        "never_used_share": round(num_unused / max(len(ids), 1), 6),
+        "never_used": never_used,
+    }
+
+
+def _describe_unknown(
+    tokenizer_json: bytes,
+    unk_id: int | None,
+    ids: np.ndarray,
+    found: IdCounts,
+    store: TokenStore | None,
+) -> dict[str, Any] | None:
+    if unk_id is None:
+        return None
+    (counted,) = _count_tokens(tokenizer_json, [unk_id], ids, found)
+    return {**counted, "examples": _describe_examples(tokenizer_json, found.unknown, store)}
+
+
+def _describe_spelled(store: TokenStore | None) -> dict[str, Any]:
+    """Give the special tokens in the raw text as far as it is known."""
+    tokens = None if store is None else read_spelled_tokens(store.path, store.manifest)
+    for entry in tokens or ():
+        for place in entry["places"]:
+            place["source"] = place["source"].encode(errors="backslashreplace").decode()
+    number = None if store is None else store.manifest["ledger"]["num_special_tokens_in_text"]
+    return {"num_tokens": number, "tokens": tokens}
+
+
+def _describe_examples(
+    tokenizer_json: bytes, examples: Sequence[Example], store: TokenStore | None
+) -> list[dict[str, Any]]:
+    texts = open_decoder(tokenizer_json)([example.ids_around for example in examples])
+    return [
+        {
+            "id": example.id,
+            "sequence": example.sequence,
+            "position": example.position,
+            "origin": None if store is None else _describe_origin(store, example.sequence),
+            "text": text,
+        }
+        for example, text in zip(examples, texts, strict=True)
+    ]
+
+
+def _describe_origin(store: TokenStore, sequence: int) -> dict[str, Any]:
+    if sequence < 0:  # of shards that say so
+        raise FolderError(f"{store.path}: no sequence with index {sequence}")
+    return describe_origin(store, sequence)
+
+
+def _count_tokens(
+    tokenizer_json: bytes, some: Sequence[int], ids: np.ndarray, found: IdCounts
+) -> list[dict[str, Any]]:
+    """Give some ids with their spelling, how often they occur, and their share of all tokens."""
+    ids_and_none, counts_and_none = np.append(ids, -1), np.append(found.counts, 0)
+    places = np.searchsorted(ids, np.asarray(some, np.int64))
+    numbers = np.where(ids_and_none[places] == some, counts_and_none[places], 0).tolist()
+    return [
+        {
+            **spelling,
+            "num_tokens": number,
+            "share": round(number / max(found.num_tokens, 1), 6),
+        }
+        for spelling, number in zip(_spell(tokenizer_json, some), numbers, strict=True)
+    ]
+
+
+def _spell(tokenizer_json: bytes, some: Sequence[int]) -> list[dict[str, Any]]:
+    return [asdict(spelling) for spelling in spell_ids(tokenizer_json, some)]
+
+
+def _find_frequent(ids: np.ndarray, counts: np.ndarray) -> list[int]:
+    """Give the ids that occur most, ties by id."""
+    order = np.argsort(-counts, kind="stable")[:MAX_FREQUENT]
+    frequent: list[int] = ids[order[counts[order] > 0]].tolist()
+    return frequent

@@ -1,0 +1,252 @@
+"""The page of `inspect --html`: what it says, that it stands alone, and that its search works."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jinja2
+import matplotlib
+import pytest
+from browser import find_browser, open_page
+from command import run
+
+from seqpack_cli import open_shards, open_store
+from seqpack_cli.reporting.page import page as page_module
+from seqpack_cli.reporting.page import places as places_module
+from seqpack_cli.reporting.page.places import collect_places
+
+assert jinja2 and matplotlib  # what the page is made with
+
+EVIL = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
+LINES = ["ab", "", "twelve bytes", EVIL, "雨が降る", "\ttab", "x" * 400, "z"]
+needs_browser = pytest.mark.skipif(find_browser() is None, reason="needs a browser")
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a <b> & 'c'.txt").write_text("".join(f"{line}\n" for line in LINES))
+    (tmp_path / "b.txt").write_text("one\ntwo\n<bos> is spelled\n")
+    inputs = ["a <b> & 'c'.txt", "b.txt"]
+    assert run("tokenize", *inputs, "-o", "tokens").exit_code == 0
+    for name, *options in (
+        ("packed", "--batch-size", 4, "--min-length", 2),
+        ("padded", "--layout", "padded", "--batch-size", 4, "--last-batch", "pad"),
+        ("varlen", "--layout", "varlen", "--max-tokens", 150, "--no-shuffle"),
+    ):
+        assert run("pack", "tokens", "-o", name, *options).exit_code == 0
+    return tmp_path
+
+
+def make(name: str) -> str:
+    result = run("inspect", name, "--html", f"{name}.html")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.endswith(f"\n{name}.html: written\n")
+    return Path(f"{name}.html").read_text()
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def read_rows(page: str) -> list[tuple[str, str]]:
+    """Give heading and text of each row that is shown."""
+    rows = []
+    for heading, tokens in re.findall(
+        r"<article.*?<h3>(.*?)</h3>.*?<p class=\"tokens\"[^>]*>(.*?)</p>", page, re.DOTALL
+    ):
+        texts = re.findall(r"<span[^>]*>(.*?)</span>", tokens, re.DOTALL)
+        rows.append((html.unescape(heading), html.unescape("".join(texts))))
+    return rows
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("name", ["tokens", "packed", "padded", "varlen"])
+def test_page_stands_alone_and_each_id_once(name: str) -> None:
+    page = make(name)
+    elements = Elements(page).found
+    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in elements:
+        assert tag not in ("link", "img", "iframe", "object", "base"), tag
+        assert not {"src", "onerror", "onclick", "srcset"} & set(attributes), (tag, attributes)
+        for link in ("href", "xlink:href"):
+            target = attributes.get(link) or "#"
+            assert target.startswith(("#", "data:")), target
+    assert page.count("<script") == 2
+    script = page.split("<script>")[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'Content-Security-Policy" content="(.*?)"', page)
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith(f"script-src 'sha256-{digest}'")
+    assert page.count("<svg ") == (1 if name == "tokens" else 3)
+
+
+@pytest.mark.usefixtures("work")
+def test_page_has_the_numbers_batches_and_rows_of_shards() -> None:
+    page = make("packed")
+    numbers = json.loads(run("inspect", "packed", "--json").stdout)
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert facts["sequences"] == str(numbers["ledger"]["num_sequences"])
+    assert facts["tokens"] == f"{numbers['ledger']['num_tokens']:,}"
+    assert facts["batch_size"] == "4"  # an option of the run
+    shards = open_shards("packed")
+    table = re.findall(r"<tr><td>(.*?)</td>.*?</tr>", page)
+    assert table == [str(index) for index in range(len(shards))]
+    rows = read_rows(page)
+    assert len(rows) == sum(len(batch.lengths) for batch in shards) == 9
+    assert rows[0] == ("batch 0, row 0, sequence 5: 400 tokens", "x" * 240)
+    assert "<em>and 160 more tokens</em>" in page
+    assert (f"batch 0, row 1, sequence 2: {len(EVIL)} tokens", EVIL) in rows
+    assert ("batch 0, row 3, sequence 1: 12 tokens", "twelve bytes") in rows
+    assert ("batch 1, row 0, sequence 3: 12 tokens", "雨が降る") in rows
+    assert any(text == "⇥\ttab" for _, text in rows)
+    assert "a &lt;b&gt; &amp; &#39;c&#39;.txt, record 4, document 3" in page
+
+
+@pytest.mark.usefixtures("work")
+def test_page_of_a_store_shows_its_sequences_and_special_tokens() -> None:
+    page = make("tokens")
+    assert "The first 10 sequences" in page
+    assert [text for _, text in read_rows(page)][:2] == ["ab", "twelve bytes"]
+    assert '<td class="left"><code>&lt;bos&gt;</code></td><td>1</td>' in page
+    assert "b.txt, record 3</td>" in page
+    assert "<h2>Batches</h2>" not in page
+
+
+@pytest.mark.usefixtures("work")
+def test_tokens_of_a_page_tell_their_ids_and_a_character_of_several_is_one_piece() -> None:
+    page = make("tokens")
+    assert '<span title="id 97">a</span><span title="id 98">b</span>' in page
+    assert '<span title="id 233 155 168">雨</span>' in page
+
+
+def test_page_marks_special_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a\n")
+    assert run("tokenize", "a.txt", "-o", "tokens", "--eos", "<eos>").exit_code == 0
+    assert '<span title="id 258" class="special">&lt;eos&gt;</span>' in make("tokens")
+
+
+@pytest.mark.usefixtures("work")
+def test_page_is_the_same_again_and_replaces_the_file() -> None:
+    first = make("varlen")
+    Path("varlen.html").write_text("of before")
+    assert make("varlen") == first
+
+
+@pytest.mark.usefixtures("work")
+def test_page_without_the_token_store_says_so() -> None:
+    Path("tokens").rename("moved")
+    page = make("packed")
+    assert "source unknown" in page
+    assert "the token store is no longer there" in page
+
+
+def test_page_shows_some_of_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(page_module, "MAX_BATCHES", 5)
+    (tmp_path / "a.txt").write_text("a\n" * 100)
+    run("tokenize", "a.txt", "-o", "tokens")
+    run("pack", "tokens", "-o", "shards", "--batch-size", 1)
+    page = make("shards")
+    assert re.findall(r"<tr><td>(.*?)</td>", page) == ["0", "25", "50", "74", "99"]
+    assert "5 of 100 batches, spread evenly." in page
+    assert len(read_rows(page)) == 40
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("name", ["packed", "padded", "varlen", "tokens"])
+@pytest.mark.parametrize("limit", [3, 1000])
+def test_places_are_those_of_the_rows(
+    monkeypatch: pytest.MonkeyPatch, name: str, limit: int
+) -> None:
+    monkeypatch.setattr(places_module, "MAX_SEQUENCES", limit)
+    store = open_store("tokens")
+    opened = store if name == "tokens" else open_shards(name)
+    places = collect_places(opened, store)
+    assert (places["num_sequences"], places["num_sent"]) == (10, min(limit, 10))
+
+    def decode(key: str) -> list[int]:
+        raw = base64.b64decode(places[key])
+        return [
+            int.from_bytes(raw[at : at + 4], "little", signed=True) for at in range(0, len(raw), 4)
+        ]
+
+    expected: dict[int, tuple[int, int, int]] = {}
+    for number, batch in enumerate(opened if name != "tokens" else []):
+        for row, index in enumerate(batch.original_indices.tolist()):
+            before = expected.get(index, (number, row, 0))
+            expected[index] = (*before[:2], before[2] + int(batch.lengths[row]))
+    for index in range(places["num_sent"]):
+        assert decode("documents")[index] == store.locate(index).document
+        if name == "tokens":
+            assert decode("lengths")[index] == len(store[index])
+        else:
+            found = tuple(decode(key)[index] for key in ("batches", "rows", "lengths"))
+            assert found == expected.get(index, (-1, -1, -1))
+    assert places["sources"] == [["a <b> & 'c'.txt", 0], ["b.txt", 8]]
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("name", "asked", "expected"),
+    [
+        (
+            "packed",
+            "2",
+            f"sequence 2 · batch 0 · row 1 · {len(EVIL)} tokens · document 3 · a <b> & 'c'.txt, "
+            "record 4 · shown below",
+        ),
+        ("packed", "6", "sequence 6 · is not in these shards: it was dropped"),
+        ("packed", "1,000", "no sequence 1,000: there are 10, counted from 0"),
+        ("packed", EVIL, "type the index of a sequence: a number from 0 on"),
+        ("tokens", "8", "sequence 8 · 3 tokens · document 9 · b.txt, record 2 · shown below"),
+    ],
+)
+def test_search_in_a_browser(work: Path, name: str, asked: str, expected: str) -> None:
+    make(name)
+    from urllib.parse import quote
+
+    page, complaints = open_page(work / f"{name}.html", f"#sequence={quote(asked)}", folder=work)
+    assert complaints == []
+    (result,) = re.findall(r'<p id="search-result".*?>(.*?)</p>', page, re.DOTALL)
+    text = html.unescape(re.sub(r"<[^>]+>", "", result))
+    assert text.startswith(expected), text
+    assert "owned" not in re.findall(r"<title>.*?</title>", page)[0]
+
+
+@needs_browser
+def test_a_page_of_many_sequences_names_the_command(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places_module, "MAX_SEQUENCES", 4)
+    make("packed")
+    page, complaints = open_page(work / "packed.html", "#sequence=7", folder=work)
+    assert complaints == []
+    assert "only the first 4 are in this page" in page
+
+
+@needs_browser
+def test_a_page_in_a_browser_runs_no_other_script(work: Path) -> None:
+    page = make("packed")
+    Path("evil.html").write_text(
+        page.replace("</body>", "<script>document.title='owned'</script></body>")
+    )
+    shown, complaints = open_page(work / "evil.html", folder=work)
+    assert "<title>owned</title>" not in shown
+    assert any("Content Security Policy" in line for line in complaints)

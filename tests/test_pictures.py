@@ -1,0 +1,360 @@
+"""The pictures of `inspect --plot`: what they draw, not their pixels."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from command import run
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from shard_reference import change_shard, make_store
+
+from seqpack_cli import open_shards, open_store
+from seqpack_cli.reporting.batch_numbers import BatchNumbers, count_batches
+from seqpack_cli.reporting.pictures import panels as panels_module
+from seqpack_cli.reporting.pictures.batch_panel import make_batch_panel
+from seqpack_cli.reporting.pictures.length_panel import make_length_panel
+from seqpack_cli.reporting.pictures.padding_panel import MAX_STEPS, make_padding_panel
+from seqpack_cli.reporting.pictures.panels import choose_batch, make_panels, make_title
+from seqpack_cli.reporting.pictures.picture import Panel, draw_svg, save_picture
+from seqpack_cli.shards.packed import pack
+from seqpack_cli.shards.padded import pad
+
+SVG = "{http://www.w3.org/2000/svg}"
+LENGTHS = [9, 7, 7, 5, 4, 4, 4, 3, 2, 1, 1]
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("".join("x" * length + "\n" for length in LENGTHS))
+    assert run("tokenize", "a.txt", "-o", "tokens").exit_code == 0
+    for name, *options in (
+        ("packed", "--batch-size", 4),
+        ("padded", "--batch-size", 4, "--layout", "padded", "--last-batch", "pad"),
+        ("left", "--batch-size", 4, "--layout", "padded", "--padding-side", "left"),
+        ("varlen", "--layout", "varlen", "--max-tokens", 12, "--no-shuffle"),
+    ):
+        assert run("pack", "tokens", "-o", name, *options).exit_code == 0
+    return tmp_path
+
+
+def draw(panel: Panel) -> Axes:
+    axes = Figure().subplots()
+    panel.draw(axes)
+    return axes
+
+
+def read_texts(path: Path) -> list[str]:
+    root = ElementTree.parse(path).getroot()  # noqa: S314 - our own
+    assert root.tag == f"{SVG}svg"
+    return [" ".join("".join(text.itertext()).split()) for text in root.iter(f"{SVG}text")]
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("name", ["packed", "padded", "left", "varlen", "tokens"])
+def test_plot_is_an_svg_whose_text_says_what_is_drawn(name: str) -> None:
+    result = run("inspect", name, "--plot", "picture.svg")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.endswith("\npicture.svg: written\n")
+    texts = read_texts(Path("picture.svg"))
+    assert f"Lengths of {len(LENGTHS)} sequences, mean 4.3 tokens" in texts
+    assert {"length in tokens", "sequences", "p50 4", "p90 7", "p99 9"} <= set(texts)
+    expected = {
+        "packed": "time step t; the red edge is batch_sizes[t], the rows alive at step t",
+        "padded": "above: column",
+        "left": "padded cells / all cells",
+        "varlen": "tokens / room of the row",
+        "tokens": "tokens: token store, 11 sequences, 47 tokens",
+    }[name]
+    if name in ("packed", "padded"):  # small enough for cells
+        expected = {"packed": "in cells: the place in data", "padded": "places in data"}[name]
+        assert any(expected in text for text in texts), texts
+    else:
+        assert expected in texts
+
+
+@pytest.mark.usefixtures("work")
+def test_plot_is_a_png_as_wide_as_a_page() -> None:
+    assert run("inspect", "packed", "--plot", "picture.PNG", "-q").exit_code == 0
+    data = Path("picture.PNG").read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", data[16:24])
+    assert (width, height > 600) == (1350, True)
+
+
+@pytest.mark.usefixtures("work")
+def test_plot_gives_the_same_bytes_again_and_replaces_the_file() -> None:
+    first = {}
+    for suffix in ("svg", "png"):
+        path = Path(f"picture.{suffix}")
+        assert run("inspect", "varlen", "--plot", path, "-q").exit_code == 0
+        first[path] = path.read_bytes()
+        path.write_bytes(b"of before")
+        assert run("inspect", "varlen", "--plot", path, "-q").exit_code == 0
+        assert path.read_bytes() == first[path]
+    assert b"<dc:date>" not in first[Path("picture.svg")]
+
+
+@pytest.mark.usefixtures("work")
+def test_plot_beside_json_prints_the_json_alone() -> None:
+    plain = run("inspect", "packed", "--json").stdout
+    assert run("inspect", "packed", "--json", "--plot", "picture.svg").stdout == plain
+    assert Path("picture.svg").exists()
+
+
+@pytest.mark.parametrize("lengths", [[5], [3, 3, 3], [9, 4, 1], [40, 30, 30, 2, 1, 1]])
+def test_batch_panel_of_packed_draws_each_row_and_batch_sizes(lengths: list[int]) -> None:
+    batch = pack([np.arange(length) for length in lengths])
+    axes = draw(make_batch_panel(batch, index=0))
+    assert [bar.get_width() for bar in axes.patches] == lengths
+    assert [bar.get_x() for bar in axes.patches] == [0] * len(lengths)
+    assert axes.get_xlim() == (0, lengths[0])
+    assert axes.get_ylim() == (len(lengths), 0)  # the longest at the top
+    (edge,) = axes.get_lines()
+    times, alive = (np.asarray(values) for values in edge.get_data())
+    for step, expected in enumerate(batch.batch_sizes):
+        before = np.flatnonzero(times <= step + 0.5)[-1]
+        assert alive[before] == expected == alive[before + 1]
+    assert (times[0], times[-1], alive[0], alive[-1]) == (0, lengths[0], len(lengths), 0)
+
+
+@pytest.mark.parametrize(("side", "starts"), [("right", [0, 0, 0]), ("left", [0, 2, 5])])
+def test_batch_panel_of_padded_draws_rows_on_their_side(side: str, starts: list[int]) -> None:
+    batch = pad([np.arange(6), np.arange(4), np.arange(1)], padding_side=side)
+    axes = draw(make_batch_panel(batch, index=3))
+    padding, *bars = axes.patches
+    assert [(bar.get_x(), bar.get_width()) for bar in bars] == list(
+        zip(starts, [6, 4, 1], strict=True)
+    )
+    assert padding.get_hatch()
+    assert axes.get_xlim() == (0, 6)
+    assert not axes.get_lines()
+
+
+def test_batch_panel_shows_tokens_and_their_places_in_data() -> None:
+    batch = pack([np.array([1, 2, 3]), np.array([4])])
+    axes = draw(make_batch_panel(batch, index=0, texts=[["a", "b", "c"], ["d"]]))
+    shown = [text.get_text() for text in axes.texts]
+    assert shown == ["a", "0", "b", "2", "c", "3", "d", "1"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n2", "1\n1", "2\n1"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
+
+
+def test_batch_panel_of_many_rows_draws_some() -> None:
+    batch = pack([np.zeros(length, int) for length in range(1000, 0, -1)])
+    axes = draw(make_batch_panel(batch, index=0))
+    assert len(axes.patches) == 256
+    assert axes.get_ylim() == (1000, 0)
+    assert (axes.patches[0].get_width(), axes.patches[-1].get_width()) == (1000, 1)
+    bottom = axes.patches[-1].get_y() + axes.patches[-1].get_height()
+    assert bottom == pytest.approx(1000)
+
+
+@pytest.mark.usefixtures("work")
+def test_row_panel_shares_rows_among_sequences_and_leaves_room() -> None:
+    shards = open_shards("varlen")
+    panel = make_panels(shards)[-1]
+    axes = draw(panel)
+    room, rest = axes.patches[: len(shards)], axes.patches[len(shards) :]
+    assert [bar.get_width() for bar in room] == [12] * len(shards)
+    assert [bar.get_width() for bar in rest] == [
+        length for batch in shards for length in batch.lengths
+    ]
+    starts = [start for batch in shards for start in batch.cu_seqlens[:-1]]
+    assert [bar.get_x() for bar in rest] == starts
+    assert panel.title == "Rows 0 to 3 of at most 12 tokens, shared by 11 sequences"
+
+
+@pytest.mark.usefixtures("work")
+def test_numbers_of_batches_are_those_of_the_batches_themselves() -> None:
+    for name in ("packed", "padded", "left", "varlen"):
+        shards = open_shards(name)
+        numbers = count_batches(shards)
+        for index, batch in enumerate(shards):
+            assert numbers.num_rows[index] == len(batch.lengths)
+            assert numbers.num_tokens[index] == batch.lengths.sum()
+            assert numbers.longest[index] == batch.lengths.max()
+            if shards.layout == "packed":
+                num_cells = len(batch.lengths) * batch.lengths[0]
+            else:
+                num_cells = 12 if shards.layout == "varlen" else batch.ids.size
+            assert numbers.num_cells[index] == num_cells
+        if shards.layout == "padded":
+            shown = json.loads(run("inspect", name, "--json").stdout)
+            assert round(numbers.padding_ratio, 6) == shown["padding_ratio"]
+
+
+def make_numbers(ratios: np.ndarray) -> BatchNumbers:
+    ones, num_cells = np.ones(len(ratios), int), np.full(len(ratios), 1000)
+    return BatchNumbers(ones, ((1 - ratios) * 1000).round().astype(int), num_cells, ones)
+
+
+def test_padding_panel_draws_the_ratio_of_each_batch_and_of_all() -> None:
+    ratios = np.array([0.5, 0.25, 0.0])
+    panel = make_padding_panel(make_numbers(ratios), "padded")
+    axes = draw(panel)
+    assert panel.title == "Padding by batch: 25.00% of all cells"
+    values, edges, _ = axes.patches[0].get_data()
+    assert (values.tolist(), edges.tolist()) == ([0.5, 0.25, 0.0], [0, 1, 2, 3])
+    assert axes.get_ylim() == (0, 0.625)
+    assert axes.get_lines()[0].get_ydata()[0] == 0.25
+
+
+def test_padding_panel_of_many_batches_draws_means() -> None:
+    ratios = np.linspace(0, 1, 1001)
+    numbers = make_numbers(ratios)
+    numbers.num_cells[1], numbers.num_tokens[1] = 10_000, 1_000  # a large batch weighs more
+    axes = draw(make_padding_panel(numbers, "varlen"))
+    values, edges, _ = axes.patches[0].get_data()
+    assert len(values) <= MAX_STEPS
+    assert (edges[0], edges[-1]) == (0, 1001)
+    assert values[0] == pytest.approx(numbers.num_tokens[:3].sum() / 12_000)
+    assert axes.get_xlabel() == "batch, 3 to a step"
+
+
+@pytest.mark.parametrize("lengths", [[1], [7, 7], list(range(1, 100)), [1, 5, 70_000], [63, 64]])
+def test_length_panel_counts_every_sequence(lengths: list[int]) -> None:
+    axes = draw(make_length_panel(np.array(lengths)))
+    assert sum(bar.get_height() for bar in axes.patches) == len(lengths)
+    low, high = axes.get_xlim()
+    assert low < max(lengths) + 0.5 and high > max(lengths)
+    for bar in axes.patches:
+        assert low <= bar.get_x() and bar.get_x() + bar.get_width() <= high
+    labels = [text.get_text() for text in axes.texts]
+    assert [label.split()[0] for label in labels] == ["p50", "p90", "p99"]
+    assert labels[2].split()[1] == f"{max(lengths):,}"
+
+
+@pytest.mark.usefixtures("work")
+def test_plan_picture_has_a_bar_for_each_way() -> None:
+    compared = json.loads(run("inspect", "tokens", "--plan", "--json").stdout)
+    assert run("inspect", "tokens", "--plan", "--plot", "plan.svg", "-q").exit_code == 0
+    texts = read_texts(Path("plan.svg"))
+    for plan in compared["plans"]:
+        assert plan["options"].removeprefix("--layout ") in texts
+        assert f"{plan['padding_ratio']:.2%}, {plan['num_batches']:,} batches" in texts
+    (panel,) = panels_module.make_plan_panels(compared)
+    axes = draw(panel)
+    assert [bar.get_width() for bar in axes.patches] == [
+        plan["padding_ratio"] for plan in compared["plans"]
+    ]
+
+
+def test_the_batch_shown_is_a_usual_one() -> None:
+    num_rows = np.array([2, 4, 4, 4, 1])
+    longest = np.array([90, 80, 30, 20, 10])
+    assert choose_batch(BatchNumbers(num_rows, num_rows, num_rows, longest)) == 2
+
+
+@pytest.mark.usefixtures("work")
+def test_plot_of_one_batch_shows_that_one() -> None:
+    assert run("inspect", "packed", "--batch", 2, "--plot", "one.svg", "-q").exit_code == 0
+    texts = read_texts(Path("one.svg"))
+    assert "Batch 2 (packed): 3 rows, 2 steps, 4 tokens; a rectangle has 33.3% padding" in texts
+    assert texts.count("x") == 4
+    assert run("inspect", "varlen", "--batch", 1, "--plot", "one.svg", "-q").exit_code == 0
+    texts = read_texts(Path("one.svg"))
+    assert any(text.startswith("Row 1 of at most 12 tokens") for text in texts)
+
+
+def test_tokens_that_are_parts_of_a_character_are_shown_as_ids(tmp_path: Path) -> None:
+    store = make_store(tmp_path, ["aé"])
+    assert run("pack", store, "-o", tmp_path / "shards", "-q").exit_code == 0
+    panel = make_panels(open_shards(tmp_path / "shards"), batch=0)[0]
+    assert [text.get_text() for text in draw(panel).texts][::2] == ["a", "#195", "#169"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a$b$ <&> \"'", "a$b$ <&> \"'"),
+        ("雨が降る", "雨が降る"),
+        ("x" * 150, "…" + "x" * 39),
+        ("tab\there", "tab\\there"),
+        ("no\udcfftext", "no\\udcfftext"),
+    ],
+)
+def test_names_of_any_kind_are_drawn(tmp_path: Path, name: str, shown: str) -> None:
+    store = make_store(tmp_path / name, ["one", "three"])
+    store.rename(tmp_path / name / name)
+    opened = open_store(tmp_path / name / name)
+    opened.path = Path(name)
+    for suffix in ("svg", "png"):
+        save_picture(tmp_path / f"picture.{suffix}", make_title(opened), make_panels(opened))
+    texts = read_texts(tmp_path / "picture.svg")
+    assert f"{shown}: token store, 2 sequences, 8 tokens" in texts
+
+
+def test_svg_in_a_page_has_its_own_ids() -> None:
+    panel = make_length_panel(np.array([1, 2, 3]))
+    other = Panel("other", panel.title, panel.draw)
+    first, second = draw_svg(panel), draw_svg(other)
+    assert first.startswith("<svg ") and "<!DOCTYPE" not in first
+    ids = [set(re.findall(r' id="([^"]+)"', text)) for text in (first, second)]
+    assert ids[0] and not ids[0] & ids[1]
+    used = set(re.findall(r"url\(#([^)]+)\)", first)) | set(re.findall(r'href="#([^"]+)"', first))
+    assert used and used <= ids[0]
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--plot", "a.pdf"], 2, "a.pdf: suffix '.pdf', expected .png or .svg"),
+        (["--plot", "a"], 2, "a: suffix '', expected .png or .svg"),
+        (["--html", "a.svg"], 2, "a.svg: suffix '.svg', expected .html or .htm"),
+        (["--plot", "none/a.svg"], 4, "none: no such folder"),
+        (["--plot", "a.svg", "--sequence", 0], 2, "--plot has nothing to show of --sequence"),
+        (["--html", "a.html", "--batch", 0], 2, "--html has nothing to show of --batch"),
+        (["--plot", "a.svg", "--batch", 9], 2, "--batch 9: packed has batches 0 to 2"),
+        (["--plot", "a.svg", "--plan"], 2, "packed: shards are packed already"),
+    ],
+)
+def test_plot_refuses(arguments: list[object], code: int, message: str) -> None:
+    before = sorted(Path().iterdir())
+    result = run("inspect", "packed", *arguments)
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+    assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize(("option", "missing"), [("plot", "matplotlib"), ("html", "jinja2")])
+def test_a_missing_package_is_named_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, option: str, missing: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)  # as if it were not installed
+    suffix = {"plot": "svg", "html": "html"}[option]
+    result = run("inspect", "none", f"--{option}", f"a.{suffix}")
+    assert result.exit_code == 5
+    assert result.stderr == (
+        f"Error: {missing} is not installed\n\nhint: pip install 'seqpack[plot]'\n"
+    )
+
+
+@pytest.mark.usefixtures("work")
+def test_inspect_without_a_picture_loads_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("matplotlib", "jinja2"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for arguments in (["packed"], ["packed", "--batch", 0], ["tokens", "--plan"]):
+        assert run("inspect", *arguments).exit_code == 0
+
+
+def test_lengths_that_are_none_are_an_error(work: Path) -> None:
+    change_shard(work / "packed", lambda arrays: arrays["lengths"].put(-1, -5))
+    result = run("inspect", "packed", "--plot", "a.svg")
+    assert result.exit_code == 4
+    assert not Path("a.svg").exists()
+
+
+def test_panels_of_a_store_and_of_its_shards_count_the_same(work: Path) -> None:
+    store, shards = open_store(work / "tokens"), open_shards(work / "packed")
+    titles = {make_panels(opened)[0].title for opened in (store, shards)}
+    assert titles == {f"Lengths of {len(LENGTHS)} sequences, mean 4.3 tokens"}
