@@ -250,7 +250,8 @@ def test_case_28_file_larger_than_allowed(tmp_path: Path, corpus: Path) -> None:
 KILL_SWEEP = """
 import os, signal, sys
 import tokenizers, tqdm
-import seqpack_cli.reporting.summaries, seqpack_cli.shards.pack_run, seqpack_cli.tokens.tokenize_run
+import seqpack_cli.reporting.terminal.summaries
+import seqpack_cli.shards.pack_run, seqpack_cli.tokens.tokenize_run
 from seqpack_cli.cli.main import main
 
 def run_until(number, arguments, folder):

@@ -9,9 +9,11 @@ from command import run
 from shard_reference import change_manifest
 
 from seqpack_cli.errors import CONTROLS
+from seqpack_cli.reporting.facts import _STORE_LEDGER
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.reporting.tables import _STORE_LEDGER, show_bytes, show_numbers
-from seqpack_cli.reporting.terminal import WIDTH, count_columns
+from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns
+from seqpack_cli.reporting.terminal.number_lines import show_numbers
+from seqpack_cli.reporting.wording import show_bytes
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.reporting.staircase_lines import (
+from seqpack_cli.reporting.terminal.columns import WIDTH
+from seqpack_cli.reporting.terminal.staircase_lines import (
     FREE,
     MAX_BARS,
     MAX_BLOCKS,
@@ -20,7 +21,6 @@ from seqpack_cli.reporting.staircase_lines import (
     draw_padded,
     draw_varlen,
 )
-from seqpack_cli.reporting.terminal import WIDTH
 
 MAX_LENGTH = 2**31 - 1
 LENGTHS = st.integers(1, 80) | st.integers(1, 1500)

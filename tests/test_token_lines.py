@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpack_cli.errors import CONTROLS
-from seqpack_cli.reporting.terminal import WIDTH, count_columns
-from seqpack_cli.reporting.token_lines import (
+from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns
+from seqpack_cli.reporting.terminal.token_lines import (
     LEFT_TO_RIGHT_MARK,
     MAX_LINES,
     draw_tokens,

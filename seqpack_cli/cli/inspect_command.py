@@ -126,32 +126,31 @@ def _answer(
     max_text_ids: int | None,
     progress: Progress,
 ) -> Answer:
-    from seqpack_cli.reporting import (
-        contents,
-        differences,
-        plans,
-        rows,
-        show_differences,
-        tables,
+    """Give the values that answer the question, and what makes lines of them."""
+    from seqpack_cli.reporting import contents, differences, plans, rows, vocabulary_use
+    from seqpack_cli.reporting.terminal import (
+        difference_lines,
+        number_lines,
+        plan_table,
+        row_lines,
         vocabulary_lines,
-        vocabulary_use,
     )
 
     if asked["plan"]:
-        return plans.compare_plans(opened, progress), plans.show_plans
+        return plans.compare_plans(opened, progress), plan_table.show_plans
     if asked["vocabulary"]:
         found = vocabulary_use.describe_vocabulary_use(opened, progress)
         return found, vocabulary_lines.show_vocabulary_use
     if asked["diff"] is not None:
         found = differences.compare(opened, contents.open_any(asked["diff"]), progress)
-        return found, show_differences.show_differences
+        return found, difference_lines.show_differences
     if asked["sequence"] is not None:
         found = rows.describe_sequence(opened, asked["sequence"], max_text_ids=max_text_ids)
-        return found, tables.show_sequence
+        return found, row_lines.show_sequence
     if asked["batch"] is not None:
         found = rows.describe_batch(opened, asked["batch"], max_text_ids=max_text_ids)
-        return found, tables.show_batch
-    return contents.describe(opened), tables.show_numbers
+        return found, row_lines.show_batch
+    return contents.describe(opened), number_lines.show_numbers
 
 
 def _write_files(

@@ -124,7 +124,7 @@ def command(
     What each choice would cost: seqpack inspect tokens --plan
     """
     from seqpack_cli.batching.pack_options import PackOptions
-    from seqpack_cli.reporting.summaries import summarize_pack
+    from seqpack_cli.reporting.terminal.summaries import summarize_pack
     from seqpack_cli.shards.pack_run import pack_store
 
     with show_progress("pack", "token", quiet=quiet) as progress:

@@ -123,7 +123,7 @@ def command(
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """
     from seqpack_cli.corpus.document_block import DocumentOptions
-    from seqpack_cli.reporting.summaries import summarize_tokenize
+    from seqpack_cli.reporting.terminal.summaries import summarize_tokenize
     from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
 

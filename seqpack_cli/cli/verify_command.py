@@ -98,7 +98,7 @@ def command(shards: Path, as_json: bool, quiet: bool, **options: Any) -> None:
     Files, checksums and every id, without computing:
         seqpack verify shards --level roundtrip
     """
-    from seqpack_cli.reporting.verify_summary import summarize_verify
+    from seqpack_cli.reporting.terminal.verify_summary import summarize_verify
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify_shards
 

@@ -11,7 +11,6 @@ from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import MAX_COUNT, PackOptions
 from seqpack_cli.errors import OptionError
 from seqpack_cli.execution import Progress
-from seqpack_cli.reporting.plan_table import show_plans as show_plans
 from seqpack_cli.shards.pack_plan import count_bytes, count_cells, make_plan
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore

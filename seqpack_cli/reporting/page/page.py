@@ -19,12 +19,12 @@ import numpy as np
 from seqpack_cli import __version__
 from seqpack_cli.errors import MachineError, OptionError, escape_controls
 from seqpack_cli.reporting.batch_numbers import count_batches
+from seqpack_cli.reporting.facts import list_facts
 from seqpack_cli.reporting.origins import find_store_of
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_matplotlib, draw_svg
-from seqpack_cli.reporting.tables import list_facts
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.storage import publish_alone
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens

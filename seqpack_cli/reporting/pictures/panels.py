@@ -13,8 +13,8 @@ from seqpack_cli.reporting.pictures.padding_panel import make_padding_panel
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.plan_panel import make_plan_panel
 from seqpack_cli.reporting.pictures.row_panel import make_row_panel
-from seqpack_cli.reporting.tables import count
-from seqpack_cli.reporting.terminal import cut_front
+from seqpack_cli.reporting.terminal.columns import cut_front
+from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.tables import show_bytes
-from seqpack_cli.reporting.terminal import WIDTH, cut, cut_front
+from seqpack_cli.reporting.terminal.columns import WIDTH, cut, cut_front
+from seqpack_cli.reporting.wording import show_bytes
 
 HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "longest", "largest")
 LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)

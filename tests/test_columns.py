@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpack_cli.errors import CONTROLS
-from seqpack_cli.reporting.terminal import (
+from seqpack_cli.reporting.terminal.columns import (
     VALUE_WIDTH,
     WIDTH,
     count_columns,

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
-from seqpack_cli.reporting.tables import count
-from seqpack_cli.reporting.terminal import (
+from seqpack_cli.reporting.terminal.columns import (
     VALUE_WIDTH,
     WIDTH,
     cut,
@@ -19,6 +18,7 @@ from seqpack_cli.reporting.terminal import (
     pair_of_text,
     wrap,
 )
+from seqpack_cli.reporting.wording import count
 
 NAME_WIDTH = 28
 SIDE_WIDTH = 24  # of a value

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import join_items
-from seqpack_cli.reporting.tables import count
+from seqpack_cli.reporting.wording import count
 
 
 def summarize_tokenize(output: Path, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seqpack_cli.reporting.terminal import WIDTH, count_columns, cut, fill
+from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns, cut, fill
 
 INDENT = 2
 MAX_LINES = 6  # of text, each with one of ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, join_items
-from seqpack_cli.reporting.tables import count
+from seqpack_cli.reporting.wording import count, show_rate
 
 MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
 CAUGHT = {True: "caught", False: "MISSED", None: "no place"}
@@ -73,18 +73,6 @@ def _show_level(level: dict[str, Any], report: dict[str, Any], *, failed: bool) 
         worst = max(judged, key=lambda size: float(size["error"]) / size["limit"])
         line += f"  {float(worst['error']):.1e} / {worst['limit']:.1e}"
     return line if report["is_gate"] or not judged else f"{line} (not judged)"
-
-
-def show_rate(per_second: float) -> str:
-    """Show a number of tokens a second in three digits.
-
-    >>> show_rate(41_234_567), show_rate(2_340), show_rate(12)
-    ('41.2 M', '2.34 k', '12')
-    """
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if per_second >= size:
-            return f"{per_second / size:#.3g}".rstrip(".") + f" {unit}"
-    return f"{per_second:.3g}"
 
 
 def _coverage_notes(report: dict[str, Any]) -> list[str]:

@@ -1,0 +1,83 @@
+"""The numbers of a token store or of shards -> labels and values, for terminal and page alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqpack_cli.reporting.terminal.columns import list_some
+from seqpack_cli.reporting.wording import count, show_bytes
+
+Facts = list[tuple[str, str]]  # labels and values
+PATH_LABEL = "token store"  # of shards
+
+
+def list_facts(numbers: dict[str, Any]) -> Facts:
+    """Give the label and the value of all that is said of a token store or of shards."""
+    if numbers["kind"] == "shards":
+        return _list_facts_of_shards(numbers)
+    return _list_facts_of_store(numbers)
+
+
+def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
+    ledger = numbers["ledger"]
+    run = numbers["run"] or {}
+    sizes = f"{count(numbers['num_parts'], 'part')} of {count(numbers['num_sources'], 'source')}"
+    return [
+        ("documents", f"{ledger['num_documents']:,}"),
+        ("sequences", f"{ledger['num_sequences']:,}"),
+        ("tokens", f"{ledger['num_tokens']:,}"),
+        ("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
+        ("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
+        ("special ids", _special_ids(numbers)),
+        ("encoder", str(run.get("encoder", "unknown"))),
+        *_list_nonzero(ledger, _STORE_LEDGER),
+    ]
+
+
+def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
+    ledger, rows = numbers["ledger"], numbers["rows_of_batch"]
+    size = f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}"
+    facts = [
+        ("batches", f"{ledger['num_batches']:,}"),
+        ("rows of a batch", f"{rows['fewest']:,} to {rows['most']:,}"),
+        ("sequences", f"{ledger['num_sequences']:,}"),
+        ("tokens", f"{ledger['num_tokens']:,}"),
+        ("padding", _padding(numbers)),
+        ("size", f"{size}, {numbers['dtype']}"),
+        (PATH_LABEL, numbers["tokens_path"]),
+    ]
+    if numbers["bucket_keys"] is not None:
+        facts.append(("bucket keys", list_some(numbers["bucket_keys"])))
+    facts += _list_nonzero(ledger, _SHARDS_LEDGER)
+    for reason, num_dropped in ledger["num_dropped_sequences"].items():
+        tokens = ledger["num_dropped_tokens"][reason]
+        facts.append(("dropped", f"{num_dropped:,} sequences, {tokens:,} tokens by {reason}"))
+    return facts
+
+
+def _padding(numbers: dict[str, Any]) -> str:
+    if numbers["layout"] != "padded":
+        return "none"
+    side = f"on the {numbers['padding_side']}, id {numbers['pad_id']}"
+    return f"{numbers['padding_ratio']:.2%} of all cells, {side}"
+
+
+_SHARDS_LEDGER = {"num_filler_rows": "filler rows", "num_split_sequences": "split sequences"}
+_STORE_LEDGER = {
+    "num_empty_documents": "empty documents",
+    "num_rejected": "rejected records",
+    "num_dropped_documents": "dropped documents",
+    "num_special_tokens_added": "special added",
+    "num_truncated_tokens": "truncated tokens",
+    "num_dropped_tokens": "dropped tokens",
+    "num_special_tokens_in_text": "special in text",
+}
+
+
+def _list_nonzero(ledger: dict[str, int], names: dict[str, str]) -> Facts:
+    return [(label, f"{ledger[name]:,}") for name, label in names.items() if ledger[name]]
+
+
+def _special_ids(numbers: dict[str, Any]) -> str:
+    roles = {role: numbers[f"{role}_id"] for role in ("pad", "bos", "eos", "unk")}
+    return ", ".join(f"{role} {id_}" for role, id_ in roles.items() if id_ is not None) or "none"

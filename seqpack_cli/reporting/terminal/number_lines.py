@@ -1,0 +1,69 @@
+"""The numbers of a token store or of shards -> lines for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqpack_cli.errors import escape_controls
+from seqpack_cli.reporting.facts import PATH_LABEL, list_facts
+from seqpack_cli.reporting.terminal.columns import WIDTH, cut, cut_front, pair, pair_of_path
+
+BAR_WIDTH = 40
+
+
+def show_numbers(numbers: dict[str, Any]) -> list[str]:
+    """Show the numbers of a token store or of shards."""
+    facts = [
+        pair_of_path(label, value) if label == PATH_LABEL else pair(label, value)
+        for label, value in list_facts(numbers)
+    ]
+    return [_title(numbers), *facts, "", *_show_lengths(numbers["lengths"])]
+
+
+def _title(numbers: dict[str, Any]) -> str:
+    layout = f"  ({numbers['layout']})" if numbers["kind"] == "shards" else ""
+    room = WIDTH - len(f"{numbers['kind']}  {layout}")
+    return f"{numbers['kind']}  {cut_front(escape_controls(numbers['path']), room)}{layout}"
+
+
+def _show_lengths(lengths: dict[str, Any]) -> list[str]:
+    if lengths["longest"] is None:
+        return ["no sequences"]
+    shares = [f"p{share} {value:,}" for share, value in lengths["percentiles"].items()]
+    span = f"{lengths['shortest']:,} to {lengths['longest']:,} tokens"
+    return [
+        cut(f"lengths  {span}, mean {lengths['mean']:,}", WIDTH),
+        *_show_shares(shares),
+        "",
+        *_show_histogram(lengths["histogram"]),
+    ]
+
+
+def _show_shares(shares: list[str]) -> list[str]:
+    """Show percentiles two blanks apart, in as many lines as they need."""
+    lines = [""]
+    for share in shares:
+        if len(lines[-1]) + 2 + len(share) > WIDTH:
+            lines.append("")
+        lines[-1] += f"  {share}"
+    return lines
+
+
+def _show_histogram(bins: list[dict[str, int]]) -> list[str]:
+    most = max(entry["num_sequences"] for entry in bins)
+    spans = [
+        f"{entry['from']:,}"
+        if entry["from"] == entry["to"]
+        else f"{entry['from']:,} to {entry['to']:,}"
+        for entry in bins
+    ]
+    span_width = max(21, *map(len, spans))
+    number_width = max(10, len(f"{most:,}"))
+    bar_width = min(BAR_WIDTH, WIDTH - 4 - span_width - number_width)
+    lines = []
+    for span, entry in zip(spans, bins, strict=True):
+        number = entry["num_sequences"]
+        bar = "█" * round(bar_width * number / most) or ("▏" if number else "")
+        line = f"  {span:>{span_width}} {number:>{number_width},} {bar}"
+        lines.append(cut(line.rstrip(), WIDTH))
+    return lines

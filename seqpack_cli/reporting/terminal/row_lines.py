@@ -1,0 +1,84 @@
+"""One batch or one sequence -> lines for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqpack_cli.batching.pack_options import MAX_COUNT
+from seqpack_cli.reporting.terminal.columns import (
+    WIDTH,
+    cut,
+    list_some,
+    pair,
+    pair_of_path,
+    pair_of_text,
+    quote_text,
+)
+from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
+from seqpack_cli.reporting.terminal.token_lines import draw_tokens
+
+MAX_ROWS = 20
+MAX_TEXT_LINES = 5
+
+
+def show_batch(batch: dict[str, Any]) -> list[str]:
+    """Show one batch: its shape, a drawing of it, and the beginning of each row."""
+    lines = [
+        cut(f"batch {batch['batch']}  ({batch['shard']}, batch {batch['batch_in_shard']})", WIDTH),
+        pair("rows", f"{batch['num_rows']:,}"),
+        pair("longest", f"{batch['longest']:,}"),
+        pair("tokens", f"{batch['num_tokens']:,}"),
+        pair("padding cells", f"{batch['num_padding_cells']:,}"),
+    ]
+    for name in ("num_filler_rows", "bucket_key", "width"):
+        if batch.get(name):
+            lines.append(pair(name.removeprefix("num_").replace("_", " "), f"{batch[name]:,}"))
+    if "cu_seqlens" in batch:
+        lines.append(pair("cu_seqlens", list_some(batch["cu_seqlens"])))
+    lines += ["", *_draw_batch(batch), ""]
+    lines.append(f"{'row':>5} {'sequence':>9} {'length':>8}  text")
+    for row, entry in enumerate(batch["rows"][:MAX_ROWS]):
+        head = f"{row:>5} {entry['original_index']:>9,} {entry['length']:>8,}  "
+        if entry.get("piece_start"):
+            head += f"(from token {entry['piece_start']:,}) "
+        lines.append(cut(head + quote_text(entry["text"]), WIDTH))
+    hidden = len(batch["rows"]) - MAX_ROWS
+    return [*lines, f"      and {hidden:,} more rows (all with --json)"] if hidden > 0 else lines
+
+
+def show_sequence(sequence: dict[str, Any]) -> list[str]:
+    """Show one sequence: where it came from, its tokens with their ids, and its text."""
+    lines = [f"sequence {sequence['sequence']:,}"]
+    origin = sequence["origin"]
+    if origin is None:
+        lines.append(pair("source", "unknown: the token store is no longer there"))
+    else:
+        record = f", record {origin['record']:,}"
+        lines.append(pair_of_path("source", origin["source"], record))
+        lines.append(pair("document", f"{origin['document']:,}"))
+        if origin["num_pieces"] > 1:
+            lines.append(pair("piece", f"{origin['piece'] + 1:,} of {origin['num_pieces']:,}"))
+    if "shard" in sequence:
+        place = f", batch {sequence['batch']:,}, row {sequence['row']:,}"
+        lines.append(pair_of_path("shard", sequence["shard"], place))
+        if sequence["num_rows"] > 1:
+            lines.append(pair("rows", f"{sequence['num_rows']:,}, this is that of its first piece"))
+    return [
+        *lines,
+        pair("length", f"{sequence['length']:,} tokens"),
+        "",
+        *draw_tokens(sequence["tokens"], num_tokens=sequence["length"]),
+        "",
+        *pair_of_text("text", sequence["text"], max_lines=MAX_TEXT_LINES),
+    ]
+
+
+def _draw_batch(batch: dict[str, Any]) -> list[str]:
+    lengths = [row["length"] for row in batch["rows"]] + [0] * batch["num_filler_rows"]
+    if batch["layout"] == "packed":
+        return draw_packed(lengths, batch["batch_sizes"])
+    if batch["layout"] == "padded":
+        return draw_padded(lengths, batch["width"], padding_side=batch["padding_side"])
+    capacity = batch["max_tokens"]
+    is_one = capacity is not None and batch["num_tokens"] <= capacity <= MAX_COUNT
+    return draw_varlen(lengths, capacity if is_one else batch["num_tokens"])
