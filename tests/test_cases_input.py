@@ -532,13 +532,17 @@ def test_case_20_special_token_in_the_text(tmp_path: Path, tiny_tokenizer: Path,
     eos, bos = (2, 1) if own else (EOS, BOS)
     result = tokenize(corpus, *options)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "  special tokens spelled in the text: 2"
+    assert result.stdout.splitlines()[-1] == (
+        "  special tokens spelled in the text, listed in special_tokens.jsonl: 2"
+    )
     ((ids,),) = read_store_documents(store_of(corpus))
     assert not {bos, eos} & set(ids)
     assert unpack_texts(store_of(corpus)) == [text]
     result = tokenize(corpus, *options, "--allow-special-tokens", "--overwrite")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "  special tokens spelled in the text: 2"
+    assert result.stdout.splitlines()[-1] == (
+        "  special tokens spelled in the text, listed in special_tokens.jsonl: 2"
+    )
     ((ids,),) = read_store_documents(store_of(corpus))
     assert (ids.count(eos), ids.count(bos), ids[-1]) == (1, 1, bos)
 

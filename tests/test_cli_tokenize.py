@@ -16,7 +16,7 @@ def test_tokenize_says_what_the_store_holds(tmp_path):
         f"{tmp_path}/out: complete\n"
         "  4 documents -> 3 sequences, 10 tokens (uint16, 1 part)\n"
         "  empty documents, which have no sequence: 1\n"
-        "  special tokens spelled in the text: 1\n"
+        "  special tokens spelled in the text, listed in special_tokens.jsonl: 1\n"
     )
     assert result.stderr == ""
 

@@ -129,7 +129,9 @@ def test_batch_panel_of_packed_draws_each_row_and_batch_sizes(lengths: list[int]
 @pytest.mark.parametrize(("side", "starts"), [("right", [0, 0, 0]), ("left", [0, 2, 5])])
 def test_batch_panel_of_padded_draws_rows_on_their_side(side: str, starts: list[int]) -> None:
     batch = pad([np.arange(6), np.arange(4), np.arange(1)], padding_side=side)
-    axes = draw(make_batch_panel(batch, index=3))
+    panel = make_batch_panel(batch, index=3)
+    assert panel.title == "Batch 3 (padded): 3 rows, 6 columns, 11 tokens; 38.9% padding"
+    axes = draw(panel)
     padding, *bars = axes.patches
     assert [(bar.get_x(), bar.get_width()) for bar in bars] == list(
         zip(starts, [6, 4, 1], strict=True)

@@ -15,6 +15,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
 from seqpack_cli.shards import unpack_run
 from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.read_rows import copy_shard_rows
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences, unpack_shards
 from seqpack_cli.tokens.token_store import open_store
@@ -50,6 +51,44 @@ def test_unpack_gives_the_ids_of_the_store(
     assert unpack(path) == [
         {"index": index, "ids": ids.tolist()} for index, ids in enumerate(store)
     ]
+
+
+@pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize(("num_ids", "num_rows"), [(1, 100), (7, 100), (1000, 1), (1000, 3)])
+def test_unpack_reads_in_blocks_of_any_size(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    num_ids: int,
+    num_rows: int,
+) -> None:
+    monkeypatch.setattr(unpack_run, "IDS_PER_READ", num_ids)
+    monkeypatch.setattr(unpack_run, "ROWS_PER_READ", num_rows)
+    path = make_shards(tmp_path, **options, shard_bytes=200)
+    found = [(index, ids.tolist()) for index, ids in iter_sequences(open_shards(path))]
+    assert found == [
+        (index, ids.tolist()) for index, ids in enumerate(open_store(tmp_path / "store"))
+    ]
+
+
+@pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_a_shard_are_those_of_its_batches(
+    tmp_path: Path, options: dict[str, Any], seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    path = make_shards(tmp_path, draw.integers(1, 20, 30).tolist(), **options)
+    shard = open_shards(path).open_shard(0)
+    rows = np.flatnonzero(shard.tensors["lengths"] > 0)
+    rows = draw.choice(rows, 12, replace=False)
+    lengths = shard.tensors["lengths"][rows]
+    order = draw.permutation(12)  # of their places in target
+    starts = np.empty(12, np.int64)
+    starts[order] = np.cumsum(lengths[order]) - lengths[order]
+    target = np.full(lengths.sum(), 9999, np.int64)
+    copy_shard_rows(shard, rows, target, starts)
+    for row, start, length in zip(rows, starts, lengths, strict=True):
+        assert target[start : start + length].tolist() == shard.row(row).tolist()
 
 
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)

@@ -76,11 +76,12 @@ def command(path: Path, as_json: bool, quiet: bool, **asked: Any) -> None:
     """
     from seqpack_cli.reporting import contents
 
-    _check_questions(asked)
+    question = _find_question(asked)
     _check_files(asked["plot"], asked["html"])
     opened = contents.open_any(path)
     max_text_ids = None if as_json else MAX_TEXT_IDS
-    with show_progress("inspect", "step", quiet=quiet) as progress:
+    unit = {"plan": "way", "vocabulary": "id", "diff": "sequence"}.get(question or "", "step")
+    with show_progress(question or "inspect", unit, quiet=quiet) as progress:
         found, show = _answer(opened, asked, max_text_ids, progress)
     if as_json:
         print_json(found)
@@ -91,8 +92,8 @@ def command(path: Path, as_json: bool, quiet: bool, **asked: Any) -> None:
             print_lines("", f"{name}: written")
 
 
-def _check_questions(asked: dict[str, Any]) -> None:
-    """Raise unless one thing is asked, and one that there is a picture or page of."""
+def _find_question(asked: dict[str, Any]) -> str | None:
+    """Give the one thing that is asked, which a picture or page that is wanted must be of."""
     questions = [
         name
         for name in ("batch", "sequence", "plan", "vocabulary", "diff")
@@ -104,6 +105,7 @@ def _check_questions(asked: dict[str, Any]) -> None:
     for name, allowed in (("plot", ("batch", "plan")), ("html", ())):
         if asked[name] is not None and not set(questions) <= set(allowed):
             raise click.UsageError(f"--{name} has nothing to show of {spelled[0]}")
+    return questions[0] if questions else None
 
 
 def _check_files(plot: Path | None, html: Path | None) -> None:

@@ -21,6 +21,7 @@ from seqpack_cli.reporting.pictures.colours import (
 )
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_counts
+from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 
@@ -70,12 +71,13 @@ def make_batch_panel(
         axes.set_ylabel("row, longest first")
         axes.grid(visible=False)
 
-    kind = "packed" if isinstance(batch, PackedBatch) else "padded"
     share = 1 - num_tokens / num_cells
-    title = (
-        f"Batch {index:,} ({kind}): {num_rows:,} rows, {num_steps:,} steps, {num_tokens:,} tokens; "
-    )
-    title += f"a rectangle has {share:.1%} padding" if kind == "packed" else f"{share:.1%} padding"
+    kind, length, padding = "padded", count(num_steps, "column"), f"{share:.1%} padding"
+    if isinstance(batch, PackedBatch):
+        kind, length = "packed", count(num_steps, "step")
+        padding = f"a rectangle has {share:.1%} padding"
+    rows, tokens = count(num_rows, "row"), count(num_tokens, "token")
+    title = f"Batch {index:,} ({kind}): {rows}, {length}, {tokens}; {padding}"
     return Panel("batch", title, draw, height=_choose_height(num_rows, is_small(batch)))
 
 
