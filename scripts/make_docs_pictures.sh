@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ln -s "$PWD/sample_data" "$work/sample_data"
 cd "$work"
-seqpack tokenize sample_data --tokenizer sample_data/tokenizer.json -o tokens -q
+seqpack tokenize sample_data --tokenizer sample_data/tokenizer.json --max-length 256 -o tokens -q
 seqpack tokenize sample_data/stories.txt --tokenizer sample_data/tokenizer.json -o stories -q
 seqpack pack stories --max-length 14 --batch-size 6 -o shards -q
 seqpack pack tokens --layout varlen --max-tokens 512 -o rows -q

@@ -79,7 +79,8 @@ def read_kept_tokenizer(folder: Path, manifest: dict[str, Any]) -> bytes:
 
 def _describe_unfinished(folder: Path) -> str:
     if not folder.is_dir():
-        return f"{folder}: no such folder"
+        found = "a file, expected a folder" if folder.exists() else "no such folder"
+        return f"{folder}: {found}"
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
     if PLAN_NAME not in names:
         return f"{folder}: no {MANIFEST_NAME}, expected a token store or shards"
@@ -90,8 +91,9 @@ def _describe_unfinished(folder: Path) -> str:
 
 
 def _unfinished_hint(folder: Path) -> str | None:
-    unfinished = is_there(folder / PLAN_NAME)
-    return "run the same command again: it continues where it stopped" if unfinished else None
+    if is_there(folder / PLAN_NAME):
+        return "run the same command again: it continues where it stopped"
+    return "name the folder that tokenize or pack wrote" if folder.is_dir() else None
 
 
 def _other_format_hint(found: object) -> str | None:

@@ -31,7 +31,16 @@ from fuzz_mutators import (
     spell,
 )
 from fuzz_tokenizers import spell_tokenizer
-from fuzz_uses import SHARDS_USES, STORE_USES, Outcome, pack_and_read, run_use, run_verify
+from fuzz_uses import (
+    REPORT_USES,
+    SHARDS_USES,
+    STORE_USES,
+    Outcome,
+    Use,
+    pack_and_read,
+    run_use,
+    run_verify,
+)
 from shard_reference import Arrays, load_shard
 
 from seqpack_cli.shards.pack_run import PackOptions
@@ -203,10 +212,10 @@ def _run(seed: Seed, changes: Files, choices: Choices) -> Outcome:
     """Use a damaged folder, and put back what was good."""
     if seed.entries == "shards":
         with replace_files(seed, changes):
-            return run_use(choices.choose(SHARDS_USES), seed.folder, choices)
+            return run_use(_choose_use(SHARDS_USES, choices), seed.folder, choices)
     if not choices.one_in(24):
         with replace_files(seed, changes):
-            return run_use(choices.choose(STORE_USES), seed.folder, choices)
+            return run_use(_choose_use(STORE_USES, choices), seed.folder, choices)
     # The store through its shards, which call it theirs.
     lab = open_lab()
     shards = choices.choose([one for one in lab.shards if one.folder.parent == seed.folder.parent])
@@ -215,6 +224,10 @@ def _run(seed: Seed, changes: Files, choices: Choices) -> Outcome:
     theirs: Files = {MANIFEST: apply_edits(shards.manifest.raw, [edit])}
     with replace_files(seed, changes), replace_files(shards, theirs):
         return run_use(run_verify, shards.folder, choices)
+
+
+def _choose_use(uses: Sequence[Use], choices: Choices) -> Use:
+    return choices.choose(REPORT_USES if choices.one_in(12) else uses)
 
 
 def _damage_json(text: JsonText, choices: Choices) -> bytes:

@@ -9,15 +9,20 @@ cursor of a terminal.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import click
+from fuzz_lab import open_lab
 from fuzz_mutators import NUMBERS, Choices
 
 from seqpack_cli.batching.pack_options import PackOptions
@@ -28,6 +33,7 @@ from seqpack_cli.shards.unpack_run import iter_sequences
 from seqpack_cli.tokens.token_store import open_store
 
 if TYPE_CHECKING:
+    from seqpack_cli.reporting.pictures.picture import Panel
     from seqpack_cli.training.batch_tensors import BatchTensors
 
 Use = Callable[[Path, Choices], Iterator[None]]
@@ -65,7 +71,17 @@ _guard: list[Callable[[], contextlib.AbstractContextManager[None]]] = [contextli
 
 def set_guard(guard: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
     """Watch every use of this process from now on."""
+    _load_fonts()
     _guard[0] = guard
+
+
+@functools.lru_cache(maxsize=1)
+def _load_fonts() -> None:
+    """Draw once, so that no watched execution reads or writes matplotlib's list of fonts."""
+    from seqpack_cli.reporting.pictures.panels import make_panels
+
+    for panel in make_panels(contents.open_any(open_lab().stores[0].folder)):
+        draw_picture([panel])
 
 
 def run_use(use: Use, folder: Path, choices: Choices) -> Outcome:
@@ -174,6 +190,62 @@ def describe_all(folder: Path, choices: Choices) -> Iterator[None]:
         rows.describe_sequence(opened, choices.choose((0, 3, 6, NUMBERS[-1])))
 
 
+def run_vocabulary(folder: Path, choices: Choices) -> Iterator[None]:
+    """Run `seqpack inspect --vocabulary`."""
+    yield from _run_inspect(folder, choices, "--vocabulary")
+
+
+def run_diff(folder: Path, choices: Choices) -> Iterator[None]:
+    """Run `seqpack inspect --diff` with another of its kind, or itself, on either side."""
+    opened, lab = contents.open_any(folder), open_lab()
+    others = lab.shards if isinstance(opened, ShardSet) else lab.stores
+    other = choices.choose((folder, *(seed.folder for seed in others)))
+    first, second = (folder, other) if choices.one_in(2) else (other, folder)
+    yield from _run_inspect(first, choices, "--diff", second)
+
+
+def _run_inspect(folder: Path, choices: Choices, *question: object) -> Iterator[None]:
+    from seqpack_cli.cli.inspect_command import command
+
+    as_json = choices.one_in(2)
+    contents.open_any(folder)
+    yield
+    text = _run_command(command, folder, "-q", *question, *["--json"] * as_json)
+    check_output(text, as_json=as_json)
+
+
+def make_pictures(folder: Path, choices: Choices) -> Iterator[None]:
+    """Make the panels of `inspect --plot`, and draw a few of them, which takes 0.2 s."""
+    from seqpack_cli.reporting.pictures.panels import make_panels, make_title
+
+    opened = contents.open_any(folder)
+    yield
+    panels = make_panels(opened, batch=choices.choose((None, None, 0, 1, 2, NUMBERS[-1])))
+    assert all(panel.title.isprintable() for panel in panels)
+    if choices.one_in(8):
+        draw_picture(panels, make_title(opened))
+
+
+def make_html(folder: Path, choices: Choices) -> Iterator[None]:
+    """Make the page of `inspect --html`, mostly without its pictures."""
+    from seqpack_cli.reporting.page.page import make_page
+    from seqpack_cli.reporting.pictures.panels import make_panels
+
+    opened = contents.open_any(folder)
+    yield
+    panels = make_panels(opened)
+    shown = panels if choices.one_in(16) else []
+    check_page(make_page(opened, contents.describe(opened), shown))
+
+
+def draw_picture(panels: Sequence[Panel], title: str | None = None) -> None:
+    """Draw panels, and raise unless they are XML."""
+    from seqpack_cli.reporting.pictures import picture
+
+    drawn = picture._draw(panels, "svg", title=title, salt="fuzz")
+    ElementTree.fromstring(drawn)  # noqa: S314 - without a document type, as matplotlib writes it
+
+
 def read_items(folder: Path, choices: Choices) -> Iterator[None]:
     """Read every item of a ShardDataset, as a training loop would."""
     from seqpack_cli.training.shard_dataset import ShardDataset
@@ -277,6 +349,43 @@ def _run_command(command: click.Command, *arguments: object) -> str:
     return output.getvalue().decode()
 
 
+class _Page(HTMLParser):
+    """The elements and the ids of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str | None] = []
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes.update(name for name, _ in attrs)
+        self.ids += [value for name, value in attrs if name == "id"]
+
+
+def check_page(text: str) -> None:
+    """Raise if a page can not be written, or holds elements that are not its own."""
+    text.encode()
+    page = _Page(text)
+    allowed = {"html", "head", "meta", "title", "style", "body", "header", "nav", "footer"}
+    allowed |= {"section", "article", "figure", "details", "summary", "div", "p", "h1", "h2", "h3"}
+    allowed |= {"a", "b", "em", "code", "span", "dl", "dt", "dd", "script", "noscript", "form"}
+    allowed |= {"label", "input", "button", "meter", "table", "thead", "tbody", "tr", "th", "td"}
+    allowed |= {"svg", "g", "defs", "path", "use", "rect", "clippath", "text", "pattern", "tspan"}
+    extra = {tag for tag in page.tags if tag not in allowed}
+    assert not extra, extra
+    assert page.tags.count("script") == 2
+    assert not [name for name in page.attributes if name.startswith("on")]
+    assert len(set(page.ids)) == len(page.ids)
+    (places,) = re.findall(r'id="places">(.*?)</script>', text, re.DOTALL)
+    json.loads(places)
+    found = CONTROL.difference("\t").intersection(text)  # a tab stands beside its sign
+    if found:
+        raise UnprintableTextError(f"{min(found)!r} in the page")
+
+
 def check_output(text: str, *, as_json: bool) -> None:
     """Raise unless it is JSON, or lines that a terminal shows as they are."""
     if as_json:
@@ -303,3 +412,5 @@ SHARDS_USES: tuple[Use, ...] = (
     read_items,
     run_verify,
 )
+# Of stores and shards alike; they cost more, and the hostile folders ask `run_inspect` already.
+REPORT_USES: tuple[Use, ...] = (run_vocabulary, run_diff, make_pictures, make_html)

@@ -112,7 +112,7 @@ def test_inspect_batch_shows_its_rows(path: str) -> None:
     ("arguments", "code", "message"),
     [
         (["packed", "--batch", 1], 2, "--batch 1: packed has batches 0 to 0"),
-        (["packed", "--sequence", 4], 2, "--sequence 4: not in packed"),
+        (["packed", "--sequence", 4], 2, "--sequence 4: packed has sequences 0 to 3"),
         (["tokens", "--sequence", 4], 2, "--sequence 4: tokens has sequences 0 to 3"),
         (["tokens", "--batch", 0], 2, "tokens: a token store has no batches"),
         (

@@ -457,7 +457,7 @@ def test_store_and_shards_are_not_compared(tmp_path: Path) -> None:
         with pytest.raises(OptionError) as caught:
             compare(open_any(a), open_any(b))
         assert str(caught.value) == (
-            f"--diff {b}: {kinds[0]}, expected {kinds[1]} like {a}\n\n"
+            f"{b} holds {kinds[0]}, {a} {kinds[1]}\n\n"
             "hint: name two token stores, or the shards of both"
         )
 

@@ -9,6 +9,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 import matplotlib
@@ -105,8 +106,28 @@ def test_page_has_the_numbers_batches_and_rows_of_shards() -> None:
     assert facts["tokens"] == f"{numbers['ledger']['num_tokens']:,}"
     assert facts["batch_size"] == "4"  # an option of the run
     shards = open_shards("packed")
-    table = re.findall(r"<tr><td>(.*?)</td>.*?</tr>", page)
-    assert table == [str(index) for index in range(len(shards))]
+    section = page.split('<section id="batches">')[1].split("</section>")[0]
+    assert re.findall(r"<th>(.*?)</th>", section) == [
+        *("batch", "rows", "longest", "tokens", "as a rectangle", "padding if padded")
+    ]
+    table = [
+        re.findall(r"<td[^>]*>(.*?)(?: <span|</td>)", row)
+        for row in re.findall(r"<tr>(<td.*?)</tr>", section)
+    ]
+    assert table == [
+        [
+            str(index),
+            str(len(batch.lengths)),
+            str(batch.lengths[0]),
+            str(len(batch.data)),
+            f"{len(batch.lengths) * batch.lengths[0]:,}",
+            f"{1 - len(batch.data) / (len(batch.lengths) * batch.lengths[0]):.2%}",
+        ]
+        for index, batch in enumerate(shards)
+    ]
+    lengths = facts["lengths"], facts["percentiles"]
+    assert lengths[0].startswith("2 to 400 tokens, mean ")
+    assert lengths[1].endswith("p99 400")
     rows = read_rows(page)
     assert len(rows) == sum(len(batch.lengths) for batch in shards) == 9
     assert rows[0] == ("batch 0, row 0, sequence 5: 400 tokens", "x" * 240)
@@ -160,13 +181,25 @@ def test_page_without_the_token_store_says_so() -> None:
 def test_page_shows_some_of_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(page_module, "MAX_BATCHES", 5)
-    (tmp_path / "a.txt").write_text("a\n" * 100)
+    monkeypatch.setattr(page_module, "MAX_WORST", 2)
+    (tmp_path / "a.txt").write_text("a\n" * 86 + "a\naa\n" + "a\n" * 52 + "a\naaa\n" + "a\n" * 58)
     run("tokenize", "a.txt", "-o", "tokens")
-    run("pack", "tokens", "-o", "shards", "--batch-size", 1)
+    run("pack", "tokens", "-o", "shards", "--batch-size", 2, "--order", "none")
     page = make("shards")
-    assert re.findall(r"<tr><td>(.*?)</td>", page) == ["0", "25", "50", "74", "99"]
-    assert "5 of 100 batches, spread evenly." in page
+    shown = re.findall(r"<tr><td[^>]*>(.*?)</td>", page)
+    assert shown == ["0", "25", "43", "50", "70", "74", "99"]
+    assert "7 of 100 batches, spread evenly, and the most uneven." in page
     assert len(read_rows(page)) == 40
+
+
+@pytest.mark.usefixtures("work")
+def test_page_of_split_sequences_says_so() -> None:
+    page = make("varlen")
+    assert "<dt>lengths of pieces</dt>" in page
+    headings = [heading for heading, _ in read_rows(page)]
+    assert any(
+        heading.endswith("sequence 5 from its token 150 on: 150 tokens") for heading in headings
+    )
 
 
 @pytest.mark.usefixtures("work")
@@ -199,6 +232,10 @@ def test_places_are_those_of_the_rows(
         else:
             found = tuple(decode(key)[index] for key in ("batches", "rows", "lengths"))
             assert found == expected.get(index, (-1, -1, -1))
+            num_pieces = sum(index in batch.original_indices for batch in opened)
+            assert ("pieces" in places) == (name == "varlen" and limit > 5)
+            if "pieces" in places:
+                assert decode("pieces")[index] == num_pieces
     assert places["sources"] == [["a <b> & 'c'.txt", 0], ["b.txt", 8]]
 
 
@@ -216,13 +253,14 @@ def test_places_are_those_of_the_rows(
         ("packed", "1,000", "no sequence 1,000: there are 10, counted from 0"),
         ("packed", EVIL, "type the index of a sequence: a number from 0 on"),
         ("tokens", "8", "sequence 8 · 3 tokens · document 9 · b.txt, record 2 · shown below"),
+        ("varlen", "5", "sequence 5 · split into 3 rows, the first in · batch "),
+        ("packed", "%", "type the index of a sequence: a number from 0 on"),
     ],
 )
 def test_search_in_a_browser(work: Path, name: str, asked: str, expected: str) -> None:
     make(name)
-    from urllib.parse import quote
-
-    page, complaints = open_page(work / f"{name}.html", f"#sequence={quote(asked)}", folder=work)
+    fragment = asked if asked == "%" else quote(asked)
+    page, complaints = open_page(work / f"{name}.html", f"#sequence={fragment}", folder=work)
     assert complaints == []
     (result,) = re.findall(r'<p id="search-result".*?>(.*?)</p>', page, re.DOTALL)
     text = html.unescape(re.sub(r"<[^>]+>", "", result))
@@ -250,3 +288,38 @@ def test_a_page_in_a_browser_runs_no_other_script(work: Path) -> None:
     shown, complaints = open_page(work / "evil.html", folder=work)
     assert "<title>owned</title>" not in shown
     assert any("Content Security Policy" in line for line in complaints)
+
+
+@needs_browser
+def test_a_page_answers_typed_searches_and_sorts_batches(work: Path) -> None:
+    page = make("packed")
+    driven = """
+document.getElementById("search-index").value = " 8 ";
+document.querySelector("#search-form button").click();
+const typed = document.getElementById("search-result").textContent;
+const tokens = document.querySelectorAll("#batches th")[3];
+tokens.click();
+const body = document.querySelector("#batches tbody");
+const listBatches = () => Array.from(body.rows, (row) => row.cells[0].textContent);
+const falling = listBatches();
+tokens.click();
+const rising = listBatches();
+document.title = JSON.stringify([typed, location.hash, falling, rising, tokens.ariaSort]);
+"""
+    own = page.split("<script>")[1].split("</script>")[0]
+    changed = own + driven
+    digests = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in (own, changed)
+    ]
+    (work / "driven.html").write_text(page.replace(own, changed).replace(*digests))
+    shown, complaints = open_page(work / "driven.html", folder=work)
+    assert complaints == []
+    (title,) = re.findall(r"<title>(.*?)</title>", shown)
+    typed, fragment, falling, rising, order = json.loads(html.unescape(title))
+    assert typed.startswith("sequence 8 · batch ")
+    assert fragment == "#sequence=%208%20"
+    batches = open_shards("packed")
+    expected = sorted(range(len(batches)), key=lambda index: -len(batches[index].data))
+    assert falling == [str(index) for index in expected]
+    assert (rising, order) == (falling[::-1], "ascending")

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import sys
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -65,13 +66,13 @@ def test_plot_is_an_svg_whose_text_says_what_is_drawn(name: str) -> None:
     assert result.exit_code == 0, result.stderr
     assert result.stdout.endswith("\npicture.svg: written\n")
     texts = read_texts(Path("picture.svg"))
-    assert f"Lengths of {len(LENGTHS)} sequences, mean 4.3 tokens" in texts
+    assert f"Lengths of {len(LENGTHS)} sequences: 1 to 9 tokens, mean 4.3" in texts
     assert {"length in tokens", "sequences", "p50 4", "p90 7", "p99 9"} <= set(texts)
     expected = {
         "packed": "time step t; the red edge is batch_sizes[t], the rows alive at step t",
         "padded": "above: column",
-        "left": "padded cells / all cells",
-        "varlen": "tokens / room of the row",
+        "left": "dashed: all batches, 18.97%",
+        "varlen": "How full the rows are: 1 of 4 rows have room",
         "tokens": "tokens: token store, 11 sequences, 47 tokens",
     }[name]
     if name in ("packed", "padded"):  # small enough for cells
@@ -130,7 +131,7 @@ def test_batch_panel_of_packed_draws_each_row_and_batch_sizes(lengths: list[int]
 def test_batch_panel_of_padded_draws_rows_on_their_side(side: str, starts: list[int]) -> None:
     batch = pad([np.arange(6), np.arange(4), np.arange(1)], padding_side=side)
     panel = make_batch_panel(batch, index=3)
-    assert panel.title == "Batch 3 (padded): 3 rows, 6 columns, 11 tokens; 38.9% padding"
+    assert panel.title == "Batch 3 (padded): 3 rows, 6 columns, 11 tokens; 38.89% padding"
     axes = draw(panel)
     padding, *bars = axes.patches
     assert [(bar.get_x(), bar.get_width()) for bar in bars] == list(
@@ -165,14 +166,17 @@ def test_row_panel_shares_rows_among_sequences_and_leaves_room() -> None:
     shards = open_shards("varlen")
     panel = make_panels(shards)[-1]
     axes = draw(panel)
-    room, rest = axes.patches[: len(shards)], axes.patches[len(shards) :]
-    assert [bar.get_width() for bar in room] == [12] * len(shards)
-    assert [bar.get_width() for bar in rest] == [
-        length for batch in shards for length in batch.lengths
-    ]
-    starts = [start for batch in shards for start in batch.cu_seqlens[:-1]]
-    assert [bar.get_x() for bar in rest] == starts
-    assert panel.title == "Rows 0 to 3 of at most 12 tokens, shared by 11 sequences"
+    rooms, rows = axes.collections[::2], axes.collections[1::2]
+    assert len(rooms) == len(rows) == len(shards)
+    for number, (room, row, batch) in enumerate(zip(rooms, rows, shards, strict=True)):
+        (whole,) = room.get_paths()
+        corners = whole.get_extents().extents.tolist()
+        assert corners == pytest.approx([0, number + 0.1, 12, number + 0.9])
+        spans = [path.get_extents().intervalx.tolist() for path in row.get_paths()]
+        offsets = batch.cu_seqlens.tolist()
+        assert spans == [list(span) for span in pairwise(offsets)]
+        assert len({tuple(colour) for colour in row.get_facecolors()}) == min(len(spans), 8)
+    assert panel.title == "Rows 0 to 3 of at most 12 tokens, for 11 sequences"
 
 
 @pytest.mark.usefixtures("work")
@@ -206,7 +210,9 @@ def test_padding_panel_draws_the_ratio_of_each_batch_and_of_all() -> None:
     assert panel.title == "Padding by batch: 25.00% of all cells"
     values, edges, _ = axes.patches[0].get_data()
     assert (values.tolist(), edges.tolist()) == ([0.5, 0.25, 0.0], [0, 1, 2, 3])
-    assert axes.get_ylim() == (0, 0.625)
+    assert axes.get_ylim() == (0, pytest.approx(0.55))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2"]
+    assert axes.get_xticks().tolist() == [0.5, 1.5, 2.5]  # the middle of each
     assert axes.get_lines()[0].get_ydata()[0] == 0.25
 
 
@@ -214,25 +220,52 @@ def test_padding_panel_of_many_batches_draws_means() -> None:
     ratios = np.linspace(0, 1, 1001)
     numbers = make_numbers(ratios)
     numbers.num_cells[1], numbers.num_tokens[1] = 10_000, 1_000  # a large batch weighs more
-    axes = draw(make_padding_panel(numbers, "varlen"))
-    values, edges, _ = axes.patches[0].get_data()
+    axes = draw(make_padding_panel(numbers, "padded"))
+    (worst, _, _), (values, edges, _) = (patch.get_data() for patch in axes.patches)
     assert len(values) <= MAX_STEPS
     assert (edges[0], edges[-1]) == (0, 1001)
-    assert values[0] == pytest.approx(numbers.num_tokens[:3].sum() / 12_000)
-    assert axes.get_xlabel() == "batch, 3 to a step"
+    assert values[0] == pytest.approx(1 - numbers.num_tokens[:3].sum() / 12_000)
+    assert worst[0] == pytest.approx(0.9)
+    assert axes.get_xlabel() == "batch, 3 to a step; the pale line is the worst of them"
 
 
-@pytest.mark.parametrize("lengths", [[1], [7, 7], list(range(1, 100)), [1, 5, 70_000], [63, 64]])
+def draw_lengths(lengths: list[int]) -> Axes:
+    return draw(make_length_panel(np.array(lengths), what=f"{len(lengths)} sequences"))
+
+
+@pytest.mark.parametrize(
+    "lengths", [[1], [7, 7], list(range(1, 100)), [1, 5, 70_000], [63, 64], [1, 2048, 2048]]
+)
 def test_length_panel_counts_every_sequence(lengths: list[int]) -> None:
-    axes = draw(make_length_panel(np.array(lengths)))
+    axes = draw_lengths(lengths)
     assert sum(bar.get_height() for bar in axes.patches) == len(lengths)
     low, high = axes.get_xlim()
     assert low < max(lengths) + 0.5 and high > max(lengths)
+    assert high < 1.2 * max(lengths) + 1  # the axis ends where the lengths do
     for bar in axes.patches:
         assert low <= bar.get_x() and bar.get_x() + bar.get_width() <= high
-    labels = [text.get_text() for text in axes.texts]
-    assert [label.split()[0] for label in labels] == ["p50", "p90", "p99"]
-    assert labels[2].split()[1] == f"{max(lengths):,}"
+    labels = [text.get_text() for text in axes.texts if text.get_text().startswith("p")]
+    assert labels[-1].endswith(f"p99 {max(lengths):,}")
+
+
+def test_length_panel_numbers_few_bars_and_joins_equal_percentiles() -> None:
+    axes = draw_lengths([50] * 500)
+    assert [text.get_text() for text in axes.texts] == ["500", "p50 = p90 = p99 50"]
+    axes = draw_lengths([1, 100, 100, 100])
+    assert [text.get_text() for text in axes.texts[:7]] == ["1", "", "", "", "", "", "3"]
+    assert len(draw_lengths(list(range(100, 160))).texts) == 3  # 48 bars have no room for numbers
+
+
+@pytest.mark.parametrize("lengths", [[50] * 3, [1], [7, 8], [1, 70_000]])
+def test_ticks_of_lengths_are_whole_and_different(lengths: list[int]) -> None:
+    axes = draw_lengths(lengths)
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        inside = [tick for tick in axis.get_majorticklocs() if low <= tick <= high]
+        shown = axis.get_major_formatter().format_ticks(inside)
+        assert len(set(shown)) == len(shown)
+        assert all(tick == int(tick) for tick in inside)
+        assert len(shown) <= 13
 
 
 @pytest.mark.usefixtures("work")
@@ -242,7 +275,10 @@ def test_plan_picture_has_a_bar_for_each_way() -> None:
     texts = read_texts(Path("plan.svg"))
     for plan in compared["plans"]:
         assert plan["options"].removeprefix("--layout ") in texts
-        assert f"{plan['padding_ratio']:.2%}, {plan['num_batches']:,} batches" in texts
+        batches = f"{plan['num_batches']:,} batch{'es' * (plan['num_batches'] > 1)}"
+        said = f"{plan['padding_ratio']:.2%}, {batches} of at most {plan['most_cells']:,} cells"
+        assert said in texts or f"{said} *" in texts, said
+    assert sum(text.endswith(" *") for text in texts) == 1
     (panel,) = panels_module.make_plan_panels(compared)
     axes = draw(panel)
     assert [bar.get_width() for bar in axes.patches] == [
@@ -254,13 +290,15 @@ def test_the_batch_shown_is_a_usual_one() -> None:
     num_rows = np.array([2, 4, 4, 4, 1])
     longest = np.array([90, 80, 30, 20, 10])
     assert choose_batch(BatchNumbers(num_rows, num_rows, num_rows, longest)) == 2
+    num_rows, longest = np.array([1, 900, 20, 21, 22]), np.array([9, 1, 8, 7, 6])
+    assert choose_batch(BatchNumbers(num_rows, num_rows, num_rows, longest)) == 3
 
 
 @pytest.mark.usefixtures("work")
 def test_plot_of_one_batch_shows_that_one() -> None:
     assert run("inspect", "packed", "--batch", 2, "--plot", "one.svg", "-q").exit_code == 0
     texts = read_texts(Path("one.svg"))
-    assert "Batch 2 (packed): 3 rows, 2 steps, 4 tokens; a rectangle has 33.3% padding" in texts
+    assert "Batch 2 (packed): 3 rows, 2 steps, 4 tokens; a rectangle has 33.33% padding" in texts
     assert texts.count("x") == 4
     assert run("inspect", "varlen", "--batch", 1, "--plot", "one.svg", "-q").exit_code == 0
     texts = read_texts(Path("one.svg"))
@@ -271,7 +309,7 @@ def test_tokens_that_are_parts_of_a_character_are_shown_as_ids(tmp_path: Path) -
     store = make_store(tmp_path, ["aé"])
     assert run("pack", store, "-o", tmp_path / "shards", "-q").exit_code == 0
     panel = make_panels(open_shards(tmp_path / "shards"), batch=0)[0]
-    assert [text.get_text() for text in draw(panel).texts][::2] == ["a", "#195", "#169"]
+    assert [text.get_text() for text in draw(panel).texts][::2] == ["a", "195", "169"]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +334,7 @@ def test_names_of_any_kind_are_drawn(tmp_path: Path, name: str, shown: str) -> N
 
 
 def test_svg_in_a_page_has_its_own_ids() -> None:
-    panel = make_length_panel(np.array([1, 2, 3]))
+    panel = make_length_panel(np.array([1, 2, 3]), what="3 sequences")
     other = Panel("other", panel.title, panel.draw)
     first, second = draw_svg(panel), draw_svg(other)
     assert first.startswith("<svg ") and "<!DOCTYPE" not in first
@@ -359,4 +397,34 @@ def test_lengths_that_are_none_are_an_error(work: Path) -> None:
 def test_panels_of_a_store_and_of_its_shards_count_the_same(work: Path) -> None:
     store, shards = open_store(work / "tokens"), open_shards(work / "packed")
     titles = {make_panels(opened)[0].title for opened in (store, shards)}
-    assert titles == {f"Lengths of {len(LENGTHS)} sequences, mean 4.3 tokens"}
+    assert titles == {f"Lengths of {len(LENGTHS)} sequences: 1 to 9 tokens, mean 4.3"}
+
+
+@pytest.mark.usefixtures("work")
+def test_pieces_are_not_called_sequences() -> None:
+    assert (
+        run("pack", "tokens", "-o", "split", "--layout", "varlen", "--max-tokens", 4).exit_code == 0
+    )
+    shards = open_shards("split")
+    num_pieces = sum(len(batch.lengths) for batch in shards)
+    panel = make_panels(shards)[0]
+    assert panel.title.startswith(f"Lengths of {num_pieces} pieces of sequences: 1 to 4 tokens")
+    assert draw(panel).get_ylabel() == "pieces"
+    assert "\nlengths of pieces  1 to 4 tokens, " in run("inspect", "split").stdout
+
+
+@pytest.mark.usefixtures("work")
+def test_filler_rows_are_named_and_crossed() -> None:
+    panel = make_panels(open_shards("padded"), batch=2)[0]
+    assert (
+        panel.title
+        == "Batch 2 (padded): 4 rows, 1 of them filler, 2 columns, 4 tokens; 50.00% padding"
+    )
+    hatches = [patch.get_hatch() for patch in draw(panel).patches]
+    assert hatches[:2] == ["////", "xxx"]
+
+
+def test_a_png_needs_no_other_fonts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    panel = make_length_panel(np.array([1, 2]), what="2 sequences")
+    save_picture(tmp_path / "picture.png", "雨が降る", [panel])
+    assert capfd.readouterr().err == ""  # matplotlib complains there of fonts that it misses

@@ -253,9 +253,23 @@ def test_vocabulary_without_an_unknown_token_has_none(tmp_path: Path) -> None:
         "id": 60,
         "token": "<",
         "text": "<",
+        "bytes": None,
         "num_tokens": 1,
         "share": round(1 / 6, 6),
     }
+    unused = [*found["never_used"]["ordinary"]["ids"], *found["never_used"]["special"]["ids"]]
+    assert sorted(unused) == sorted(set(range(259)) - set(b"b<pad>"))
+
+
+def test_parts_of_characters_are_named_as_bytes(tmp_path: Path) -> None:
+    found = describe(make_store(tmp_path, ["é"], tokenizer="bytes"))
+    assert [(entry["text"], entry["bytes"]) for entry in found["most_frequent"]] == [
+        ("\ufffd", "a9"),
+        ("\ufffd", "c3"),
+    ]
+    lines = show_vocabulary_use(found)
+    assert lines[-2].endswith("50.00%  bytes a9")
+    assert lines[-1].endswith("50.00%  bytes c3")
 
 
 # Special tokens in the raw text

@@ -63,8 +63,7 @@ def compare(
             found["batches"] = compare_batches(first, second)
     else:
         raise OptionError(
-            f"--diff {second.path}: {_name_kind(second)}, "
-            f"expected {_name_kind(first)} like {first.path}",
+            f"{second.path} holds {_name_kind(second)}, {first.path} {_name_kind(first)}",
             hint="name two token stores, or the shards of both",
         )
     is_other = _has_other_sequences(found) or found["same_arrays"] is False

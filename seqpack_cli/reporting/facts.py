@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.reporting.terminal.columns import list_some
-from seqpack_cli.reporting.wording import count, show_bytes
+from seqpack_cli.reporting.wording import count, show_bytes, show_share, show_span
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
@@ -16,6 +16,17 @@ def list_facts(numbers: dict[str, Any]) -> Facts:
     if numbers["kind"] == "shards":
         return _list_facts_of_shards(numbers)
     return _list_facts_of_store(numbers)
+
+
+def list_length_facts(numbers: dict[str, Any]) -> Facts:
+    """Give the label and the value of what is said of lengths."""
+    lengths = numbers["lengths"]
+    if lengths["longest"] is None:
+        return []
+    label = "lengths of pieces" if numbers["ledger"].get("num_split_sequences") else "lengths"
+    span = show_span(lengths["shortest"], lengths["longest"])
+    shares = ", ".join(f"p{share} {value:,}" for share, value in lengths["percentiles"].items())
+    return [(label, f"{span} tokens, mean {lengths['mean']:,}"), ("percentiles", shares)]
 
 
 def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
@@ -39,7 +50,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     size = f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}"
     facts = [
         ("batches", f"{ledger['num_batches']:,}"),
-        ("rows of a batch", f"{rows['fewest']:,} to {rows['most']:,}"),
+        ("rows of a batch", show_span(rows["fewest"], rows["most"])),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
         ("padding", _padding(numbers)),
@@ -51,7 +62,8 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     facts += _list_nonzero(ledger, _SHARDS_LEDGER)
     for reason, num_dropped in ledger["num_dropped_sequences"].items():
         tokens = ledger["num_dropped_tokens"][reason]
-        facts.append(("dropped", f"{num_dropped:,} sequences, {tokens:,} tokens by {reason}"))
+        dropped = f"{count(num_dropped, 'sequence')}, {count(tokens, 'token')} by {reason}"
+        facts.append(("dropped", dropped))
     return facts
 
 
@@ -59,7 +71,7 @@ def _padding(numbers: dict[str, Any]) -> str:
     if numbers["layout"] != "padded":
         return "none"
     side = f"on the {numbers['padding_side']}, id {numbers['pad_id']}"
-    return f"{numbers['padding_ratio']:.2%} of all cells, {side}"
+    return f"{show_share(numbers['padding_ratio'])} of all cells, {side}"
 
 
 _SHARDS_LEDGER = {"num_filler_rows": "filler rows", "num_split_sequences": "split sequences"}

@@ -78,7 +78,7 @@ def _describe_never_used(
     for name, chosen in (("ordinary", ~is_special), ("special", is_special)):
         some = ids[is_unused & chosen]
         examples = _spell(tokenizer_json, some[:MAX_NEVER_USED].tolist())
-        never_used[name] = {"num_ids": len(some), "examples": examples}
+        never_used[name] = {"num_ids": len(some), "examples": examples, "ids": some.tolist()}
     return {
         "num_ids": len(ids),
         "num_used_ids": len(ids) - num_unused,

@@ -21,6 +21,26 @@ def show_bytes(count: int) -> str:
     return f"{count} bytes"
 
 
+def show_share(share: float) -> str:
+    """Show a share in percent; only all is 100 %, only none is 0 %.
+
+    >>> show_share(0.12345), show_share(0.99999), show_share(1), show_share(1e-9)
+    ('12.35%', '99.99%', '100.00%', '0.01%')
+    """
+    if 0 < share < 1:
+        share = min(max(share, 0.0001), 0.9999)
+    return f"{share:.2%}"
+
+
+def show_span(first: int, last: int) -> str:
+    """Show from where to where numbers go.
+
+    >>> show_span(1, 2000), show_span(64, 64)
+    ('1 to 2,000', '64')
+    """
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
+
+
 def show_rate(per_second: float) -> str:
     """Show a number of tokens a second in three digits.
 

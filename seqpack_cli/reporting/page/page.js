@@ -12,6 +12,7 @@ function decodeInt32(base64) {
 const lengths = decodeInt32(places.lengths);
 const batches = decodeInt32(places.batches);
 const rows = decodeInt32(places.rows);
+const pieces = decodeInt32(places.pieces);
 const documents = decodeInt32(places.documents);
 
 function findSource(document_) {
@@ -33,6 +34,9 @@ function describe(index) {
     return [...parts, `only the first ${places.num_sent.toLocaleString("en")} are in this page`];
   }
   if (lengths[index] < 0) return [...parts, "is not in these shards: it was dropped"];
+  if (pieces && pieces[index] > 1) {
+    parts.push(`split into ${pieces[index].toLocaleString("en")} rows, the first in`);
+  }
   if (batches) {
     parts.push(`batch ${batches[index].toLocaleString("en")}`);
     parts.push(`row ${rows[index].toLocaleString("en")}`);
@@ -71,12 +75,38 @@ function show(text) {
   }
 }
 
+function answerHash() {
+  const asked = /^#sequence=(.*)$/.exec(location.hash);
+  if (!asked) return;
+  let text = asked[1];
+  try {
+    text = decodeURIComponent(text);
+  } catch {
+    // as it is
+  }
+  document.getElementById("search-index").value = text;
+  show(text);
+}
+
+// A click on a head sorts the batches by that column, a second one turns them round.
+function sortBy(head, column) {
+  const body = head.closest("table").tBodies[0];
+  const falls = head.getAttribute("aria-sort") !== "descending";
+  const read = (row) => Number(row.cells[column].dataset.value);
+  const sorted = Array.from(body.rows).sort((a, b) => (falls ? -1 : 1) * (read(a) - read(b)));
+  head.closest("tr").querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
+  head.setAttribute("aria-sort", falls ? "descending" : "ascending");
+  body.append(...sorted);
+}
+
 document.getElementById("search-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  show(document.getElementById("search-index").value);
+  const text = document.getElementById("search-index").value;
+  history.replaceState(null, "", `#sequence=${encodeURIComponent(text)}`);
+  show(text);
 });
-const asked = /^#sequence=(.*)$/.exec(location.hash);
-if (asked) {
-  document.getElementById("search-index").value = decodeURIComponent(asked[1]);
-  show(document.getElementById("search-index").value);
-}
+document.querySelectorAll("#batches th").forEach((head, column) => {
+  head.addEventListener("click", () => sortBy(head, column));
+});
+addEventListener("hashchange", answerHash);
+answerHash();

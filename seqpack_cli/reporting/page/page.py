@@ -19,12 +19,13 @@ import numpy as np
 from seqpack_cli import __version__
 from seqpack_cli.errors import MachineError, OptionError, escape_controls
 from seqpack_cli.reporting.batch_numbers import count_batches
-from seqpack_cli.reporting.facts import list_facts
+from seqpack_cli.reporting.facts import list_facts, list_length_facts
 from seqpack_cli.reporting.origins import find_store_of
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_matplotlib, draw_svg
+from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.storage import publish_alone
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
@@ -35,6 +36,13 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".htm")
 MAX_BATCHES = 500  # in the table
+MAX_WORST = 20  # and these
+# What the cells of a batch are, what the share of them is, and which batches are worst.
+TABLE_NAMES = {
+    "packed": ("as a rectangle", "padding if padded", "most uneven"),
+    "padded": ("cells", "padding", "most padded"),
+    "varlen": ("room", "full", "least full"),
+}
 MAX_OPTION_CHARACTERS = 200
 
 
@@ -89,7 +97,10 @@ def make_page(
         style=_read(environment, "page.css"),
         script=script,
         script_sha256=digest,
-        facts=[(label, _clean(value)) for label, value in list_facts(numbers)],
+        facts=[
+            (label, _clean(value))
+            for label, value in [*list_facts(numbers), *list_length_facts(numbers)]
+        ],
         options=[(name, _spell(value)) for name, value in sorted(numbers["options"].items())],
         pictures=[
             {"name": panel.name, "title": panel.title, "svg": draw_svg(panel)} for panel in panels
@@ -122,30 +133,40 @@ def _read(environment: Environment, name: str) -> str:
 
 
 def _describe_batches(opened: TokenStore | ShardSet) -> dict[str, Any]:
-    """Give the table of batches, at most MAX_BATCHES of them, evenly spread."""
+    """Give the table of batches: MAX_BATCHES evenly spread, and those that waste most."""
     if not isinstance(opened, ShardSet):
-        return {"batches": [], "num_batches": 0}
+        return {"batches": [], "num_batches": 0, "columns": [], "worst_name": ""}
     numbers = count_batches(opened)
-    shown = np.linspace(0, len(opened) - 1, min(len(opened), MAX_BATCHES)).round().astype(int)
-    is_varlen = opened.layout == "varlen"
-    shares = 1 - numbers.padding_ratios if is_varlen else numbers.padding_ratios
+    cells_name, share_name, worst_name = TABLE_NAMES[opened.layout]
+    shares = numbers.padding_ratios
+    spread = np.linspace(0, len(opened) - 1, min(len(opened), MAX_BATCHES)).round().astype(int)
+    worst = np.argsort(-shares, kind="stable")[:MAX_WORST]
+    shown = np.union1d(spread, worst)
+    if opened.layout == "varlen":
+        shares = 1 - shares
+    columns = {
+        "batch": np.arange(len(opened)),
+        "rows": numbers.num_rows,
+        "longest": numbers.longest,
+        "tokens": numbers.num_tokens,
+        cells_name: numbers.num_cells,
+    }
     return {
         "num_batches": len(opened),
-        "cells_name": {"packed": "as a rectangle", "padded": "cells", "varlen": "room"}[
-            opened.layout
-        ],
-        "share_name": "full" if is_varlen else "padding",
+        "columns": [*columns, share_name],
+        "worst_name": worst_name,
         "batches": [
             {
-                "index": index,
-                "shard": opened.manifest["shards"][opened.find(index)[0]]["name"],
-                "num_rows": int(numbers.num_rows[index]),
-                "longest": int(numbers.longest[index]),
-                "num_tokens": int(numbers.num_tokens[index]),
-                "num_cells": int(numbers.num_cells[index]),
-                "share": float(shares[index]),
+                "cells": [(value, f"{value:,}") for value in values],
+                "share": round(share, 6),
+                "share_text": show_share(share),
+                "width": f"{share:.1%}",
             }
-            for index in shown.tolist()
+            for *values, share in zip(
+                *(column[shown].tolist() for column in columns.values()),
+                shares[shown].tolist(),
+                strict=True,
+            )
         ],
     }
 

@@ -1,6 +1,6 @@
 """Where each sequence is, for the page's search: arrays that its script reads.
 
-Sent are the first MAX_SEQUENCES, 16 bytes each; the rest is found by the command line.
+Sent are the first MAX_SEQUENCES, 16 or 20 bytes each; the rest is found by the command line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def collect_places(opened: TokenStore | ShardSet, store: TokenStore | None) -> d
 
     Returns:
         `num_sequences` in all, `num_sent` of them, base64 of little-endian int32 arrays, and
-        `sources` with the first document of each; a length of -1 is not there.
+        `sources` with the first document of each; a length of -1 is not there. Where sequences are
+        split, `pieces` too.
     """
     num_sequences = _count_sequences(opened)
     num_sent = min(num_sequences, MAX_SEQUENCES)
@@ -54,6 +55,7 @@ def _count_sequences(opened: TokenStore | ShardSet) -> int:
 def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
     """Find batch and row of each sequence, of a split one of its first piece, and its length."""
     batches, rows, lengths = (np.full(num_sent, NOWHERE, np.int64) for _ in range(3))
+    pieces = np.zeros(num_sent, np.int64)
     for number in range(shards.num_shards):
         tensors = shards.open_shard(number).tensors
         indices, starts = tensors["original_indices"], tensors["sequence_offsets"]
@@ -67,7 +69,9 @@ def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
         batches[indices[is_first]], rows[indices[is_first]] = batch[is_first], row[is_first]
         lengths[indices[is_first]] += 1  # from nowhere to none
         np.add.at(lengths, indices[is_sent], tensors["lengths"][is_sent])
-    return {"batches": batches, "rows": rows, "lengths": lengths}
+        np.add.at(pieces, indices[is_sent], 1)
+    arrays = {"batches": batches, "rows": rows, "lengths": lengths}
+    return {**arrays, "pieces": pieces} if (pieces > 1).any() else arrays
 
 
 def _find_documents(store: TokenStore, num_sent: int) -> np.ndarray:

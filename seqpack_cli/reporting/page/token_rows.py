@@ -12,6 +12,7 @@ from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.origins import describe_origin
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
 from seqpack_cli.tokens.token_store import TokenStore
@@ -59,8 +60,12 @@ def _iter_rows(opened: TokenStore | ShardSet) -> Iterator[tuple[int, str, np.nda
     for number, batch in enumerate(opened):
         whole = batch.without_filler() if isinstance(batch, PaddedBatch) else batch
         assert whole.original_indices is not None  # noqa: S101 - shards always have them
+        starts = whole.piece_starts if isinstance(whole, VarlenBatch) else None
         for row, (index, ids) in enumerate(zip(whole.original_indices, whole.rows(), strict=True)):
-            yield int(index), f"batch {number:,}, row {row:,}, sequence {int(index):,}", ids
+            name = f"batch {number:,}, row {row:,}, sequence {int(index):,}"
+            if starts is not None and starts[row]:
+                name += f" from its token {int(starts[row]):,} on"
+            yield int(index), name, ids
 
 
 def _spell_place(store: TokenStore | None, index: int) -> str:

@@ -20,8 +20,9 @@ from seqpack_cli.reporting.pictures.colours import (
     row_colours,
 )
 from seqpack_cli.reporting.pictures.picture import Panel
-from seqpack_cli.reporting.pictures.ticks import label_counts
-from seqpack_cli.reporting.wording import count
+from seqpack_cli.reporting.pictures.ticks import label_cells
+from seqpack_cli.reporting.terminal.columns import cut
+from seqpack_cli.reporting.wording import count, show_share
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 
@@ -39,12 +40,12 @@ Texts = Sequence[Sequence[str]]  # of each row's tokens
 
 
 def make_batch_panel(
-    batch: PackedBatch | PaddedBatch, *, index: int, texts: Texts | None = None
+    batch: PackedBatch | PaddedBatch, *, index: int, name: str = "Batch", texts: Texts | None = None
 ) -> Panel:
     """Make the panel of a batch.
 
     Args:
-        index: of the batch, for the title.
+        index, name: of the batch, for the title.
         texts: what stands in the cells, if they are few enough; see `is_small`.
     """
     num_rows, num_steps = len(batch.lengths), _count_steps(batch)
@@ -59,25 +60,28 @@ def make_batch_panel(
             _draw_cells(axes, batch, texts)
             _number_cells(axes, batch)
         else:
-            label_counts(axes.xaxis)
-            label_counts(axes.yaxis)
+            label_cells(axes.xaxis, num_steps)
+            label_cells(axes.yaxis, num_rows)
             axes.set_xlabel(
                 "time step t; the red edge is batch_sizes[t], the rows alive at step t"
                 if isinstance(batch, PackedBatch)
-                else "column; hatched cells are padding"
+                else "column; hatched cells are padding, crossed ones rows that only fill up"
             )
         axes.set_xlim(0, num_steps)
         axes.set_ylim(num_rows, 0)
         axes.set_ylabel("row, longest first")
         axes.grid(visible=False)
 
-    share = 1 - num_tokens / num_cells
-    kind, length, padding = "padded", count(num_steps, "column"), f"{share:.1%} padding"
-    if isinstance(batch, PackedBatch):
-        kind, length = "packed", count(num_steps, "step")
-        padding = f"a rectangle has {share:.1%} padding"
+    share = show_share(1 - num_tokens / num_cells)
     rows, tokens = count(num_rows, "row"), count(num_tokens, "token")
-    title = f"Batch {index:,} ({kind}): {rows}, {length}, {tokens}; {padding}"
+    if isinstance(batch, PackedBatch):
+        title = f"{name} {index:,} (packed): {rows}, {count(num_steps, 'step')}, {tokens}; "
+        title += f"a rectangle has {share} padding"
+    else:
+        if batch.num_filler_rows:
+            rows += f", {batch.num_filler_rows:,} of them filler"
+        title = f"{name} {index:,} (padded): {rows}, {count(num_steps, 'column')}, {tokens}; "
+        title += f"{share} padding"
     return Panel("batch", title, draw, height=_choose_height(num_rows, is_small(batch)))
 
 
@@ -103,7 +107,11 @@ def _draw_rows(
     if isinstance(batch, PaddedBatch):
         if batch.padding_side == "left":
             starts = num_steps - lengths
-        axes.axhspan(0, len(batch.lengths), fc=PALE, ec=HATCH, hatch="////", lw=0, zorder=0)
+        num_rows = len(batch.lengths)
+        first_filler = num_rows - batch.num_filler_rows
+        axes.axhspan(0, first_filler, fc=PALE, ec=HATCH, hatch="////", lw=0, zorder=0)
+        if batch.num_filler_rows:
+            axes.axhspan(first_filler, num_rows, fc="white", ec=HATCH, hatch="xxx", lw=0, zorder=0)
     axes.barh(
         tops[:-1],
         lengths,
@@ -142,7 +150,7 @@ def _draw_cells(axes: Axes, batch: PackedBatch | PaddedBatch, texts: Texts) -> N
             place = row * num_steps + column
             if isinstance(batch, PackedBatch):
                 place = int(batch.batch_sizes[:step].sum()) + row
-            shown = token if len(token) <= most else token[: most - 1] + "…"
+            shown = cut(token, most)
             middle = column + 0.5
             axes.text(middle, row + 0.38, shown, ha="center", va="center", color=ink, size=8)
             axes.text(middle, row + 0.76, str(place), ha="center", va="center", color=ink, size=6)
@@ -153,7 +161,7 @@ def _number_cells(axes: Axes, batch: PackedBatch | PaddedBatch) -> None:
     num_rows, num_steps = len(batch.lengths), _count_steps(batch)
     axes.set_yticks(np.arange(num_rows) + 0.5, [str(row) for row in range(num_rows)])
     labels = [str(step) for step in range(num_steps)]
-    label = "column; hatched cells are padding; small numbers: places in data"
+    label = "column; hatched cells are padding; small numbers: the places in data"
     if isinstance(batch, PackedBatch):
         labels = [f"{step}\n{alive}" for step, alive in enumerate(batch.batch_sizes.tolist())]
         label = (

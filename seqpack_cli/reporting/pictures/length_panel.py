@@ -10,30 +10,36 @@ from seqpack_cli.reporting.lengths import count_bins, is_wide_range, summarize_l
 from seqpack_cli.reporting.pictures.colours import DARK, LABEL_BOX, LINE
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_counts
+from seqpack_cli.reporting.wording import show_span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_BARS = 48
+MAX_COUNTED_BARS = 20  # which have room for their numbers
+MAX_TICKS = 12
+LEAST_LAST_BAR = 2**0.25  # times its beginning: the longest may be a power of two
 SHOWN = ("50", "90", "99")  # percentiles
+LINE_STYLES = ("-", "--", ":")
 
 
-def make_length_panel(lengths: np.ndarray) -> Panel:
+def make_length_panel(lengths: np.ndarray, *, what: str) -> Panel:
     """Make the panel of a histogram.
 
     Args:
         lengths: int[N] in tokens, each at least 1, at least one.
+        what: they are of, as "503 sequences".
     """
+    span, mean = show_span(int(lengths.min()), int(lengths.max())), float(lengths.mean())
 
     def draw(axes: Axes) -> None:
         _draw_bars(axes, lengths)
         _draw_percentiles(axes, lengths)
         axes.set_xlabel("length in tokens")
-        axes.set_ylabel("sequences")
+        axes.set_ylabel(what.split()[1])
         label_counts(axes.yaxis)
 
-    title = f"Lengths of {len(lengths):,} sequences, mean {float(lengths.mean()):,.1f} tokens"
-    return Panel("lengths", title, draw, height=3.0)
+    return Panel("lengths", f"Lengths of {what}: {span} tokens, mean {mean:,.1f}", draw, height=3.0)
 
 
 def _draw_bars(axes: Axes, lengths: np.ndarray) -> None:
@@ -41,11 +47,12 @@ def _draw_bars(axes: Axes, lengths: np.ndarray) -> None:
     starts = np.array([entry["from"] for entry in entries], float)
     ends = np.array([entry["to"] for entry in entries], float) + 1
     if is_wide_range(int(starts[0]), int(ends[-1]) - 1):
+        ends[-1] = max(ends[-1], starts[-1] * LEAST_LAST_BAR)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        starts[0], ends[-1] = 2.0 ** np.floor(np.log2(starts[0])), 2 * starts[-1]
         axes.set_xlim(starts[0], ends[-1])
-        axes.set_xticks([*starts, ends[-1]][:: 1 + len(starts) // 18])
+        powers = 2.0 ** np.arange(np.ceil(np.log2(starts[0])), np.log2(ends[-1]))
+        axes.set_xticks(powers[:: 1 + (len(powers) - 1) // MAX_TICKS])
         axes.set_xticks([], minor=True)
     else:
         starts, ends = starts - 0.5, ends - 0.5  # a length stands in the middle of its bar
@@ -53,23 +60,36 @@ def _draw_bars(axes: Axes, lengths: np.ndarray) -> None:
         axes.set_xlim(starts[0] - margin, ends[-1] + margin)
         label_counts(axes.xaxis)
     counts = [entry["num_sequences"] for entry in entries]
-    axes.bar(starts, counts, ends - starts, align="edge", color=DARK, edgecolor="white", lw=0.5)
+    bars = axes.bar(starts, counts, ends - starts, align="edge", color=DARK, ec="white", lw=0.5)
+    if len(entries) <= MAX_COUNTED_BARS:
+        labels = [f"{number:,}" if number else "" for number in counts]
+        axes.bar_label(bars, labels, fontsize=7, padding=1)
 
 
 def _draw_percentiles(axes: Axes, lengths: np.ndarray) -> None:
     """Draw a line for each, its label at another height so that near ones stay readable."""
-    axes.margins(y=0.3)
+    from matplotlib.patheffects import withStroke
+
+    axes.margins(y=0.4)
     percentiles = summarize_lengths(lengths)["percentiles"]
-    for place, share in enumerate(SHOWN):
+    names: dict[int, str] = {}
+    for share in SHOWN:
         value = percentiles[share]
-        axes.axvline(value, color=LINE, lw=1, ls=("-", "--", ":")[place])
+        names[value] = f"{names[value]} = p{share}" if value in names else f"p{share}"
+    for place, (value, name) in enumerate(names.items()):
+        outline = [withStroke(linewidth=2.5, foreground="white")]  # seen on dark bars too
+        axes.axvline(value, color=LINE, lw=1, ls=LINE_STYLES[place], path_effects=outline)
+        is_far_right = (
+            axes.transAxes.inverted().transform(axes.transData.transform((value, 0)))[0] > 0.8
+        )
         axes.annotate(
-            f"p{share} {value:,}",
-            (value, 0.97 - 0.09 * place),
+            f"{name} {value:,}",
+            (value, 0.97 - 0.1 * place),
             xycoords=("data", "axes fraction"),
-            xytext=(4, 0),
+            xytext=(-4 if is_far_right else 4, 0),
             textcoords="offset points",
             color=LINE,
+            ha="right" if is_far_right else "left",
             va="top",
             bbox=LABEL_BOX,
         )

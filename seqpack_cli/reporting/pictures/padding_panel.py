@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqpack_cli.reporting.batch_numbers import BatchNumbers
-from seqpack_cli.reporting.pictures.colours import LABEL_BOX, LINE, MIDDLE
+from seqpack_cli.reporting.pictures.colours import HATCH, LINE, MIDDLE, PALE
 from seqpack_cli.reporting.pictures.picture import Panel
-from seqpack_cli.reporting.pictures.ticks import label_counts, label_shares
+from seqpack_cli.reporting.pictures.ticks import label_cells, label_shares
+from seqpack_cli.reporting.wording import count, show_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,14 +23,17 @@ def make_padding_panel(numbers: BatchNumbers, layout: str) -> Panel:
     if layout == "varlen":
         return _make_fullness_panel(numbers)
     mean = numbers.padding_ratio
-    title = f"Padding by batch: {mean:.2%} of all cells"
+    title = f"Padding by batch: {show_share(mean)} of all cells"
     if layout == "packed":
-        title = f"Padding that is not stored: {mean:.2%}, were these batches rectangles"
+        title = f"Padding that is not stored: {show_share(mean)}, were these rectangles"
 
     def draw(axes: Axes) -> None:
         edges, fullness = _average(numbers)
+        worst = np.maximum.reduceat(numbers.padding_ratios, edges[:-1])
+        if len(worst) < len(numbers.num_rows):
+            axes.stairs(worst, edges, color=HATCH, lw=0.8)
         _draw_shares(axes, edges, 1 - fullness, mean)
-        axes.set_ylim(0, min(1, 1.25 * max(0.04, mean, float((1 - fullness).max()))))
+        axes.set_ylim(0, min(1, 1.1 * max(0.04, mean, float(worst.max()))))
         axes.set_ylabel("padded cells / all cells")
 
     return Panel("padding", title, draw, height=2.6)
@@ -41,10 +45,17 @@ def _make_fullness_panel(numbers: BatchNumbers) -> Panel:
     def draw(axes: Axes) -> None:
         edges, fullness = _average(numbers)
         _draw_shares(axes, edges, fullness, mean)
+        worst = np.minimum.reduceat(1 - numbers.padding_ratios, edges[:-1])
+        if len(worst) < len(numbers.num_rows):
+            axes.stairs(worst, edges, color=PALE, lw=0.8)
         axes.set_ylim(0, 1)
         axes.set_ylabel("tokens / room of the row")
 
-    return Panel("fullness", f"How full the rows are: {mean:.2%} of their room", draw, height=2.6)
+    num_free = int((numbers.num_tokens < numbers.num_cells).sum())
+    title = (
+        f"How full the rows are: {num_free:,} of {count(len(numbers.num_rows), 'row')} have room"
+    )
+    return Panel("fullness", title, draw, height=2.6)
 
 
 def _average(numbers: BatchNumbers) -> tuple[np.ndarray, np.ndarray]:
@@ -59,20 +70,17 @@ def _average(numbers: BatchNumbers) -> tuple[np.ndarray, np.ndarray]:
 def _draw_shares(axes: Axes, edges: np.ndarray, shares: np.ndarray, mean: float) -> None:
     axes.stairs(shares, edges, fill=True, color=MIDDLE)
     axes.axhline(mean, color=LINE, lw=1, ls="--")
-    is_high = mean >= 0.9
     axes.annotate(
-        f"all batches {mean:.2%}",
-        (1, mean),
-        xycoords=("axes fraction", "data"),
-        xytext=(-4, -5 if is_high else 5),
-        textcoords="offset points",
+        f"dashed: all batches, {show_share(mean)}",
+        (1, 1.02),
+        xycoords="axes fraction",
         color=LINE,
         ha="right",
-        va="top" if is_high else "bottom",
-        bbox=LABEL_BOX,
+        va="bottom",
     )
     axes.set_xlim(0, edges[-1])
-    label_counts(axes.xaxis)
+    label_cells(axes.xaxis, int(edges[-1]))
     label_shares(axes.yaxis)
     num_each = int(edges[1] - edges[0])
-    axes.set_xlabel("batch" if num_each == 1 else f"batch, {num_each:,} to a step")
+    grouped = f"batch, {num_each:,} to a step; the pale line is the worst of them"
+    axes.set_xlabel("batch" if num_each == 1 else grouped)

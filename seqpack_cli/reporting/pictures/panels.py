@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from seqpack_cli.errors import OptionError, escape_controls
 from seqpack_cli.reporting.batch_numbers import BatchNumbers, count_batches, find_capacity
 from seqpack_cli.reporting.contents import read_lengths
@@ -14,6 +16,7 @@ from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.plan_panel import make_plan_panel
 from seqpack_cli.reporting.pictures.row_panel import make_row_panel
 from seqpack_cli.reporting.terminal.columns import cut_front
+from seqpack_cli.reporting.terminal.token_lines import show_token
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -29,7 +32,7 @@ def make_panels(opened: TokenStore | ShardSet, *, batch: int | None = None) -> l
     """Make the panels of a store or of shards.
 
     Args:
-        batch: of shards, only this one; None shows all, and the most typical one.
+        batch: of shards, only this one; None shows all, and a usual one.
 
     Raises:
         OptionError: there is no such batch.
@@ -38,14 +41,17 @@ def make_panels(opened: TokenStore | ShardSet, *, batch: int | None = None) -> l
     if batch is not None:
         check_batch(opened, batch)
     if not isinstance(opened, ShardSet):
-        return [make_length_panel(read_lengths(opened))]
+        return [make_length_panel(opened.lengths, what=count(len(opened), "sequence"))]
     if batch is not None:
-        return [_show_batch(opened, batch)]
-    numbers = count_batches(opened)
+        return [_show_batch(opened, batch, name="Batch")]
+    numbers, lengths = count_batches(opened), read_lengths(opened)
+    what = count(len(lengths), "sequence")
+    if opened.manifest["ledger"]["num_split_sequences"]:
+        what = f"{count(len(lengths), 'piece')} of sequences"
     return [
-        make_length_panel(read_lengths(opened)),
+        make_length_panel(lengths, what=what),
         make_padding_panel(numbers, opened.layout),
-        _show_batch(opened, choose_batch(numbers), more=True),
+        _show_batch(opened, choose_batch(numbers), name="Usual batch", num_rows=MAX_VARLEN_ROWS),
     ]
 
 
@@ -76,30 +82,37 @@ def make_title(opened: TokenStore | ShardSet) -> str:
 
 
 def choose_batch(numbers: BatchNumbers) -> int:
-    """Choose the batch to show: among those of most rows the one of the median longest row."""
-    fullest = (numbers.num_rows == numbers.num_rows.max()).nonzero()[0]
-    order = numbers.longest[fullest].argsort(kind="stable")
-    return int(fullest[order[len(order) // 2]])
+    """Choose a usual batch: of the median number of rows, and among those of the median longest."""
+    median = np.sort(numbers.num_rows)[len(numbers.num_rows) // 2]
+    usual = np.flatnonzero(numbers.num_rows == median)
+    order = numbers.longest[usual].argsort(kind="stable")
+    return int(usual[order[len(order) // 2]])
 
 
-def _show_batch(shards: ShardSet, index: int, *, more: bool = False) -> Panel:
+def _show_batch(shards: ShardSet, index: int, *, name: str, num_rows: int = 1) -> Panel:
+    """Make the panel of a batch; of varlen, whose batches are rows, of some from it on."""
     batch = shards[index]
     if isinstance(batch, VarlenBatch):
-        first = max(0, min(index, len(shards) - MAX_VARLEN_ROWS)) if more else index
-        last = min(first + MAX_VARLEN_ROWS, len(shards)) if more else index + 1
-        lengths = [shards[row].lengths for row in range(first, last)]
+        first = max(0, min(index, len(shards) - num_rows))
+        rows = range(first, min(first + num_rows, len(shards)))
+        lengths = [shards[row].lengths for row in rows]
         return make_row_panel(lengths, first=first, capacity=find_capacity(shards))
     texts = _read_texts(shards, batch.rows()) if is_small(batch) else None
-    return make_batch_panel(batch, index=index, texts=texts)
+    return make_batch_panel(batch, index=index, name=name, texts=texts)
 
 
 def _read_texts(shards: ShardSet, rows: list[Any]) -> list[list[str]]:
-    """Give the text of each token; of one that is only a part of a character, its id."""
+    """Give the text of each token; of those that make one character together, their ids."""
     decode = open_decoder(shards.read_tokenizer_json())
     texts: list[list[str]] = []
     for ids in rows:
         texts.append([])
         for piece in split_at_tokens(decode, ids):
-            alone = len(piece.ids) == 1 and piece.text.isprintable() and piece.text.strip()
-            texts[-1] += [piece.text.strip()] if alone else [f"#{id_}" for id_ in piece.ids]
+            is_one = len(piece.ids) == 1 and piece.text
+            texts[-1] += [_show_text(piece.text)] if is_one else map(str, piece.ids)
     return texts
+
+
+def _show_text(text: str) -> str:
+    """Show a token in a cell of its own, whose borders spare the blanks around it."""
+    return show_token(text.strip(" ") or text)

@@ -26,6 +26,9 @@ SUFFIXES = (".png", ".svg")
 WIDTH = 9.0  # inches
 TITLE_HEIGHT = 0.5  # inches
 DOTS_PER_INCH = 150
+# What DejaVu Sans does not have, a PNG takes from those of these that are installed; who reads an
+# SVG finds fonts by himself.
+OTHER_FONTS = ("Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", "Droid Sans Fallback")
 SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#555555",
@@ -35,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlelocation": "left",
-    "axes.titlesize": 11,
+    "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
     "font.family": "sans-serif",
     "font.size": 9,
@@ -103,7 +106,7 @@ def draw_svg(panel: Panel) -> str:
 
 def _draw(panels: Sequence[Panel], kind: str, *, title: str | None, salt: str) -> bytes:
     target = io.BytesIO()
-    with _settings(salt):
+    with _settings(kind, salt):
         figure = _lay_out(panels, title)
         metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
@@ -126,11 +129,16 @@ def _lay_out(panels: Sequence[Panel], title: str | None) -> Figure:
 
 
 @contextmanager
-def _settings(salt: str) -> Iterator[None]:
+def _settings(kind: str, salt: str) -> Iterator[None]:
     import matplotlib.style
+    from matplotlib.font_manager import get_font_names
 
     # Not those of the user's matplotlibrc: pictures of one folder are the same everywhere.
     styles: list[Any] = ["default", {**SETTINGS, "svg.hashsalt": salt}]
+    if kind == "png":
+        found = set(get_font_names()).intersection(OTHER_FONTS)
+        families = ["DejaVu Sans", *(font for font in OTHER_FONTS if font in found)]
+        styles.append({"font.family": families})
     with matplotlib.style.context(styles), warnings.catch_warnings():
         # Names may be in scripts that its font has not: an SVG's reader has others.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from seqpack_cli.reporting.pictures.colours import OF_LAYOUT
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_shares
+from seqpack_cli.reporting.wording import count, show_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +23,8 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         compared: what `compare_plans` gives.
     """
     plans = compared["plans"]
+    padded = [plan for plan in plans if plan["options"].startswith("--layout padded")]
+    best = min(padded, key=lambda plan: plan["padding_ratio"])
 
     def draw(axes: Axes) -> None:
         places = range(len(plans))
@@ -36,7 +39,7 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         )
         for place, plan in zip(places, plans, strict=True):
             axes.annotate(
-                f"{plan['padding_ratio']:.2%}, {plan['num_batches']:,} batches",
+                _describe(plan) + (" *" if plan is best else ""),
                 (plan["padding_ratio"], place),
                 xytext=(4, 0),
                 textcoords="offset points",
@@ -46,12 +49,17 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         axes.set_yticks(places, [plan["options"].removeprefix("--layout ") for plan in plans])
         axes.tick_params("y", length=0, labelsize=8)
         axes.set_ylim(len(plans) - 0.4, -0.6)
-        axes.set_xlim(0, max(0.1, *ratios) * 1.35)
+        axes.set_xlim(0, max(0.1, *ratios) * 1.6)  # room for what stands beside the bars
         axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 1])
         label_shares(axes.xaxis)
-        axes.set_xlabel("padded cells / all cells")
+        axes.set_xlabel("padded cells / all cells; * the least padding of rectangles")
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
 
     title = f"Padding of {len(plans)} ways to pack"
     return Panel("plan", title, draw, height=1.0 + HEIGHT_OF_BAR * len(plans))
+
+
+def _describe(plan: dict[str, Any]) -> str:
+    batches, cells = count(plan["num_batches"], "batch"), count(plan["most_cells"], "cell")
+    return f"{show_share(plan['padding_ratio'])}, {batches} of at most {cells}"

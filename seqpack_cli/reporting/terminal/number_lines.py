@@ -7,6 +7,8 @@ from typing import Any
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.facts import PATH_LABEL, list_facts
 from seqpack_cli.reporting.terminal.columns import WIDTH, cut, cut_front, pair, pair_of_path
+from seqpack_cli.reporting.terminal.staircase_lines import draw_bar
+from seqpack_cli.reporting.wording import show_span
 
 BAR_WIDTH = 40
 
@@ -17,7 +19,8 @@ def show_numbers(numbers: dict[str, Any]) -> list[str]:
         pair_of_path(label, value) if label == PATH_LABEL else pair(label, value)
         for label, value in list_facts(numbers)
     ]
-    return [_title(numbers), *facts, "", *_show_lengths(numbers["lengths"])]
+    are_pieces = bool(numbers["ledger"].get("num_split_sequences"))
+    return [_title(numbers), *facts, "", *_show_lengths(numbers["lengths"], are_pieces=are_pieces)]
 
 
 def _title(numbers: dict[str, Any]) -> str:
@@ -26,13 +29,14 @@ def _title(numbers: dict[str, Any]) -> str:
     return f"{numbers['kind']}  {cut_front(escape_controls(numbers['path']), room)}{layout}"
 
 
-def _show_lengths(lengths: dict[str, Any]) -> list[str]:
+def _show_lengths(lengths: dict[str, Any], *, are_pieces: bool) -> list[str]:
     if lengths["longest"] is None:
         return ["no sequences"]
     shares = [f"p{share} {value:,}" for share, value in lengths["percentiles"].items()]
-    span = f"{lengths['shortest']:,} to {lengths['longest']:,} tokens"
+    span = f"{show_span(lengths['shortest'], lengths['longest'])} tokens"
+    what = "lengths of pieces" if are_pieces else "lengths"
     return [
-        cut(f"lengths  {span}, mean {lengths['mean']:,}", WIDTH),
+        cut(f"{what}  {span}, mean {lengths['mean']:,}", WIDTH),
         *_show_shares(shares),
         "",
         *_show_histogram(lengths["histogram"]),
@@ -51,19 +55,14 @@ def _show_shares(shares: list[str]) -> list[str]:
 
 def _show_histogram(bins: list[dict[str, int]]) -> list[str]:
     most = max(entry["num_sequences"] for entry in bins)
-    spans = [
-        f"{entry['from']:,}"
-        if entry["from"] == entry["to"]
-        else f"{entry['from']:,} to {entry['to']:,}"
-        for entry in bins
-    ]
+    spans = [show_span(entry["from"], entry["to"]) for entry in bins]
     span_width = max(21, *map(len, spans))
     number_width = max(10, len(f"{most:,}"))
     bar_width = min(BAR_WIDTH, WIDTH - 4 - span_width - number_width)
     lines = []
     for span, entry in zip(spans, bins, strict=True):
         number = entry["num_sequences"]
-        bar = "█" * round(bar_width * number / most) or ("▏" if number else "")
+        bar = draw_bar(bar_width * number / most) or ("▏" if number else "")
         line = f"  {span:>{span_width}} {number:>{number_width},} {bar}"
         lines.append(cut(line.rstrip(), WIDTH))
     return lines

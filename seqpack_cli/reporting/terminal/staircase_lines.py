@@ -149,6 +149,16 @@ def _count_blocks(num_steps: int, label_width: int) -> int:
     return min(room, num_steps * max(min(room // num_steps, MAX_BLOCKS_OF_STEP), 1))
 
 
+def draw_bar(num_blocks: float) -> str:
+    """Draw a bar, to an eighth of a block.
+
+    >>> draw_bar(2.5)
+    '██▌'
+    """
+    full, part = divmod(int(num_blocks * 8 + 0.5), 8)
+    return TOKENS * full + EIGHTHS[part]
+
+
 def _count_held(length: int, width: int, num_blocks: int) -> int:
     """Count the blocks of so many tokens; where there are tokens, or padding, there is a block."""
     num_held = (2 * length * num_blocks + width) // (2 * width)  # rounded
@@ -163,8 +173,7 @@ def _draw_stairs(bar: _Bar, blocks_per_step: float) -> str:
     if num_held > num_full and bar.longest > bar.shortest:
         return TOKENS * num_full + SOME * (num_held - num_full)
     mean = (bar.shortest + bar.longest) / 2
-    full, part = divmod(max(int(mean * blocks_per_step * 8 + 0.5), 1), 8)
-    return TOKENS * full + EIGHTHS[part]
+    return draw_bar(max(mean * blocks_per_step, 1 / 8))
 
 
 def _number(number: int, noun: str) -> str:

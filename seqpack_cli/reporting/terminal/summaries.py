@@ -23,7 +23,10 @@ def summarize_tokenize(output: Path, manifest: dict[str, Any], *, was_complete: 
         ("num_rejected", "records put aside in rejects.jsonl"),
         ("num_dropped_documents", "documents dropped as too long"),
         ("num_truncated_tokens", "tokens cut off"),
-        ("num_special_tokens_in_text", "special tokens spelled in the text, listed in special_tokens.jsonl"),
+        (
+            "num_special_tokens_in_text",
+            "special tokens spelled in the text, listed in special_tokens.jsonl",
+        ),
     ):
         if ledger[name]:
             lines.append(f"  {text}: {ledger[name]:,}")

@@ -129,6 +129,8 @@ def _count_hidden(tokens: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _name(entry: dict[str, Any]) -> str:
-    """Quote the text of a token, or the token itself where it has no text of its own."""
+    """Quote the text of a token, or what stands for it where it is no text of its own."""
+    if entry["bytes"] is not None:
+        return f"bytes {entry['bytes']}"[:MAX_CHARACTERS]
     text = entry["text"] if entry["text"] and "\ufffd" not in entry["text"] else entry["token"]
     return quote_text((text or "")[:MAX_CHARACTERS])

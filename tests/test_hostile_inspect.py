@@ -1,0 +1,682 @@
+"""Stores and shards of a stranger, and odd ones of one's own, before every question of `inspect`.
+
+Whatever they hold, the answer is right or a clear refusal: never a traceback, a line that moves the
+cursor, an SVG that is no XML, or an element in the page that is not its own. Random cases are in
+test_fuzz, by the uses of `fuzz_uses.REPORT_USES`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from html import unescape
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jinja2
+import matplotlib
+import numpy as np
+import pytest
+from browser import find_browser, open_page
+from click.testing import Result
+from command import run
+from fuzz_guard import limited
+from fuzz_uses import check_output, check_page
+from shard_reference import (
+    Arrays,
+    change_manifest,
+    change_shard,
+    flip_byte,
+    load_shard,
+    make_shards,
+    make_store,
+    mend_manifest,
+    safetensors_bytes,
+)
+
+from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns
+from seqpack_cli.shards.pack_run import PackOptions, pack_store
+
+assert jinja2 and matplotlib  # what pictures and the page are made with
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "packed": {},
+    "filler": {"layout": "padded", "last_batch": "pad"},
+    "varlen": {"layout": "varlen", "max_tokens": 20},
+}
+EVIL = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>"\'--><b>'
+CONTROLS = "".join(map(chr, [*range(32), *range(127, 160), 0x202E, 0x2028, 0xFFFE]))
+QUESTIONS: tuple[tuple[object, ...], ...] = (
+    *((), ("--batch", 0), ("--sequence", 0), ("--plan",), ("--vocabulary",)),
+    *(("--diff", "good"), ("--diff", "self")),
+)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+MAX_OUTPUT = 100_000  # characters on a terminal
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder of store and shards for each layout; nothing changes them."""
+    folder = tmp_path_factory.mktemp("good")
+    for name, options in LAYOUTS.items():
+        make_shards(folder / name, **options)
+    return folder
+
+
+@pytest.fixture
+def copy(good: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Give a function that copies the good store and shards of a layout, to be damaged."""
+    return lambda name: shutil.copytree(good / name, tmp_path / name)
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    """Nothing of numpy or matplotlib may be printed beside an answer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def ask_all(
+    folder: Path, other: Path, *, pictures: bool = True, seconds: float = 30
+) -> dict[str, int]:
+    """Ask everything of a folder, and as the other side of a comparison; give the exit codes."""
+    codes = {}
+    with limited(seconds=seconds):
+        for question in QUESTIONS:
+            words = [{"good": other, "self": folder}.get(str(word), word) for word in question]
+            for as_json in (False, True):
+                result = run("inspect", folder, *words, *["--json"] * as_json)
+                check_answer(result, as_json=as_json)
+                codes[" ".join(map(str, question))] = result.exit_code
+        check_answer(run("inspect", other, "--diff", folder), as_json=False)
+        if pictures:
+            codes |= draw_all(folder)
+    return codes
+
+
+def draw_all(folder: Path) -> dict[str, int]:
+    """Make picture and page at once, and the picture of a batch; give the exit codes."""
+    svg, page = folder.parent / "x.svg", folder.parent / "x.html"
+    codes = {}
+    for name, words in {"page": ("--html", page), "batch": ("--batch", 0)}.items():
+        result = run("inspect", folder, "--plot", svg, *words)
+        check_answer(result, as_json=False, last=-1 if name == "batch" else -3)
+        codes[name] = result.exit_code
+        if result.exit_code == 0:
+            ElementTree.fromstring(svg.read_bytes())
+            svg.unlink()
+    if page.exists():
+        check_page(page.read_text())
+    assert not [entry for entry in folder.parent.iterdir() if entry.name.startswith(".x")]
+    return codes
+
+
+def check_answer(result: Result, *, as_json: bool, last: int | None = None) -> None:
+    """Check the answer, or the refusal; `last` lines name files by their whole paths."""
+    assert result.exit_code in (0, 2, 3, 4), result.stderr
+    if result.exit_code:
+        assert not result.stdout
+        assert result.stderr.startswith("Error: ")
+        check_output(result.stderr, as_json=False)
+        return
+    check_output(result.stdout, as_json=as_json)
+    if not as_json:
+        assert len(result.stdout) < MAX_OUTPUT
+        assert max(map(count_columns, result.stdout.splitlines()[:last])) <= WIDTH
+
+
+def put(name: str, value: object, where: object = slice(None)) -> Callable[[Arrays], object]:
+    return lambda arrays: arrays[name].__setitem__(where, value)
+
+
+ARRAYS: dict[str, tuple[Callable[[Arrays], object], dict[str, int]]] = {
+    "a negative length": (put("lengths", -1, 1), {}),
+    "the least length": (put("lengths", -(2**63)), {"longest": 0}),
+    "a huge length": (put("lengths", 2**53, 0), {"longest": 2**53}),
+    "huge indices": (put("original_indices", 2**63 - 1), {}),
+    "one index for all": (put("original_indices", 0), {}),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("change", "values"), ARRAYS.values(), ids=ARRAYS)
+def test_arrays_that_lie_are_refused_or_shown(
+    copy: Any,
+    good: Path,
+    layout: str,
+    change: Callable[[Arrays], object],
+    values: dict[str, int],
+) -> None:
+    shards = copy(layout) / "shards"
+    change_shard(shards, change, **values)
+    ask_all(shards, good / layout / "shards", pictures=layout == "varlen")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_page_of_negative_indices_is_refused_or_made(copy: Any, layout: str) -> None:
+    shards = copy(layout) / "shards"
+    change_shard(shards, put("original_indices", -5))
+    draw_all(shards)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_lengths_that_are_all_zero_are_refused_without_a_warning(copy: Any, layout: str) -> None:
+    shards = copy(layout) / "shards"
+    change_shard(shards, put("lengths", 0), longest=0)
+    assert draw_all(shards) == {"page": 4, "batch": 4}
+
+
+@pytest.mark.parametrize("start", [-1, 2**62])
+def test_piece_starts_may_be_anything(copy: Any, good: Path, start: int) -> None:
+    shards = copy("varlen") / "shards"
+    change_shard(shards, put("piece_starts", start))
+    ask_all(shards, good / "varlen" / "shards")
+
+
+@pytest.mark.parametrize(
+    "value", [None, -1, 0, True, "20", [], 1.5, 1, 2**53, 2**62, 2**63, 10**4000]
+)
+def test_max_tokens_of_varlen_may_be_anything(copy: Any, value: object) -> None:
+    """Beyond 64 bits numpy and matplotlib raise an OverflowError; the least and most warn."""
+    shards = copy("varlen") / "shards"
+    change_manifest(shards, lambda manifest: manifest["options"].update(max_tokens=value))
+    assert run("inspect", shards, "--batch", 0).exit_code == 0
+    codes = draw_all(shards)
+    if type(value) is not int or value < 1:
+        assert codes == {"page": 4, "batch": 4}
+
+
+def nest(depth: int) -> Any:
+    value: Any = 1
+    for number in range(depth):
+        value = [value] if number % 2 else {"a": value}
+    return value
+
+
+MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "options of HTML": lambda m: m["options"].update({EVIL: EVIL, "b": {EVIL: [EVIL]}}),
+    "options of controls": lambda m: m["options"].update(x=f"{CONTROLS}\ud800", y=[CONTROLS]),
+    "huge options": lambda m: m["options"].update(x=10**4200, y=[-(10**300)], z=1e308),
+    "long options": lambda m: m["options"].update(x="é" * 1_000_000, y=["x"] * 100_000),
+    "nested options": lambda m: m["options"].update(x=nest(900)),
+    "more fields": lambda m: m.update({EVIL: CONTROLS, "\ud800": "\ud800", "x": nest(900)}),
+    "more counts": lambda m: m["ledger"].update({EVIL: 5, "\ud800": -9, "x": 10**4000, "y": [1]}),
+}
+
+
+@pytest.mark.parametrize("kind", ["store", "shards"])
+@pytest.mark.parametrize("change", MANIFESTS.values(), ids=MANIFESTS)
+def test_odd_manifest_is_shown_safely(
+    copy: Any, good: Path, kind: str, change: Callable[[dict[str, Any]], object]
+) -> None:
+    folder = copy("packed")
+    change_manifest(folder / kind, change)
+    codes = ask_all(folder / kind, good / "packed" / kind, pictures=kind == "shards")
+    assert codes[""] == 0
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\0", "\x1b[2J", "é" * 2_000_000])
+def test_name_of_an_option_may_be_anything(copy: Any, name: str) -> None:
+    """A lone surrogate can not be encoded, controls stand in the page as they are."""
+    store = copy("packed") / "store"
+    change_manifest(store, lambda manifest: manifest["options"].update({name: 1}))
+    page = store.parent / "x.html"
+    assert run("inspect", store, "--html", page).exit_code == 0
+    check_page(page.read_text())
+    assert page.stat().st_size < 1_000_000
+
+
+SHARDS_FIELDS: dict[str, Callable[[dict[str, Any]], object]] = {
+    **{
+        f"bucket keys {number}": lambda m, keys=keys: m.update(bucket_keys=keys)
+        for number, keys in enumerate(([], [0], [-1], [10**4200], [2**63], [5, 5, 3]))
+    },
+    **{
+        f"path {number}": lambda m, path=path: m.update(tokens_path=path)
+        for number, path in enumerate(("", "../..", "a\0b", "a\nb\x1b[2J", "\ud800", EVIL))
+    },
+    "no counts": lambda m: m["ledger"].update(num_sequences=0, num_tokens=0, num_batches=0),
+    "huge counts": lambda m: m["ledger"].update(
+        num_sequences=2**53, num_tokens=2**53, num_batches=2**53, num_padding_cells=2**53
+    ),
+    "reasons": lambda m: [
+        m["ledger"][name].update({EVIL: 2**53, "\ud800\x1b": 3, "x" * 1000: 4})
+        for name in ("num_dropped_sequences", "num_dropped_tokens")
+    ],
+}
+
+
+@pytest.mark.parametrize("change", SHARDS_FIELDS.values(), ids=SHARDS_FIELDS)
+def test_odd_shards_manifest_is_shown_safely(
+    copy: Any,
+    good: Path,
+    change: Callable[[dict[str, Any]], object],
+    request: pytest.FixtureRequest,
+) -> None:
+    shards = copy("packed") / "shards"
+    change_manifest(shards, change)
+    # A picture takes a second: of those that the title or the page may show.
+    pictures = request.node.callspec.id in ("reasons", "no counts", "huge counts", "path 4")
+    assert ask_all(shards, good / "packed" / "shards", pictures=pictures)[""] == 0
+
+
+def repoint(shards: Path) -> None:
+    """Make the store beside shards the one that they came from, whatever it now says."""
+    digest = sha256((shards.parent / "store" / "manifest.json").read_bytes()).hexdigest()
+    path = shards / "shard-00000.safetensors"
+    arrays, metadata = load_shard(path)
+    path.write_bytes(safetensors_bytes(arrays, {**metadata, "tokens_sha256": digest}))
+    change_manifest(shards, lambda manifest: manifest.update(tokens_sha256=digest))
+    mend_manifest(shards)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{EVIL}\n\x1b[2J\ud800",
+        "x" * 4000,
+        "雨" * 4000,
+        "\u202egpj.exe\u2066\u200fאבג",
+        "",
+        "\ufffe",
+    ],
+)
+def test_path_of_a_source_may_be_anything(copy: Any, good: Path, path: str) -> None:
+    folder = copy("packed")
+    change_manifest(folder / "store", lambda m: [one.update(path=path) for one in m["sources"]])
+    repoint(folder / "shards")
+    for kind in ("store", "shards"):
+        codes = ask_all(folder / kind, good / "packed" / kind, pictures=kind == "shards")
+        assert {codes[name] for name in ("", "--sequence 0", "--vocabulary")} == {0}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tokens_path", "雨" * 1_000_000),
+        ("tokens_path", "a" + "\u0301" * 200_000),
+        ("encoder", "雨" * 1_000_000),
+    ],
+)
+def test_long_name_is_shown_in_time_and_in_its_line(copy: Any, field: str, value: str) -> None:
+    """Each character was looked at though 60 are shown; marks without width filled a line."""
+    folder = copy("packed")
+    if field == "encoder":
+        (folder / "store" / "run.json").write_text(json.dumps({field: value}))
+    else:
+        change_manifest(folder / "shards", lambda manifest: manifest.update({field: value}))
+    with limited(seconds=2):
+        result = run("inspect", folder / ("store" if field == "encoder" else "shards"))
+    check_answer(result, as_json=False)
+
+
+def replace_tokens(folder: Path, tokenizer: dict[str, Any]) -> None:
+    """Put another tokenizer into a store and shards, and mend its sha256."""
+    raw = json.dumps(tokenizer).encode()
+    digest = sha256(raw).hexdigest()
+    for kind in ("store", "shards"):
+        (folder / kind / "tokenizer.json").write_bytes(raw)
+        change_manifest(folder / kind, lambda m: m.update(tokenizer_sha256=digest))
+
+
+def spell(tokens: dict[str, int], decoder: object = None) -> dict[str, Any]:
+    model = {"type": "BPE", "vocab": tokens, "merges": []}
+    return {"version": "1.0", "model": model, "decoder": decoder}
+
+
+def make_letters(folder: Path, texts: list[str], layout: str = "packed", **more: int) -> Path:
+    """Make a store and shards of the ids 0 to 25."""
+    folder.mkdir()
+    tokenizer = folder / "letters.json"
+    tokens = {letter: number for number, letter in enumerate(LETTERS)} | more
+    tokenizer.write_text(json.dumps(spell(tokens)))
+    store = make_store(folder, texts, tokenizer=str(tokenizer))
+    options = {"max_tokens": 64} if layout == "varlen" else {"batch_size": 3}
+    pack_store(store, folder / "shards", PackOptions(layout, **options), num_workers=1)
+    return folder
+
+
+SPECIAL = (
+    "\0|\x1b[2J|\u202e\u05d0|\u200f|</script>|<!--|-->|]]>|&#60;|$x^2$|\\frac|\ufffe|\uffff|\u2028"
+)
+SPECIAL += '|e\u0301\u0301|\u0301|\t|\n|\r|\x85|"onload=x|\U000e0001|\ufeff|  | id="x|url(#x'
+TOKENS: dict[str, list[str]] = {
+    "odd ones": SPECIAL.split("|"),
+    "HTML": [f"{EVIL}{number}" for number in range(26)],
+    "long ones": [letter * 30_000 for letter in LETTERS],
+}
+TEXTS = [LETTERS[:9], LETTERS[9:18], LETTERS[18:], "aza", "b"]
+
+
+@pytest.mark.parametrize("layout", ["packed", "varlen"])
+@pytest.mark.parametrize("tokens", TOKENS.values(), ids=TOKENS)
+def test_tokens_of_a_stranger_are_text(tmp_path: Path, tokens: list[str], layout: str) -> None:
+    folder = make_letters(tmp_path / "x", TEXTS, layout)
+    replace_tokens(folder, spell({token: number for number, token in enumerate(tokens)}))
+    for kind in ("store", "shards"):
+        codes = ask_all(folder / kind, folder / kind, pictures=kind == "shards")
+        assert {codes[name] for name in ("", "--sequence 0", "--vocabulary")} == {0}
+
+
+def test_row_of_marks_without_width_fits_its_line(tmp_path: Path) -> None:
+    folder = make_letters(tmp_path / "x", TEXTS)
+    tokens = {f"{letter}{chr(0x301) * 20_000}": n for n, letter in enumerate(LETTERS)}
+    replace_tokens(folder, spell(tokens))
+    check_answer(run("inspect", folder / "shards", "--batch", 0), as_json=False)
+
+
+def test_page_of_long_tokens_is_no_gigabyte(tmp_path: Path) -> None:
+    """240 tokens of 2 kB in 40 rows: what 0.6 MB unpacked to, of a tokenizer of 52 kB."""
+    folder = make_letters(tmp_path / "x", [LETTERS * 9] * 40)
+    replace_tokens(folder, spell({letter * 2_000: n for n, letter in enumerate(LETTERS)}))
+    page = folder / "x.html"
+    with limited(seconds=60):
+        assert run("inspect", folder / "store", "--html", page).exit_code == 0
+    assert page.stat().st_size < 4_000_000
+
+
+def test_drawing_in_the_page_shows_tokens_as_they_are(tmp_path: Path) -> None:
+    """Its ids get a prefix, which what looks like one in a text must not."""
+    folder = make_letters(tmp_path / "x", ["abc", "cb", "d"])
+    tokens = ["url(#y", 'href="#b', 'q id="w', "z"]
+    more = {letter: number for number, letter in enumerate(LETTERS) if number > 3}
+    replace_tokens(folder, spell({token: n for n, token in enumerate(tokens)} | more))
+    page = folder / "x.html"
+    assert run("inspect", folder / "shards", "--html", page).exit_code == 0
+    drawn = page.read_text().split('<figure id="picture-batch"')[1].split("</figure>")[0]
+    shown = [unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawn)]
+    assert set(tokens) <= set(shown)
+
+
+DECODERS: dict[str, dict[str, Any]] = {
+    "fails": {"type": "Strip", "content": "a", "start": 50, "stop": 50},
+    "joins": {"type": "Fuse"},
+    "drops": {"type": "CTC", "pad_token": "a", "word_delimiter_token": "b", "cleanup": True},
+    "blows up": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10_000},
+}
+
+
+@pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+def test_decoder_may_fail_or_give_anything(tmp_path: Path, decoder: dict[str, Any]) -> None:
+    folder = make_letters(tmp_path / "x", TEXTS)
+    tokens = {letter: number for number, letter in enumerate(LETTERS)}
+    replace_tokens(folder, spell(tokens, decoder))
+    for kind in ("store", "shards"):
+        ask_all(folder / kind, folder / kind, pictures=kind == "store")
+
+
+def write_spelled(folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """Make a store whose text spells special tokens; give it and what its file says of them."""
+    store = make_store(folder, ["a <bos> b", "<eos>", "<bos><pad>"])
+    lines = (store / "special_tokens.jsonl").read_text().splitlines()
+    return store, [json.loads(line) for line in lines]
+
+
+Entries = list[dict[str, Any]]
+SPELLED: dict[str, Callable[[Entries], object]] = {
+    "nothing": lambda entries: entries.clear(),
+    "a list": lambda entries: [[]],
+    "a token twice": lambda entries: [*entries, entries[0]],
+    "a negative count": lambda entries: entries[0].update(count=-1),
+    "a huge count": lambda entries: entries[0].update(count=10**30),
+    "a true count": lambda entries: entries[0].update(count=True),
+    "no places": lambda entries: entries[0].update(places=[]),
+    "a place of text": lambda entries: entries[0].update(places=["x"]),
+    "many places": lambda entries: entries[0].update(places=entries[0]["places"] * 9),
+    "another source": lambda entries: entries[0]["places"][0].update(source=EVIL),
+    "record 0": lambda entries: entries[0]["places"][0].update(record=0),
+    "a huge record": lambda entries: entries[0]["places"][0].update(record=10**30),
+}
+
+
+@pytest.mark.parametrize("change", SPELLED.values(), ids=SPELLED)
+def test_damaged_list_of_special_tokens_is_refused(
+    tmp_path: Path, change: Callable[[Entries], object]
+) -> None:
+    store, entries = write_spelled(tmp_path)
+    changed = change(entries)
+    entries = changed if isinstance(changed, list) else entries
+    text = "".join(f"{json.dumps(entry)}\n" for entry in entries)
+    (store / "special_tokens.jsonl").write_text(text)
+    for words in ((), ("--json",)):
+        result = run("inspect", store, "--vocabulary", *words)
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert "special_tokens.jsonl" in result.stderr
+    assert run("inspect", store).exit_code == 0
+
+
+@pytest.mark.parametrize("token", [f"\x1b[2J{EVIL}", "\0\ud800", "雨" * 100_000])
+def test_special_token_of_a_stranger_is_text(tmp_path: Path, token: str) -> None:
+    store, entries = write_spelled(tmp_path)
+    entries[0]["token"] = token
+    entries.sort(key=lambda entry: str(entry["token"]))
+    text = "".join(f"{json.dumps(entry)}\n" for entry in entries)
+    (store / "special_tokens.jsonl").write_text(text)
+    for words in ((), ("--json",)):
+        result = run("inspect", store, "--vocabulary", *words)
+        assert result.exit_code == 0
+        check_answer(result, as_json=bool(words))
+    page = tmp_path / "x.html"
+    assert run("inspect", store, "--html", page).exit_code == 0
+    check_page(page.read_text())
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_list_of_special_tokens_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    store, _ = write_spelled(tmp_path)
+    path = store / "special_tokens.jsonl"
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(path)
+    with limited(seconds=10):
+        assert run("inspect", store, "--vocabulary").exit_code == 4
+
+
+STORES: dict[str, Callable[[Path], object]] = {
+    "gone": shutil.rmtree,
+    "another": lambda store: [shutil.rmtree(store), make_store(store.parent, ["abcd", "ef"])],
+    "without manifest": lambda store: (store / "manifest.json").unlink(),
+    "of another index": lambda store: flip_byte(store / "part-00000.idx", 60),
+    "of other ids": lambda store: flip_byte(store / "part-00000.bin", 6),
+    "cut": lambda store: (store / "part-00000.bin").write_bytes(b""),
+    "a file": lambda store: [shutil.rmtree(store), store.write_text("x")],
+    "a link to itself": lambda store: [shutil.rmtree(store), store.symlink_to(store)],
+}
+
+
+@pytest.mark.parametrize("damage", STORES.values(), ids=STORES)
+def test_shards_are_shown_whatever_became_of_their_store(
+    copy: Any, good: Path, damage: Callable[[Path], object], request: pytest.FixtureRequest
+) -> None:
+    """A link that leads to itself raised a RuntimeError, in Python 3.11 and 3.12."""
+    folder = copy("packed")
+    damage(folder / "store")
+    pictures = request.node.callspec.id in ("gone", "of another index", "a link to itself")
+    codes = ask_all(folder / "shards", good / "packed" / "shards", pictures=pictures)
+    assert codes.pop("--plan") == 2
+    assert set(codes.values()) == {0}
+
+
+def test_store_of_one_token(tmp_path: Path) -> None:
+    for name, options in {
+        "packed": {"batch_size": 1},
+        "padded": {"layout": "padded", "batch_size": 1},
+        "varlen": {"layout": "varlen", "max_tokens": 1},
+    }.items():
+        shards = make_shards(tmp_path / name, [1], **options)
+        codes = ask_all(shards, shards)
+        assert codes.pop("--plan") == 2
+        assert set(codes.values()) == {0}
+    codes = ask_all(shards.parent / "store", shards.parent / "store")
+    assert {name for name, code in codes.items() if code} == {"--batch 0", "batch"}
+
+
+def test_lengths_that_are_all_equal(tmp_path: Path) -> None:
+    shards = make_shards(tmp_path, [8] * 64, layout="varlen", max_tokens=8)
+    for path in (shards, shards.parent / "store"):
+        assert ask_all(path, path)[""] == 0
+
+
+def test_vocabulary_with_gaps_and_wide_ids(tmp_path: Path) -> None:
+    folder = make_letters(tmp_path / "x", TEXTS, last=1_000_000)
+    for kind in ("store", "shards"):
+        assert ask_all(folder / kind, folder / kind, pictures=False)["--vocabulary"] == 0
+    found = json.loads(run("inspect", folder / "store", "--vocabulary", "--json").stdout)
+    assert (found["num_ids"], found["missing"]["num_ids"]) == (27, 1_000_001 - 27)
+
+
+def test_row_of_many_sequences_is_drawn_in_time(tmp_path: Path) -> None:
+    """A patch for each takes 2 ms: a minute for rows of 8,192 tokens of short sequences."""
+    shards = make_shards(tmp_path, [5] * 20_000, layout="varlen", max_tokens=8192)
+    with limited(seconds=5):
+        assert run("inspect", shards, "--plot", tmp_path / "x.svg").exit_code == 0
+    assert (tmp_path / "x.svg").stat().st_size < 1_000_000
+
+
+@pytest.mark.slow
+def test_hundred_thousand_batches_and_a_row_of_five_million_tokens(tmp_path: Path) -> None:
+    many = make_shards(tmp_path / "many", [3] * 100_000, batch_size=1)
+    assert ask_all(many, many, seconds=200)[""] == 0
+    long = make_shards(tmp_path / "long", [5_000_000, 3, 2], batch_size=2)
+    assert ask_all(long, long, seconds=200)[""] == 0
+
+
+NAMES = ['<b>$x^2$ "q"\'', "a\x1b[2J\nb", "\u05d0\u05d1 \u0915 \u0e01 雨", "--", "a\ufffeb"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, os.fsdecode(b"\xff")])
+def test_folder_of_any_name_is_drawn(copy: Any, name: str) -> None:
+    """U+FFFE in the title is no character of XML."""
+    folder = copy("packed")
+    try:
+        (folder / "shards").rename(folder / name)
+    except OSError:
+        pytest.skip("the file system takes no such name")
+    assert draw_all(folder / name) == {"page": 0, "batch": 0}
+
+
+def test_png_of_any_name_is_drawn_without_a_word(copy: Any) -> None:
+    folder = copy("packed")
+    (folder / "shards").rename(folder / NAMES[2])
+    picture = folder / "x.png"
+    assert run("inspect", folder / NAMES[2], "--plot", picture).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("option", ["--plot", "--html"])
+def test_file_that_can_not_be_written_is_refused(good: Path, tmp_path: Path, option: str) -> None:
+    suffix = ".svg" if option == "--plot" else ".html"
+    shards = good / "packed" / "shards"
+    (tmp_path / f"folder{suffix}").mkdir()
+    for name, code in {
+        f"folder{suffix}": 4,
+        f"none/x{suffix}": 4,
+        "x.txt": 2,
+        suffix: 2,
+        "x": 2,
+    }.items():
+        result = run("inspect", shards, option, tmp_path / name)
+        assert (result.exit_code, result.stdout) == (code, "")
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"folder{suffix}"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
+def test_read_only_folder_is_refused(good: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    result = run("inspect", good / "packed" / "shards", "--plot", tmp_path / "x.svg")
+    tmp_path.chmod(0o700)
+    assert result.exit_code == 5
+    assert "Permission denied" in result.stderr
+
+
+def test_picture_and_page_at_once_beside_json_or_quietly(good: Path, tmp_path: Path) -> None:
+    shards, svg, page = good / "packed" / "shards", tmp_path / "x.svg", tmp_path / "x.html"
+    svg.write_text("old")
+    result = run("inspect", shards, "--plot", svg, "--html", page, "--json")
+    assert json.loads(result.stdout)["kind"] == "shards"
+    ElementTree.fromstring(svg.read_bytes())
+    check_page(page.read_text())
+    assert "written" not in run("inspect", shards, "--plot", svg, "-q").stdout
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["x.html", "x.svg"]
+
+
+def start(*arguments: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "seqpack_cli", "inspect", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_reader_that_goes_is_no_error(good: Path, tmp_path: Path) -> None:
+    """As with `| head -1`."""
+    shards = good / "packed" / "shards"
+    for words in (("--sequence", 0), ("--json",), ("--plot", tmp_path / "x.svg")):
+        process = start(shards, *words)
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert process.communicate()[1] == b""
+    assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
+
+
+def test_ctrl_c_leaves_no_file_behind(good: Path, tmp_path: Path) -> None:
+    process = start(good / "packed" / "shards", "--html", tmp_path / "x.html")
+    assert process.stdout is not None
+    process.stdout.readline()  # the numbers are there, the page is being made
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate()
+    assert process.returncode == 130
+    assert complaint == b"\nInterrupted: run the same command again\n"
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_browser() is None, reason="needs a browser")
+def test_browser_runs_nothing_of_a_stranger(tmp_path: Path) -> None:
+    folder = make_letters(tmp_path / "x", TEXTS)
+    tokens = {f"{EVIL}{number}": number for number in range(26)}
+    replace_tokens(folder, spell(tokens))
+    change_manifest(
+        folder / "store",
+        lambda m: [m["options"].update({EVIL: EVIL}), m["sources"][0].update(path=EVIL)],
+    )
+    repoint(folder / "shards")
+    page = folder / "x.html"
+    assert run("inspect", folder / "shards", "--html", page).exit_code == 0
+    for fragment in ("", "#sequence=1", "#sequence=%", f"#sequence={EVIL}", "#sequence=-1"):
+        shown, complaints = open_page(page, fragment, folder=tmp_path)
+        assert "owned</title>" not in shown
+        assert not complaints, (fragment, complaints)
+        if fragment == "#sequence=1":
+            assert "record 2" in shown.split('id="search-result"')[1][:1000]
+
+
+def test_number_beyond_all_is_not_there(good: Path) -> None:
+    for path in (good / "packed" / "shards", good / "packed" / "store"):
+        for option in ("--batch", "--sequence"):
+            for number in (7, 2**31, 2**63, 10**30, "9" * 5000):
+                result = run("inspect", path, option, number)
+                assert result.exit_code == 2
+                check_output(result.stderr, as_json=False)
+
+
+def test_int32_and_uint16_differ_in_their_facts_alone(tmp_path: Path) -> None:
+    narrow = make_letters(tmp_path / "narrow", TEXTS)
+    wide = make_letters(tmp_path / "wide", TEXTS, last=1_000_000)
+    result = run("inspect", narrow / "store", "--diff", wide / "store", "--json")
+    found = json.loads(result.stdout)
+    assert found["sequences"]["num_differing"] == 0
+    assert {"name": "dtype", "a": "uint16", "b": "int32"} in found["facts"]
+    assert np.dtype("uint16").itemsize == 2
