@@ -49,7 +49,7 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         axes.set_yticks(places, [plan["options"].removeprefix("--layout ") for plan in plans])
         axes.tick_params("y", length=0, labelsize=8)
         axes.set_ylim(len(plans) - 0.4, -0.6)
-        axes.set_xlim(0, max(0.1, *ratios) * 1.6)  # room for what stands beside the bars
+        axes.set_xlim(0, max(0.1, *ratios) * 1.85)  # room for what stands beside the bars
         axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 1])
         label_shares(axes.xaxis)
         axes.set_xlabel("padded cells / all cells; * the least padding of rectangles")
