@@ -10,8 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# Controls, lone surrogates, line and paragraph separators, marks that change the direction.
-CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Controls, lone surrogates, line and paragraph separators, marks that change the direction, what
+# no XML may hold.
+CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
+)
 MAX_QUOTED_CHARACTERS = 60
 MAX_LISTED_ITEMS = 5
 

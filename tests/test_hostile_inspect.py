@@ -7,6 +7,7 @@ test_fuzz, by the uses of `fuzz_uses.REPORT_USES`.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -24,7 +25,6 @@ from xml.etree import ElementTree
 
 import jinja2
 import matplotlib
-import numpy as np
 import pytest
 from browser import find_browser, open_page
 from click.testing import Result
@@ -43,6 +43,12 @@ from shard_reference import (
     safetensors_bytes,
 )
 
+from seqpack_cli.errors import SeqpackError
+from seqpack_cli.reporting.contents import describe, open_any
+from seqpack_cli.reporting.page import page as page_module
+from seqpack_cli.reporting.page.page import make_page
+from seqpack_cli.reporting.pictures.panels import make_panels
+from seqpack_cli.reporting.pictures.picture import draw_svg
 from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns
 from seqpack_cli.shards.pack_run import PackOptions, pack_store
 
@@ -57,8 +63,9 @@ EVIL = '</script><script>document.title="owned"</script><img src=x onerror=alert
 CONTROLS = "".join(map(chr, [*range(32), *range(127, 160), 0x202E, 0x2028, 0xFFFE]))
 QUESTIONS: tuple[tuple[object, ...], ...] = (
     *((), ("--batch", 0), ("--sequence", 0), ("--plan",), ("--vocabulary",)),
-    *(("--diff", "good"), ("--diff", "self")),
+    ("--diff", "good"),
 )
+IN_JSON = ((), ("--vocabulary",), ("--diff", "good"))  # asked that way too
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 MAX_OUTPUT = 100_000  # characters on a terminal
 
@@ -78,6 +85,15 @@ def copy(good: Path, tmp_path: Path) -> Callable[[str], Path]:
     return lambda name: shutil.copytree(good / name, tmp_path / name)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_environment() -> Iterator[None]:
+    """Compile the page's template once, which takes longer than all the rest of a page."""
+    with pytest.MonkeyPatch.context() as patch:
+        opened = functools.lru_cache(page_module._open_environment)
+        patch.setattr(page_module, "_open_environment", opened)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
     """Nothing of numpy or matplotlib may be printed beside an answer."""
@@ -86,43 +102,47 @@ def no_warnings() -> Iterator[None]:
         yield
 
 
-def ask_all(
-    folder: Path, other: Path, *, pictures: bool = True, seconds: float = 30
-) -> dict[str, int]:
+def ask_all(folder: Path, other: Path, *, seconds: float = 30) -> dict[str, int]:
     """Ask everything of a folder, and as the other side of a comparison; give the exit codes."""
     codes = {}
     with limited(seconds=seconds):
         for question in QUESTIONS:
-            words = [{"good": other, "self": folder}.get(str(word), word) for word in question]
-            for as_json in (False, True):
+            words = [other if word == "good" else word for word in question]
+            for as_json in (False, True) if question in IN_JSON else (False,):
                 result = run("inspect", folder, *words, *["--json"] * as_json)
                 check_answer(result, as_json=as_json)
                 codes[" ".join(map(str, question))] = result.exit_code
         check_answer(run("inspect", other, "--diff", folder), as_json=False)
-        if pictures:
-            codes |= draw_all(folder)
+        codes["page"] = make_all(folder)
     return codes
 
 
-def draw_all(folder: Path) -> dict[str, int]:
-    """Make picture and page at once, and the picture of a batch; give the exit codes."""
-    svg, page = folder.parent / "x.svg", folder.parent / "x.html"
-    codes = {}
-    for name, words in {"page": ("--html", page), "batch": ("--batch", 0)}.items():
-        result = run("inspect", folder, "--plot", svg, *words)
-        check_answer(result, as_json=False, last=-1 if name == "batch" else -3)
-        codes[name] = result.exit_code
-        if result.exit_code == 0:
-            ElementTree.fromstring(svg.read_bytes())
-            svg.unlink()
-    if page.exists():
-        check_page(page.read_text())
+def make_all(folder: Path) -> int:
+    """Make panels, which are not drawn, and the page without them; give the exit code."""
+    try:
+        opened = open_any(folder)
+        make_panels(opened)
+        check_page(make_page(opened, describe(opened), []))
+    except SeqpackError as error:
+        check_output(str(error), as_json=False)
+        return error.exit_code
+    return 0
+
+
+def draw(folder: Path, *question: object) -> Result:
+    """Draw what `--plot` does, about 0.3 s a panel."""
+    svg = folder.parent / "x.svg"
+    result = run("inspect", folder, *question, "--plot", svg)
+    check_output(result.stdout, as_json=False)
+    if result.exit_code == 0:
+        ElementTree.fromstring(svg.read_bytes())  # noqa: S314 - written by matplotlib
+    assert svg.exists() == (result.exit_code == 0)
     assert not [entry for entry in folder.parent.iterdir() if entry.name.startswith(".x")]
-    return codes
+    return result
 
 
-def check_answer(result: Result, *, as_json: bool, last: int | None = None) -> None:
-    """Check the answer, or the refusal; `last` lines name files by their whole paths."""
+def check_answer(result: Result, *, as_json: bool) -> None:
+    """Check the answer, or the refusal."""
     assert result.exit_code in (0, 2, 3, 4), result.stderr
     if result.exit_code:
         assert not result.stdout
@@ -132,7 +152,7 @@ def check_answer(result: Result, *, as_json: bool, last: int | None = None) -> N
     check_output(result.stdout, as_json=as_json)
     if not as_json:
         assert len(result.stdout) < MAX_OUTPUT
-        assert max(map(count_columns, result.stdout.splitlines()[:last])) <= WIDTH
+        assert max(map(count_columns, result.stdout.splitlines())) <= WIDTH
 
 
 def put(name: str, value: object, where: object = slice(None)) -> Callable[[Arrays], object]:
@@ -148,7 +168,7 @@ ARRAYS: dict[str, tuple[Callable[[Arrays], object], dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["filler", "varlen"])
 @pytest.mark.parametrize(("change", "values"), ARRAYS.values(), ids=ARRAYS)
 def test_arrays_that_lie_are_refused_or_shown(
     copy: Any,
@@ -159,21 +179,21 @@ def test_arrays_that_lie_are_refused_or_shown(
 ) -> None:
     shards = copy(layout) / "shards"
     change_shard(shards, change, **values)
-    ask_all(shards, good / layout / "shards", pictures=layout == "varlen")
+    ask_all(shards, good / layout / "shards")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["filler", "varlen"])
 def test_page_of_negative_indices_is_refused_or_made(copy: Any, layout: str) -> None:
     shards = copy(layout) / "shards"
     change_shard(shards, put("original_indices", -5))
-    draw_all(shards)
+    assert make_all(shards) in (0, 4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_lengths_that_are_all_zero_are_refused_without_a_warning(copy: Any, layout: str) -> None:
     shards = copy(layout) / "shards"
     change_shard(shards, put("lengths", 0), longest=0)
-    assert draw_all(shards) == {"page": 4, "batch": 4}
+    assert make_all(shards) == 4
 
 
 @pytest.mark.parametrize("start", [-1, 2**62])
@@ -183,17 +203,27 @@ def test_piece_starts_may_be_anything(copy: Any, good: Path, start: int) -> None
     ask_all(shards, good / "varlen" / "shards")
 
 
-@pytest.mark.parametrize(
-    "value", [None, -1, 0, True, "20", [], 1.5, 1, 2**53, 2**62, 2**63, 10**4000]
-)
-def test_max_tokens_of_varlen_may_be_anything(copy: Any, value: object) -> None:
-    """Beyond 64 bits numpy and matplotlib raise an OverflowError; the least and most warn."""
+@pytest.mark.parametrize("value", [None, 0, True, []])
+def test_room_of_varlen_rows_that_is_no_number_is_refused(copy: Any, value: object) -> None:
     shards = copy("varlen") / "shards"
     change_manifest(shards, lambda manifest: manifest["options"].update(max_tokens=value))
     assert run("inspect", shards, "--batch", 0).exit_code == 0
-    codes = draw_all(shards)
-    if type(value) is not int or value < 1:
-        assert codes == {"page": 4, "batch": 4}
+    assert make_all(shards) == draw(shards).exit_code == draw(shards, "--batch", 0).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(2**62, 2**63, 10**4000),
+    ],
+    ids=lambda value: f"{value:.0e}" if value < 2**64 else "huge",
+)
+def test_room_of_varlen_rows_is_drawn_or_refused(copy: Any, value: int) -> None:
+    shards = copy("varlen") / "shards"
+    change_manifest(shards, lambda manifest: manifest["options"].update(max_tokens=value))
+    assert run("inspect", shards, "--batch", 0).exit_code == 0
+    draw(shards, "--batch", 0)
+    make_all(shards)
 
 
 def nest(depth: int) -> Any:
@@ -207,21 +237,21 @@ MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "options of HTML": lambda m: m["options"].update({EVIL: EVIL, "b": {EVIL: [EVIL]}}),
     "options of controls": lambda m: m["options"].update(x=f"{CONTROLS}\ud800", y=[CONTROLS]),
     "huge options": lambda m: m["options"].update(x=10**4200, y=[-(10**300)], z=1e308),
-    "long options": lambda m: m["options"].update(x="é" * 1_000_000, y=["x"] * 100_000),
-    "nested options": lambda m: m["options"].update(x=nest(900)),
-    "more fields": lambda m: m.update({EVIL: CONTROLS, "\ud800": "\ud800", "x": nest(900)}),
+    "long options": lambda m: m["options"].update(x="é" * 50_000, y=["x"] * 1_000),
+    "nested options": lambda m: m["options"].update(x=nest(200)),
+    "more fields": lambda m: m.update({EVIL: CONTROLS, "\ud800": "\ud800", "x": nest(200)}),
     "more counts": lambda m: m["ledger"].update({EVIL: 5, "\ud800": -9, "x": 10**4000, "y": [1]}),
 }
 
 
-@pytest.mark.parametrize("kind", ["store", "shards"])
+@pytest.mark.parametrize("kind", [pytest.param("store", marks=pytest.mark.slow), "shards"])
 @pytest.mark.parametrize("change", MANIFESTS.values(), ids=MANIFESTS)
 def test_odd_manifest_is_shown_safely(
     copy: Any, good: Path, kind: str, change: Callable[[dict[str, Any]], object]
 ) -> None:
     folder = copy("packed")
     change_manifest(folder / kind, change)
-    codes = ask_all(folder / kind, good / "packed" / kind, pictures=kind == "shards")
+    codes = ask_all(folder / kind, good / "packed" / kind)
     assert codes[""] == 0
 
 
@@ -230,16 +260,16 @@ def test_name_of_an_option_may_be_anything(copy: Any, name: str) -> None:
     """A lone surrogate can not be encoded, controls stand in the page as they are."""
     store = copy("packed") / "store"
     change_manifest(store, lambda manifest: manifest["options"].update({name: 1}))
-    page = store.parent / "x.html"
-    assert run("inspect", store, "--html", page).exit_code == 0
-    check_page(page.read_text())
-    assert page.stat().st_size < 1_000_000
+    opened = open_any(store)
+    page = make_page(opened, describe(opened), [])
+    check_page(page)
+    assert len(page) < 1_000_000
 
 
 SHARDS_FIELDS: dict[str, Callable[[dict[str, Any]], object]] = {
     **{
         f"bucket keys {number}": lambda m, keys=keys: m.update(bucket_keys=keys)
-        for number, keys in enumerate(([], [0], [-1], [10**4200], [2**63], [5, 5, 3]))
+        for number, keys in enumerate(([], [-1], [10**4200], [5, 5, 3]))
     },
     **{
         f"path {number}": lambda m, path=path: m.update(tokens_path=path)
@@ -261,13 +291,10 @@ def test_odd_shards_manifest_is_shown_safely(
     copy: Any,
     good: Path,
     change: Callable[[dict[str, Any]], object],
-    request: pytest.FixtureRequest,
 ) -> None:
     shards = copy("packed") / "shards"
     change_manifest(shards, change)
-    # A picture takes a second: of those that the title or the page may show.
-    pictures = request.node.callspec.id in ("reasons", "no counts", "huge counts", "path 4")
-    assert ask_all(shards, good / "packed" / "shards", pictures=pictures)[""] == 0
+    assert ask_all(shards, good / "packed" / "shards")[""] == 0
 
 
 def repoint(shards: Path) -> None:
@@ -296,16 +323,16 @@ def test_path_of_a_source_may_be_anything(copy: Any, good: Path, path: str) -> N
     change_manifest(folder / "store", lambda m: [one.update(path=path) for one in m["sources"]])
     repoint(folder / "shards")
     for kind in ("store", "shards"):
-        codes = ask_all(folder / kind, good / "packed" / kind, pictures=kind == "shards")
+        codes = ask_all(folder / kind, good / "packed" / kind)
         assert {codes[name] for name in ("", "--sequence 0", "--vocabulary")} == {0}
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tokens_path", "雨" * 1_000_000),
+        ("tokens_path", "雨" * 200_000),
         ("tokens_path", "a" + "\u0301" * 200_000),
-        ("encoder", "雨" * 1_000_000),
+        ("encoder", "雨" * 500_000),
     ],
 )
 def test_long_name_is_shown_in_time_and_in_its_line(copy: Any, field: str, value: str) -> None:
@@ -315,7 +342,7 @@ def test_long_name_is_shown_in_time_and_in_its_line(copy: Any, field: str, value
         (folder / "store" / "run.json").write_text(json.dumps({field: value}))
     else:
         change_manifest(folder / "shards", lambda manifest: manifest.update({field: value}))
-    with limited(seconds=2):
+    with limited(seconds=0.4):
         result = run("inspect", folder / ("store" if field == "encoder" else "shards"))
     check_answer(result, as_json=False)
 
@@ -334,38 +361,36 @@ def spell(tokens: dict[str, int], decoder: object = None) -> dict[str, Any]:
     return {"version": "1.0", "model": model, "decoder": decoder}
 
 
-def make_letters(folder: Path, texts: list[str], layout: str = "packed", **more: int) -> Path:
+def make_letters(folder: Path, texts: list[str], **more: int) -> Path:
     """Make a store and shards of the ids 0 to 25."""
     folder.mkdir()
     tokenizer = folder / "letters.json"
     tokens = {letter: number for number, letter in enumerate(LETTERS)} | more
     tokenizer.write_text(json.dumps(spell(tokens)))
     store = make_store(folder, texts, tokenizer=str(tokenizer))
-    options = {"max_tokens": 64} if layout == "varlen" else {"batch_size": 3}
-    pack_store(store, folder / "shards", PackOptions(layout, **options), num_workers=1)
+    pack_store(store, folder / "shards", PackOptions(batch_size=3), num_workers=1)
     return folder
 
 
-SPECIAL = (
-    "\0|\x1b[2J|\u202e\u05d0|\u200f|</script>|<!--|-->|]]>|&#60;|$x^2$|\\frac|\ufffe|\uffff|\u2028"
-)
-SPECIAL += '|e\u0301\u0301|\u0301|\t|\n|\r|\x85|"onload=x|\U000e0001|\ufeff|  | id="x|url(#x'
+SPECIAL = "\0|\x1b[2J|\u202e\u05d0|\u200f|</script>|<!--|-->|]]>|&#60;|$x^2$|\\frac|\ufffe|\uffff"
+SPECIAL += "|\u2028|e\u0301\u0301|\u0301|\t|\n|\r|\x85|'onload=x|\U000e0001|\ufeff|  | id='x|url(#x"
 TOKENS: dict[str, list[str]] = {
     "odd ones": SPECIAL.split("|"),
     "HTML": [f"{EVIL}{number}" for number in range(26)],
-    "long ones": [letter * 30_000 for letter in LETTERS],
+    "long ones": [letter * 1_000 for letter in LETTERS],
 }
 TEXTS = [LETTERS[:9], LETTERS[9:18], LETTERS[18:], "aza", "b"]
 
 
-@pytest.mark.parametrize("layout", ["packed", "varlen"])
 @pytest.mark.parametrize("tokens", TOKENS.values(), ids=TOKENS)
-def test_tokens_of_a_stranger_are_text(tmp_path: Path, tokens: list[str], layout: str) -> None:
-    folder = make_letters(tmp_path / "x", TEXTS, layout)
+def test_tokens_of_a_stranger_are_text(tmp_path: Path, tokens: list[str]) -> None:
+    folder = make_letters(tmp_path / "x", TEXTS)
     replace_tokens(folder, spell({token: number for number, token in enumerate(tokens)}))
     for kind in ("store", "shards"):
-        codes = ask_all(folder / kind, folder / kind, pictures=kind == "shards")
+        codes = ask_all(folder / kind, folder / kind)
         assert {codes[name] for name in ("", "--sequence 0", "--vocabulary")} == {0}
+    if tokens[0] != LETTERS[0] * len(tokens[0]):  # those that are short enough for cells
+        assert draw(folder / "shards", "--batch", 0).exit_code == 0
 
 
 def test_row_of_marks_without_width_fits_its_line(tmp_path: Path) -> None:
@@ -376,24 +401,21 @@ def test_row_of_marks_without_width_fits_its_line(tmp_path: Path) -> None:
 
 
 def test_page_of_long_tokens_is_no_gigabyte(tmp_path: Path) -> None:
-    """240 tokens of 2 kB in 40 rows: what 0.6 MB unpacked to, of a tokenizer of 52 kB."""
-    folder = make_letters(tmp_path / "x", [LETTERS * 9] * 40)
-    replace_tokens(folder, spell({letter * 2_000: n for n, letter in enumerate(LETTERS)}))
-    page = folder / "x.html"
-    with limited(seconds=60):
-        assert run("inspect", folder / "store", "--html", page).exit_code == 0
-    assert page.stat().st_size < 4_000_000
+    """Tokens of 200 characters; of 20,000 the page takes minutes, of a million all memory."""
+    folder = make_letters(tmp_path / "x", [LETTERS * 9] * 8)
+    replace_tokens(folder, spell({letter * 200: n for n, letter in enumerate(LETTERS)}))
+    opened = open_any(folder / "store")
+    assert len(make_page(opened, describe(opened), [])) < 200_000
 
 
 def test_drawing_in_the_page_shows_tokens_as_they_are(tmp_path: Path) -> None:
     """Its ids get a prefix, which what looks like one in a text must not."""
     folder = make_letters(tmp_path / "x", ["abc", "cb", "d"])
-    tokens = ["url(#y", 'href="#b', 'q id="w', "z"]
+    tokens = ["url(#y", 'href="#b', 'q id="w', "zz"]
     more = {letter: number for number, letter in enumerate(LETTERS) if number > 3}
     replace_tokens(folder, spell({token: n for n, token in enumerate(tokens)} | more))
-    page = folder / "x.html"
-    assert run("inspect", folder / "shards", "--html", page).exit_code == 0
-    drawn = page.read_text().split('<figure id="picture-batch"')[1].split("</figure>")[0]
+    (panel,) = make_panels(open_any(folder / "shards"), batch=0)
+    drawn = draw_svg(panel)
     shown = [unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawn)]
     assert set(tokens) <= set(shown)
 
@@ -412,7 +434,7 @@ def test_decoder_may_fail_or_give_anything(tmp_path: Path, decoder: dict[str, An
     tokens = {letter: number for number, letter in enumerate(LETTERS)}
     replace_tokens(folder, spell(tokens, decoder))
     for kind in ("store", "shards"):
-        ask_all(folder / kind, folder / kind, pictures=kind == "store")
+        ask_all(folder / kind, folder / kind)
 
 
 def write_spelled(folder: Path) -> tuple[Path, list[dict[str, Any]]]:
@@ -425,7 +447,7 @@ def write_spelled(folder: Path) -> tuple[Path, list[dict[str, Any]]]:
 Entries = list[dict[str, Any]]
 SPELLED: dict[str, Callable[[Entries], object]] = {
     "nothing": lambda entries: entries.clear(),
-    "a list": lambda entries: [[]],
+    "a list": lambda entries: entries and [[]],
     "a token twice": lambda entries: [*entries, entries[0]],
     "a negative count": lambda entries: entries[0].update(count=-1),
     "a huge count": lambda entries: entries[0].update(count=10**30),
@@ -466,9 +488,7 @@ def test_special_token_of_a_stranger_is_text(tmp_path: Path, token: str) -> None
         result = run("inspect", store, "--vocabulary", *words)
         assert result.exit_code == 0
         check_answer(result, as_json=bool(words))
-    page = tmp_path / "x.html"
-    assert run("inspect", store, "--html", page).exit_code == 0
-    check_page(page.read_text())
+    assert make_all(store) == 0
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
@@ -494,21 +514,26 @@ STORES: dict[str, Callable[[Path], object]] = {
     "of other ids": lambda store: flip_byte(store / "part-00000.bin", 6),
     "cut": lambda store: (store / "part-00000.bin").write_bytes(b""),
     "a file": lambda store: [shutil.rmtree(store), store.write_text("x")],
-    "a link to itself": lambda store: [shutil.rmtree(store), store.symlink_to(store)],
 }
 
 
 @pytest.mark.parametrize("damage", STORES.values(), ids=STORES)
 def test_shards_are_shown_whatever_became_of_their_store(
-    copy: Any, good: Path, damage: Callable[[Path], object], request: pytest.FixtureRequest
+    copy: Any, good: Path, damage: Callable[[Path], object]
 ) -> None:
-    """A link that leads to itself raised a RuntimeError, in Python 3.11 and 3.12."""
     folder = copy("packed")
     damage(folder / "store")
-    pictures = request.node.callspec.id in ("gone", "of another index", "a link to itself")
-    codes = ask_all(folder / "shards", good / "packed" / "shards", pictures=pictures)
+    codes = ask_all(folder / "shards", good / "packed" / "shards")
     assert codes.pop("--plan") == 2
     assert set(codes.values()) == {0}
+
+
+def test_link_that_leads_to_itself_is_no_store(copy: Any, good: Path) -> None:
+    folder = copy("packed")
+    shutil.rmtree(folder / "store")
+    (folder / "store").symlink_to(folder / "store")
+    codes = ask_all(folder / "shards", good / "packed" / "shards")
+    assert {name for name, code in codes.items() if code} == {"--plan"}
 
 
 def test_store_of_one_token(tmp_path: Path) -> None:
@@ -521,8 +546,10 @@ def test_store_of_one_token(tmp_path: Path) -> None:
         codes = ask_all(shards, shards)
         assert codes.pop("--plan") == 2
         assert set(codes.values()) == {0}
+        assert draw(shards, "--batch", 0).exit_code == 0
+    assert draw(shards.parent / "store").exit_code == 0
     codes = ask_all(shards.parent / "store", shards.parent / "store")
-    assert {name for name, code in codes.items() if code} == {"--batch 0", "batch"}
+    assert {name for name, code in codes.items() if code} == {"--batch 0"}
 
 
 def test_lengths_that_are_all_equal(tmp_path: Path) -> None:
@@ -534,46 +561,45 @@ def test_lengths_that_are_all_equal(tmp_path: Path) -> None:
 def test_vocabulary_with_gaps_and_wide_ids(tmp_path: Path) -> None:
     folder = make_letters(tmp_path / "x", TEXTS, last=1_000_000)
     for kind in ("store", "shards"):
-        assert ask_all(folder / kind, folder / kind, pictures=False)["--vocabulary"] == 0
+        assert ask_all(folder / kind, folder / kind)["--vocabulary"] == 0
     found = json.loads(run("inspect", folder / "store", "--vocabulary", "--json").stdout)
     assert (found["num_ids"], found["missing"]["num_ids"]) == (27, 1_000_001 - 27)
 
 
-def test_row_of_many_sequences_is_drawn_in_time(tmp_path: Path) -> None:
-    """A patch for each takes 2 ms: a minute for rows of 8,192 tokens of short sequences."""
-    shards = make_shards(tmp_path, [5] * 20_000, layout="varlen", max_tokens=8192)
-    with limited(seconds=5):
-        assert run("inspect", shards, "--plot", tmp_path / "x.svg").exit_code == 0
-    assert (tmp_path / "x.svg").stat().st_size < 1_000_000
+def test_row_of_many_sequences_is_drawn_as_one_picture(tmp_path: Path) -> None:
+    """A row of a million tokens, or twelve of 8,192, takes minutes."""
+    shards = make_shards(tmp_path, [2] * 1000, layout="varlen", max_tokens=2000)
+    assert draw(shards, "--batch", 0).exit_code == 0
+    assert (tmp_path / "x.svg").stat().st_size < 100_000
 
 
 @pytest.mark.slow
 def test_hundred_thousand_batches_and_a_row_of_five_million_tokens(tmp_path: Path) -> None:
     many = make_shards(tmp_path / "many", [3] * 100_000, batch_size=1)
-    assert ask_all(many, many, seconds=200)[""] == 0
+    assert ask_all(many, many, seconds=200)[""] == draw(many).exit_code == 0
     long = make_shards(tmp_path / "long", [5_000_000, 3, 2], batch_size=2)
-    assert ask_all(long, long, seconds=200)[""] == 0
+    assert ask_all(long, long, seconds=200)[""] == draw(long).exit_code == 0
 
 
-NAMES = ['<b>$x^2$ "q"\'', "a\x1b[2J\nb", "\u05d0\u05d1 \u0915 \u0e01 雨", "--", "a\ufffeb"]
+NAMES = ['a\x1b[2J\nb<b>$x^2$ "q"\'', "\u05d0\u05d1 \u0915 \u0e01 雨", os.fsdecode(b"\xff")]
 
 
-@pytest.mark.parametrize("name", [*NAMES, os.fsdecode(b"\xff")])
+@pytest.mark.parametrize("name", [*NAMES, "a\ufffeb"])
 def test_folder_of_any_name_is_drawn(copy: Any, name: str) -> None:
-    """U+FFFE in the title is no character of XML."""
     folder = copy("packed")
     try:
         (folder / "shards").rename(folder / name)
     except OSError:
         pytest.skip("the file system takes no such name")
-    assert draw_all(folder / name) == {"page": 0, "batch": 0}
+    assert draw(folder / name, "--batch", 0).exit_code == 0
+    assert make_all(folder / name) == 0
 
 
 def test_png_of_any_name_is_drawn_without_a_word(copy: Any) -> None:
     folder = copy("packed")
-    (folder / "shards").rename(folder / NAMES[2])
+    (folder / "shards").rename(folder / NAMES[1])
     picture = folder / "x.png"
-    assert run("inspect", folder / NAMES[2], "--plot", picture).exit_code == 0
+    assert run("inspect", folder / NAMES[1], "--plot", picture).exit_code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -606,11 +632,11 @@ def test_read_only_folder_is_refused(good: Path, tmp_path: Path) -> None:
 def test_picture_and_page_at_once_beside_json_or_quietly(good: Path, tmp_path: Path) -> None:
     shards, svg, page = good / "packed" / "shards", tmp_path / "x.svg", tmp_path / "x.html"
     svg.write_text("old")
+    assert "written" not in run("inspect", shards, "--batch", 0, "--plot", svg, "-q").stdout
     result = run("inspect", shards, "--plot", svg, "--html", page, "--json")
     assert json.loads(result.stdout)["kind"] == "shards"
-    ElementTree.fromstring(svg.read_bytes())
+    ElementTree.fromstring(svg.read_bytes())  # noqa: S314 - written by matplotlib
     check_page(page.read_text())
-    assert "written" not in run("inspect", shards, "--plot", svg, "-q").stdout
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["x.html", "x.svg"]
 
 
@@ -622,12 +648,11 @@ def start(*arguments: object) -> subprocess.Popen[bytes]:
 def test_reader_that_goes_is_no_error(good: Path, tmp_path: Path) -> None:
     """As with `| head -1`."""
     shards = good / "packed" / "shards"
-    for words in (("--sequence", 0), ("--json",), ("--plot", tmp_path / "x.svg")):
-        process = start(shards, *words)
-        assert process.stdout is not None
-        process.stdout.close()
-        process.stdout = None
-        assert process.communicate()[1] == b""
+    process = start(shards, "--plot", tmp_path / "x.svg", "--batch", 0)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    assert process.communicate()[1] == b""
     assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
 
 
@@ -679,4 +704,3 @@ def test_int32_and_uint16_differ_in_their_facts_alone(tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert found["sequences"]["num_differing"] == 0
     assert {"name": "dtype", "a": "uint16", "b": "int32"} in found["facts"]
-    assert np.dtype("uint16").itemsize == 2

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz_guard import limited
 from make_golden import GOLDEN
 from reference import change_json
 from shard_reference import change_manifest, change_shard
@@ -474,3 +475,13 @@ def test_lines_fit_whatever_stands_in_names_and_tokens(tmp_path: Path) -> None:
     shown = show_vocabulary_use(found)
     assert shown.count("  and 22 more (all with --json)") == 2
     assert not [line for line in shown if "\x1b" in line or "\u202e" in line]
+
+
+def test_one_large_id_is_no_table_for_each_of_many_parts(tmp_path: Path) -> None:
+    words = save_words(tmp_path / "wide", huge=2**24)
+    lines = ["huge aa"] * 60
+    store = make_store(tmp_path / "wide", lines, tokenizer=str(words), part_bytes=16)
+    assert len(open_store(store).manifest["parts"]) >= 30
+    with limited(growth_bytes=64 << 20):  # a table would take twice as much, for each part
+        found = describe(store)
+    assert found["most_frequent"][0]["num_tokens"] == 60

@@ -83,13 +83,12 @@ def command(path: Path, as_json: bool, quiet: bool, **asked: Any) -> None:
     unit = {"plan": "way", "vocabulary": "id", "diff": "sequence"}.get(question or "", "step")
     with show_progress(question or "inspect", unit, quiet=quiet) as progress:
         found, show = _answer(opened, asked, max_text_ids, progress)
+    names = _write_files(opened, found, asked)  # first: an error is no answer
     if as_json:
         print_json(found)
-    else:
-        print_lines(*show(found))
-    for name in _write_files(opened, found, asked):
-        if not (as_json or quiet):
-            print_lines("", f"{name}: written")
+        return
+    written = [] if quiet else [f"{name}: written" for name in names]
+    print_lines(*show(found), *[""] * bool(written), *written)
 
 
 def _find_question(asked: dict[str, Any]) -> str | None:

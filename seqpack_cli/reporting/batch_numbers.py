@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqpack_cli.errors import FolderError
+from seqpack_cli.batching.pack_options import MAX_COUNT
+from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
@@ -58,6 +59,8 @@ def _count(shards: ShardSet, shard: Shard) -> tuple[np.ndarray, ...]:
         row = int(is_wrong.argmax())
         raise FolderError(f"{shard.path}: row {row} has length {lengths[row]:,}, not of its batch")
     num_tokens = np.add.reduceat(lengths, starts[:-1])
+    if not num_tokens.all():
+        raise FolderError(f"{shard.path}: batch {int(num_tokens.argmin())} has no token")
     longest = np.maximum.reduceat(lengths, starts[:-1])
     num_cells = num_ids
     if shards.layout == "packed":
@@ -74,6 +77,7 @@ def find_capacity(shards: ShardSet) -> int:
         FolderError: the manifest does not say it.
     """
     capacity = read_max_tokens(shards.manifest)
-    if capacity is None or capacity < 1:
-        raise FolderError(f"{shards.path}: the manifest has no max_tokens, which varlen needs")
+    if capacity is None or not 1 <= capacity <= MAX_COUNT:
+        found = quote(shards.manifest["options"].get("max_tokens"))
+        raise FolderError(f"{shards.path}: max_tokens is {found}, expected 1 to {MAX_COUNT:,}")
     return capacity

@@ -25,7 +25,8 @@ from seqpack_cli.tokens.token_store import TokenStore
 
 BLOCK_IDS = 1 << 18
 BLOCKS_KEPT = 128  # of maps: 64 or 128 MiB
-MAX_TABLE_ID = 1 << 24  # up to which a count of every number costs little: 128 MiB
+MAX_TABLE_ID = 1 << 20  # up to which a count of every number is quicker than to look each id up
+LEAST_TABLE_ID = 1 << 16  # below which a table costs nothing
 MAX_EXAMPLES = 5
 IDS_AROUND = 8  # that are kept on each side of an example
 
@@ -207,7 +208,8 @@ def _count_known(
     run: _PartRun | _ShardRun, ids: np.ndarray, max_id: int, progress: Progress
 ) -> tuple[np.ndarray, int]:
     """Count the ids of a vocabulary, int64[ids], and all tokens of a part or shard."""
-    has_table = max_id <= MAX_TABLE_ID
+    # A table is as quick as the ids are many, and costs as much for each of many small parts.
+    has_table = max_id <= min(MAX_TABLE_ID, max(len(run.ids), LEAST_TABLE_ID))
     counts = np.zeros(max_id + 1 if has_table else len(ids) + 1, np.int64)
     ids_and_none = np.append(ids, -1)
     num_tokens = 0

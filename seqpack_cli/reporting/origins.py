@@ -26,7 +26,7 @@ def describe_origin(store: TokenStore, index: int) -> dict[str, Any]:
     Raises:
         FolderError: the store has no such sequence.
     """
-    if index >= len(store):  # of shards that say so
+    if not 0 <= index < len(store):  # of shards that say so
         raise FolderError(f"{store.path}: {len(store):,} sequences, none with index {index:,}")
     origin = asdict(store.locate(index))
     # A path that is no Unicode text can not be printed as it is.

@@ -114,7 +114,7 @@ class ShardSet:
         try:
             path = (self.path.resolve() / self.manifest["tokens_path"]).resolve()
             return path if path.is_dir() else None
-        except (OSError, ValueError):  # a path that no file system takes
+        except (OSError, ValueError, RuntimeError):  # what no file system takes, links in a circle
             return None
 
     def read_tokenizer_json(self) -> bytes:

@@ -101,7 +101,9 @@ def make_page(
             (label, _clean(value))
             for label, value in [*list_facts(numbers), *list_length_facts(numbers)]
         ],
-        options=[(name, _spell(value)) for name, value in sorted(numbers["options"].items())],
+        options=[
+            (_spell(name), _spell(value)) for name, value in sorted(numbers["options"].items())
+        ],
         pictures=[
             {"name": panel.name, "title": panel.title, "svg": draw_svg(panel)} for panel in panels
         ],

@@ -20,6 +20,7 @@ from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
 MAX_ROWS = 40
 MAX_TOKENS = 240  # of a row
+MAX_CHARACTERS = 4_000  # of a row: a stranger's tokens may be long
 
 
 def make_rows(
@@ -36,7 +37,7 @@ def make_rows(
     rows: list[dict[str, Any]] = []
     seen: set[int] = set()
     for index, name, ids in islice(_iter_rows(opened), MAX_ROWS):
-        pieces = split_at_tokens(decode, ids[:MAX_TOKENS])
+        pieces = _take_pieces(split_at_tokens(decode, ids[:MAX_TOKENS]))
         rows.append(
             {
                 # A split sequence has several rows, a page each id once.
@@ -44,12 +45,22 @@ def make_rows(
                 "heading": f"{name}: {len(ids):,} {'token' if len(ids) == 1 else 'tokens'}",
                 "place": _spell_place(store, index),
                 "tokens": [_show_token(piece, special_tokens) for piece in pieces],
-                "num_hidden": max(len(ids) - MAX_TOKENS, 0),
+                "num_hidden": len(ids) - sum(len(piece.ids) for piece in pieces),
             }
         )
         seen.add(index)
     kind = "sequences" if isinstance(opened, TokenStore) else "rows"
     return rows, f"The first {len(rows)} {kind}"
+
+
+def _take_pieces(pieces: list[TextPiece]) -> list[TextPiece]:
+    """Take the first pieces, as far as their texts are short enough to be shown."""
+    num_characters = 0
+    for number, piece in enumerate(pieces):
+        num_characters += len(piece.text)
+        if num_characters > MAX_CHARACTERS:
+            return pieces[:number]
+    return pieces
 
 
 def _iter_rows(opened: TokenStore | ShardSet) -> Iterator[tuple[int, str, np.ndarray]]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg")
+TAG = re.compile("<[^<>]+>")  # texts between tags are written without < and >
+REFERENCE = re.compile(r'( id="|href="#|url\(#)')
 WIDTH = 9.0  # inches
 TITLE_HEIGHT = 0.5  # inches
 DOTS_PER_INCH = 150
@@ -101,7 +103,7 @@ def draw_svg(panel: Panel) -> str:
     element = text[text.index("<svg ") :]
     # A page has each id once, and the picture's own description is the page's caption.
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
-    return re.sub(r'( id="|href="#|url\(#)', rf"\1{panel.name}-", element)
+    return TAG.sub(lambda tag: REFERENCE.sub(rf"\1{panel.name}-", tag[0]), element)
 
 
 def _draw(panels: Sequence[Panel], kind: str, *, title: str | None, salt: str) -> bytes:

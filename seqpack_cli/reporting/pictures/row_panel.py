@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqpack_cli.reporting.pictures.colours import HATCH, PALE, sequence_colours
+from seqpack_cli.reporting.pictures.colours import HATCH, PALE, ROWS, sequence_colours
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_counts
 from seqpack_cli.reporting.wording import count
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_SEQUENCES_WITH_EDGES = 100  # of a row
+MAX_BARS = 400  # of a row: more are narrower than what can be seen
+NUM_PIXELS = 2_000  # of a row of more
 
 
 def make_row_panel(rows: Sequence[np.ndarray], *, first: int, capacity: int) -> Panel:
@@ -31,6 +33,9 @@ def make_row_panel(rows: Sequence[np.ndarray], *, first: int, capacity: int) -> 
         for place, lengths in enumerate(rows):
             band = (place + 0.1, 0.8)
             axes.broken_barh([(0, capacity)], band, fc=PALE, ec=HATCH, hatch="////", lw=0)
+            if len(lengths) > MAX_BARS:
+                _draw_image(axes, lengths, band)
+                continue
             starts = np.cumsum(lengths) - lengths
             axes.broken_barh(
                 list(zip(starts, lengths, strict=True)),
@@ -52,3 +57,20 @@ def make_row_panel(rows: Sequence[np.ndarray], *, first: int, capacity: int) -> 
     num_sequences = sum(map(len, rows))  # or pieces
     title = f"{which} of at most {capacity:,} tokens, for {count(num_sequences, 'sequence')}"
     return Panel("rows", title, draw, height=1.0 + 0.22 * len(rows))
+
+
+def _draw_image(axes: Axes, lengths: np.ndarray, band: tuple[float, float]) -> None:
+    """Draw a row of many sequences as one line of pixels, each in the colour of its sequence."""
+    from matplotlib.colors import to_rgb
+
+    ends = np.cumsum(lengths)
+    places = (np.arange(NUM_PIXELS) + 0.5) / NUM_PIXELS * ends[-1]
+    sequences = np.searchsorted(ends, places, "right")
+    palette = np.array([to_rgb(colour) for colour in ROWS])
+    axes.imshow(
+        palette[sequences % len(ROWS)][None],
+        extent=(0, float(ends[-1]), band[0] + band[1], band[0]),
+        aspect="auto",
+        interpolation="nearest",
+        zorder=2,
+    )

@@ -17,6 +17,7 @@ WIDTH = 80
 LABEL_WIDTH = 18  # of a pair, whose value begins in column 21
 VALUE_WIDTH = WIDTH - LABEL_WIDTH - 3
 MAX_LISTED = 16
+MAX_CODES_OF_COLUMN = 8  # a character may have marks, but not without end
 ZERO_WIDTH_JOINER = "\u200d"
 SOFT_HYPHEN = "\xad"  # a format character that terminals show
 SKIN_TONES = range(0x1F3FB, 0x1F400)
@@ -40,9 +41,10 @@ def cut(text: str, width: int) -> str:
     >>> cut("雨が降る", 6)
     '雨が…'
     """
-    if count_columns(text) <= width:
+    beginning = text[: width * MAX_CODES_OF_COLUMN]
+    if len(beginning) == len(text) and count_columns(text) <= width:
         return text
-    return "".join(_take(iter_characters(text), width - 1)) + "…"
+    return "".join(_take(iter_characters(beginning), width - 1)) + "…"
 
 
 def cut_front(text: str, width: int) -> str:
@@ -51,9 +53,10 @@ def cut_front(text: str, width: int) -> str:
     >>> cut_front("a/long/way/name.txt", 12)
     '…ay/name.txt'
     """
-    if count_columns(text) <= width:
+    end = text[-width * MAX_CODES_OF_COLUMN :]
+    if len(end) == len(text) and count_columns(text) <= width:
         return text
-    kept = _take(reversed(list(iter_characters(text))), width - 1)
+    kept = _take(reversed(list(iter_characters(end))), width - 1)
     return "…" + "".join(reversed(kept))
 
 
