@@ -281,7 +281,7 @@ def test_other_tokenizer_is_refused(store: Path, damage: Damage, said: str) -> N
 def test_file_in_the_place_of_a_store_is_refused(store: Path) -> None:
     with pytest.raises(FolderError) as caught:
         open_store(store / "manifest.json")
-    assert caught.value.message == f"{store / 'manifest.json'}: no such folder"
+    assert caught.value.message == f"{store / 'manifest.json'}: a file, expected a folder"
 
 
 def test_every_flipped_byte_of_a_store_is_found(store: Path) -> None:

@@ -308,7 +308,10 @@ def test_folder_of_something_else_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(FolderError) as caught:
         read(tmp_path)
-    assert str(caught.value) == (f"{tmp_path}: no manifest.json, expected a token store or shards")
+    assert str(caught.value) == (
+        f"{tmp_path}: no manifest.json, expected a token store or shards\n\n"
+        "hint: name the folder that tokenize or pack wrote"
+    )
 
 
 def test_unfinished_run_is_said_with_how_far_it_is(tmp_path: Path) -> None:

@@ -21,6 +21,15 @@ from seqpack_cli.tokens.token_store import TokenStore
 MAX_SPLIT_IDS = 4096  # decoded for the text in which borders are looked for
 
 
+def check_batch(opened: TokenStore | ShardSet, index: int) -> ShardSet:
+    """Give the shards back, or raise OptionError unless they are some, with such a batch."""
+    if not isinstance(opened, ShardSet):
+        raise OptionError(f"{opened.path}: a token store has no batches", hint="name shards")
+    if index >= len(opened):
+        raise OptionError(f"--batch {index}: {opened.path} has batches 0 to {len(opened) - 1}")
+    return opened
+
+
 def describe_batch(
     opened: TokenStore | ShardSet, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
@@ -29,10 +38,7 @@ def describe_batch(
     Raises:
         OptionError: this is a token store, or there is no such batch.
     """
-    if not isinstance(opened, ShardSet):
-        raise OptionError(f"{opened.path}: a token store has no batches", hint="name shards")
-    if index >= len(opened):
-        raise OptionError(f"--batch {index}: {opened.path} has batches 0 to {len(opened) - 1}")
+    opened = check_batch(opened, index)
     batch = opened[index]
     number, inside = opened.find(index)
     num_rows = len(batch.lengths)

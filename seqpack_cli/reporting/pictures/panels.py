@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.errors import OptionError, escape_controls
+from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.batch_numbers import BatchNumbers, count_batches, find_capacity
 from seqpack_cli.reporting.contents import read_lengths
 from seqpack_cli.reporting.pictures.batch_panel import is_small, make_batch_panel
@@ -15,6 +15,7 @@ from seqpack_cli.reporting.pictures.padding_panel import make_padding_panel
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.plan_panel import make_plan_panel
 from seqpack_cli.reporting.pictures.row_panel import make_row_panel
+from seqpack_cli.reporting.rows import check_batch
 from seqpack_cli.reporting.terminal.columns import cut_front
 from seqpack_cli.reporting.terminal.token_lines import show_token
 from seqpack_cli.reporting.wording import count
@@ -39,11 +40,9 @@ def make_panels(opened: TokenStore | ShardSet, *, batch: int | None = None) -> l
         FolderError: a shard is damaged.
     """
     if batch is not None:
-        check_batch(opened, batch)
+        return [_show_batch(check_batch(opened, batch), batch, name="Batch")]
     if not isinstance(opened, ShardSet):
         return [make_length_panel(opened.lengths, what=count(len(opened), "sequence"))]
-    if batch is not None:
-        return [_show_batch(opened, batch, name="Batch")]
     numbers, lengths = count_batches(opened), read_lengths(opened)
     what = count(len(lengths), "sequence")
     if opened.manifest["ledger"]["num_split_sequences"]:
@@ -58,14 +57,6 @@ def make_panels(opened: TokenStore | ShardSet, *, batch: int | None = None) -> l
 def make_plan_panels(compared: dict[str, Any]) -> list[Panel]:
     """Make the panels of what `compare_plans` gives."""
     return [make_plan_panel(compared)]
-
-
-def check_batch(opened: TokenStore | ShardSet, index: int) -> None:
-    """Raise OptionError unless these are shards with such a batch."""
-    if not isinstance(opened, ShardSet):
-        raise OptionError(f"{opened.path}: a token store has no batches", hint="name shards")
-    if index >= len(opened):
-        raise OptionError(f"--batch {index}: {opened.path} has batches 0 to {len(opened) - 1}")
 
 
 def make_title(opened: TokenStore | ShardSet) -> str:
