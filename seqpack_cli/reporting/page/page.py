@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqpack_cli import __version__
-from seqpack_cli.errors import MachineError, OptionError, escape_controls
+from seqpack_cli.errors import OptionError, escape_controls
 from seqpack_cli.reporting.batch_numbers import count_batches
 from seqpack_cli.reporting.facts import list_facts, list_length_facts
 from seqpack_cli.reporting.origins import find_store_of
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
-from seqpack_cli.reporting.pictures.picture import Panel, check_matplotlib, draw_svg
+from seqpack_cli.reporting.pictures.picture import Panel, check_installed, draw_svg
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.storage import publish_alone
@@ -55,11 +55,7 @@ def check_page_path(path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
-    check_matplotlib()
-    try:
-        import jinja2  # noqa: F401
-    except ImportError as error:
-        raise MachineError("jinja2 is not installed", hint="pip install 'seqpack[plot]'") from error
+    check_installed("matplotlib", "jinja2")
 
 
 def write_page(

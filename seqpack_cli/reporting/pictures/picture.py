@@ -6,8 +6,11 @@ Text in an SVG is text, which can be found, copied and read aloud.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import re
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -73,17 +76,14 @@ def check_picture_path(path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
-    check_matplotlib()
+    check_installed("matplotlib")
 
 
-def check_matplotlib() -> None:
-    """Raise MachineError unless matplotlib is installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise MachineError(
-            "matplotlib is not installed", hint="pip install 'seqpack[plot]'"
-        ) from error
+def check_installed(*packages: str) -> None:
+    """Raise MachineError unless what pictures and pages are made with is installed."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            raise MachineError(f"{name} is not installed", hint="pip install 'seqpack[plot]'")
 
 
 def save_picture(path: Path, title: str, panels: Sequence[Panel]) -> None:
@@ -108,11 +108,39 @@ def draw_svg(panel: Panel) -> str:
 
 def _draw(panels: Sequence[Panel], kind: str, *, title: str | None, salt: str) -> bytes:
     target = io.BytesIO()
+    _load_matplotlib()
     with _settings(kind, salt):
         figure = _lay_out(panels, title)
         metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
     return target.getvalue()
+
+
+def _load_matplotlib() -> None:
+    """Import what draws. Its extensions abort the process where Ctrl-C meets their start."""
+    with _deferring_interrupts():
+        import matplotlib.backends.backend_agg
+        import matplotlib.backends.backend_svg
+        import matplotlib.figure
+        import matplotlib.style  # noqa: F401
+
+
+@contextmanager
+def _deferring_interrupts() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the block ends; whichever thread of C they come to."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    caught: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda found, _: caught.append(found)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+        for found in caught[:1]:
+            signal.raise_signal(found)
 
 
 def _lay_out(panels: Sequence[Panel], title: str | None) -> Figure:
