@@ -468,3 +468,8 @@ def test_inspect_sequence_splits_only_the_beginning_of_a_long_one() -> None:
     lines = run("inspect", "long", "--sequence", 0).stdout.splitlines()
     assert lines[5:7] == ["  " + "│雨         " * 6 + "│", "  " + "│233 155 168" * 6 + "│"]
     assert "  and 5,892 more tokens (all with --json)" in lines
+
+
+@pytest.mark.usefixtures("work")
+def test_a_sequence_of_one_token_has_one_token() -> None:
+    assert "  length             1 token\n" in run("inspect", "tokens", "--sequence", 1).stdout

@@ -16,6 +16,7 @@ from seqpack_cli.reporting.terminal.columns import (
 )
 from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
 from seqpack_cli.reporting.terminal.token_lines import draw_tokens
+from seqpack_cli.reporting.wording import count
 
 MAX_ROWS = 20
 MAX_TEXT_LINES = 5
@@ -65,7 +66,7 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
             lines.append(pair("rows", f"{sequence['num_rows']:,}, this is that of its first piece"))
     return [
         *lines,
-        pair("length", f"{sequence['length']:,} tokens"),
+        pair("length", count(sequence["length"], "token")),
         "",
         *draw_tokens(sequence["tokens"], num_tokens=sequence["length"]),
         "",
