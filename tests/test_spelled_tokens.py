@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from reference import change_json, read_folder
+from unfinished import stopping_before_manifest
 
-from seqpack_cli import run_folder
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.tokens import text_batches
@@ -22,10 +22,6 @@ from seqpack_cli.tokens.tokenize_run import tokenize
 
 RECORDS = ("<pad> <bos>", "no", 7, "<eos><eos>", "", "<bos> and <eos>", "<bos", "<eos>", "<eos>")
 LINES = ("<eos>", "", "only text", "<eos>", "<bos>", "<pad><eos>")
-
-
-class Stop(BaseException):
-    """Stands for a kill."""
 
 
 def write_input(folder: Path) -> list[Path]:
@@ -63,17 +59,8 @@ def run(inputs: list[Path], output: Path, *, num_workers: int = 1, **options: An
 
 def unfinish(inputs: list[Path], output: Path, **options: Any) -> None:
     """Leave a run as it is just before its manifest."""
-
-    def stop_at_manifest(path: Path, value: dict[str, Any]) -> str:
-        if path.name == "manifest.json":
-            raise Stop
-        return write_json(path, value)
-
-    write_json = run_folder.write_json
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_folder, "write_json", stop_at_manifest)
-        with pytest.raises(Stop):
-            run(inputs, output, **options)
+    with stopping_before_manifest():
+        run(inputs, output, **options)
 
 
 def read(store: Path) -> list[dict[str, Any]] | None:

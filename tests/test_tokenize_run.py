@@ -27,6 +27,7 @@ from reference import (
 )
 from strategies import texts
 from tokenizers import Tokenizer, models
+from unfinished import stopping_before_manifest
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
@@ -53,10 +54,6 @@ def write_lines(path: Path, num_lines: int = 60) -> Path:
 def save_words(folder: Path, vocabulary: dict[str, int], *, unknown: str) -> None:
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
     tokenizer.save(str(folder / "tokenizer.json"))
-
-
-class Stop(BaseException):
-    """Stands for Ctrl-C or a kill: no `except Exception` sees it."""
 
 
 # Ids: the library that must agree
@@ -547,19 +544,8 @@ def test_killed_run_continues_without_redoing_finished_parts(tmp_path: Path) -> 
 
 def unfinish(corpus: Path, output: Path, **options: Any) -> None:
     """Leave a run as it is just before its manifest."""
-
-    def stop_at_manifest(path: Path, value: object) -> str:
-        if path.name == "manifest.json":
-            raise Stop
-        return write_json(path, value)
-
-    from seqpack_cli import run_folder
-
-    write_json = run_folder.write_json
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_folder, "write_json", stop_at_manifest)
-        with pytest.raises(Stop):
-            run([corpus], output, **options)
+    with stopping_before_manifest():
+        run([corpus], output, **options)
 
 
 @pytest.mark.parametrize(

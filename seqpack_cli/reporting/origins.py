@@ -29,6 +29,9 @@ def describe_origin(store: TokenStore, index: int) -> dict[str, Any]:
     if not 0 <= index < len(store):  # of shards that say so
         raise FolderError(f"{store.path}: {len(store):,} sequences, none with index {index:,}")
     origin = asdict(store.locate(index))
-    # A path that is no Unicode text can not be printed as it is.
-    origin["source"] = origin["source"].encode(errors="backslashreplace").decode()
-    return origin
+    return {**origin, "source": spell_path(origin["source"])}
+
+
+def spell_path(path: str) -> str:
+    """Give a path as text; one that is no Unicode text can not be printed as it is."""
+    return path.encode(errors="backslashreplace").decode()

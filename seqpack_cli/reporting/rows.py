@@ -136,8 +136,7 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
             if inside not in checked:
                 checked = {inside: shard[inside]}
             pieces.append((start, place, checked[inside].row(row)))
-    ledger = shards.manifest["ledger"]
-    num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
+    num_sequences = shards.num_store_sequences
     if not pieces and index >= num_sequences:
         raise OptionError(
             f"--sequence {index}: {shards.path} has sequences 0 to {num_sequences - 1}"

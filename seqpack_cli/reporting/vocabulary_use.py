@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
 from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
-from seqpack_cli.reporting.origins import describe_origin, find_store_of
+from seqpack_cli.reporting.origins import describe_origin, find_store_of, spell_path
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
@@ -106,7 +105,7 @@ def _describe_spelled(store: TokenStore | None) -> dict[str, Any]:
     tokens = None if store is None else read_spelled_tokens(store.path, store.manifest)
     for entry in tokens or ():
         for place in entry["places"]:
-            place["source"] = place["source"].encode(errors="backslashreplace").decode()
+            place["source"] = spell_path(place["source"])
     number = None if store is None else store.manifest["ledger"]["num_special_tokens_in_text"]
     return {"num_tokens": number, "tokens": tokens}
 
@@ -120,17 +119,11 @@ def _describe_examples(
             "id": example.id,
             "sequence": example.sequence,
             "position": example.position,
-            "origin": None if store is None else _describe_origin(store, example.sequence),
+            "origin": None if store is None else describe_origin(store, example.sequence),
             "text": text,
         }
         for example, text in zip(examples, texts, strict=True)
     ]
-
-
-def _describe_origin(store: TokenStore, sequence: int) -> dict[str, Any]:
-    if sequence < 0:  # of shards that say so
-        raise FolderError(f"{store.path}: no sequence with index {sequence}")
-    return describe_origin(store, sequence)
 
 
 def _count_tokens(

@@ -89,6 +89,12 @@ class ShardSet:
         """Count the shard files."""
         return len(self.manifest["shards"])
 
+    @property
+    def num_store_sequences(self) -> int:
+        """Count the sequences of the token store that these are of, as the ledger has it."""
+        ledger = self.manifest["ledger"]
+        return int(ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values()))
+
     def find(self, index: int) -> tuple[int, int]:
         """Give the shard of a batch, and the batch's number inside it."""
         index = operator.index(index)  # of numpy or torch too

@@ -125,8 +125,7 @@ def _read_block(
 
 def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Check every batch; give each row's original index, where in it it begins, and its length."""
-    ledger = shards.manifest["ledger"]
-    num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
+    num_sequences = shards.num_store_sequences
     nothing = np.empty(0, np.int64)
     found, starts, all_lengths = [nothing], [nothing], [nothing]
     for number in range(shards.num_shards):

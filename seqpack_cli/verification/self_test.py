@@ -89,12 +89,10 @@ def _find(
 ) -> Iterator[Finding]:
     """Yield what is found up to a level, as if the checksum were right."""
     manifest = run.shards.manifest
-    ledger = manifest["ledger"]
-    num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
     first_batch = int(run.shards.batch_offsets[number])
     found, batches = check_batches(shard, first_batch=first_batch, manifest=manifest)
     yield from found
-    yield from mark_rows(shard, Coverage(num_sequences))
+    yield from mark_rows(shard, Coverage(run.shards.num_store_sequences))
     yield from check_counts(shard.path.name, shard.entry, batches)
     if level != "structure" and store is not None:  # what it missed must not reach torch
         yield from check_shard(

@@ -85,16 +85,16 @@ def make_page(
     script = _read(environment, "page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     places = collect_places(opened, store)
-    places["command"] = f"seqpack inspect {shlex.quote(_clean(str(opened.path)))}"
+    places["command"] = f"seqpack inspect {shlex.quote(escape_controls(str(opened.path)))}"
     rows, rows_title = make_rows(opened, store)
     page: str = environment.get_template("page.html.jinja").render(
-        title=_clean(make_title(opened)),
+        title=escape_controls(make_title(opened)),
         version=__version__,
         style=_read(environment, "page.css"),
         script=script,
         script_sha256=digest,
         facts=[
-            (label, _clean(value))
+            (label, escape_controls(value))
             for label, value in [*list_facts(numbers), *list_length_facts(numbers)]
         ],
         options=[
@@ -169,14 +169,9 @@ def _describe_batches(opened: TokenStore | ShardSet) -> dict[str, Any]:
     }
 
 
-def _clean(text: str) -> str:
-    """Write controls as escapes, and what is no Unicode text so that it can be encoded."""
-    return escape_controls(text)
-
-
 def _spell(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _clean(text[:MAX_OPTION_CHARACTERS])
+    return escape_controls(text[:MAX_OPTION_CHARACTERS])
 
 
 def _read_spelled(store: TokenStore | None) -> list[dict[str, Any]]:
@@ -186,7 +181,7 @@ def _read_spelled(store: TokenStore | None) -> list[dict[str, Any]]:
 def _clean_entry(entry: dict[str, Any]) -> dict[str, Any]:
     places = [f"{place['source']}, record {place['record']:,}" for place in entry["places"]]
     return {
-        "token": _clean(entry["token"]),
+        "token": escape_controls(entry["token"]),
         "count": entry["count"],
-        "places": _clean("; ".join(places)),
+        "places": escape_controls("; ".join(places)),
     }

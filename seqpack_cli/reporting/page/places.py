@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.reporting.origins import spell_path
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -29,7 +30,7 @@ def collect_places(opened: TokenStore | ShardSet, store: TokenStore | None) -> d
         `sources` with the first document of each; a length of -1 is not there. Where sequences are
         split, `pieces` too.
     """
-    num_sequences = _count_sequences(opened)
+    num_sequences = len(opened) if isinstance(opened, TokenStore) else opened.num_store_sequences
     num_sent = min(num_sequences, MAX_SEQUENCES)
     if isinstance(opened, ShardSet):
         arrays = _find_rows(opened, num_sent)
@@ -43,13 +44,6 @@ def collect_places(opened: TokenStore | ShardSet, store: TokenStore | None) -> d
         "sources": _list_sources(store) if store is not None else [],
         **{name: _encode(array) for name, array in arrays.items()},
     }
-
-
-def _count_sequences(opened: TokenStore | ShardSet) -> int:
-    if isinstance(opened, TokenStore):
-        return len(opened)
-    ledger = opened.manifest["ledger"]
-    return int(ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values()))
 
 
 def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
@@ -89,10 +83,7 @@ def _list_sources(store: TokenStore) -> list[list[Any]]:
     sources = store.manifest["sources"]
     if len(sources) > MAX_SOURCES:
         return []
-    return [
-        [source["path"].encode(errors="backslashreplace").decode(), source["first_document"]]
-        for source in sources
-    ]
+    return [[spell_path(source["path"]), source["first_document"]] for source in sources]
 
 
 def _encode(array: np.ndarray) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 from seqpack_cli.reporting.terminal.columns import WIDTH, wrap
+from seqpack_cli.reporting.wording import count
 
 MAX_BARS = 16
 MAX_BLOCKS = 60  # of a bar
@@ -50,7 +51,7 @@ def draw_packed(lengths: Sequence[int], batch_sizes: Sequence[int]) -> list[str]
     axis.append((num_blocks, f"{num_steps:,}"))
     alive = [(place, f"{batch_sizes[step]:,}") for place, step in ticks]
     drawn += [("step", _place(axis, num_blocks)), ("batch_sizes", _place(alive, num_blocks))]
-    title = f"over {_number(num_steps, 'time step')}; {_scale(num_steps, num_blocks, 'step')}"
+    title = f"over {count(num_steps, 'time step')}; {_scale(num_steps, num_blocks, 'step')}"
     if len(bars) == len(lengths):
         return _put_together([f"each row {title}"], drawn, label_width)
     legend = f"{TOKENS} tokens of all its rows, {SOME} of some"
@@ -76,7 +77,7 @@ def draw_padded(lengths: Sequence[int], width: int, *, padding_side: str) -> lis
         blocks += PADDING * (num_blocks - num_held)
         drawn.append((bar.label, blocks[::-1] if padding_side == "left" else blocks))
     drawn.append(("column", _place([(0, "0"), (num_blocks, f"{width:,}")], num_blocks)))
-    title = f"over {_number(width, 'column')}; {_scale(width, num_blocks, 'column')}"
+    title = f"over {count(width, 'column')}; {_scale(width, num_blocks, 'column')}"
     if len(bars) == len(lengths):
         lines = [f"each row {title}", f"{TOKENS} tokens, {PADDING} padding"]
     else:
@@ -118,10 +119,10 @@ def draw_varlen(lengths: Sequence[int], capacity: int) -> list[str]:
         axis = _place([(0, "0"), (num_blocks, f"{capacity:,}")], num_blocks)
         drawn = [("row", blocks), ("token", axis)]
     title = (
-        f"one row of at most {_number(capacity, 'token')}, {capacity - ends[-1]:,} of them free; "
+        f"one row of at most {count(capacity, 'token')}, {capacity - ends[-1]:,} of them free; "
         f"{_scale(per_line, num_blocks, 'token')}"
     )
-    legend = f"{_number(len(lengths), 'sequence')}, in turn {' and '.join(SHADES)}"
+    legend = f"{count(len(lengths), 'sequence')}, in turn {' and '.join(SHADES)}"
     legend += f", {num_hidden:,} too short to be seen" if num_hidden else ""
     legend += f", free {FREE}" if FREE in blocks else ""
     return _put_together([title, legend], drawn, label_width)
@@ -176,13 +177,9 @@ def _draw_stairs(bar: _Bar, blocks_per_step: float) -> str:
     return draw_bar(max(mean * blocks_per_step, 1 / 8))
 
 
-def _number(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def _scale(num_steps: int, num_blocks: int, noun: str) -> str:
     if num_blocks >= num_steps:
-        return f"one {noun} is {_number(num_blocks // num_steps, 'block')}"
+        return f"one {noun} is {count(num_blocks // num_steps, 'block')}"
     return f"one block is {num_steps / num_blocks:,.1f} {noun}s"
 
 
