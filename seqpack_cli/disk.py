@@ -10,15 +10,21 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.reading import SAFE_FLAGS
+from seqpack_cli.remote.objects import remove_objects
+from seqpack_cli.remote.url import Place, Url
 
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
+# Behind the pid in temporary names: machines that share a file system have the same pids.
+MACHINE = secrets.randbelow(10**9)
 HINTS = {
     errno.ENOSPC: "make room, then run the same command again",
     errno.EDQUOT: "make room, then run the same command again",
@@ -36,7 +42,7 @@ HINTS = {
 
 def name_temporary(path: Path) -> Path:
     """Give the name under which this process writes a file before it is whole."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    return path.with_name(f".{path.name}.{os.getpid()}{MACHINE:09d}.tmp")
 
 
 def create_file(path: Path) -> FileIO:
@@ -73,7 +79,27 @@ def try_lock(file: FileIO, path: Path) -> bool:
         return True
 
 
-def write_all(file: FileIO, data: memoryview | bytes, path: Path) -> None:
+def wait_for_lock(file: FileIO, path: Path, *, shared: bool = False) -> None:
+    """Lock a file until it is closed, alone or with others that share it, as soon as that goes."""
+    import fcntl
+
+    with naming_failures(path):
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+
+def reserve(file: FileIO, num_bytes: int, path: Path) -> None:
+    """Give a new file the size that it will have."""
+    with naming_failures(path):
+        os.ftruncate(file.fileno(), num_bytes)
+
+
+def touch(path: Path) -> None:
+    """Say that a file was used just now."""
+    with naming_failures(path):
+        os.utime(path)
+
+
+def write_all(file: FileIO, data: memoryview | bytes, path: Place) -> None:
     """Write bytes to the end, however many calls that takes."""
     left = memoryview(data)
     with naming_failures(path):
@@ -110,14 +136,27 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def remove_file(path: Path) -> None:
+def remove_files(paths: Sequence[Place]) -> None:
+    """Remove files of one folder, those that are there."""
+    remove_objects([path for path in paths if isinstance(path, Url)])
+    for path in paths:
+        if isinstance(path, Path):
+            remove_file(path)
+
+
+def remove_file(path: Place) -> None:
     """Remove a file if it is there."""
+    if isinstance(path, Url):
+        remove_objects([path])
+        return
     with naming_failures(path), contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108
 
 
-def make_folder(folder: Path) -> list[Path]:
+def make_folder(folder: Place) -> list[Path]:
     """Make a folder and those above it; give the new ones, the innermost first."""
+    if isinstance(folder, Url):  # an object needs none
+        return []
     new_folders: list[Path] = []
     try:
         with naming_failures(folder):
@@ -137,6 +176,15 @@ def make_folder(folder: Path) -> list[Path]:
     return new_folders
 
 
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder of the system's own for temporary files, which goes with all that is in it."""
+    with naming_failures(Path(tempfile.gettempdir())):
+        folder = tempfile.TemporaryDirectory(prefix="seqpack-")
+    with folder as name:
+        yield Path(name)
+
+
 def remove_folders(folders: list[Path]) -> None:
     """Remove folders, the innermost first, as far as they are empty."""
     with contextlib.suppress(OSError):
@@ -145,7 +193,7 @@ def remove_folders(folders: list[Path]) -> None:
 
 
 @contextlib.contextmanager
-def naming_failures(path: Path) -> Iterator[None]:
+def naming_failures(path: Place) -> Iterator[None]:
     """Turn the system's refusal into an error that names the file, not its temporary name."""
     try:
         yield

@@ -1,57 +1,64 @@
-"""Run independent tasks, in this process or in spawned worker processes.
+"""Run independent tasks: in this process, in spawned worker processes, or on a Ray cluster.
 
 A task is a picklable value, the function a module's own; results come back as they finish. The
-processes are spawned, never forked: a fork after the tokenizer's threads started can deadlock.
-A worker that dies is named with the tasks it may have held, what other workers had finished stays,
-and workers do not outlive their parent. A task says how far it is with `advance`, which reaches the
-caller from wherever it runs.
+function of a task is the same wherever it runs, and so are the bytes it writes. A task says how far
+it is with `advance`, which reaches the caller from wherever it runs.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
 import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from seqpack_cli.errors import MachineError, join_items
+from seqpack_cli.errors import OptionError, check_choice
+from seqpack_cli.progress import Progress as Progress
+from seqpack_cli.progress import advance as advance
+from seqpack_cli.progress import reporting_to, tell
+from seqpack_cli.ray_cluster import check_installed, hold_cluster
+from seqpack_cli.spawned_workers import WorkerDiedError as WorkerDiedError
+from seqpack_cli.spawned_workers import run_in_processes
 
-WATCH_SECONDS = 0.2
+EXECUTORS = ("local", "ray")
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 
-def _ignore(amount: int, num_tokens: int) -> None:
-    del amount, num_tokens
-
-
-# Where `advance` goes: the one thing that differs between this process and a worker.
-_report: Callable[[int, int], None] = _ignore
-
-
 @dataclass(frozen=True)
-class Progress:
-    """Callbacks of a run, for a bar and for notices; the defaults keep silent."""
+class Executor:
+    """Where tasks run: in processes of this machine, or on a Ray cluster.
 
-    on_total: Callable[[int], None] = lambda _: None
-    on_advance: Callable[[int], None] = lambda _: None
-    on_tokens: Callable[[int], None] = lambda _: None
-    on_notice: Callable[[str], None] = lambda _: None
+    Raises:
+        MachineError: Ray is not installed.
+    """
+
+    name: str = "local"  # one of EXECUTORS
+    ray_address: str | None = None  # None finds a running cluster, or starts one here
+
+    def __post_init__(self) -> None:
+        check_choice("executor", self.name, EXECUTORS)
+        if self.name == "ray":
+            check_installed()
+
+    def keep_here(self) -> int:
+        """Give the one process that may do what no other can see.
+
+        Raises:
+            OptionError: it is a cluster that should.
+        """
+        if self.name != "local":
+            raise OptionError(
+                f"--executor {self.name}: no other process sees what is in memory://",
+                hint="name a path, s3:// or gs://",
+            )
+        return 1
 
 
 def count_cores() -> int:
@@ -81,157 +88,72 @@ def map_ahead(
             yield ahead.popleft().result()
 
 
-def advance(amount: int, num_tokens: int = 0) -> None:
-    """Say, from within a task, that so much more of it is done."""
-    _report(amount, num_tokens)
-
-
 def run_tasks(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
     *,
-    num_workers: int,
+    num_workers: int | None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
     isolated: bool = False,
 ) -> Iterator[Result]:
     """Call the function on every task and yield the results in the order they finish.
 
-    One worker, or one task, runs in this process. A first error stops the rest.
+    One local worker, or one task, runs in this process. A first error stops the rest.
 
     Args:
-        progress: hears of what tasks say with `advance`.
-        isolated: never in this process, since a task may end the process that it runs in.
+        num_workers: None takes one a core, of this machine or of the cluster.
+        progress: hears of what tasks say with `advance`; from a cluster, when a task has ended.
+        executor: where the tasks run; None is this machine.
+        isolated: never in this process, since a task may end the process that it runs in; always
+            on this machine.
 
     Raises:
-        WorkerDiedError: a worker process died.
+        WorkerDiedError: a worker process died, on a cluster again and again.
+        MachineError: no cluster answers.
     """
-    num_processes = min(num_workers, len(tasks))
     progress = progress or Progress()
+    if executor is not None and executor.name == "ray" and not isolated:
+        yield from _run_on_ray(function, tasks, num_workers, executor, progress)
+        return
+    num_processes = min(num_workers or count_cores(), len(tasks))
     if num_processes == 0 or (num_processes == 1 and not isolated):
         yield from _run_here(function, tasks, progress)
         return
-    context = multiprocessing.get_context("spawn")
-    others = set(multiprocessing.active_children())
-    # Amount and tokens of each worker, without a lock: one that is killed can leave none behind.
-    counts = context.RawArray("Q", 2 * num_processes)
-    places = context.SimpleQueue()
-    for place in range(num_processes):
-        places.put(place)
-    pool = ProcessPoolExecutor(
-        num_processes, mp_context=context, initializer=_start_worker, initargs=(counts, places)
-    )
-    finished = False
-    try:
-        yield from _run_in_pool(pool, function, tasks, num_processes, _Watch(counts, progress))
-        finished = True
-    finally:
-        if not finished:
-            for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
-        pool.shutdown(cancel_futures=True)
+    yield from run_in_processes(function, tasks, num_processes=num_processes, progress=progress)
 
 
-class WorkerDiedError(MachineError):
-    """A worker process was ended, by the system or by a library it called."""
+@contextmanager
+def hold_executor(executor: Executor, *, num_workers: int | None) -> Iterator[None]:
+    """Stay connected to a cluster over several `run_tasks`; processes need no connection.
 
-
-class _Watch:
-    """Tells a progress what workers counted since the last look."""
-
-    def __init__(self, counts: Any, progress: Progress) -> None:
-        self._counts = counts
-        self._progress = progress
-        self._seen = (0, 0)
-
-    def look(self) -> None:
-        """Report what is new."""
-        amount, num_tokens = sum(self._counts[::2]), sum(self._counts[1::2])
-        if amount != self._seen[0]:
-            self._progress.on_advance(amount - self._seen[0])
-        if num_tokens != self._seen[1]:
-            self._progress.on_tokens(num_tokens - self._seen[1])
-        self._seen = (amount, num_tokens)
+    Raises:
+        MachineError: no cluster answers.
+    """
+    if executor.name != "ray":
+        yield
+        return
+    num_cores = num_workers or count_cores()
+    with hold_cluster(executor.ray_address, num_cores=num_cores):
+        yield
 
 
 def _run_here(
     function: Callable[[Task], Result], tasks: Sequence[Task], progress: Progress
 ) -> Iterator[Result]:
-    def report(amount: int, num_tokens: int) -> None:
-        if amount:
-            progress.on_advance(amount)
-        if num_tokens:
-            progress.on_tokens(num_tokens)
-
-    global _report
-    before, _report = _report, report
-    try:
+    with reporting_to(functools.partial(tell, progress)):
         yield from map(function, tasks)
-    finally:
-        _report = before
 
 
-def _run_in_pool(
-    pool: ProcessPoolExecutor,
+def _run_on_ray(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
-    num_processes: int,
-    watch: _Watch,
+    num_workers: int | None,
+    executor: Executor,
+    progress: Progress,
 ) -> Iterator[Result]:
-    waiting = iter(tasks)
-    running: dict[Future[Any], Task] = {}
-    try:
-        while True:
-            while len(running) < num_processes and (task := next(waiting, None)) is not None:
-                with _holding_back_sigint():
-                    running[pool.submit(function, task)] = task
-            if not running:
-                return
-            done, _ = wait(running, timeout=WATCH_SECONDS, return_when=FIRST_COMPLETED)
-            watch.look()
-            for future in done:
-                yield future.result()
-                del running[future]
-    except BrokenProcessPool as error:
-        raise WorkerDiedError(
-            f"a worker process died while it held one of: {join_items(running.values())}",
-            hint="run the same command again with fewer workers (--num-workers 1): it continues",
-        ) from error
+    from seqpack_cli.ray_tasks import run_on_ray
 
-
-@contextmanager
-def _holding_back_sigint() -> Iterator[None]:
-    """Start workers with SIGINT held back: Ctrl-C while one starts would end in its traceback."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start_worker(counts: Any, places: Any) -> None:
-    place = 2 * places.get()
-
-    def report(amount: int, num_tokens: int) -> None:
-        counts[place] += amount
-        counts[place + 1] += num_tokens
-
-    global _report
-    _report = report
-    # Ctrl-C reaches the whole process group: a worker ends silently, the parent says it once. Where
-    # it is ignored, as under nohup, it stays so.
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back until here
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this worker when its parent is killed; it would wait for tasks for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    if tasks:
+        with hold_executor(executor, num_workers=num_workers):
+            yield from run_on_ray(function, tasks, num_workers=num_workers, progress=progress)

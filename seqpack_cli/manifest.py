@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
 from typing import Any
 
 from seqpack_cli.disk import TEMP_PATTERN
@@ -20,6 +19,7 @@ from seqpack_cli.reading import (
     read_json,
     read_regular,
 )
+from seqpack_cli.remote.url import Place
 
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
@@ -29,7 +29,7 @@ RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
 
 
 def read_manifest(
-    folder: Path, *, format_name: str, version: int, fields: dict[str, type]
+    folder: Place, *, format_name: str, version: int, fields: dict[str, type]
 ) -> dict[str, Any]:
     """Read the manifest of a finished store or shards.
 
@@ -58,7 +58,7 @@ def read_manifest(
     return manifest
 
 
-def check_files(folder: Path, files: list[Any]) -> None:
+def check_files(folder: Place, files: list[Any]) -> None:
     """Raise unless all files that a part or shard consists of are there, in full size."""
     if not files:
         raise FolderError(f"{folder}: a part without files")
@@ -68,7 +68,7 @@ def check_files(folder: Path, files: list[Any]) -> None:
         check_regular_file(folder / name, num_bytes=file["bytes"])
 
 
-def read_kept_tokenizer(folder: Path, manifest: dict[str, Any]) -> bytes:
+def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
     """Read the tokenizer.json of a store or of shards, checked against the manifest."""
     path = folder / "tokenizer.json"
     tokenizer_json = read_regular(path, max_bytes=MAX_TOKENIZER_BYTES)
@@ -77,7 +77,7 @@ def read_kept_tokenizer(folder: Path, manifest: dict[str, Any]) -> bytes:
     return tokenizer_json
 
 
-def _describe_unfinished(folder: Path) -> str:
+def _describe_unfinished(folder: Place) -> str:
     if not folder.is_dir():
         found = "a file, expected a folder" if folder.exists() else "no such folder"
         return f"{folder}: {found}"
@@ -90,7 +90,7 @@ def _describe_unfinished(folder: Path) -> str:
     return f"{folder}: incomplete run, {num_finished} parts or shards finished, no {MANIFEST_NAME}"
 
 
-def _unfinished_hint(folder: Path) -> str | None:
+def _unfinished_hint(folder: Place) -> str | None:
     if is_there(folder / PLAN_NAME):
         return "run the same command again: it continues where it stopped"
     return "name the folder that tokenize or pack wrote" if folder.is_dir() else None

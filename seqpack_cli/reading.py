@@ -2,7 +2,8 @@
 
 A name from a manifest is a plain name, a file a regular one of the size that was promised, opened
 without following links or waiting for a pipe, and mapped as a whole. JSON has a bounded size,
-nesting and number of items, and names each field once.
+nesting and number of items, and names each field once. An object of a store is asked for in the
+same way; what is to be mapped becomes a local file first (`object_cache`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, MachineError, quote
 from seqpack_cli.mapping import map_file
+from seqpack_cli.remote.objects import hash_object, read_object
+from seqpack_cli.remote.url import Place, Url
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # No link is followed, no pipe waited for; Windows has neither, but text files.
@@ -34,12 +37,14 @@ MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes o
 MAX_MAPPED_FILES = 16_384  # that one reader keeps: Linux allows a process 65,530 maps
 
 
-def is_there(path: Path) -> bool:
+def is_there(path: Place) -> bool:
     """Say whether there is anything under a name, a link to nowhere too.
 
     Raises:
         MachineError: the system does not say.
     """
+    if isinstance(path, Url):
+        return path.exists()
     try:
         _look_at(path)
     except FolderError:
@@ -64,25 +69,30 @@ def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
     file.close()
     if not stat.S_ISREG(status.st_mode):
         raise FolderError(f"{path}: not a regular file")
-    raise FolderError(f"{path}: {status.st_size:,} bytes, manifest says {num_bytes:,}")
+    raise _size_error(path, status.st_size, num_bytes or 0)
 
 
-def check_regular_file(path: Path, *, num_bytes: int | None = None) -> None:
+def check_regular_file(path: Place, *, num_bytes: int | None = None) -> None:
     """Raise unless path is a plain file, not a link, of the expected size."""
+    if isinstance(path, Url):
+        _check_object(path, num_bytes)
+        return
     open_regular(path, num_bytes=num_bytes).close()
 
 
-def read_regular(path: Path, *, max_bytes: int) -> bytes:
+def read_regular(path: Place, *, max_bytes: int) -> bytes:
     """Read a whole plain file, if it is no larger than it may be."""
+    if isinstance(path, Url):
+        _check_at_most(path, _check_object(path, None), max_bytes)
+        return read_object(path)
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > max_bytes:
-            raise FolderError(f"{path}: {size:,} bytes, expected at most {max_bytes:,}")
+        _check_at_most(path, size, max_bytes)
         with _naming_failures(path):
             return file.read()
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Place) -> dict[str, Any]:
     """Read a JSON object that this program wrote.
 
     Raises:
@@ -91,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return parse_json(read_regular(path, max_bytes=MAX_JSON_BYTES), source=path)
 
 
-def parse_json(data: bytes, *, source: Path) -> dict[str, Any]:
+def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
     """Parse a JSON object from a file.
 
     Raises:
@@ -133,14 +143,14 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def check_name(name: object, *, source: Path) -> str:
+def check_name(name: object, *, source: Place) -> str:
     """Give a file name from a manifest back if it can not leave the manifest's folder."""
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
         raise FolderError(f"{source}: {quote(name)} is not a plain file name")
     return name
 
 
-def check_fields(value: object, fields: dict[str, type], *, source: Path) -> None:
+def check_fields(value: object, fields: dict[str, type], *, source: Place | str) -> None:
     """Raise unless value is an object with these fields of these types; counts are never negative.
 
     A field of type object may be anything, null too.
@@ -159,8 +169,10 @@ def check_fields(value: object, fields: dict[str, type], *, source: Path) -> Non
             )
 
 
-def hash_regular(path: Path) -> str:
+def hash_regular(path: Place) -> str:
     """Give the sha256 of a whole plain file as hex."""
+    if isinstance(path, Url):
+        return hash_object(path)
     with open_regular(path) as file, _naming_failures(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -179,6 +191,28 @@ def view_array(mapped: np.ndarray, dtype: str, *, count: int, offset: int = 0) -
     """Give count items of a mapped file from a byte on, all of which must lie in it."""
     num_bytes = count * np.dtype(dtype).itemsize
     return mapped[offset : offset + num_bytes].view(dtype)
+
+
+def _check_object(url: Url, num_bytes: int | None) -> int:
+    """Give the size of an object, if it is the expected one."""
+    status = url.find_status()
+    if status is None:
+        raise FolderError(f"{url}: missing")
+    if status["type"] != "file":
+        raise FolderError(f"{url}: not a regular file")
+    size = int(status["size"])
+    if num_bytes not in (None, size):
+        raise _size_error(url, size, num_bytes or 0)
+    return size
+
+
+def _check_at_most(path: Place, size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise FolderError(f"{path}: {size:,} bytes, expected at most {max_bytes:,}")
+
+
+def _size_error(path: Place, size: int, num_bytes: int) -> FolderError:
+    return FolderError(f"{path}: {size:,} bytes, manifest says {num_bytes:,}")
 
 
 def _look_at(path: Path) -> os.stat_result:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from seqpack_cli import disk
@@ -18,6 +17,7 @@ from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
 from seqpack_cli.reading import check_fields, is_there, read_json
+from seqpack_cli.remote.url import Place, Url
 from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
 
 RUN_NAME = "run.json"
@@ -31,8 +31,9 @@ OWN_PATTERN = re.compile(
 class RunFolder:
     """The folder of a run under way, held by its lock."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place, check_held: Callable[[], None] = lambda: None) -> None:
         self.path = path
+        self._check_held = check_held
         self.manifest: dict[str, Any] | None = None  # of an equal run that finished before
 
     def check_foreign(self, *, overwrite: bool) -> None:
@@ -80,6 +81,16 @@ class RunFolder:
             return None  # made again
         return receipt
 
+    @property
+    def num_readers(self) -> int:
+        """Give how many files to ask for at once: an object store takes long to answer."""
+        return 16 if isinstance(self.path, Url) else 1
+
+    def list_finished(self) -> set[str]:
+        """Name the parts or shards that have a receipt; asking for each alone is slow far away."""
+        found = filter(RECEIPT_PATTERN.fullmatch, self._list())
+        return {name.removesuffix(".json") for name in found}
+
     def _list(self) -> list[str]:
         names = (path.name for path in self.path.iterdir())
         return [name for name in names if name != LOCK_NAME and not TEMP_PATTERN.fullmatch(name)]
@@ -93,12 +104,13 @@ class RunFolder:
 
         While the plan is there the run is not finished: who is killed before has not ended well.
         """
+        self._check_held()
         write_json(self.path / MANIFEST_NAME, manifest)
         _remove_plan(self.path)
 
 
 @contextlib.contextmanager
-def hold_folder(folder: Path) -> Iterator[RunFolder]:
+def hold_folder(folder: Place) -> Iterator[RunFolder]:
     """Make a folder and be its only writer.
 
     Raises:
@@ -107,10 +119,10 @@ def hold_folder(folder: Path) -> Iterator[RunFolder]:
     """
     new_folders = disk.make_folder(folder)
     try:
-        with lock_folder(folder):
+        with lock_folder(folder) as check_held:
             remove_temporary_files(folder)
             try:
-                yield RunFolder(folder)
+                yield RunFolder(folder, check_held)
             finally:
                 remove_temporary_files(folder)
     except BaseException:
@@ -119,20 +131,20 @@ def hold_folder(folder: Path) -> Iterator[RunFolder]:
 
 
 @contextlib.contextmanager
-def open_run(folder: Path, plan: dict[str, Any], *, overwrite: bool) -> Iterator[RunFolder]:
+def open_run(folder: Place, plan: dict[str, Any], *, overwrite: bool) -> Iterator[RunFolder]:
     """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
     with hold_folder(folder) as run:
         run.begin(plan, overwrite=overwrite)
         yield run
 
 
-def write_receipt(folder: Path, name: str, receipt: dict[str, Any]) -> None:
+def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:
     """Publish the receipt of a part or shard whose files stand."""
     write_json(folder / f"{name}.json", receipt)
 
 
 def _read_equal_manifest(
-    folder: Path, plan: dict[str, Any], names: list[str]
+    folder: Place, plan: dict[str, Any], names: list[str]
 ) -> dict[str, Any] | None:
     earlier = next((name for name in (MANIFEST_NAME, PLAN_NAME) if name in names), None)
     if earlier is None:
@@ -179,14 +191,17 @@ def _name_item(new: Any, old: Any) -> object:
     return new.get("path") if both else None
 
 
-def _remove_plan(folder: Path) -> None:
-    for path in folder.iterdir():
-        if RECEIPT_PATTERN.fullmatch(path.name):
-            disk.remove_file(path)
+def _remove_plan(folder: Place) -> None:
+    _remove_receipts(folder)
     disk.remove_file(folder / PLAN_NAME)
 
 
-def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
+def _remove_receipts(folder: Place) -> None:
+    receipts = [path for path in folder.iterdir() if RECEIPT_PATTERN.fullmatch(path.name)]
+    disk.remove_files(receipts)
+
+
+def _remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     """Remove an earlier run's files, in an order in which a kill leaves the old or the new run."""
     own = [path for path in folder.iterdir() if OWN_PATTERN.fullmatch(path.name)]
     if not own:
@@ -203,17 +218,13 @@ def _remove_own_files(folder: Path, plan: dict[str, Any]) -> None:
             f"{folder}: holds {names} without a manifest or plan of seqpack",
             hint="remove them yourself if they are not needed, or choose another -o",
         )
-    for path in own:
-        if RECEIPT_PATTERN.fullmatch(path.name):
-            disk.remove_file(path)
+    _remove_receipts(folder)
     write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
     disk.remove_file(folder / MANIFEST_NAME)
-    for path in own:
-        if path.name != PLAN_NAME:
-            disk.remove_file(path)
+    disk.remove_files([path for path in own if path.name != PLAN_NAME])
 
 
-def _read_format(path: Path) -> str | None:
+def _read_format(path: Place) -> str | None:
     """Read the format of a manifest or plan; None of a file that is ours by its name only."""
     try:
         found = read_json(path)

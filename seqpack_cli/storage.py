@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ import numpy as np
 from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.remote.lease import hold_lease
+from seqpack_cli.remote.objects import upload
+from seqpack_cli.remote.url import Place, Url
 
 LOCK_NAME = ".lock"
 MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
@@ -30,7 +33,7 @@ MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
 class HashingWriter:
     """An open temporary file that counts and hashes what is written to it."""
 
-    def __init__(self, file: FileIO, path: Path) -> None:
+    def __init__(self, file: FileIO, path: Place) -> None:
         self._file = file
         self._path = path
         self._hash = hashlib.sha256()
@@ -49,12 +52,16 @@ class HashingWriter:
 
 
 @contextlib.contextmanager
-def publish(path: Path) -> Iterator[HashingWriter]:
+def publish(path: Place) -> Iterator[HashingWriter]:
     """Write a file that appears under its name only when the block ends well.
 
     Raises:
-        MachineError: the disk is full, read-only, or fails.
+        MachineError: the disk is full, read-only, or fails, or an object store does.
     """
+    if isinstance(path, Url):
+        with _publish_object(path) as writer:
+            yield writer
+        return
     temp = disk.name_temporary(path)
     file = disk.create_file(temp)
     try:
@@ -71,12 +78,26 @@ def publish(path: Path) -> Iterator[HashingWriter]:
 
 
 @contextlib.contextmanager
-def publish_alone(path: Path) -> Iterator[HashingWriter]:
+def _publish_object(url: Url) -> Iterator[HashingWriter]:
+    """Write a local file, and upload it when it is whole: a put can then be tried again."""
+    with disk.temporary_folder() as folder:
+        path = folder / url.name
+        with disk.create_file(path) as file:
+            yield HashingWriter(file, url)
+        upload(path, url)
+
+
+@contextlib.contextmanager
+def publish_alone(path: Place) -> Iterator[HashingWriter]:
     """Publish a file outside a run's folder; what killed writers of it left there is removed.
 
     Raises:
         MachineError: the disk is full, read-only, or fails.
     """
+    if isinstance(path, Url):
+        with _publish_object(path) as writer:
+            yield writer
+        return
     with disk.naming_failures(path):
         found = [temp for temp in path.parent.iterdir() if TEMP_PATTERN.fullmatch(temp.name)]
     for temp in found:
@@ -88,7 +109,7 @@ def publish_alone(path: Path) -> Iterator[HashingWriter]:
         yield writer
 
 
-def write_json(path: Path, value: dict[str, Any]) -> str:
+def write_json(path: Place, value: dict[str, Any]) -> str:
     """Publish a JSON object, one stable text for one value, and give its sha256."""
     with publish(path) as file:
         file.write(_encode_lines(value))
@@ -118,31 +139,33 @@ def _encode_lines(value: dict[str, Any]) -> bytes:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Be the only writer of a folder until the block ends.
+def lock_folder(folder: Place) -> Iterator[Callable[[], None]]:
+    """Be the only writer of a folder until the block ends; gives what checks that it still is so.
 
     The kernel lets go of the lock when its process dies, so nothing stale is left to break; the
-    file only tells the next writer who holds it.
+    file only tells the next writer who holds it. In an object store a lease does the same.
 
     Raises:
         FolderError: another process writes there.
     """
+    if isinstance(folder, Url):
+        with hold_lease(folder / LOCK_NAME) as lease:
+            yield lease.check
+        return
     path = folder / LOCK_NAME
     with _open_locked(path) as file:
         try:
             file.truncate(0)
             disk.write_all(file, f"{platform.node()} {os.getpid()}".encode(), path)
-            yield
+            yield lambda: None  # what the kernel locks stays so
         finally:
             with contextlib.suppress(MachineError):  # it is the lock that counts, not the file
                 disk.remove_file(path)
 
 
-def remove_temporary_files(folder: Path) -> None:
+def remove_temporary_files(folder: Place) -> None:
     """Remove what killed writers left behind; only for the holder of the folder's lock."""
-    for path in folder.iterdir():
-        if TEMP_PATTERN.fullmatch(path.name):
-            disk.remove_file(path)
+    disk.remove_files([path for path in folder.iterdir() if TEMP_PATTERN.fullmatch(path.name)])
 
 
 def _open_locked(path: Path) -> FileIO:

@@ -17,7 +17,16 @@ from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 # A GPU machine may have pytest alone: tests that need more stay out there, the others run.
-OPTIONAL = ("backports", "fastokens", "hypothesis", "jinja2", "matplotlib", "orjson", "pyarrow")
+OPTIONAL = (
+    "backports",
+    "fastokens",
+    "hypothesis",
+    "jinja2",
+    "matplotlib",
+    "orjson",
+    "pyarrow",
+    "ray",
+)
 
 
 def find_imports(path: Path) -> set[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +42,7 @@ from fuzz_uses import (
 )
 from shard_reference import Arrays, load_shard
 
+from seqpack_cli.disk import name_temporary
 from seqpack_cli.shards.pack_run import PackOptions
 from seqpack_cli.tokens.indexed_dataset import CODE_OF_DTYPE, HEADER, MAGIC
 
@@ -351,7 +351,7 @@ def _damage_entry(seed: Seed, name: str, choices: Choices) -> Files:
 OUTPUT_NAMES = (
     *("manifest.json", "plan.json", "run.json", "tokenizer.json", ".lock", "shard-00000.json"),
     *("shard-00000.safetensors", "shard-00001.safetensors", ".manifest.json.1.tmp", "notes.txt"),
-    *(f".{name}.{os.getpid()}.tmp" for name in ("plan.json", "shard-00000.safetensors")),
+    *(name_temporary(Path(name)).name for name in ("plan.json", "shard-00000.safetensors")),
 )
 
 

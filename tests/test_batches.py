@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shard_reference import batch_cost, slow_cut
 
 from seqpack_cli.batching import batches as batches_module
-from seqpack_cli.batching.batches import cut_batches, is_full
+from seqpack_cli.batching.batches import cut_batches, cut_runs, is_full
 
 LENGTHS = st.lists(st.integers(1, 20), max_size=40)
 
@@ -126,5 +126,47 @@ def test_is_full_says_whether_one_more_token_fits(
     one_more = [*lengths, 1]
     fits = batch_size is None or len(one_more) <= batch_size
     fits &= max_tokens is None or batch_cost(one_more, padded=padded) <= max_tokens
-    full = is_full(np.array(lengths), batch_size=batch_size, max_tokens=max_tokens, padded=padded)
+    limits = {"batch_size": batch_size, "max_tokens": max_tokens, "padded": padded}
+    full = is_full(len(lengths), sum(lengths), max(lengths), **limits)
     assert full is not fits
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 30)), max_size=6),
+    st.one_of(st.none(), st.integers(1, 7), st.integers(1, 90)),
+    st.one_of(st.none(), st.integers(20, 25), st.integers(20, 200)),
+    st.booleans(),
+)
+def test_cut_runs_cuts_as_their_sequences_are_cut(
+    runs: list[tuple[int, int]], batch_size: int | None, max_tokens: int | None, padded: bool
+) -> None:
+    if batch_size is None and max_tokens is None:
+        batch_size = 5
+    runs.sort(reverse=True)  # a length may come twice
+    lengths, counts = np.array(runs, np.int64).reshape(-1, 2).T
+    limits = {"batch_size": batch_size, "max_tokens": max_tokens, "padded": padded}
+    expected = cut_batches(np.repeat(lengths, counts), **limits)
+    found = cut_runs(lengths, counts, **limits)
+    assert found.dtype == np.int64
+    starts = [
+        start + number * num_rows
+        for start, num_rows, count in found.T.tolist()
+        for number in range(count)
+    ]
+    assert [*starts, int(counts.sum())] == expected.tolist()
+    ends = np.cumsum(counts)
+    for start, num_rows, count in found.T.tolist():
+        # Batches that are alike hold sequences of one run.
+        last = start + num_rows * count - 1
+        assert count == 1 or np.ptp(np.searchsorted(ends, [start, last], "right")) == 0
+
+
+def test_cut_runs_takes_the_time_of_the_runs() -> None:
+    many = np.array([10**12, 10**12])
+    found = cut_runs(np.array([7, 3]), many, batch_size=64)
+    assert found.tolist() == [
+        [0, 10**12 - 64, 10**12, 2 * 10**12 - 64],
+        [64, 64, 64, 64],
+        [10**12 // 64 - 1, 1, 10**12 // 64 - 1, 1],
+    ]

@@ -87,3 +87,12 @@ def test_find_buckets_follows_mxnet(lengths: list[int], keys: list[int]) -> None
     assert numbers.tolist() == [bisect_left(keys, length) for length in lengths]
     for length, number in zip(lengths, numbers.tolist(), strict=True):
         assert [key for key in keys if key >= length] == keys[number:]
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9)), min_size=1), st.integers(1, 5))
+def test_choose_buckets_counts_rows_of_one_length_together(
+    runs: list[tuple[int, int]], num_buckets: int
+) -> None:
+    lengths, counts = np.array(runs).T  # some lengths come more than once
+    expected = choose_buckets(np.repeat(lengths, counts), num_buckets)
+    assert choose_buckets(lengths, num_buckets, counts=counts) == expected

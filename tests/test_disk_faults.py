@@ -186,15 +186,14 @@ def test_calls_of_a_run_are_all_there(tmp_path: Path) -> None:
     """Each file is opened, written, synced, renamed and its folder synced; the plan goes last."""
     arguments_for = prepare(tmp_path, "tokenize")
     calls = run_unbroken(arguments_for(tmp_path / "output"))
-    pid = os.getpid()
     for name in FILES_OF["tokenize"] | {"manifest.json", "tokenizer.json", "plan.json"}:
-        temp = f".{name}.{pid}.tmp"
+        temp = disk.name_temporary(Path(name)).name
         of_file = [call.split()[0] for call in calls if call.endswith(temp)]
         kinds = [kind for kind, _ in itertools.groupby(of_file)]
         assert kinds == ["open", "write", "fsync", "replace"], name
         after = calls[calls.index(f"replace {temp}") + 1 :]
         assert after[:2] == ["open output", "fsync output"], name
-    manifest = calls.index(f"replace .manifest.json.{pid}.tmp")
+    manifest = calls.index(f"replace {disk.name_temporary(Path('manifest.json')).name}")
     removed = [f"unlink part-0000{number}.json" for number in range(3)]
     assert sorted(calls[manifest + 3 : manifest + 6]) == removed
     assert calls[manifest + 6 :] == ["unlink plan.json", "unlink .lock"]

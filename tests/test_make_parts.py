@@ -502,6 +502,9 @@ def test_part_whose_result_never_arrived_is_forgotten_too(
     run_tasks = make_parts.run_tasks
 
     def run_two(function: Any, tasks: list[Any], **options: Any) -> Iterator[Any]:
+        if function is not make_parts.tokenize_part:
+            yield from run_tasks(function, tasks, **options)
+            return
         if tasks[0].encoder == "fastokens":
             function(tasks[0])  # made and published, not yet heard of
             raise EncodersDifferError("no luck")

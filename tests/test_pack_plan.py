@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,16 @@ from shard_reference import LENGTHS, make_store, make_texts
 
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.range_plan import RangePlan, plan_ranges
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.shards.lay_out import ShardRows, make_tensors
 from seqpack_cli.shards.pack_plan import (
     count_bytes,
     count_cells,
+    cut_rows,
     cut_shards,
     make_plan,
+    plan_shards,
     plan_store,
 )
 from seqpack_cli.tokens.token_store import open_store
@@ -80,6 +85,42 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
         assert last == plan.num_batches or sum(sizes[first : last + 1]) > shard_bytes
 
 
+@pytest.mark.parametrize("values", [{}, {"window": 3}, {"last_batch": "drop"}], ids=str)
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=3, max_size=60),
+    shard_bytes=st.integers(1, 900),
+)
+def test_cut_shards_is_the_same_without_the_sequences(
+    values: dict[str, Any], lengths: list[int], shard_bytes: int
+) -> None:
+    options = PackOptions(batch_size=3, shard_bytes=shard_bytes, **values).resolve()
+    source = Lengths(np.array(lengths, np.int32))
+    whole, ranges = make_plan(source.lengths, options), plan_ranges(source, options)
+    assert cut_shards(ranges, options, 2) == cut_shards(whole, options, 2)
+    for found, expected in zip(
+        cut_rows(ranges, options, 2), cut_rows(whole, options, 2), strict=True
+    ):
+        for name in ("num_rows", "num_tokens", "longest", "widths", "num_filler_rows"):
+            column = getattr(found.runs.expand(), name)
+            assert column.tolist() == getattr(expected.runs, name).tolist()
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A store of one part that has nothing but lengths."""
+
+    lengths: np.ndarray
+
+    @property
+    def part_offsets(self) -> np.ndarray:
+        return np.array([0, len(self.lengths)])
+
+    def part_lengths(self, number: int) -> np.ndarray:
+        assert number == 0
+        return self.lengths
+
+
 def test_count_bytes_does_not_wrap_around() -> None:
     plan, options = plan_of([2**31 - 1] * 5, layout="padded", batch_size=5)
     assert count_cells(plan, options.layout).tolist() == [5 * (2**31 - 1)]
@@ -107,6 +148,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("plan"), make_texts(LENGTHS))
 
 
+def test_plan_shards_holds_sequences_only_where_it_has_to(store: Path) -> None:
+    opened = open_store(store)
+    for values, kind in (
+        ({}, RangePlan),
+        ({"window": 3}, RangePlan),
+        ({"shuffle": True}, BatchPlan),
+        ({"layout": "varlen", "max_tokens": 12}, BatchPlan),
+    ):
+        opened.__dict__.pop("lengths", None)
+        assert type(plan_shards(opened, PackOptions(**values).resolve())) is kind
+        assert ("lengths" in vars(opened)) is (kind is BatchPlan)
+
+
+PLANNED = pytest.mark.parametrize("plan", [plan_store, plan_shards])
+
+
 @pytest.mark.parametrize(
     ("values", "option", "limit"),
     [
@@ -121,14 +178,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=str,
 )
+@PLANNED
 def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
-    store: Path, values: dict[str, Any], option: str, limit: int
+    store: Path, plan: Callable[..., Any], values: dict[str, Any], option: str, limit: int
 ) -> None:
     cure = "add a bucket of" if option == "--buckets" else f"pass {option}"
     is_varlen = values.get("layout") == "varlen"
     splitting = "--overlong split" if is_varlen else f"tokenize --max-length {limit}"
     with pytest.raises(OptionError) as caught:
-        plan_store(open_store(store), PackOptions(**values).resolve())
+        plan(open_store(store), PackOptions(**values).resolve())
     assert str(caught.value) == (
         f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
         f"{option} allows {limit}\n\n"
@@ -150,11 +208,12 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
     ],
     ids=str,
 )
+@PLANNED
 def test_plan_store_refuses_to_leave_no_batch(
-    store: Path, values: dict[str, Any], dropped: str
+    store: Path, plan: Callable[..., Any], values: dict[str, Any], dropped: str
 ) -> None:
     with pytest.raises(DataError) as caught:
-        plan_store(open_store(store), PackOptions(**values).resolve())
+        plan(open_store(store), PackOptions(**values).resolve())
     assert str(caught.value) == (
         f"{store}: no batch is left, sequences dropped: {dropped}\n\n"
         f"hint: loosen {dropped.split()[2].rstrip(',')}"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.execution import Progress
 from seqpack_cli.run_folder import RunFolder
 from seqpack_cli.shards import pack_run
+from seqpack_cli.shards.pack_plan import cut_rows, plan_shards
 from seqpack_cli.shards.pack_run import pack_store
-from seqpack_cli.shards.pack_shard import make_shard
+from seqpack_cli.shards.pack_shard import ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
@@ -685,16 +687,34 @@ def test_pack_keeps_ids_beyond_16_bits(tmp_path: Path, layout: str) -> None:
 def test_pack_checks_that_nothing_went_astray(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan: Callable[..., Any] = pack_run.plan_store
+    plan: Callable[..., Any] = pack_run.plan_shards
 
     def forgetful(*args: Any) -> Any:
         planned = plan(*args)
-        planned.order, planned.lengths = planned.order[:-1], planned.lengths[:-1]
-        planned.batch_offsets[-1] -= 1
-        return planned
+        return replace(planned, runs=planned.runs.cut([0, planned.num_batches - 1])[0])
 
-    monkeypatch.setattr(pack_run, "plan_store", forgetful)
+    monkeypatch.setattr(pack_run, "plan_shards", forgetful)
     with pytest.raises(AssertionError, match="7 sequences came in, 6 went out"):
-        pack(store, tmp_path / "shards")
+        pack(store, tmp_path / "shards", batch_size=1)
     with pytest.raises(FolderError, match="incomplete run"):
         open_shards(tmp_path / "shards")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "moves"), [([9, 5], (1, 5)), ([9, 5], (9, 9))], ids=["rows", "tokens"]
+)
+def test_worker_refuses_lengths_that_changed_since_the_plan(
+    tmp_path: Path, lengths: list[int], moves: tuple[int, int]
+) -> None:
+    store = make_store(tmp_path, make_texts(lengths))
+    opened = open_store(store)
+    options = PackOptions(min_length=2).resolve()
+    (rows,) = cut_rows(plan_shards(opened, options), options, 2)
+    manifest = {"layout": "packed", "tokens_sha256": opened.sha256, "options": {}}
+    task = ShardTask(0, tmp_path, store, manifest, rows)
+    with (store / "part-00000.idx").open("r+b") as file:
+        file.seek(34)
+        file.write(np.array(moves, "<i4").tobytes())
+    with pytest.raises(FolderError) as caught:
+        make_shard(task)
+    assert str(caught.value) == f"{store}: changed since this run began\n\nhint: run pack again"

@@ -69,3 +69,21 @@ def test_check_at_most_lets_the_limit_itself_and_dropped_ones_pass() -> None:
     selection.drop("max_length", np.array([1]))
     selection.check_at_most(7, "--max-tokens")
     Selection(np.empty(0, np.int32)).check_at_most(1, "--max-tokens")
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9)), unique_by=lambda run: run[0]),
+    st.lists(st.tuples(st.sampled_from(["min_length", "overlong"]), st.integers(0, 30))),
+)
+def test_selection_of_distinct_lengths_counts_their_sequences(
+    runs: list[tuple[int, int]], drops: list[tuple[str, int]]
+) -> None:
+    lengths, counts = np.array(runs, np.int64).reshape(-1, 2).T
+    each = Selection(np.repeat(lengths, counts))
+    distinct = Selection(lengths, counts)
+    for reason, limit in drops:
+        for selection in (each, distinct):
+            selection.drop(reason, selection.lengths > limit)
+    assert distinct.num_dropped_sequences == each.num_dropped_sequences
+    assert distinct.num_dropped_tokens == each.num_dropped_tokens
+    assert np.repeat(distinct.kept, counts).tolist() == each.kept.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from reference import GOLDEN_IDS, GOLDEN_INDEX, read_store_documents
 from strategies import texts
 
+from seqpack_cli.errors import FolderError
 from seqpack_cli.tokens.token_store import Origin, open_store
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -108,3 +110,50 @@ def test_opened_store_knows_its_tokenizer_and_digests(byte_store: Callable[..., 
     assert store.read_tokenizer_json() == (path / "tokenizer.json").read_bytes()
     store.check_sha256()
     assert (store.dtype, store.max_id, len(store)) == ("uint16", 258, 1)
+
+
+def test_lengths_are_read_part_by_part_and_held_when_asked_for(
+    byte_store: Callable[..., Path],
+) -> None:
+    store = open_store(byte_store(["abc", "", "de", "f", "ghij"], part_bytes=20))
+    parts = [store.part_lengths(number).tolist() for number in range(len(store.part_offsets) - 1)]
+    assert len(parts) > 2
+    assert [length for part in parts for length in part] == [3, 2, 1, 4]
+    assert np.diff(store.part_offsets).tolist() == [len(part) for part in parts]
+    assert (len(store), store.num_tokens, list(map(len, store))) == (4, 10, [3, 2, 1, 4])
+    assert "lengths" not in vars(store)
+    assert store.lengths.tolist() == [3, 2, 1, 4]
+    assert store.lengths.dtype == np.int32
+
+
+def test_open_store_may_leave_indices_to_those_who_read_them(
+    byte_store: Callable[..., Path],
+) -> None:
+    path = byte_store(["abc", "de"])
+    with (path / "part-00000.idx").open("r+b") as file:
+        file.seek(34)
+        file.write((4).to_bytes(4, "little"))  # of 3 and 2
+    with pytest.raises(FolderError, match="lengths do not add up to the 5 ids"):
+        open_store(path)
+    store = open_store(path, check_indices=False)
+    assert store.part_lengths(0).tolist() == [4, 2]
+    with pytest.raises(FolderError, match="lengths do not add up to the 5 ids"):
+        store.view_part(0)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [(18, "begins with another header"), (None, "manifest says")]
+)
+def test_part_lengths_refuses_another_file(
+    byte_store: Callable[..., Path], place: int | None, said: str
+) -> None:
+    path = byte_store(["abc", "de"])
+    store = open_store(path)
+    if place is None:
+        os.truncate(path / "part-00000.idx", 40)
+    else:
+        with (path / "part-00000.idx").open("r+b") as file:
+            file.seek(place)
+            file.write(b"\x07")
+    with pytest.raises(FolderError, match=said):
+        store.part_lengths(0)

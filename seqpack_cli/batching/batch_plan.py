@@ -13,11 +13,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqpack_cli.batching.batches import cut_batches, is_full
+from seqpack_cli.batching.batch_runs import BatchRuns
 from seqpack_cli.batching.buckets import choose_buckets, find_buckets
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
+from seqpack_cli.batching.limits import Limits, make_limits, round_up
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.selection import Selection
+from seqpack_cli.batching.selection import Selection, drop_by_length, drop_overlong
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.ranges import copy_ranges, to_offsets
 
@@ -41,6 +42,13 @@ class BatchPlan:
         """Count the batches."""
         return len(self.batch_offsets) - 1
 
+    @property
+    def runs(self) -> BatchRuns:
+        """Give the numbers of each batch, made anew: 2 ns a sequence."""
+        return BatchRuns.of_batches(
+            self.lengths, self.batch_offsets, self.widths, self.num_filler_rows
+        )
+
     def permute_batches(self, permutation: np.ndarray) -> None:
         """Put the finished batches into another order, in place."""
         starts = self.batch_offsets[:-1][permutation]
@@ -56,46 +64,6 @@ class BatchPlan:
         self.num_filler_rows = self.num_filler_rows[permutation]
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """What cuts the batches of one bucket, or of all sequences."""
-
-    batch_size: int | None
-    max_tokens: int | None
-    padded: bool
-    multiple: int
-    key: int | None  # the bucket's
-
-    def cut(self, lengths: np.ndarray) -> np.ndarray:
-        """Give where each batch begins, and the end."""
-        needed = round_up(lengths, self.multiple)
-        return cut_batches(
-            needed, batch_size=self.batch_size, max_tokens=self.max_tokens, padded=self.padded
-        )
-
-    def is_full(self, lengths: np.ndarray) -> bool:
-        """Say whether a batch of these rows has no room for one more."""
-        needed = round_up(lengths, self.multiple)
-        return is_full(
-            needed, batch_size=self.batch_size, max_tokens=self.max_tokens, padded=self.padded
-        )
-
-    def widths(self, lengths: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Give the width of each batch."""
-        if self.key is not None or len(offsets) < 2:
-            return np.full(len(offsets) - 1, self.key or 0, np.int64)
-        longest = np.maximum.reduceat(lengths, offsets[:-1]).astype(np.int64)
-        return round_up(longest, self.multiple)
-
-
-def round_up(lengths: np.ndarray, multiple: int) -> np.ndarray:
-    """Round lengths up to a multiple, in 64 bits unless there is nothing to round."""
-    if multiple == 1:
-        return lengths
-    rounded: np.ndarray = -(-lengths.astype(np.int64) // multiple) * multiple
-    return rounded
-
-
 def plan_batches(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
     """Choose the sequences of `packed` or `padded` batches, order them, and cut the order.
 
@@ -106,17 +74,18 @@ def plan_batches(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
     Raises:
         OverlongError: a sequence does not fit, and the options do not say to drop it.
     """
-    selection = select_sequences(lengths, options)
-    _leave_out_overlong(selection, options)
+    selection = Selection(lengths)
+    drop_by_length(selection, options)
+    drop_overlong(selection, options)
     order = selection.take(seed=options.seed if options.shuffle else None)
     if options.order == "length":
         order = order[length_order(lengths[order], window=options.window)]
-    keys = _choose_keys(lengths[order], options)
+    keys = choose_keys(lengths[order], options)
     if keys is None:
         starts = np.array([0, len(order)])
     else:
         order, starts = _sort_by_bucket(order, lengths, keys)
-    limits = [_limit(options, key) for key in (reversed(keys) if keys else [None])]
+    limits = make_limits(options, keys)
     plan = _cut(order, lengths[order], starts, limits, options.last_batch, selection)
     plan.bucket_keys = keys
     if options.order == "none" or options.window is not None:
@@ -126,39 +95,21 @@ def plan_batches(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
     return plan
 
 
-def select_sequences(lengths: np.ndarray, options: PackOptions) -> Selection:
-    """Leave out sequences that are too short or too long by themselves."""
-    selection = Selection(lengths)
-    if options.min_length is not None:
-        selection.drop("min_length", lengths < options.min_length)
-    if options.max_length is not None:
-        selection.drop("max_length", lengths > options.max_length)
-    return selection
+def choose_keys(
+    lengths: np.ndarray, options: PackOptions, *, counts: np.ndarray | None = None
+) -> list[int] | None:
+    """Give the bucket keys of the sequences that are left, if there are any, in rising order.
 
-
-def _leave_out_overlong(selection: Selection, options: PackOptions) -> None:
-    """Drop or refuse what is longer than the largest bucket or than the budget."""
-    if isinstance(options.buckets, tuple):
-        limit = options.buckets[-1]
-        if options.overlong == "error":
-            selection.check_at_most(limit, "--buckets")
-        elif options.overlong == "drop" or selection.any_above(limit):
-            selection.drop("overlong", selection.lengths > limit)
-    if options.max_tokens is not None:
-        limit = options.max_tokens // options.pad_to_multiple * options.pad_to_multiple
-        if options.overlong == "drop":
-            selection.drop("overlong", selection.lengths > limit)
-        else:
-            selection.check_at_most(limit, "--max-tokens")
-
-
-def _choose_keys(lengths: np.ndarray, options: PackOptions) -> list[int] | None:
+    Args:
+        counts: sequences of each length; None is one of each.
+    """
     if options.buckets is None or not len(lengths):
         return None
     if isinstance(options.buckets, tuple):
         return list(options.buckets)
     assert options.num_buckets is not None  # noqa: S101 - resolved
-    return choose_buckets(round_up(lengths, options.pad_to_multiple), options.num_buckets)
+    rounded = round_up(lengths, options.pad_to_multiple)
+    return choose_buckets(rounded, options.num_buckets, counts=counts)
 
 
 def _sort_by_bucket(
@@ -173,20 +124,11 @@ def _sort_by_bucket(
     return order, starts
 
 
-def _limit(options: PackOptions, key: int | None) -> _Limits:
-    batch_size, max_tokens = options.batch_size, options.max_tokens
-    padded = options.layout == "padded"
-    if key is not None and padded and max_tokens is not None:  # every row costs its key
-        batch_size = min(batch_size or max_tokens, max_tokens // key)
-        max_tokens = None
-    return _Limits(batch_size, max_tokens, padded, options.pad_to_multiple, key)
-
-
 def _cut(
     order: np.ndarray,
     lengths: np.ndarray,
     starts: np.ndarray,
-    limits: list[_Limits],
+    limits: list[Limits],
     last_batch: str,
     selection: Selection,
 ) -> BatchPlan:
@@ -195,19 +137,23 @@ def _cut(
     num_rows = 0
     for (start, end), limit in zip(pairwise(starts.tolist()), limits, strict=True):
         cuts = limit.cut(lengths[start:end])
-        last = lengths[start + cuts[-2] : end] if len(cuts) > 1 else lengths[:0]
         num_filler_rows = 0
-        if len(last) and last_batch != "keep" and not limit.is_full(last):
-            if last_batch == "drop":
+        if len(cuts) > 1:
+            last = lengths[start + cuts[-2] : end]
+            numbers = (len(last), int(last.sum(dtype=np.int64)), int(last.max()))
+            filler = limit.count_filler_rows(*numbers, last_batch=last_batch)
+            if filler is None:
                 selection.drop("last_batch", order[end - len(last) : end])
                 cuts = cuts[:-1]
-            else:
-                num_filler_rows = (limit.batch_size or 0) - len(last)
+            num_filler_rows = filler or 0
         rows = slice(start, start + int(cuts[-1]))
         kept.append(rows)
         offsets.append(cuts[1:] + num_rows)
         num_rows += int(cuts[-1])
-        widths.append(limit.widths(lengths[rows], cuts))
+        longest = np.empty(0, np.int64)
+        if len(cuts) > 1:
+            longest = np.maximum.reduceat(lengths[rows], cuts[:-1])
+        widths.append(limit.widths(longest))
         fillers.append(np.zeros(len(cuts) - 1, np.int64))
         fillers[-1][-1:] = num_filler_rows
     if last_batch == "drop":

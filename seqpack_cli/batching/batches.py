@@ -2,7 +2,7 @@
 
 A batch is cut by a number of rows, by a budget of tokens, or by whichever comes first. The budget
 counts what the device computes: real tokens, or all cells of the rectangle for padded rows. Rows
-alone cost nothing to cut; a budget costs about 0.1 us a sequence.
+alone cost nothing to cut; a budget costs about 0.1 us a sequence, or 2 us a run of equal lengths.
 """
 
 from __future__ import annotations
@@ -58,18 +58,79 @@ def cut_batches(
     return np.append(np.frombuffer(starts, np.int64), num_sequences)
 
 
+def cut_runs(
+    lengths: np.ndarray,
+    counts: np.ndarray,
+    *,
+    batch_size: int | None,
+    max_tokens: int | None = None,
+    padded: bool = False,
+) -> np.ndarray:
+    """Cut runs of equal lengths into batches, as `cut_batches` cuts their sequences.
+
+    Args:
+        lengths: integers, one per run, none longer than the one before; of padded rows the widths
+            that they need.
+        counts: sequences of each run, at least 1.
+        batch_size, max_tokens, padded: as for cut_batches.
+
+    Returns:
+        int64[3, N]: where the first of batches that are alike begins, the rows of each, and how
+        many there are. The last batch of all stands alone; several lie within one run.
+
+    >>> cut_runs(np.array([4, 3]), np.array([5, 2]), batch_size=2).tolist()
+    [[0, 4, 6], [2, 2, 1], [2, 1, 1]]
+    """
+    found = array("q")
+    most_rows = batch_size or int(counts.sum())
+    start = num_rows = num_tokens = widest = 0  # of the batch that is open
+    for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
+        left = count
+        if num_rows:
+            room = most_rows - num_rows
+            if max_tokens is not None and padded:
+                room = min(room, max_tokens // widest - num_rows)
+            elif max_tokens is not None:
+                room = min(room, (max_tokens - num_tokens) // length)
+            taken = min(room, left)
+            num_rows, num_tokens, left = num_rows + taken, num_tokens + taken * length, left - taken
+            if not left:
+                continue
+            found.extend((start, num_rows, 1))
+            start += num_rows
+        most = most_rows if max_tokens is None else min(most_rows, max_tokens // length)
+        num_full = (left - 1) // most  # the last one stays open: a shorter sequence may fit
+        if num_full:
+            found.extend((start, most, num_full))
+            start += num_full * most
+        num_rows = left - num_full * most
+        num_tokens, widest = num_rows * length, length
+    if num_rows:
+        found.extend((start, num_rows, 1))
+    return np.array(found, np.int64).reshape(-1, 3).T
+
+
 def is_full(
-    lengths: np.ndarray, *, batch_size: int | None, max_tokens: int | None, padded: bool
+    num_rows: int,
+    num_tokens: int,
+    longest: int,
+    *,
+    batch_size: int | None,
+    max_tokens: int | None,
+    padded: bool,
 ) -> bool:
-    """Say whether a batch has no room for one more sequence of a single token."""
-    num_rows = len(lengths)
+    """Say whether a batch has no room for one more sequence of a single token.
+
+    Args:
+        longest: of padded rows the width that they need.
+    """
     if batch_size is not None and num_rows >= batch_size:
         return True
     if max_tokens is None:
         return False
     if padded:
-        return (num_rows + 1) * int(lengths.max()) > max_tokens
-    return int(lengths.sum(dtype=np.int64)) + 1 > max_tokens
+        return (num_rows + 1) * longest > max_tokens
+    return num_tokens + 1 > max_tokens
 
 
 def _cut_by_tokens(lengths: np.ndarray, batch_size: int, max_tokens: int) -> array[int]:

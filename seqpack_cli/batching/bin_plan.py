@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.batching.batch_plan import BatchPlan, select_sequences
+from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.batches import cut_batches
 from seqpack_cli.batching.bin_packing import best_fit
 from seqpack_cli.batching.length_order import length_order
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.selection import Selection, drop_by_length
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
@@ -30,7 +31,8 @@ def plan_bins(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
     """
     capacity = options.max_tokens
     assert capacity is not None  # noqa: S101 - resolved
-    selection = select_sequences(lengths, options)
+    selection = Selection(lengths)
+    drop_by_length(selection, options)
     if options.overlong == "drop":
         selection.drop("overlong", lengths > capacity)
     elif options.overlong == "error":

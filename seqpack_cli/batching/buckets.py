@@ -18,12 +18,15 @@ import numpy as np
 from seqpack_cli.errors import check_positive
 
 
-def choose_buckets(lengths: np.ndarray, num_buckets: int) -> list[int]:
+def choose_buckets(
+    lengths: np.ndarray, num_buckets: int, *, counts: np.ndarray | None = None
+) -> list[int]:
     """Choose the bucket keys that need the fewest cells for all rows together.
 
     Args:
         lengths: integers, one per row, at least one.
         num_buckets: how many at most; fewer lengths need fewer.
+        counts: rows of each length; None is one of each.
 
     Returns:
         Keys in rising order, each a length that occurs; the last is the longest.
@@ -32,7 +35,10 @@ def choose_buckets(lengths: np.ndarray, num_buckets: int) -> list[int]:
     [2, 10]
     """
     check_positive("num_buckets", num_buckets)
-    found, counts = np.unique(lengths, return_counts=True)
+    if counts is None:
+        found, counts = np.unique(lengths, return_counts=True)
+    else:
+        found, counts = _count_equal(lengths, counts)
     keys: list[int] = found.tolist()
     if len(keys) <= num_buckets:
         return keys
@@ -71,6 +77,14 @@ def find_bucket_key(keys: list[int], longest: int) -> int | None:
     32
     """
     return min((key for key in keys if key >= longest), default=None)
+
+
+def _count_equal(lengths: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give the distinct lengths in rising order, and the rows of each."""
+    found, places = np.unique(lengths, return_inverse=True)
+    added = np.zeros(len(found), np.int64)
+    np.add.at(added, places, counts)
+    return found, added
 
 
 def _add_bucket(

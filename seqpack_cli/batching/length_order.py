@@ -1,7 +1,8 @@
 """Lengths -> the order in which sequences are batched: longest first, ties in the order they had.
 
 A stable sort of our own: torch's `enforce_sorted=False` sorts unstably, so its indices may change
-with version and device. 16-bit keys are sorted by radix, in time linear in the sequences.
+with version and device. 16-bit keys are sorted by radix, in time linear in the sequences: once, or
+where a sequence is longer, by the lower half of the key and then by the upper.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ def length_order(lengths: np.ndarray, *, window: int | None = None) -> np.ndarra
     """
     check_positive("window", window)
     if window is None or window >= len(lengths):
-        return np.argsort(_keys(lengths), kind="stable")
+        return _sort(_keys(lengths))
     order = np.arange(len(lengths))
     num_sorted = len(lengths) // window * window
     keys = _keys(lengths)
     windows = order[:num_sorted].reshape(-1, window)
-    windows[:] = np.argsort(keys[:num_sorted].reshape(-1, window), axis=1, kind="stable")
+    windows[:] = _sort(keys[:num_sorted].reshape(-1, window))
     windows += np.arange(0, num_sorted, window)[:, None]
-    order[num_sorted:] = np.argsort(keys[num_sorted:], kind="stable") + num_sorted
+    order[num_sorted:] = _sort(keys[num_sorted:]) + num_sorted
     return order
 
 
@@ -61,9 +62,19 @@ def sort_within_batches(order: np.ndarray, lengths: np.ndarray, batch_offsets: n
         first = last
 
 
+def _sort(keys: np.ndarray) -> np.ndarray:
+    """Give the order of keys of at most 32 bits, rising and stable, along the last axis."""
+    order = np.argsort(keys.astype(np.uint16), axis=-1, kind="stable")
+    if keys.dtype == np.uint16:
+        return order
+    upper = np.take_along_axis((keys >> 16).astype(np.uint16), order, -1)
+    del keys
+    return np.take_along_axis(order, np.argsort(upper, axis=-1, kind="stable"), -1)
+
+
 def _keys(lengths: np.ndarray) -> np.ndarray:
     """Turn lengths round, so that a rising sort puts the longest first; 16 bits where they fit."""
     longest = int(lengths.max(initial=0))
-    dtype = np.uint16 if longest <= np.iinfo(np.uint16).max else np.int64
+    dtype = np.uint16 if longest <= np.iinfo(np.uint16).max else np.uint32
     keys: np.ndarray = np.subtract(longest, lengths, dtype=dtype, casting="unsafe")
     return keys

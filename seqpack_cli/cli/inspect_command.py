@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from seqpack_cli.cli.options import FOLDER, check_output_folder, json_option, quiet_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.remote.url import Place
 
 if TYPE_CHECKING:
     from seqpack_cli.execution import Progress
@@ -57,7 +57,7 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 )
 @json_option
 @quiet_option
-def command(path: Path, as_json: bool, quiet: bool, **asked: Any) -> None:
+def command(path: Place, as_json: bool, quiet: bool, **asked: Any) -> None:
     """Show what is in a token store or in shards.
 
     \b
@@ -107,7 +107,7 @@ def _find_question(asked: dict[str, Any]) -> str | None:
     return questions[0] if questions else None
 
 
-def _check_files(plot: Path | None, html: Path | None) -> None:
+def _check_files(plot: Place | None, html: Place | None) -> None:
     """Raise, before any work, unless the files can be made and written."""
     if plot is not None:
         from seqpack_cli.reporting.pictures.picture import check_picture_path
@@ -156,7 +156,7 @@ def _answer(
 
 def _write_files(
     opened: TokenStore | ShardSet, found: dict[str, Any], asked: dict[str, Any]
-) -> list[Path]:
+) -> list[Place]:
     """Write the picture and the page that were asked for, and name them."""
     plot, html = asked["plot"], asked["html"]
     if plot is None and html is None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,22 +10,13 @@ import click
 
 from seqpack_cli.batching.pack_options import MAX_COUNT
 from seqpack_cli.errors import FolderError
+from seqpack_cli.execution import EXECUTORS, Executor
+from seqpack_cli.remote.url import Place, parse_place
+from seqpack_cli.sizes import read_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_SIZE = 2**50
-UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
 
 
 class SizeType(click.ParamType):  # type: ignore[type-arg]
@@ -39,11 +28,9 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
         """Give the bytes of a size."""
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", value.strip())
-        unit = UNITS.get(match[2].upper()) if match else None
-        if match is None or unit is None:
+        size = read_size(value)
+        if size is None:
             self.fail(f"{value!r} is no size, expected 1048576, 2MB or 64MiB", param, ctx)
-        size = int(Decimal(match[1]) * unit)
         if not 1 <= size <= MAX_SIZE:
             self.fail(f"{value!r} is no size from 1 byte to 1024 TiB", param, ctx)
         return size
@@ -94,6 +81,19 @@ class BucketsType(click.ParamType):  # type: ignore[type-arg]
         return tuple(int(key) for key in keys)
 
 
+class PlaceType(click.ParamType):  # type: ignore[type-arg]
+    """A path, or the URL of an object store."""
+
+    name = "path"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        """Give what is named."""
+        del param, ctx
+        return parse_place(value)
+
+
 def _is_count(text: str, *, at_most: int) -> bool:
     """Say whether a text is a number from 1 on; Python itself refuses to read a very long one."""
     return text.isdecimal() and len(text) <= len(str(at_most)) and 0 < int(text) <= at_most
@@ -102,7 +102,7 @@ def _is_count(text: str, *, at_most: int) -> bool:
 SIZE = SizeType()
 BUCKETS = BucketsType()
 POSITIVE = CountType()
-FOLDER = click.Path(path_type=Path)
+FOLDER = PlaceType()
 
 format_option = click.option(
     "--format",
@@ -118,6 +118,18 @@ text_field_option = click.option(
 num_workers_option = click.option(
     "--num-workers", type=POSITIVE, help="Worker processes.  [default: the cores]"
 )
+executor_option = click.option(
+    "--executor",
+    type=click.Choice(EXECUTORS),
+    default="local",
+    show_default=True,
+    help="Where the work is done: on this machine, or on a Ray cluster.",
+)
+ray_address_option = click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="Ray cluster.  [default: RAY_ADDRESS, or the one here; else one is started here]",
+)
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace an earlier run's files; never those of others."
 )
@@ -132,15 +144,22 @@ def output_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
-def check_output_folder(path: Path) -> None:
+def make_executor(name: str, ray_address: str | None) -> Executor:
+    """Give what --executor and --ray-address name."""
+    if ray_address is not None and name != "ray":
+        raise click.UsageError("--ray-address needs --executor ray")
+    return Executor(name, ray_address)
+
+
+def check_output_folder(path: Place) -> None:
     """Raise, before any work, unless the file's folder is there and the file is no folder."""
     if path.is_dir():
         raise FolderError(f"{path}: is a folder, expected a file", hint="choose another name")
-    if not path.parent.is_dir():
+    if isinstance(path, Path) and not path.parent.is_dir():
         raise FolderError(f"{path.parent}: no such folder", hint="make it, or choose another name")
 
 
-def check_new_file(path: Path, *, overwrite: bool) -> None:
+def check_new_file(path: Place, *, overwrite: bool) -> None:
     """Raise, before any work, unless a new file can be written there."""
     check_output_folder(path)
     if path.exists() and not overwrite:

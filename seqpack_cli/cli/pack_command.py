@@ -12,11 +12,14 @@ from seqpack_cli.cli.options import (
     FOLDER,
     POSITIVE,
     SIZE,
+    executor_option,
     json_option,
+    make_executor,
     num_workers_option,
     output_option,
     overwrite_option,
     quiet_option,
+    ray_address_option,
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
@@ -98,6 +101,8 @@ from seqpack_cli.cli.progress import show_progress
     "--shard-bytes", type=SIZE, default="64MiB", show_default=True, help="Size of a shard at most."
 )
 @num_workers_option
+@executor_option
+@ray_address_option
 @overwrite_option
 @json_option
 @quiet_option
@@ -105,6 +110,8 @@ def command(
     store: Path,
     output: Path,
     num_workers: int | None,
+    executor: str,
+    ray_address: str | None,
     overwrite: bool,
     as_json: bool,
     quiet: bool,
@@ -133,6 +140,7 @@ def command(
             output,
             PackOptions(**options),
             num_workers=num_workers,
+            executor=make_executor(executor, ray_address),
             overwrite=overwrite,
             progress=progress,
         )

@@ -11,12 +11,15 @@ import click
 from seqpack_cli.cli.options import (
     POSITIVE,
     SIZE,
+    executor_option,
     format_option,
     json_option,
+    make_executor,
     num_workers_option,
     output_option,
     overwrite_option,
     quiet_option,
+    ray_address_option,
     text_field_option,
 )
 from seqpack_cli.cli.output import print_json, print_lines
@@ -94,6 +97,8 @@ from seqpack_cli.cli.progress import show_progress
     help="Who encodes; auto is the fastest that agrees with tokenizers.",
 )
 @num_workers_option
+@executor_option
+@ray_address_option
 @overwrite_option
 @json_option
 @quiet_option
@@ -102,6 +107,8 @@ def command(
     output: Path,
     encoder: str,
     num_workers: int | None,
+    executor: str,
+    ray_address: str | None,
     overwrite: bool,
     as_json: bool,
     quiet: bool,
@@ -136,6 +143,7 @@ def command(
             TokenizeOptions(documents=documents, **options),
             encoder=encoder,
             num_workers=num_workers,
+            executor=make_executor(executor, ray_address),
             overwrite=overwrite,
             standard_input=getattr(sys.stdin, "buffer", None),  # None if it is closed
             progress=progress,

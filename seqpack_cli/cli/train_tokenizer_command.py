@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -18,6 +17,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.remote.url import Place
 
 
 @click.command("train-tokenizer")
@@ -53,7 +53,7 @@ from seqpack_cli.cli.progress import show_progress
 @quiet_option
 def command(
     inputs: tuple[str, ...],
-    output: Path,
+    output: Place,
     model: str,
     vocab_size: int,
     special_tokens: tuple[str, ...],

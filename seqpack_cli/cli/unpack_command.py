@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -16,6 +15,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.remote.url import Place
 
 
 @click.command("unpack")
@@ -26,7 +26,7 @@ from seqpack_cli.cli.progress import show_progress
 )
 @overwrite_option
 @quiet_option
-def command(shards: Path, output: Path, as_ids: bool, overwrite: bool, quiet: bool) -> None:
+def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: bool) -> None:
     """Write the sequences of shards in the order of the token store, one JSON object a line.
 
     \b

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.remote.url import Place
 
 EXIT_FAULT = 1
 
@@ -87,7 +87,7 @@ EXIT_FAULT = 1
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @json_option
 @quiet_option
-def command(shards: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+def command(shards: Place, as_json: bool, quiet: bool, **options: Any) -> None:
     """Prove that shards hold the token store's sequences, and that packing changes no result.
 
     Exit code 1 says that a fault was found.

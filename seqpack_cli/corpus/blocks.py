@@ -7,17 +7,16 @@ there and counts its progress.
 from __future__ import annotations
 
 import hashlib
-import os
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from seqpack_cli.corpus.decompression import BadCompressionError, BombError, iter_decompressed
 from seqpack_cli.corpus.formats import COMPRESSION_OF_SUFFIX
+from seqpack_cli.corpus.source_file import find_source_version, iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, quote
 
-BLOCK_BYTES = 1 << 20
 CHANGED_HINT = "wait until it is whole, then run the same command with --overwrite"
 UTF16_SAMPLE = 4096
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -52,21 +51,16 @@ def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[byte
     path = source_range.source.path
     left = source_range.end - source_range.start
     try:
-        with open(source_range.source.location, "rb", buffering=0) as file:  # noqa: PTH123
-            if source_range.start:
-                file.seek(source_range.start)
-            while left > 0:
-                block = file.read(min(BLOCK_BYTES, left))
-                if not block:
-                    raise DataError(
-                        f"{path}: changed while it was read, ends {left:,} bytes early",
-                        hint=CHANGED_HINT,
-                    )
-                on_read(block)
-                left -= len(block)
-                yield block
+        for block in iter_range(source_range.source, source_range.start, source_range.end):
+            on_read(block)
+            left -= len(block)
+            yield block
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error
+    if left > 0:
+        raise DataError(
+            f"{path}: changed while it was read, ends {left:,} bytes early", hint=CHANGED_HINT
+        )
 
 
 def find_line_number(source: Source, byte: int) -> int:
@@ -86,10 +80,9 @@ def find_line_number(source: Source, byte: int) -> int:
 def check_unchanged(source: Source) -> None:
     """Raise DataError if a file is another than when it was found, so that no bytes are mixed."""
     try:
-        status = os.stat(source.location)  # noqa: PTH116 - there may be 100,000
+        found = find_source_version(source)
     except OSError as error:
         raise DataError(f"{source.path}: {error.strerror or error}") from error
-    found = (status.st_size, status.st_mtime_ns)
     if source.modified is not None and found != (source.num_bytes, source.modified):
         raise DataError(f"{source.path}: changed while it was read", hint=CHANGED_HINT)
 

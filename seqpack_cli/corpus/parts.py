@@ -12,9 +12,11 @@ from itertools import pairwise
 from typing import BinaryIO
 
 from seqpack_cli.corpus.parquet_rows import find_row_groups
+from seqpack_cli.corpus.source_file import open_source
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.execution import WorkerDiedError, run_tasks
+from seqpack_cli.remote.url import is_shared
 
 LINE_BLOCK_BYTES = 1 << 20
 MIN_PARTS = 16  # of a small input, so that a few cores end at about the same time
@@ -30,6 +32,7 @@ def check_footers(sources: Sequence[Source]) -> None:
         DataError: a file is damaged.
     """
     files = [source for source in sources if source.format == "parquet"]
+    files = [source for source in files if is_shared(source.location)]
     num_read = 0
     try:
         for _ in run_tasks(find_row_groups, files, num_workers=1, isolated=True):
@@ -61,7 +64,7 @@ def find_record_start(source: Source, byte: int) -> int:
 
     A paragraph is only said to begin after a blank line, so cuts and no cuts give the same ones.
     """
-    with open(source.location, "rb") as file:  # noqa: PTH123
+    with open_source(source) as file:
         file.seek(byte - 1)
         _skip_line(file)  # the rest of the line that holds the byte before
         if source.document == "paragraph":

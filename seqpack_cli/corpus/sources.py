@@ -1,8 +1,8 @@
 """Inputs as the user names them -> source files with their formats, in one fixed order.
 
 An input is a file, a folder (every file below it with a known suffix, sorted by the bytes of the
-paths), a glob, or `-`, whose bytes were spooled to a file. Nothing is opened here: 100,000 files
-take about a second.
+paths), a glob, a URL of any of these, or `-`, whose bytes were spooled to a file. Nothing is opened
+here: 100,000 files take about a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from seqpack_cli.corpus.formats import (
     FileKind,
     find_kind,
 )
+from seqpack_cli.corpus.object_listing import find_objects
 from seqpack_cli.errors import MachineError, OptionError, join_items
+from seqpack_cli.remote.url import Url, is_url, parse_place
 
 STANDARD_INPUT = "-"
 
@@ -36,7 +38,8 @@ class Source(NamedTuple):
     compression: str = ""
     delimiter: str = ","  # of a csv file
     spool: str | None = None  # where the bytes of standard input lie
-    modified: int | None = None  # st_mtime_ns when it was found: what changes later is noticed
+    # st_mtime_ns, or an object's version, when it was found: what changes later is noticed
+    modified: int | str | None = None
 
     @property
     def location(self) -> str:
@@ -87,7 +90,7 @@ def find_sources(
     for name in inputs:
         if name == STANDARD_INPUT and spool is not None:
             status = os.stat(spool)  # noqa: PTH116
-            found = _File(name, name, status, find_kind(name), is_named=True)
+            found = _describe_file(name, name, status, find_kind(name), is_named=True)
             sources[name] = _describe(found, file_format, document)._replace(spool=spool)
             continue
         for file in _find_files(name):
@@ -110,12 +113,30 @@ class _File(NamedTuple):
 
     absolute: str
     path: str
-    status: os.stat_result
+    num_bytes: int
+    modified: int | str
+    is_regular: bool
     kind: FileKind
     is_named: bool
 
 
+def _describe_file(
+    absolute: str, path: str, status: os.stat_result, kind: FileKind, *, is_named: bool
+) -> _File:
+    is_regular = stat.S_ISREG(status.st_mode)
+    return _File(
+        absolute, path, status.st_size, status.st_mtime_ns, is_regular, kind, is_named=is_named
+    )
+
+
 def _find_files(name: str) -> Iterator[_File]:
+    if is_url(name) and isinstance(parse_place(name), Url):
+        for url, below, num_bytes, version, is_named in find_objects(name):
+            kind = find_kind(below)
+            yield _File(url, url, num_bytes, version, True, kind, is_named=is_named)
+        return
+    if is_url(name):
+        name = str(parse_place(name))
     for match in _expand(name):
         absolute = os.path.abspath(match)  # noqa: PTH100 - keeps links
         try:
@@ -123,7 +144,7 @@ def _find_files(name: str) -> Iterator[_File]:
         except OSError as error:  # a link to nowhere
             raise _irregular_error(match) from error
         if not stat.S_ISDIR(status.st_mode):
-            yield _File(absolute, match, status, find_kind(match), is_named=True)
+            yield _describe_file(absolute, match, status, find_kind(match), is_named=True)
             continue
         folder = str(Path(match))
         prefix = "" if folder == "." else os.path.join(folder, "")  # noqa: PTH118
@@ -135,7 +156,7 @@ def _find_files(name: str) -> Iterator[_File]:
                 continue  # a link to nowhere
             if stat.S_ISREG(status.st_mode):
                 kind = find_kind(below)
-                yield _File(root + below, prefix + below, status, kind, is_named=False)
+                yield _describe_file(root + below, prefix + below, status, kind, is_named=False)
 
 
 def _expand(name: str) -> list[str]:
@@ -166,7 +187,7 @@ def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _describe(file: _File, file_format: str, document: str) -> Source:
-    if not stat.S_ISREG(file.status.st_mode):
+    if not file.is_regular:
         raise _irregular_error(file.path)
     kind = file.kind
     if file_format == "auto" and kind.refused is not None:
@@ -180,10 +201,10 @@ def _describe(file: _File, file_format: str, document: str) -> Source:
         file.path,
         found,
         unit,
-        file.status.st_size,
+        file.num_bytes,
         compression,
         kind.delimiter,
-        modified=file.status.st_mtime_ns,
+        modified=file.modified,
     )
 
 

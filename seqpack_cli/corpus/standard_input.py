@@ -6,6 +6,7 @@ same bytes come in again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +15,18 @@ from typing import BinaryIO
 from seqpack_cli import disk
 from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.errors import MachineError, OptionError
+from seqpack_cli.remote.url import Place
 
 BLOCK_BYTES = 1 << 20
 
 
 @contextmanager
 def spool_standard_input(
-    inputs: Sequence[str], standard_input: BinaryIO | None, folder: Path
+    inputs: Sequence[str], standard_input: BinaryIO | None, folder: Place
 ) -> Iterator[str | None]:
     """Copy standard input into a file of the folder if `-` is among the inputs; give its path.
+
+    Of a folder in an object store, into a temporary one of this machine.
 
     Raises:
         OptionError: `-` is named and there is no standard input.
@@ -33,14 +37,15 @@ def spool_standard_input(
         return
     if standard_input is None:
         raise OptionError(f"{STANDARD_INPUT}: no standard input here", hint="name a file")
-    path = disk.name_temporary(folder / "stdin")
-    try:
+    with contextlib.ExitStack() as stack:
+        if not isinstance(folder, Path):
+            folder = stack.enter_context(disk.temporary_folder())
+        path = disk.name_temporary(folder / "stdin")
+        stack.callback(disk.remove_file, path)
         with disk.create_file(path) as file:
             for block in _iter_blocks(standard_input):
                 disk.write_all(file, block, path)
         yield str(path)
-    finally:
-        disk.remove_file(path)
 
 
 def _iter_blocks(standard_input: BinaryIO) -> Iterator[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.reading import is_there, read_json
+from seqpack_cli.remote.url import Place
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
@@ -29,7 +29,7 @@ SHARDS_FIELDS = (
 )
 
 
-def open_any(path: Path) -> TokenStore | ShardSet:
+def open_any(path: Place) -> TokenStore | ShardSet:
     """Open a token store or shards, whichever the manifest says.
 
     Raises:
@@ -112,7 +112,7 @@ def _read_lengths(shard: Shard) -> np.ndarray:
     return lengths[lengths > 0]  # a copy: the shard need not stay open
 
 
-def _read_run(path: Path) -> dict[str, Any] | None:
+def _read_run(path: Place) -> dict[str, Any] | None:
     try:
         run: dict[str, Any] = read_json(path / RUN_NAME)
     except FolderError:

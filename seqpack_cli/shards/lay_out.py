@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.batch_runs import BatchRuns
+from seqpack_cli.batching.length_order import sort_within_batches
+from seqpack_cli.batching.row_ranges import RangeRows, WindowRange
 from seqpack_cli.errors import FolderError
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import is_in_range, tensor_names
@@ -49,6 +52,26 @@ class ShardRows:
             plan.num_filler_rows[first:last],
             None if starts is None else starts[rows],
         )
+
+    @property
+    def runs(self) -> BatchRuns:
+        """Give the numbers of each batch."""
+        return BatchRuns.of_batches(
+            self.lengths, self.batch_offsets, self.widths, self.num_filler_rows
+        )
+
+
+def take_rows(rows: RangeRows, indices: np.ndarray, lengths: np.ndarray) -> ShardRows:
+    """Take the batches of one shard out of a span of rows that was found.
+
+    Args:
+        indices, lengths: of all rows of the span.
+    """
+    places, batches = rows.place_rows(), rows.runs.expand()
+    taken = (indices[places], lengths[places], to_offsets(batches.num_rows))
+    if isinstance(rows.span, WindowRange):  # what is sorted by length all over is so in each
+        sort_within_batches(*taken)
+    return ShardRows(*taken, batches.widths, batches.num_filler_rows, piece_starts=None)
 
 
 def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
-from seqpack_cli.batching.batch_plan import BatchPlan, plan_batches, round_up
+from seqpack_cli.batching.batch_plan import BatchPlan, plan_batches
+from seqpack_cli.batching.batch_runs import BatchRuns
 from seqpack_cli.batching.bin_plan import plan_bins
+from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.range_plan import RangePlan, can_plan_ranges, plan_ranges
+from seqpack_cli.batching.row_ranges import RangeRows
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.lay_out import ShardRows
 from seqpack_cli.tokens.token_store import TokenStore
 
 BYTES_PER_ROW = 16  # its length and original index
@@ -19,9 +27,11 @@ BYTES_PER_STEP = 8  # its entry of batch_sizes
 # Offsets of rows and ids; in packed also of steps, in padded the width.
 BYTES_PER_BATCH = {"packed": 24, "padded": 24, "varlen": 16}
 
+Plan = BatchPlan | RangePlan
+
 
 def plan_store(store: TokenStore, options: PackOptions) -> BatchPlan:
-    """Plan the batches of a store.
+    """Plan the batches of a store, with the sequences of each.
 
     Args:
         options: resolved.
@@ -33,18 +43,42 @@ def plan_store(store: TokenStore, options: PackOptions) -> BatchPlan:
     try:
         plan = make_plan(store.lengths, options)
     except OverlongError as error:
-        origin = store.locate(error.index)
-        splitting = "--overlong split"
-        if options.layout != "varlen":
-            splitting = f"tokenize --max-length {error.limit}"
-        cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
-        needed = int(round_up(np.array(error.length), options.pad_to_multiple))
-        raise OptionError(
-            f"{store.path}: sequence {error.index} ({origin.source}:{origin.record}) has "
-            f"{error.length:,} tokens, {error.option} allows {error.limit:,}",
-            hint=f"{cure} {needed}, drop longer ones with --overlong drop, "
-            f"or split them with {splitting}",
-        ) from error
+        raise _refuse_overlong(store, options, error) from error
+    _check_batches(store, plan)
+    return plan
+
+
+def plan_shards(store: TokenStore, options: PackOptions) -> Plan:
+    """Plan the batches of a store; where it can be, without holding all its sequences.
+
+    Args, Raises: as for plan_store.
+    """
+    if not can_plan_ranges(options):
+        return plan_store(store, options)
+    try:
+        plan = plan_ranges(store, options)
+    except OverlongError as error:
+        raise _refuse_overlong(store, options, error) from error
+    _check_batches(store, plan)
+    return plan
+
+
+def _refuse_overlong(store: TokenStore, options: PackOptions, error: OverlongError) -> OptionError:
+    origin = store.locate(error.index)
+    splitting = "--overlong split"
+    if options.layout != "varlen":
+        splitting = f"tokenize --max-length {error.limit}"
+    cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
+    needed = int(round_up(np.array(error.length), options.pad_to_multiple))
+    return OptionError(
+        f"{store.path}: sequence {error.index} ({origin.source}:{origin.record}) has "
+        f"{error.length:,} tokens, {error.option} allows {error.limit:,}",
+        hint=f"{cure} {needed}, drop longer ones with --overlong drop, "
+        f"or split them with {splitting}",
+    )
+
+
+def _check_batches(store: TokenStore, plan: Plan) -> None:
     if plan.num_batches == 0:
         dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
         reasons = [f"{number:,} by --{name.replace('_', '-')}" for name, number in dropped.items()]
@@ -52,7 +86,6 @@ def plan_store(store: TokenStore, options: PackOptions) -> BatchPlan:
             f"{store.path}: no batch is left, sequences dropped: {join_items(reasons)}",
             hint=f"loosen --{next(iter(dropped), 'min_length').replace('_', '-')}",
         )
-    return plan
 
 
 def make_plan(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
@@ -76,10 +109,10 @@ def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
     return pad_id
 
 
-def check_memory(plan: BatchPlan, options: PackOptions, itemsize: int) -> None:
+def check_memory(plan: Plan, options: PackOptions, itemsize: int) -> None:
     """Raise MachineError, before it is made, for a batch that the memory can not hold."""
-    num_rows = np.diff(plan.batch_offsets) + plan.num_filler_rows
-    cells = count_cells(plan, options.layout).astype(float)  # which does not wrap around
+    num_rows = plan.runs.num_rows + plan.runs.num_filler_rows
+    cells = _count_cells(plan.runs, options.layout).astype(float)  # which does not wrap around
     largest = float((cells * itemsize + num_rows * BYTES_PER_ROW).max())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if largest > memory:
@@ -93,36 +126,57 @@ def check_memory(plan: BatchPlan, options: PackOptions, itemsize: int) -> None:
 
 def count_cells(plan: BatchPlan, layout: str) -> np.ndarray:
     """Give the entries of `data` that each batch takes, int64[batches]."""
-    if layout == "padded":
-        num_rows = np.diff(plan.batch_offsets) + plan.num_filler_rows
-        num_cells: np.ndarray = num_rows * plan.widths
-        return num_cells
-    return np.add.reduceat(plan.lengths, plan.batch_offsets[:-1], dtype=np.int64)
+    return _count_cells(plan.runs, layout)
 
 
 def count_bytes(plan: BatchPlan, options: PackOptions, itemsize: int) -> np.ndarray:
     """Give the bytes that each batch takes in a shard, int64[batches]."""
-    layout = options.layout
-    num_rows = np.diff(plan.batch_offsets) + plan.num_filler_rows
-    num_bytes: np.ndarray = count_cells(plan, layout) * itemsize + num_rows * BYTES_PER_ROW
+    return _count_bytes(plan.runs, options, itemsize)
+
+
+def _count_cells(runs: BatchRuns, layout: str) -> np.ndarray:
+    if layout != "padded":
+        return runs.num_tokens
+    num_cells: np.ndarray = (runs.num_rows + runs.num_filler_rows) * runs.widths
+    return num_cells
+
+
+def _count_bytes(runs: BatchRuns, options: PackOptions, itemsize: int) -> np.ndarray:
+    layout, num_rows = options.layout, runs.num_rows + runs.num_filler_rows
+    num_bytes: np.ndarray = _count_cells(runs, layout) * itemsize + num_rows * BYTES_PER_ROW
     num_bytes += BYTES_PER_BATCH[layout] + 8 * (options.last_batch == "pad")
     if layout == "varlen":
         num_bytes += num_rows * BYTES_PER_PIECE_START
     elif layout == "packed":
-        longest = np.maximum.reduceat(plan.lengths, plan.batch_offsets[:-1])
-        num_bytes += longest.astype(np.int64) * BYTES_PER_STEP
+        num_bytes += runs.longest * BYTES_PER_STEP
     return num_bytes
 
 
-def cut_shards(plan: BatchPlan, options: PackOptions, itemsize: int) -> list[int]:
+def cut_shards(plan: Plan, options: PackOptions, itemsize: int) -> list[int]:
     """Cut batches into shards of at most shard_bytes, or of one batch if that is larger.
 
     A file is larger by its header, about 1 kB.
     """
-    ends = np.cumsum(count_bytes(plan, options, itemsize))
-    cuts = [0]
-    while cuts[-1] < plan.num_batches:
-        filled = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
-        end = int(np.searchsorted(ends, filled + options.shard_bytes, "right"))
+    runs = plan.runs
+    sizes = _count_bytes(runs, options, itemsize)
+    # Of each run, and of all: where it ends, in bytes and in batches.
+    ends, offsets = to_offsets(sizes * runs.counts), to_offsets(runs.counts)
+    cuts, num_batches, filled = [0], runs.num_batches, 0
+    while cuts[-1] < num_batches:
+        run = int(np.searchsorted(ends, filled + options.shard_bytes, "right")) - 1
+        end = num_batches
+        if run < len(sizes):
+            inside = (filled + options.shard_bytes - int(ends[run])) // int(sizes[run])
+            end = int(offsets[run]) + inside
         cuts.append(max(end, cuts[-1] + 1))
+        run = min(int(np.searchsorted(offsets, cuts[-1], "right")) - 1, len(sizes) - 1)
+        filled = int(ends[run]) + (cuts[-1] - int(offsets[run])) * int(sizes[run])
     return cuts
+
+
+def cut_rows(plan: Plan, options: PackOptions, itemsize: int) -> Sequence[ShardRows | RangeRows]:
+    """Give the rows of each shard, or where they are found."""
+    cuts = cut_shards(plan, options, itemsize)
+    if isinstance(plan, RangePlan):
+        return plan.cut(cuts)
+    return [ShardRows.cut(plan, first, last) for first, last in pairwise(cuts)]

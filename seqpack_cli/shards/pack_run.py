@@ -1,8 +1,8 @@
 """The pack run: a token store -> a plan of batches -> shards -> manifest.
 
 The plan follows from the lengths and options alone, so shards are independent tasks: each worker
-maps the store, gathers the rows of its batches and publishes one file. What the plan leaves out is
-in the ledger, by reason.
+maps the store, finds the rows of its batches where the plan names only their range, gathers them
+and publishes one file. What the plan leaves out is in the ledger, by reason.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import OptionError
-from seqpack_cli.execution import Progress, count_cores, run_tasks
+from seqpack_cli.execution import Executor, Progress, count_cores, map_ahead, run_tasks
+from seqpack_cli.remote.url import Place, is_shared
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
-from seqpack_cli.shards.lay_out import ShardRows
-from seqpack_cli.shards.pack_plan import check_memory, choose_pad_id, cut_shards, plan_store
+from seqpack_cli.shards.pack_plan import Plan, check_memory, choose_pad_id, cut_rows, plan_shards
 from seqpack_cli.shards.pack_shard import ShardTask, count_rows, make_shard
 from seqpack_cli.shards.shard_manifest import (
     FORMAT,
@@ -37,11 +36,12 @@ from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
 def pack_store(
-    store_path: Path,
-    output: Path,
+    store_path: Place,
+    output: Place,
     options: PackOptions | None = None,
     *,
     num_workers: int | None = None,
+    executor: Executor | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], bool]:
@@ -50,6 +50,7 @@ def pack_store(
     Args:
         output: the shards' folder; an interrupted run there is continued.
         num_workers: processes; None takes one a core.
+        executor: where they are; None is this machine.
 
     Returns:
         The shards' manifest, and whether it was complete before.
@@ -59,12 +60,15 @@ def pack_store(
     """
     options = (options or PackOptions()).resolve()
     progress = progress or Progress()
+    executor = executor or Executor()
+    if not (is_shared(store_path) and is_shared(output)):
+        num_workers = executor.keep_here()
     started = time.monotonic()
     store = open_store(store_path)
     if output.resolve() == store_path.resolve():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     head = _make_head(store, options)
-    plan = plan_store(store, options)
+    plan = plan_shards(store, options)
     check_memory(plan, options, np.dtype(store.dtype).itemsize)
     with open_run(output, head, overwrite=overwrite) as run:
         if run.manifest is not None:
@@ -73,11 +77,11 @@ def pack_store(
         with publish(output / "tokenizer.json") as file:
             file.write(store.read_tokenizer_json())
         tasks = _make_tasks(store, store_path, output, head, plan, options)
-        receipts = _make_shards(run, tasks, num_workers or count_cores(), progress)
+        receipts = _make_shards(run, tasks, num_workers, executor, progress)
         manifest = make_manifest(store, store_path, output, head, plan, receipts)
         check_ledger(manifest["ledger"], store)
         seconds = time.monotonic() - started
-        write_json(output / RUN_NAME, _describe_run(manifest, num_workers, seconds))
+        write_json(output / RUN_NAME, _describe_run(manifest, num_workers, executor, seconds))
         run.finish(manifest)
     return manifest, False
 
@@ -104,34 +108,51 @@ def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
 
 def _make_tasks(
     store: TokenStore,
-    store_path: Path,
-    output: Path,
+    store_path: Place,
+    output: Place,
     head: dict[str, Any],
-    plan: BatchPlan,
+    plan: Plan,
     options: PackOptions,
 ) -> list[ShardTask]:
-    cuts = cut_shards(plan, options, np.dtype(store.dtype).itemsize)
+    shards = cut_rows(plan, options, np.dtype(store.dtype).itemsize)
     return [
-        ShardTask(number, output, store_path.resolve(), head, ShardRows.cut(plan, first, last))
-        for number, (first, last) in enumerate(pairwise(cuts))
+        ShardTask(number, output, store_path.resolve(), head, rows)
+        for number, rows in enumerate(shards)
     ]
 
 
 def _make_shards(
-    run: RunFolder, tasks: list[ShardTask], num_workers: int, progress: Progress
+    run: RunFolder,
+    tasks: list[ShardTask],
+    num_workers: int | None,
+    executor: Executor,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     """Make the shards that are not there yet; give all receipts in order."""
-    receipts = {task.number: _read_receipt(run, task) for task in tasks}
+    receipts = {
+        task.number: receipt
+        for task, receipt in zip(tasks, _read_receipts(run, tasks), strict=True)
+    }
     waiting = [task for task in tasks if receipts[task.number] is None]
     if len(waiting) < len(tasks):
         progress.on_notice(
             f"{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
         )
     for number, receipt in run_tasks(
-        make_shard, waiting, num_workers=num_workers, progress=progress
+        make_shard, waiting, num_workers=num_workers, progress=progress, executor=executor
     ):
         receipts[number] = receipt
     return [receipt for receipt in receipts.values() if receipt is not None]
+
+
+def _read_receipts(run: RunFolder, tasks: list[ShardTask]) -> Iterator[dict[str, Any] | None]:
+    """Give the receipts that are there."""
+    finished = run.list_finished()
+
+    def read(task: ShardTask) -> dict[str, Any] | None:
+        return _read_receipt(run, task) if Path(str(task)).stem in finished else None
+
+    return map_ahead(read, tasks, num_threads=run.num_readers)
 
 
 def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
@@ -144,12 +165,13 @@ def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
 
 
 def _describe_run(
-    manifest: dict[str, Any], num_workers: int | None, seconds: float
+    manifest: dict[str, Any], num_workers: int | None, executor: Executor, seconds: float
 ) -> dict[str, Any]:
     """Say how the run was done; no reader needs it."""
     num_tokens = manifest["ledger"]["num_tokens"]
     return {
-        "num_workers": num_workers or count_cores(),
+        "executor": executor.name,
+        "num_workers": num_workers or (count_cores() if executor.name == "local" else None),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(num_tokens / seconds),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.row_ranges import RangeRows, RowRange
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import advance
+from seqpack_cli.remote.url import Place
 from seqpack_cli.run_folder import write_receipt
-from seqpack_cli.shards.lay_out import ShardRows, iter_data, make_tensors
+from seqpack_cli.shards.lay_out import ShardRows, iter_data, make_tensors, take_rows
 from seqpack_cli.shards.shard_file import write_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -24,10 +25,10 @@ class ShardTask:
     """All that a worker needs to make one shard."""
 
     number: int
-    folder: Path
-    store: Path
+    folder: Place
+    store: Place
     manifest: dict[str, Any]  # what the shard file says of itself
-    rows: ShardRows
+    rows: ShardRows | RangeRows  # or where they are found
 
     def __str__(self) -> str:
         return shard_name(self.number)
@@ -35,8 +36,9 @@ class ShardTask:
 
 def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; give its number and receipt."""
-    manifest, rows = task.manifest, task.rows
+    manifest = task.manifest
     store = _open_store_once(task.store, manifest["tokens_sha256"])
+    rows = _find_rows(task)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     data = iter_data(
         manifest["layout"],
@@ -64,25 +66,48 @@ def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
 def count_rows(task: ShardTask) -> dict[str, int]:
     """Give the counts of a shard's entry in the manifest."""
     rows, manifest = task.rows, task.manifest
-    num_tokens = int(rows.lengths.sum(dtype=np.int64))
-    num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
-    is_padded = manifest["layout"] == "padded"
-    num_cells = int((num_rows * rows.widths).sum()) if is_padded else num_tokens
-    num_filler_rows = int(rows.num_filler_rows.sum())
-    num_begun, num_split = len(rows.indices), 0
-    if rows.piece_starts is not None:
+    runs = rows.runs
+    num_tokens = runs.add_up(runs.num_tokens)
+    num_filler_rows = runs.add_up(runs.num_filler_rows)
+    num_begun = runs.add_up(runs.num_rows)
+    num_rows, num_cells, num_split = num_begun + num_filler_rows, num_tokens, 0
+    if manifest["layout"] == "padded":
+        num_cells = runs.add_up((runs.num_rows + runs.num_filler_rows) * runs.widths)
+    if isinstance(rows, ShardRows) and rows.piece_starts is not None:
         num_begun = int((rows.piece_starts == 0).sum())
         num_split = int((rows.piece_starts == manifest["options"]["max_tokens"]).sum())
     return {
-        "num_batches": len(rows.widths),
-        "num_rows": len(rows.indices) + num_filler_rows,
+        "num_batches": runs.num_batches,
+        "num_rows": num_rows,
         "num_filler_rows": num_filler_rows,
         "num_sequences": num_begun,  # a split one counts where its first piece is
         "num_split_sequences": num_split,  # and here where its second is
         "num_tokens": num_tokens,
         "num_padding_cells": num_cells - num_tokens,
-        "longest": int(rows.lengths.max()),
+        "longest": int(runs.longest.max()),
     }
+
+
+def _find_rows(task: ShardTask) -> ShardRows:
+    """Give the rows of a task, found in the store unless the task has them."""
+    rows = task.rows
+    if isinstance(rows, ShardRows):
+        return rows
+    found = _find_span_once(task.store, task.manifest["tokens_sha256"], rows.span)
+    taken = take_rows(rows, *found)
+    num_tokens = np.add.reduceat(taken.lengths, taken.batch_offsets[:-1], dtype=np.int64)
+    if not np.array_equal(num_tokens, rows.runs.expand().num_tokens):
+        raise _changed(task.store)
+    return taken
+
+
+@functools.lru_cache(maxsize=1)
+def _find_span_once(path: Place, sha256: str, span: RowRange) -> tuple[np.ndarray, np.ndarray]:
+    """Find the rows that neighbours of a task have as well."""
+    indices, lengths = span.find(_open_store_once(path, sha256))
+    if len(indices) != span.num_rows:
+        raise _changed(path)
+    return indices, lengths
 
 
 def _counting(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[np.ndarray]:
@@ -93,9 +118,13 @@ def _counting(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[
 
 
 @functools.lru_cache(maxsize=1)
-def _open_store_once(path: Path, sha256: str) -> TokenStore:
+def _open_store_once(path: Place, sha256: str) -> TokenStore:
     """Open the store of a run; kept by its sha256 too, since a path may get another store."""
-    store = open_store(path)
+    store = open_store(path, check_indices=False)  # the run has: each shard reads few of them
     if store.sha256 != sha256:
-        raise FolderError(f"{path}: changed since this run began", hint="run pack again")
+        raise _changed(path)
     return store
+
+
+def _changed(path: Place) -> FolderError:
+    return FolderError(f"{path}: changed since this run began", hint="run pack again")

@@ -7,7 +7,6 @@ that a stranger put into it reaches torch unchecked.
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,9 @@ import numpy as np
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import check_files
 from seqpack_cli.mapping import let_pages_go
+from seqpack_cli.object_cache import local_file
 from seqpack_cli.reading import hash_regular
+from seqpack_cli.remote.url import Place, Url
 from seqpack_cli.shards.layouts import (
     Batch,
     check_ids,
@@ -39,15 +40,17 @@ class Shard:
 
     _viewed: tuple[int, Batch] | None = None  # the batch whose row was asked for last
 
-    def __init__(self, path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> None:
-        check_files(path.parent, [entry])
+    def __init__(self, path: Place, entry: dict[str, Any], manifest: dict[str, Any]) -> None:
+        if not isinstance(path, Url):
+            check_files(path.parent, [entry])
         self.path = path
         self.entry = entry
         self.layout: str = manifest["layout"]
         self.pad_id: int = manifest["pad_id"]
         self.padding_side: str = manifest["padding_side"]
         self.max_id: int = manifest["max_id"]
-        self.tensors, metadata = map_shard_file(path)
+        with local_file(path, entry) as file:
+            self.tensors, metadata = map_shard_file(file, path)
         self._is_unsound: dict[int, np.ndarray] = {}  # of the blocks that `take` has checked
         self._check_tensors(manifest, metadata)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.reading import map_regular, view_array
+from seqpack_cli.remote.url import Place
 from seqpack_cli.storage import publish
 
 NAME_OF_DTYPE = {"<u2": "U16", "<i4": "I32", "<i8": "I64"}
@@ -24,7 +25,7 @@ ALIGNMENT = 8
 
 
 def write_shard_file(
-    path: Path,
+    path: Place,
     tensors: Mapping[str, np.ndarray],
     metadata: Mapping[str, str],
     *,
@@ -64,15 +65,21 @@ def write_shard_file(
     return file.describe()
 
 
-def map_shard_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def map_shard_file(
+    file: Path, path: Place | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Map the arrays of a safetensors file, all one-dimensional, and read its metadata.
+
+    Args:
+        path: what it is called in errors, if `file` is a copy of it.
 
     Raises:
         FolderError: the file is no safetensors file, or holds other kinds of arrays.
     """
     import safetensors
 
-    mapped = map_regular(path)
+    path = path or file
+    mapped = map_regular(file)
     num_header_bytes = int.from_bytes(mapped[:8].tobytes(), "little")
     if num_header_bytes > MAX_HEADER_BYTES:
         raise FolderError(
@@ -82,14 +89,14 @@ def map_shard_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     tensors = {}
     offset = 8 + num_header_bytes
     try:
-        with safetensors.safe_open(path, "numpy") as file:
-            for name in file.offset_keys():  # the library has checked that they leave no hole
-                described = file.get_slice(name)
+        with safetensors.safe_open(file, "numpy") as opened:
+            for name in opened.offset_keys():  # the library has checked that they leave no hole
+                described = opened.get_slice(name)
                 shape, dtype = described.get_shape(), dtypes.get(described.get_dtype())
                 if dtype is None or len(shape) != 1:
                     raise FolderError(f"{path}: {name} is {described.get_dtype()}{shape}")
                 tensors[name] = view_array(mapped, dtype, count=shape[0], offset=offset)
                 offset += tensors[name].nbytes
-            return tensors, file.metadata() or {}
+            return tensors, opened.metadata() or {}
     except (safetensors.SafetensorError, ValueError) as error:
         raise FolderError(f"{path}: no safetensors file ({error})") from error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.range_plan import RangePlan
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.reading import check_fields
+from seqpack_cli.remote.url import Place, Url, spell_place
 from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
@@ -58,10 +58,10 @@ SHARD_FIELDS: dict[str, type] = {
 
 def make_manifest(
     store: TokenStore,
-    store_path: Path,
-    output: Path,
+    store_path: Place,
+    output: Place,
     head: dict[str, Any],
-    plan: BatchPlan,
+    plan: BatchPlan | RangePlan,
     receipts: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Add up the shards' receipts into the manifest."""
@@ -73,7 +73,7 @@ def make_manifest(
         **head,
         **{name: store.manifest[name] for name in inherited},
         "bucket_keys": plan.bucket_keys,
-        "tokens_path": os.path.relpath(store_path.resolve(), output.resolve()),
+        "tokens_path": spell_place(store_path, output),
         "ledger": ledger,
         "shards": receipts,
     }
@@ -87,7 +87,7 @@ def check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
             raise AssertionError(f"{came_in} {name} came in, {went_out} went out: {ledger}")
 
 
-def read_shards_manifest(path: Path, *, check_present: bool) -> dict[str, Any]:
+def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
     """Read the manifest of finished shards and check what it says.
 
     Args:
@@ -124,12 +124,12 @@ def read_shards_manifest(path: Path, *, check_present: bool) -> dict[str, Any]:
                 f"{source}: shard {number} has {entry['bytes']:,} bytes for "
                 f"{entry['num_batches']:,} batches of {entry['num_rows']:,} rows"
             )
-        if check_present:
+        if check_present and not isinstance(path, Url):
             check_files(path, [entry])
     return manifest
 
 
-def _check_ledger(ledger: dict[str, Any], source: Path) -> None:
+def _check_ledger(ledger: dict[str, Any], source: Place) -> None:
     check_fields(ledger, LEDGER_FIELDS, source=source)
     for name in ("num_dropped_sequences", "num_dropped_tokens"):
         check_fields(ledger[name], dict.fromkeys(ledger[name], int), source=source)

@@ -12,15 +12,16 @@ import functools
 import hashlib
 import operator
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from seqpack_cli.errors import SeqpackError
 from seqpack_cli.manifest import read_kept_tokenizer
 from seqpack_cli.mapping import keep_mapped, let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import MAX_MAPPED_FILES
+from seqpack_cli.remote.url import Place, find_place, parse_place
 from seqpack_cli.shards.layouts import Batch, view_ids
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
@@ -32,7 +33,7 @@ BYTES_PER_ITEM = 7 << 16  # a look at each of seven arrays maps 64 KiB around it
 class ShardSet:
     """The batches of all shards; `shards[i]` gives one, checked, as views of the disk."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Place, manifest: dict[str, Any]) -> None:
         self.path = path
         self.manifest = manifest
         self.layout: str = manifest["layout"]
@@ -115,12 +116,17 @@ class ShardSet:
         entry = self.manifest["shards"][number]
         return Shard(self.path / entry["name"], entry, self.manifest)
 
-    def find_store(self) -> Path | None:
+    def find_store(self) -> Place | None:
         """Give the folder of the token store if there still is one where the manifest says."""
         try:
-            path = (self.path.resolve() / self.manifest["tokens_path"]).resolve()
+            path = find_place(self.path, self.manifest["tokens_path"])
             return path if path.is_dir() else None
-        except (OSError, ValueError, RuntimeError):  # what no file system takes, links in a circle
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+            SeqpackError,
+        ):  # what no file system takes, links in a circle
             return None
 
     def read_tokenizer_json(self) -> bytes:
@@ -128,14 +134,15 @@ class ShardSet:
         return read_kept_tokenizer(self.path, self.manifest)
 
 
-def open_shards(path: str | Path, *, check_present: bool = True) -> ShardSet:
+def open_shards(path: str | Place, *, check_present: bool = True) -> ShardSet:
     """Open finished shards.
 
     Args:
-        check_present: look at once whether every shard file is there, in full size.
+        check_present: look at once whether every shard file is there, in full size; of an object
+            store, whose answers take long, each is looked at when it is fetched.
 
     Raises:
         FolderError: they are incomplete, of another version, or no shards.
     """
-    path = Path(path)
+    path = parse_place(path)
     return ShardSet(path, read_shards_manifest(path, check_present=check_present))

@@ -18,6 +18,7 @@ import numpy as np
 from seqpack_cli.errors import DataError, FolderError, quote
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import map_regular, view_array
+from seqpack_cli.remote.url import Place
 from seqpack_cli.storage import HashingWriter
 
 MAGIC = b"MMIDIDX\0\0"
@@ -41,7 +42,7 @@ def choose_dtype(max_id: int) -> str:
     return "uint16" if max_id <= np.iinfo(np.uint16).max else "int32"
 
 
-def check_id_range(manifest: dict[str, Any], source: Path) -> None:
+def check_id_range(manifest: dict[str, Any], source: Place) -> None:
     """Raise FolderError unless the dtype of a manifest holds its ids, padding too."""
     dtype, max_id = manifest["dtype"], manifest["max_id"]
     if dtype not in CODE_OF_DTYPE:
@@ -91,13 +92,17 @@ def write_index(
     file.write(first_sequences.astype("<i8"))
 
 
-def read_index(path: Path, *, dtype: str, num_tokens: int) -> Index:
+def read_index(file: Path, path: Place | None = None, *, dtype: str, num_tokens: int) -> Index:
     """Map an `.idx` and check that it describes a `.bin` of num_tokens ids.
+
+    Args:
+        path: what it is called in errors, if `file` is a copy of it.
 
     Raises:
         FolderError: it is damaged, or is not such an index.
     """
-    mapped = map_regular(path)
+    path = path or file
+    mapped = map_regular(file)
     size, header = len(mapped), mapped[: HEADER.size].tobytes()
     if len(header) < HEADER.size or not header.startswith(MAGIC):
         raise FolderError(f"{path}: begins with {quote(header[:9])}, expected an indexed dataset")
@@ -120,7 +125,7 @@ def read_index(path: Path, *, dtype: str, num_tokens: int) -> Index:
 
 
 def _check_index(
-    path: Path,
+    path: Place,
     lengths: np.ndarray,
     starts: np.ndarray,
     first_sequences: np.ndarray,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from seqpack_cli.corpus.blocks import hash_range
+from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
-from seqpack_cli.execution import Progress, count_cores, run_tasks
+from seqpack_cli.execution import Executor, Progress, count_cores, hold_executor, run_tasks
 from seqpack_cli.run_folder import OVERWRITE_HINT, RunFolder
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
@@ -20,6 +22,7 @@ from seqpack_cli.tokens.receipts import read_receipt
 from seqpack_cli.tokens.tokenize_part import PartTask, tokenize_part
 
 MIN_WORKER_BYTES = 64 << 20  # of input: starting another process costs a second
+MIN_HASHED_BYTES = 1 << 30  # of input that is only hashed, for another process
 
 
 def make_parts(
@@ -29,6 +32,7 @@ def make_parts(
     encoder: str,
     may_fall_back: bool,
     num_workers: int | None,
+    executor: Executor,
     progress: Progress,
 ) -> tuple[list[dict[str, Any]], str]:
     """Make the parts that are not there yet; give all receipts in order, and who encoded.
@@ -36,7 +40,8 @@ def make_parts(
     Args:
         encoder: the encoder to begin with.
         may_fall_back: let tokenizers do it where a fast encoder can not be trusted.
-        num_workers: processes; None takes as many as the input is worth, at most one a core.
+        num_workers: processes; None takes as many as the input is worth, at most one a core, and
+            all the cores of a cluster.
 
     Raises:
         OptionError: the encoder does not take this tokenizer, and there is no falling back.
@@ -46,23 +51,24 @@ def make_parts(
     receipts = {task.name: read_receipt(run, task) for task in tasks}
     made = [(task, receipts[task.name]) for task in tasks]
     finished = [(task, receipt) for task, receipt in made if receipt is not None]
-    check_inputs_unchanged(finished, run)
-    if may_fall_back and any(receipt["encoder"] == REFERENCE for _, receipt in finished):
-        encoder = REFERENCE  # what began with it, or fell back to it, ends with it
-    if finished:
-        progress.on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
-    try:
-        _make_missing(receipts, tasks, encoder, num_workers, progress)
-    except (EncoderRefusedError, EncodersDifferError) as error:
-        _forget_unchecked(run, tasks, receipts)
-        if not may_fall_back:
-            raise _refuse(encoder, error) from error
-        if isinstance(error, EncoderRefusedError):
-            progress.on_notice(f"{encoder} does not take this tokenizer, {REFERENCE} encodes")
-        else:
-            progress.on_notice(f"{encoder}: {error}; {REFERENCE} encodes the whole run")
-        encoder = REFERENCE
-        _make_missing(receipts, tasks, encoder, num_workers, progress)
+    with hold_executor(executor, num_workers=num_workers):
+        check_inputs_unchanged(finished, run, num_workers=num_workers, executor=executor)
+        if may_fall_back and any(receipt["encoder"] == REFERENCE for _, receipt in finished):
+            encoder = REFERENCE  # what began with it, or fell back to it, ends with it
+        if finished:
+            progress.on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
+        try:
+            _make_missing(receipts, tasks, encoder, num_workers, executor, progress)
+        except (EncoderRefusedError, EncodersDifferError) as error:
+            _forget_unchecked(run, tasks, receipts)
+            if not may_fall_back:
+                raise _refuse(encoder, error) from error
+            if isinstance(error, EncoderRefusedError):
+                progress.on_notice(f"{encoder} does not take this tokenizer, {REFERENCE} encodes")
+            else:
+                progress.on_notice(f"{encoder}: {error}; {REFERENCE} encodes the whole run")
+            encoder = REFERENCE
+            _make_missing(receipts, tasks, encoder, num_workers, executor, progress)
     return [receipt for receipt in receipts.values() if receipt is not None], encoder
 
 
@@ -90,17 +96,20 @@ def _make_missing(
     tasks: Sequence[PartTask],
     encoder: str,
     num_workers: int | None,
+    executor: Executor,
     progress: Progress,
 ) -> None:
     waiting = [task for task in tasks if receipts[task.name] is None]
     num_bytes = sum(task.num_bytes for task in waiting)
     progress.on_total(num_bytes)
-    num_workers, num_threads = share_cores(num_workers, num_bytes, len(waiting))
+    num_threads = 1  # a Ray task has one core
+    if executor.name == "local":
+        num_workers, num_threads = share_cores(num_workers, num_bytes, len(waiting))
     waiting = [
         dataclasses.replace(task, encoder=encoder, num_threads=num_threads) for task in waiting
     ]
     for name, receipt in run_tasks(
-        tokenize_part, waiting, num_workers=num_workers, progress=progress
+        tokenize_part, waiting, num_workers=num_workers, progress=progress, executor=executor
     ):
         receipts[name] = receipt
 
@@ -120,23 +129,54 @@ def share_cores(
 
 
 def check_inputs_unchanged(
-    finished: Iterable[tuple[PartTask, dict[str, Any]]], run: RunFolder
+    finished: Iterable[tuple[PartTask, dict[str, Any]]],
+    run: RunFolder,
+    *,
+    num_workers: int | None = None,
+    executor: Executor | None = None,
 ) -> None:
     """Raise unless the input that finished parts were made from is still the same.
 
     Args:
         finished: what each part would be made from now, and its receipt or entry in the manifest.
+        num_workers: as of `make_parts`.
+        executor: where the input is read.
 
     Raises:
         FolderError: it is not; the message names the file.
     """
-    for task, part in finished:
-        found = [(entry["source"], entry["start"], entry["end"]) for entry in part["ranges"]]
-        for place, source_range in enumerate(task.ranges):
-            index, source, start, end = source_range
-            # A line end that moved cuts the parts elsewhere, though each has its bytes still.
-            is_same = len(found) == len(task.ranges) and found[place] == (index, start, end)
-            if not is_same or hash_range(source_range) != part["ranges"][place]["sha256"]:
-                raise FolderError(
-                    f"{run.path}: {source.path} changed since this run began", hint=OVERWRITE_HINT
-                )
+    finished = list(finished)
+    parts = [_FinishedPart(task.name, task.ranges, part["ranges"]) for task, part in finished]
+    executor = executor or Executor()
+    if executor.name == "local":
+        num_bytes = sum(task.num_bytes for task, _ in finished)
+        num_workers = min(num_workers or count_cores(), 1 + num_bytes // MIN_HASHED_BYTES)
+    for changed in run_tasks(_find_changed, parts, num_workers=num_workers, executor=executor):
+        if changed is not None:
+            raise FolderError(
+                f"{run.path}: {changed} changed since this run began", hint=OVERWRITE_HINT
+            )
+
+
+@dataclass(frozen=True)
+class _FinishedPart:
+    """What a part was made from, and what it would be made from now."""
+
+    name: str
+    ranges: list[SourceRange]
+    made_from: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _find_changed(part: _FinishedPart) -> str | None:
+    """Give the first source of a part that changed."""
+    found = [(entry["source"], entry["start"], entry["end"]) for entry in part.made_from]
+    for place, source_range in enumerate(part.ranges):
+        index, source, start, end = source_range
+        # A line end that moved cuts the parts elsewhere, though each has its bytes still.
+        is_same = len(found) == len(part.ranges) and found[place] == (index, start, end)
+        if not is_same or hash_range(source_range) != part.made_from[place]["sha256"]:
+            return source.path
+    return None

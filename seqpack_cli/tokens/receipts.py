@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.reading import check_fields
+from seqpack_cli.remote.url import Place
 from seqpack_cli.run_folder import RunFolder
 from seqpack_cli.storage import encode_json, publish
 from seqpack_cli.tokens.special_tokens import MAX_PLACES
@@ -56,7 +56,7 @@ def read_receipt(run: RunFolder, task: PartTask) -> dict[str, Any] | None:
 
 
 def write_rejects(
-    folder: Path,
+    folder: Place,
     sources: list[Source],
     parts: list[dict[str, Any]],
     receipts: list[dict[str, Any]],
@@ -79,14 +79,14 @@ def write_rejects(
                 seen[entry["source"]] += entry["num_documents"]
 
 
-def _check_counts(ledger: Any, *, source: Path) -> None:
+def _check_counts(ledger: Any, *, source: Place) -> None:
     """Raise FolderError unless these are counts of a part in which no token went astray."""
     check_fields(ledger, dict.fromkeys(LEDGER_NAMES, int), source=source)
     if not is_balanced(ledger):
         raise FolderError(f"{source}: the ledger does not add up")
 
 
-def _check_reject(entry: Any, indices: set[int], *, source: Path) -> None:
+def _check_reject(entry: Any, indices: set[int], *, source: Place) -> None:
     """Raise FolderError unless this is what a part says of a record that it put aside."""
     is_reject = isinstance(entry, list) and [type(value) for value in entry] in REJECT_TYPES
     if not is_reject or entry[0] not in indices or entry[1] < 0:
@@ -94,7 +94,7 @@ def _check_reject(entry: Any, indices: set[int], *, source: Path) -> None:
 
 
 def _check_special_tokens(
-    receipt: dict[str, Any], special_tokens: Sequence[str], *, source: Path
+    receipt: dict[str, Any], special_tokens: Sequence[str], *, source: Place
 ) -> None:
     """Raise FolderError unless these are special tokens, counted, each in documents of the part."""
     known, total = set(special_tokens), receipt["ledger"]["num_special_tokens_in_text"]

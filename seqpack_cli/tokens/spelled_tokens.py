@@ -8,12 +8,12 @@ record that holds it, counted from 1; the first five are named.
 from __future__ import annotations
 
 import bisect
-from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.reading import check_fields, is_there, parse_json, read_regular
+from seqpack_cli.remote.url import Place
 from seqpack_cli.storage import encode_json, publish
 from seqpack_cli.tokens.special_tokens import MAX_PLACES
 
@@ -24,7 +24,7 @@ PLACE_FIELDS: dict[str, type] = {"source": str, "record": int}
 
 
 def write_spelled_tokens(
-    folder: Path, manifest: dict[str, Any], receipts: list[dict[str, Any]]
+    folder: Place, manifest: dict[str, Any], receipts: list[dict[str, Any]]
 ) -> None:
     """Add up what the parts found, and name the first records of the whole input."""
     firsts = [source["first_document"] for source in manifest["sources"]]
@@ -44,7 +44,7 @@ def write_spelled_tokens(
                 file.write(encode_json(tokens[token]) + b"\n")
 
 
-def read_spelled_tokens(folder: Path, manifest: dict[str, Any]) -> list[dict[str, Any]] | None:
+def read_spelled_tokens(folder: Place, manifest: dict[str, Any]) -> list[dict[str, Any]] | None:
     """Read what `write_spelled_tokens` wrote; None if the store is older than this file.
 
     Args:
@@ -62,7 +62,7 @@ def read_spelled_tokens(folder: Path, manifest: dict[str, Any]) -> list[dict[str
     if lines.pop():
         raise FolderError(f"{path}:{len(lines) + 1}: no line end, expected one after each token")
     for number, line in enumerate(lines, 1):
-        place = Path(f"{path}:{number}")
+        place = f"{path}:{number}"
         entry = parse_json(line, source=place)
         _check_entry(entry, num_records, place)
         if tokens and entry["token"] <= tokens[-1]["token"]:
@@ -80,7 +80,7 @@ def read_spelled_tokens(folder: Path, manifest: dict[str, Any]) -> list[dict[str
     return tokens
 
 
-def _check_entry(entry: dict[str, Any], num_records: dict[str, int], place: Path) -> None:
+def _check_entry(entry: dict[str, Any], num_records: dict[str, int], place: str) -> None:
     """Raise FolderError unless this is a token that is there, at records that there are."""
     check_fields(entry, TOKEN_FIELDS, source=place)
     places, most = entry["places"], min(entry["count"], MAX_PLACES)

@@ -1,14 +1,15 @@
 """The folder that `tokenize` writes, opened: every sequence by its index, and the way back.
 
-`open_store(path)` checks names, sizes and every index, then maps the files: `store[i]` is a view of
-the disk, and opening costs 4 bytes of memory a sequence (its length).
+`open_store(path)` checks names, sizes and every index, one part after the other, and keeps nothing
+of them: `store[i]` is a view of the disk, mapped when it is asked for. Who asks for all `lengths`
+at once holds 4 bytes a sequence from then on.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,18 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import count_cores, map_ahead
 from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.mapping import keep_mapped, let_pages_go
+from seqpack_cli.object_cache import local_file
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular, map_regular
-from seqpack_cli.tokens.indexed_dataset import Index, read_index
+from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular, map_regular, view_array
+from seqpack_cli.remote.url import Place, Url, parse_place
+from seqpack_cli.tokens.indexed_dataset import (
+    CODE_OF_DTYPE,
+    HEADER,
+    MAGIC,
+    VERSION,
+    Index,
+    read_index,
+)
 from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
 
 
@@ -37,7 +47,7 @@ class Origin:
 class TokenStore:
     """The sequences of a token store; `store[i]` gives the ids of one, read-only."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Place, manifest: dict[str, Any]) -> None:
         self.path = path
         self.manifest = manifest
         self.sha256 = hash_regular(path / MANIFEST_NAME)
@@ -45,24 +55,48 @@ class TokenStore:
         self.max_id: int = manifest["max_id"]
         parts = manifest["parts"]
         self._opened: dict[int, tuple[np.ndarray, Index]] = {}
-        lengths = [self._open_index(part).lengths.copy() for part in parts]
         self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
         self._document_offsets = to_offsets([part["num_documents"] for part in parts])
-        self.lengths = np.concatenate([np.empty(0, np.int32), *lengths])
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return int(self.part_offsets[-1])
 
     def __getitem__(self, index: int) -> np.ndarray:
         if not 0 <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
-        ids, starts = self.view_part(part)
-        start = starts[index - self.part_offsets[part]] // ids.itemsize
-        return ids[start : start + self.lengths[index]]
+        ids, found = self._open_part(part)
+        inside = index - self.part_offsets[part]
+        start = found.starts[inside] // ids.itemsize
+        return ids[start : start + found.lengths[inside]]
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[index] for index in range(len(self)))
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Read the lengths of all sequences, int32[N]."""
+        parts = range(len(self.manifest["parts"]))
+        return np.concatenate([np.empty(0, np.int32), *map(self.part_lengths, parts)])
+
+    def part_lengths(self, number: int) -> np.ndarray:
+        """Map the lengths of one part, int32, and nothing but them: its index is not checked.
+
+        Raises:
+            FolderError: the file is not what it was when the store was opened.
+        """
+        part = self.manifest["parts"][number]
+        path = self.path / f"{part['name']}.idx"
+        num_sequences, num_firsts = part["num_sequences"], part["num_documents"] + 1
+        code = CODE_OF_DTYPE[self.dtype]
+        header = HEADER.pack(MAGIC, VERSION, code, num_sequences, num_firsts)
+        with local_file(path, part["files"][1]) as file:
+            num_bytes = len(header) + 12 * num_sequences + 8 * num_firsts
+            mapped = map_regular(file, num_bytes=num_bytes)
+        if mapped[: len(header)].tobytes() != header:
+            raise FolderError(f"{path}: begins with another header than the manifest says")
+        lengths: np.ndarray = view_array(mapped, "<i4", count=num_sequences, offset=len(header))
+        return lengths
 
     def view_part(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Give all ids of one part, and where in bytes each of its sequences starts.
@@ -86,7 +120,7 @@ class TokenStore:
     @property
     def num_tokens(self) -> int:
         """Count the ids of all sequences."""
-        return int(self.lengths.sum(dtype=np.int64))
+        return sum(part["num_tokens"] for part in self.manifest["parts"])
 
     def locate(self, index: int) -> Origin:
         """Find the source file, record and piece that a sequence came from."""
@@ -135,19 +169,30 @@ class TokenStore:
                     hint="the file was changed or damaged: run tokenize --overwrite",
                 )
 
+    def check_indices(self) -> None:
+        """Read every index and compare it with the manifest, some at once where they are far.
+
+        Raises:
+            FolderError: one is missing or damaged.
+        """
+        num_threads = 8 if isinstance(self.path, Url) else 1
+        for _ in map_ahead(self._open_index, self.manifest["parts"], num_threads=num_threads):
+            pass
+
     def _open_index(self, part: dict[str, Any]) -> Index:
         path = self.path / f"{part['name']}.idx"
-        index = read_index(path, dtype=self.dtype, num_tokens=part["num_tokens"])
+        with local_file(path, part["files"][1]) as file:
+            index = read_index(file, path, dtype=self.dtype, num_tokens=part["num_tokens"])
         found = (len(index.lengths), len(index.first_sequences) - 1)
         if found != (part["num_sequences"], part["num_documents"]):
             raise FolderError(
                 f"{path}: {found[0]:,} sequences of {found[1]:,} documents, manifest says "
                 f"{part['num_sequences']:,} of {part['num_documents']:,}"
             )
-        file, num_bytes = part["files"][0], part["num_tokens"] * np.dtype(self.dtype).itemsize
-        if file["bytes"] != num_bytes:
-            path = self.path / file["name"]
-            raise FolderError(f"{path}: {file['bytes']:,} bytes, expected {num_bytes:,}")
+        entry, num_bytes = part["files"][0], part["num_tokens"] * np.dtype(self.dtype).itemsize
+        if entry["bytes"] != num_bytes:
+            path = self.path / entry["name"]
+            raise FolderError(f"{path}: {entry['bytes']:,} bytes, expected {num_bytes:,}")
         return index
 
     def _open_part(self, number: int) -> tuple[np.ndarray, Index]:
@@ -159,18 +204,24 @@ class TokenStore:
         part = self.manifest["parts"][number]
         dtype = np.dtype(self.dtype).newbyteorder("<")
         num_bytes = part["num_tokens"] * dtype.itemsize
-        mapped = map_regular(self.path / f"{part['name']}.bin", num_bytes=num_bytes)
+        with local_file(self.path / f"{part['name']}.bin", part["files"][0]) as file:
+            mapped = map_regular(file, num_bytes=num_bytes)
         return mapped.view(dtype), self._open_index(part)
 
 
-def open_store(path: str | Path) -> TokenStore:
+def open_store(path: str | Place, *, check_indices: bool = True) -> TokenStore:
     """Open a finished token store.
+
+    Args:
+        check_indices: look into every index at once, not only into those that are asked for.
 
     Raises:
         FolderError: it is incomplete, damaged, or no token store.
     """
-    path = Path(path)
+    path = parse_place(path)
     manifest = read_store_manifest(path)
     store = TokenStore(path, manifest)
+    if check_indices:
+        store.check_indices()
     check_totals(manifest, path / MANIFEST_NAME)
     return store

@@ -12,7 +12,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.execution import advance, map_ahead
+from seqpack_cli.remote.url import Place
 from seqpack_cli.run_folder import write_receipt
 from seqpack_cli.storage import HashingWriter, publish
 from seqpack_cli.tokens.affixes import Affixes
@@ -45,7 +45,7 @@ class PartTask:
     """All that a worker needs to make one part."""
 
     name: str
-    folder: Path
+    folder: Place
     ranges: list[SourceRange]
     tokenizer_json: bytes
     vocabulary: Vocabulary

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
@@ -15,6 +14,7 @@ from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.remote.url import Place
 from seqpack_cli.tokens.affixes import find_affixes
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
@@ -76,7 +76,7 @@ def make_tasks(
     tokenizer_json: bytes,
     vocabulary: Vocabulary,
     options: TokenizeOptions,
-    output: Path,
+    output: Place,
 ) -> list[PartTask]:
     """Cut the input into parts, one task each; the encoder is chosen later.
 

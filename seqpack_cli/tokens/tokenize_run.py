@@ -11,14 +11,14 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, FolderError, check_choice, join_items
-from seqpack_cli.execution import Progress
+from seqpack_cli.execution import Executor, Progress
+from seqpack_cli.remote.url import Place, is_shared, is_url
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
 from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.encoders.agreement import start_loading
@@ -48,11 +48,12 @@ from seqpack_cli.tokens.vocabulary import (
 
 def tokenize(
     inputs: Sequence[str],
-    output: Path,
+    output: Place,
     options: TokenizeOptions | None = None,
     *,
     encoder: str = "auto",
     num_workers: int | None = None,
+    executor: Executor | None = None,
     overwrite: bool = False,
     standard_input: BinaryIO | None = None,
     progress: Progress | None = None,
@@ -64,6 +65,7 @@ def tokenize(
         output: the store's folder; an interrupted run there is continued.
         encoder: "auto", "fastokens" or "tokenizers"; the bytes are the same.
         num_workers: processes; None takes as many as the input is worth, at most one a core.
+        executor: where they are; None is this machine.
         standard_input: what `-` stands for.
 
     Returns:
@@ -75,6 +77,9 @@ def tokenize(
     options, progress = options or TokenizeOptions(), progress or Progress()
     check_choice("encoder", encoder, CHOICES)
     check_overflow(options)
+    executor = executor or Executor()
+    if not all(map(is_shared, (*inputs, output))):
+        num_workers = executor.keep_here()
     with hold_folder(output) as run:
         if STANDARD_INPUT in inputs:
             run.check_foreign(overwrite=overwrite)  # before the wait for what comes in
@@ -86,6 +91,7 @@ def tokenize(
                 options,
                 encoder=encoder,
                 num_workers=num_workers,
+                executor=executor,
                 overwrite=overwrite,
                 progress=progress,
             )
@@ -98,6 +104,7 @@ def _tokenize_sources(
     *,
     encoder: str,
     num_workers: int | None,
+    executor: Executor,
     overwrite: bool,
     progress: Progress,
 ) -> tuple[dict[str, Any], bool]:
@@ -127,6 +134,7 @@ def _tokenize_sources(
         encoder=first_encoder,
         may_fall_back=encoder == "auto",
         num_workers=num_workers,
+        executor=executor,
         progress=progress,
     )
     manifest = make_manifest(plan, vocabulary, receipts)
@@ -134,13 +142,24 @@ def _tokenize_sources(
         for task in tasks:
             run.forget(task.name)  # nothing worth to go on from
     check_ledger(manifest["ledger"], sources)
-    write_rejects(run.path, sources, manifest["parts"], receipts)
-    write_spelled_tokens(run.path, manifest, receipts)
     seconds = time.monotonic() - started
     done = describe_run(options.tokenizer, used_encoder, num_workers, sources, seconds)
+    _publish(run, sources, manifest, receipts, done)
+    return manifest, False
+
+
+def _publish(
+    run: RunFolder,
+    sources: list[Source],
+    manifest: dict[str, Any],
+    receipts: list[dict[str, Any]],
+    done: dict[str, Any],
+) -> None:
+    """Write what stands beside the parts, the manifest last."""
+    write_rejects(run.path, sources, manifest["parts"], receipts)
+    write_spelled_tokens(run.path, manifest, receipts)
     write_json(run.path / RUN_NAME, done)
     run.finish(manifest)
-    return manifest, False
 
 
 @contextmanager
@@ -169,7 +188,7 @@ def _start_encoder(
 
 def _find_input(
     inputs: Sequence[str],
-    output: Path,
+    output: Place,
     options: TokenizeOptions,
     spool: str | None,
     progress: Progress,
@@ -185,9 +204,17 @@ def _find_input(
     real_parent = functools.cache(os.path.realpath)
     for source in sources:
         path = source.path
+        if is_url(path):
+            if path.startswith(f"{folder}/"):
+                raise _holds_input_error(output, path)
+            continue
         parent = real_parent(os.path.dirname(path))  # noqa: PTH120 - there may be 100,000
         if os.path.islink(path):  # noqa: PTH114
             parent = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
         if source.spool is None and (parent == folder or parent.startswith(folder + os.sep)):
-            raise FolderError(f"{output}: holds the input {path}", hint="choose another -o")
+            raise _holds_input_error(output, path)
     return sources
+
+
+def _holds_input_error(output: Place, path: str) -> FolderError:
+    return FolderError(f"{output}: holds the input {path}", hint="choose another -o")

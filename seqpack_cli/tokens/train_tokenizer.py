@@ -20,6 +20,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import OptionError, check_choice
 from seqpack_cli.execution import Progress
+from seqpack_cli.remote.url import Place
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 from seqpack_cli.tokens.vocabulary import catch_failure
 
@@ -55,7 +56,7 @@ def train_tokenizer(
     inputs: Sequence[str],
     options: TrainTokenizerOptions | None = None,
     *,
-    folder: Path | None = None,
+    folder: Place | None = None,
     standard_input: BinaryIO | None = None,
     progress: Progress | None = None,
 ) -> tuple[bytes, int]:

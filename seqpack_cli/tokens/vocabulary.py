@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
+from seqpack_cli.remote.objects import read_object
+from seqpack_cli.remote.url import Place, Url, parse_place
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def read_tokenizer_json(name: str) -> bytes:
     if name == BYTES:
         return byte_tokenizer_json()
     path = locate_tokenizer(name)
+    if isinstance(path, Url):
+        return read_object(path)
     if path.is_file():
         return path.read_bytes()
     if path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
@@ -69,9 +73,9 @@ def read_tokenizer_json(name: str) -> bytes:
     return _download(name)
 
 
-def locate_tokenizer(name: str) -> Path:
+def locate_tokenizer(name: str) -> Place:
     """Give the file that a name stands for, if it is one of a file or a folder."""
-    path = Path(name)
+    path = parse_place(name)
     return path / "tokenizer.json" if path.is_dir() else path
 
 

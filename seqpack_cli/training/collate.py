@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from seqpack_cli.batching.batch_plan import round_up
 from seqpack_cli.batching.buckets import find_bucket_key
+from seqpack_cli.batching.limits import round_up
 from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.shards.packed import pack_ids
 from seqpack_cli.shards.padded import pad_ids

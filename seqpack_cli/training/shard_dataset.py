@@ -8,12 +8,11 @@ ids at each item, and pages that were read are let go again.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
+from seqpack_cli.remote.url import Place, parse_place
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
 from seqpack_cli.training.batch_tensors import BatchTensors, check_labels, make_tensors
 from seqpack_cli.training.epoch_plan import EpochPlan
@@ -38,9 +37,9 @@ class ShardDataset(Dataset[BatchTensors]):
         FolderError: the shards are incomplete or damaged, found on opening or at the item.
     """
 
-    def __init__(self, path: str | Path, *, labels: str | None = None) -> None:
+    def __init__(self, path: str | Place, *, labels: str | None = None) -> None:
         check_labels(labels)
-        self.path = Path(path)
+        self.path = parse_place(path)
         self.labels = labels
         shards = open_shards(path)
         self.layout = shards.layout

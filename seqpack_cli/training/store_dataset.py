@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
+from seqpack_cli.remote.url import Place, parse_place
 from seqpack_cli.shards.lay_out import check_store_ids
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -45,8 +45,8 @@ class StoreDataset(Dataset[TokenSequence]):
         FolderError: the store is incomplete or damaged, found on opening or at the item.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Place) -> None:
+        self.path = parse_place(path)
         self._store: TokenStore | None = open_store(path)
         self._num_sequences = len(self._store)
         self._num_bytes_read = 0

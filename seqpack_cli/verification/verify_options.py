@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.remote.url import Place
 from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.report import LEVELS
 
@@ -28,7 +28,7 @@ class VerifyOptions:
         OptionError: a value is none of those there are.
     """
 
-    tokens: Path | None = None  # the store, if it is not where the manifest says
+    tokens: Place | None = None  # the store, if it is not where the manifest says
     device: str = "cpu"
     level: str = "backward"
     cell: str = "lstm"

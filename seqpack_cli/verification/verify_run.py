@@ -6,12 +6,11 @@ every batch, `forward` and `backward` a sample. What was not covered, or cut, is
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
+from seqpack_cli.remote.url import Place
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification.device import open_device, steady_arithmetic
@@ -28,7 +27,7 @@ from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 
 def verify_shards(
-    path: Path, options: VerifyOptions | None = None, *, progress: Progress | None = None
+    path: Place, options: VerifyOptions | None = None, *, progress: Progress | None = None
 ) -> Report:
     """Prove shards on a device.
 
@@ -79,7 +78,7 @@ def _start_report(shards: ShardSet, options: VerifyOptions, device: torch.device
     )
 
 
-def _open_matching_store(shards: ShardSet, path: Path | None) -> TokenStore:
+def _open_matching_store(shards: ShardSet, path: Place | None) -> TokenStore:
     """Open the token store that the shards were packed from.
 
     Raises:

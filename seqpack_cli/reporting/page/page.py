@@ -11,13 +11,13 @@ import hashlib
 import json
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqpack_cli import __version__
 from seqpack_cli.errors import OptionError, escape_controls
+from seqpack_cli.remote.url import Place
 from seqpack_cli.reporting.batch_numbers import count_batches
 from seqpack_cli.reporting.facts import list_facts, list_length_facts
 from seqpack_cli.reporting.origins import find_store_of
@@ -46,7 +46,7 @@ TABLE_NAMES = {
 MAX_OPTION_CHARACTERS = 200
 
 
-def check_page_path(path: Path) -> None:
+def check_page_path(path: Place) -> None:
     """Raise, before any work, unless a page can be made, and is to be named as one.
 
     Raises:
@@ -59,7 +59,7 @@ def check_page_path(path: Path) -> None:
 
 
 def write_page(
-    path: Path, opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
+    path: Place, opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
 ) -> None:
     """Make the page and publish it; a file that is there is replaced.
 

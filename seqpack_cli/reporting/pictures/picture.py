@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import MachineError, OptionError
+from seqpack_cli.remote.url import Place
 from seqpack_cli.storage import publish_alone
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Panel:
     height: float = 3.0  # inches
 
 
-def check_picture_path(path: Path) -> None:
+def check_picture_path(path: Place) -> None:
     """Raise, before any work, unless a picture can be made and its format is known.
 
     Raises:
@@ -86,7 +86,7 @@ def check_installed(*packages: str) -> None:
             raise MachineError(f"{name} is not installed", hint="pip install 'seqpack[plot]'")
 
 
-def save_picture(path: Path, title: str, panels: Sequence[Panel]) -> None:
+def save_picture(path: Place, title: str, panels: Sequence[Panel]) -> None:
     """Draw panels below one another and publish the file; one that is there is replaced.
 
     Raises:

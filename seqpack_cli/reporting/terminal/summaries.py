@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import join_items
+from seqpack_cli.remote.url import Place
 from seqpack_cli.reporting.wording import count
 
 
-def summarize_tokenize(output: Path, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
+def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
     """Say what a token store holds, and what of the input it does not."""
     ledger = manifest["ledger"]
     lines = [
@@ -33,7 +33,7 @@ def summarize_tokenize(output: Path, manifest: dict[str, Any], *, was_complete: 
     return lines
 
 
-def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
+def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
     """Say what shards hold, and what of the store they do not."""
     ledger = manifest["ledger"]
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
@@ -69,5 +69,5 @@ def summarize_pack(output: Path, manifest: dict[str, Any], *, was_complete: bool
     return lines
 
 
-def _done(output: Path, *, was_complete: bool) -> str:
+def _done(output: Place, *, was_complete: bool) -> str:
     return f"{output}: already complete" if was_complete else f"{output}: complete"

@@ -1,0 +1,153 @@
+"""What does the plan of a thousand million sequences take, and a task that finds its rows?
+
+    python benchmarks/bench_plan.py [--sequences 1e9] [--case length] …
+
+Made-up lengths, log-normal around 400 tokens (sigma 0.8), cut to 1 .. 2048, in parts of a million
+sequences, each drawn from its number whenever it is read: nothing as long as the store is held.
+Drawing is measured by itself and taken off: from a real store, lengths come from files, at 4 bytes
+each. Each case in a process of its own: seconds and peak memory of the plan with the cuts into
+shards and all tasks, then of one task in the middle that finds its rows.
+
+length     the default: batches of 64 in the order of length over all.
+budget     the same in padded batches of 32,768 cells.
+windows    windows of 4,096 sequences, batches of 64.
+whole      the plan that holds all sequences, which shuffling needs; at most 1e8.
+
+Where the sequences are few enough, `length` must make as many batches as `whole`.
+Not measured: reading indices from a disk or an object store, laying out shards.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import numpy as np
+from machine import describe_machine
+
+from seqpack_cli.batching.batch_plan import plan_batches
+from seqpack_cli.batching.length_counts import iter_parts
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.range_plan import plan_ranges
+from seqpack_cli.shards.pack_plan import check_memory, cut_rows
+
+ROWS_PER_PART = 1_000_000
+MEAN, SPREAD, LONGEST = 400, 0.8, 2048
+NUM_DRAWN = 1 << 20  # lengths that all parts are drawn from, by their bits: 1 ns each
+MOST_WHOLE = 100_000_000
+ITEMSIZE = 2
+CASES = {
+    "length": PackOptions(),
+    "budget": PackOptions("padded", max_tokens=32_768),
+    "windows": PackOptions(window=4096),
+    "whole": PackOptions(),
+}
+
+
+class DrawnLengths:
+    """Lengths of a store that nobody wrote: each part is drawn when it is asked for."""
+
+    def __init__(self, num_sequences: int) -> None:
+        bounds = [*range(0, num_sequences, ROWS_PER_PART), num_sequences]
+        self.part_offsets = np.array(bounds)
+        self.seconds = 0.0  # of drawing
+        normal = np.random.default_rng(0).standard_normal(NUM_DRAWN)
+        lengths = np.exp(normal * SPREAD + np.log(MEAN) - SPREAD**2 / 2)
+        self._table = np.clip(lengths, 1, LONGEST).astype(np.int32)
+
+    def part_lengths(self, number: int) -> np.ndarray:
+        """Draw the lengths of one part, the same every time."""
+        started = time.perf_counter()
+        num_rows = int(self.part_offsets[number + 1] - self.part_offsets[number])
+        bits = np.random.PCG64(number).random_raw(-(-num_rows // 2)).view(np.uint32)[:num_rows]
+        lengths = self._table[bits % np.uint32(NUM_DRAWN)]
+        self.seconds += time.perf_counter() - started
+        return lengths
+
+
+@click.command()
+@click.option("--sequences", default="1e9")
+@click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)))
+@click.option("--alone", hidden=True)
+def main(sequences: str, cases: tuple[str, ...], alone: str | None) -> None:
+    """Print a line for each measurement, and one JSON document as the last line."""
+    num_sequences = int(float(sequences))
+    if alone is not None:
+        print(json.dumps(measure(num_sequences, alone)))
+        return
+    figures: dict[str, Any] = {}
+    for case in cases or CASES:
+        if case == "whole" and num_sequences > MOST_WHOLE:
+            print(f"  {case}: left out, more than {MOST_WHOLE:,} sequences")
+            continue
+        command = [sys.executable, __file__, "--sequences", sequences, "--alone", case]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        figures[case] = json.loads(output)
+        print(f"  {case}: {figures[case]}", flush=True)
+    if {"length", "whole"} <= figures.keys():
+        assert figures["length"]["batches"] == figures["whole"]["batches"]
+        assert figures["length"]["shards"] == figures["whole"]["shards"]
+    described = describe_machine("numpy")
+    print(json.dumps({"figures": figures, "sequences": num_sequences, **described}))
+
+
+def measure(num_sequences: int, case: str) -> dict[str, Any]:
+    """Plan, and find the rows of one task in the middle."""
+    options, source = CASES[case].resolve(), DrawnLengths(num_sequences)
+    if case == "whole":
+        lengths = np.empty(num_sequences, np.int32)
+        for number, drawn in iter_parts(source):
+            lengths[source.part_offsets[number] : source.part_offsets[number + 1]] = drawn
+        source.seconds = 0.0
+        seconds, (plan, tasks) = timed(lambda: make_tasks(plan_batches(lengths, options), options))
+    else:
+        seconds, (plan, tasks) = timed(lambda: make_tasks(plan_ranges(source, options), options))
+    found = {
+        "seconds": round(seconds - source.seconds, 2),
+        "seconds_of_drawing": round(source.seconds, 2),
+        "peak_megabytes": read_peak(),
+        "batches": plan.num_batches,
+        "shards": len(tasks),
+        "entries": len(plan.runs.counts),
+    }
+    if case == "whole":
+        return found
+    rows, drawn_before = tasks[len(tasks) // 2], source.seconds
+    seconds, (indices, _) = timed(lambda: rows.span.find(source))
+    same = sum(task.span == rows.span for task in tasks)
+    return {
+        **found,
+        "seconds_to_find_rows": round(seconds - (source.seconds - drawn_before), 2),
+        "rows_found": len(indices),
+        "shards_they_serve": same,
+        "peak_megabytes_after": read_peak(),
+    }
+
+
+def make_tasks(plan: Any, options: PackOptions) -> tuple[Any, Any]:
+    """Cut a plan into shards, as the pack run does."""
+    check_memory(plan, options, ITEMSIZE)
+    return plan, cut_rows(plan, options, ITEMSIZE)
+
+
+def read_peak() -> int:
+    """Give the most memory this process had, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6)
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Give seconds and result."""
+    started = time.perf_counter()
+    result = function()
+    return time.perf_counter() - started, result
+
+
+if __name__ == "__main__":
+    main()

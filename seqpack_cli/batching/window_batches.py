@@ -1,0 +1,80 @@
+"""Lengths as a stream -> the numbers of the batches that windows of them make.
+
+Each window of sequences that are left is sorted, or none is; the batches are cut as they come, so
+that memory holds some windows, one batch, and 56 bytes for each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from seqpack_cli.batching.batch_runs import BatchRuns
+from seqpack_cli.batching.limits import Limits
+
+ROWS_PER_BLOCK = 1 << 20  # cut together
+
+
+def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits) -> BatchRuns:
+    """Cut a stream into batches, each a run of its own; the last one may have room.
+
+    Args:
+        blocks: int32, the lengths of the sequences that are left, in any number of arrays.
+        window: sequences that are sorted together; None sorts none.
+    """
+    pieces, start = [], 0
+    waiting, num_waiting = [np.empty(0, np.int32)], 0  # the batch that is open comes first
+    for block in _sort_windows(blocks, window):
+        waiting.append(block)
+        num_waiting += len(block)
+        if num_waiting < len(waiting[0]):
+            continue  # else a long batch would be copied with every block
+        lengths = np.concatenate(waiting)
+        offsets = limits.cut(lengths)
+        pieces.append(_number(lengths, offsets[:-1], limits, start))
+        waiting, num_waiting = [lengths[offsets[-2] :]], 0
+        start += int(offsets[-2])
+    lengths = np.concatenate(waiting)
+    if len(lengths):
+        pieces.append(_number(lengths, limits.cut(lengths), limits, start))
+    return BatchRuns.join(pieces)
+
+
+def _sort_windows(blocks: Iterable[np.ndarray], window: int | None) -> Iterator[np.ndarray]:
+    step = window or 1
+    size = max(ROWS_PER_BLOCK // step, 1) * step
+    for lengths in _gather(blocks, size):
+        if window is None:
+            yield lengths
+            continue
+        num_sorted = len(lengths) // window * window
+        windows = -lengths
+        windows[:num_sorted].reshape(-1, window).sort(axis=1)
+        windows[num_sorted:].sort()
+        yield -windows
+
+
+def _gather(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Yield arrays of a multiple of so many entries, and what is left."""
+    waiting: list[np.ndarray] = []
+    num_waiting = 0
+    for block in blocks:
+        waiting.append(block)
+        num_waiting += len(block)
+        if num_waiting >= size:
+            joined = np.concatenate(waiting)
+            num_ready = num_waiting // size * size
+            for start in range(0, num_ready, size):
+                yield joined[start : start + size]
+            waiting, num_waiting = [joined[num_ready:]], num_waiting - num_ready
+    if num_waiting:
+        yield np.concatenate(waiting)
+
+
+def _number(lengths: np.ndarray, offsets: np.ndarray, limits: Limits, start: int) -> BatchRuns:
+    """Give the numbers of the batches between offsets, the first of which begins at start."""
+    nothing = np.zeros(len(offsets) - 1, np.int64)
+    runs = BatchRuns.of_batches(lengths, offsets, nothing, nothing)
+    return replace(runs, starts=start + offsets[:-1], widths=limits.widths(runs.longest))

@@ -1,0 +1,150 @@
+"""Objects that readers need, as local files: fetched once, checked, shared by processes.
+
+A file is named by its sha256, so what is found is what the manifest means, whatever store it came
+from and whoever fetched it. The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds at
+most SEQPACK_CACHE_BYTES (default 64 GiB): who needs room removes what was used longest ago. A file
+that is mapped may be removed: its bytes stay until the last map has gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from seqpack_cli import disk
+from seqpack_cli.errors import FolderError, MachineError, OptionError
+from seqpack_cli.remote.objects import iter_object
+from seqpack_cli.remote.url import Place, Url
+from seqpack_cli.sizes import read_size
+
+DEFAULT_BYTES = 64 << 30
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@contextlib.contextmanager
+def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
+    """Give the local file of a place to open: itself, or a copy of the object, which then stays.
+
+    Args:
+        entry: of a manifest, with `bytes` and `sha256`.
+
+    Raises:
+        FolderError: the object is missing, or not what the manifest says.
+        MachineError: the store or the disk fails.
+    """
+    if isinstance(place, Path):
+        yield place
+        return
+    num_bytes, sha256 = entry["bytes"], entry["sha256"]
+    if not SHA256.fullmatch(sha256):  # it becomes the name of a file
+        raise FolderError(f"{place}: its sha256 in the manifest is none")
+    folder = find_cache_folder()
+    disk.make_folder(folder)
+    path = folder / sha256
+    while True:
+        with _hold_lock(folder, "room", shared=True):  # nobody removes it before it is open
+            if _is_whole(path, num_bytes):
+                disk.touch(path)
+                yield path
+                return
+        with _hold_lock(folder, f"fetch-{sha256[0]}"):
+            if not _is_whole(path, num_bytes):
+                _fetch(place, path, num_bytes, sha256)
+
+
+def find_cache_folder() -> Path:
+    """Give the folder of fetched objects."""
+    named = os.environ.get("SEQPACK_CACHE_DIR")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqpack"
+
+
+def find_cache_limit() -> int:
+    """Give how many bytes the fetched objects may take.
+
+    Raises:
+        OptionError: SEQPACK_CACHE_BYTES is no size.
+    """
+    text = os.environ.get("SEQPACK_CACHE_BYTES")
+    if not text:
+        return DEFAULT_BYTES
+    size = read_size(text)
+    if size is None:
+        raise OptionError(f"SEQPACK_CACHE_BYTES: {text!r} is no size, expected 64GiB or 1000000")
+    return size
+
+
+def _is_whole(path: Path, num_bytes: int) -> bool:
+    try:
+        return path.stat().st_size == num_bytes
+    except FileNotFoundError:
+        return False
+
+
+def _fetch(url: Url, path: Path, num_bytes: int, sha256: str) -> None:
+    temporary = disk.name_temporary(path)
+    digest = hashlib.sha256()
+    num_found = 0
+    with _hold_lock(path.parent, "room"):
+        _make_room(path.parent, num_bytes)
+        file = disk.create_file(temporary)
+        disk.try_lock(file, path)  # who makes room sees that it is not left over
+        disk.reserve(file, num_bytes, path)
+    try:
+        with file:
+            for block in iter_object(url, 0, num_bytes):
+                disk.write_all(file, block, path)
+                digest.update(block)
+                num_found += len(block)
+            if num_found != num_bytes:
+                raise FolderError(f"{url}: {num_found:,} bytes, manifest says {num_bytes:,}")
+            if digest.hexdigest() != sha256:
+                raise FolderError(f"{url}: sha256 is not the manifest's")
+            disk.rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(MachineError):  # what stopped the fetch is the error
+            disk.remove_file(temporary)
+        raise
+
+
+def _make_room(folder: Path, num_bytes: int) -> None:
+    """Remove what was used longest ago until so many bytes fit; a larger one stands alone."""
+    found = []
+    num_taken = 0
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            if SHA256.fullmatch(path.name):
+                found.append((status.st_mtime_ns, status.st_size, path))
+            elif not disk.TEMP_PATTERN.fullmatch(path.name) or _remove_left_over(path):
+                continue
+            num_taken += status.st_size
+    excess = num_taken - (find_cache_limit() - num_bytes)
+    for _, size, path in sorted(found):
+        if excess <= 0:
+            return
+        disk.remove_file(path)
+        excess -= size
+
+
+def _remove_left_over(temporary: Path) -> bool:
+    """Remove what a killed process had begun to fetch; say whether it was that."""
+    with disk.open_shared(temporary) as file:
+        is_left_over = disk.try_lock(file, temporary)
+        if is_left_over:
+            disk.remove_file(temporary)
+    return is_left_over
+
+
+@contextlib.contextmanager
+def _hold_lock(folder: Path, name: str, *, shared: bool = False) -> Iterator[None]:
+    path = folder / f".{name}.lock"
+    with disk.open_shared(path) as file:
+        disk.wait_for_lock(file, path, shared=shared)
+        yield

@@ -1,0 +1,93 @@
+"""The protocol of a URL -> fsspec's file system for it, and its failures as errors of ours.
+
+fsspec and the packages behind it do the work, retries too; access, endpoints and regions come from
+their own settings (`AWS_…`, `GOOGLE_…`, `FSSPEC_…`, ~/.config/fsspec): there are no options here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from seqpack_cli.errors import FolderError, MachineError, OptionError, SeqpackError
+
+PACKAGES = {  # protocol: package, extra
+    "s3": ("s3fs", "s3"),
+    "s3a": ("s3fs", "s3"),
+    "gs": ("gcsfs", "gcs"),
+    "gcs": ("gcsfs", "gcs"),
+}
+# Listings are asked for anew: other machines write at the same time.
+SETTINGS: dict[str, Any] = {"use_listings_cache": False}
+# Of botocore: "standard" retries dropped connections and 503 too, with growing pauses; s3fs does so
+# around it, and a store that is gone for good is an error after about a minute.
+S3_SETTINGS: dict[str, Any] = {
+    **SETTINGS,
+    "config_kwargs": {
+        "retries": {"mode": "standard", "max_attempts": 4},
+        "connect_timeout": 10,
+        "read_timeout": 30,
+    },
+}
+AGAIN_HINT = "run the same command again: it continues"
+
+
+@functools.cache
+def open_file_system(protocol: str) -> Any:
+    """Open the file system of a protocol, once a process.
+
+    Raises:
+        MachineError: its package is not installed.
+        OptionError: fsspec knows no such protocol.
+    """
+    try:
+        import fsspec
+    except ImportError as error:
+        raise MachineError(
+            f"fsspec is not installed, {protocol}:// needs it", hint="pip install fsspec"
+        ) from error
+    try:
+        with contextlib.suppress(ValueError):
+            fsspec.get_filesystem_class(protocol)
+        settings = S3_SETTINGS if PACKAGES.get(protocol, ("", ""))[1] == "s3" else SETTINGS
+        return fsspec.filesystem(protocol, **settings)
+    except ImportError as error:
+        if protocol not in PACKAGES:
+            raise MachineError(f"{protocol}://: {error}") from error
+        package, extra = PACKAGES[protocol]
+        raise MachineError(
+            f"{package} is not installed, {protocol}:// needs it",
+            hint=f"pip install 'seqpack[{extra}]'",
+        ) from error
+    except ValueError as error:
+        raise OptionError(f"{protocol}://: {error}", hint="name a path, s3:// or gs://") from error
+
+
+@contextlib.contextmanager
+def naming_failures(url: object) -> Iterator[None]:
+    """Turn a failure of the storage into an error that names the object.
+
+    Raises:
+        FolderError: there is no such object.
+        MachineError: the storage refuses, fails, or does not answer.
+    """
+    try:
+        yield
+    except SeqpackError:
+        raise
+    except FileNotFoundError as error:
+        raise FolderError(f"{url}: missing") from error
+    except PermissionError as error:
+        raise MachineError(
+            f"{url}: {_describe(error)}", hint="check the credentials and what they may do"
+        ) from error
+    except Exception as error:  # each package has its own, most of them no OSError
+        raise MachineError(f"{url}: {_describe(error)}", hint=AGAIN_HINT) from error
+
+
+def _describe(error: Exception) -> str:
+    """Say what went wrong on one line; some of the exceptions have no text."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:200]

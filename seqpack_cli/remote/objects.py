@@ -1,0 +1,149 @@
+"""Whole objects: read, hashed, streamed, uploaded, removed.
+
+An upload appears under its name only when it is whole: object stores promise that of a put and of
+a multipart upload; anywhere else it goes to a temporary name first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.execution import map_ahead
+from seqpack_cli.remote.file_systems import AGAIN_HINT, naming_failures
+from seqpack_cli.remote.url import Url
+
+OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+RANGE_BYTES = 8 << 20  # asked for at a time: a request costs 20 to 50 ms, whatever it brings
+NUM_AHEAD = 3  # ranges that are on their way while one is used
+REFUSED = re.compile("ConditionalRequestConflict|pre-?conditions?", re.IGNORECASE)
+SEEK_BYTES = 64 << 10  # read at least where only a few bytes are looked at
+
+
+def read_object(url: Url) -> bytes:
+    """Read a whole object."""
+    system, key = url.open_file_system()
+    with naming_failures(url):
+        found: bytes = system.cat_file(key)
+        return found
+
+
+def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
+    """Stream a range of an object, the next pieces already on their way; fewer where it ends."""
+    system, key = url.open_file_system()
+
+    def read(first: int) -> bytes:
+        with naming_failures(url):
+            found: bytes = system.cat_file(key, start=first, end=min(first + RANGE_BYTES, end))
+            return found
+
+    yield from map_ahead(read, range(start, end, RANGE_BYTES), num_threads=NUM_AHEAD)
+
+
+def open_object(url: Url) -> BinaryIO:
+    """Open an object to look at a few places of it."""
+    system, key = url.open_file_system()
+    with naming_failures(url):
+        return io.BufferedReader(system.open(key, "rb", cache_type="none"), SEEK_BYTES)
+
+
+def hash_object(url: Url) -> str:
+    """Give the sha256 of a whole object as hex."""
+    status = url.find_status()
+    if status is None:
+        raise FolderError(f"{url}: missing")
+    digest = hashlib.sha256()
+    for block in iter_object(url, 0, status["size"]):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def upload(path: Path, url: Url) -> None:
+    """Put a local file under a name, where it appears when it is whole.
+
+    Raises:
+        MachineError: the store did not take it, or holds another number of bytes.
+    """
+    system, key = url.open_file_system()
+    is_atomic = url.protocol in OBJECT_STORES
+    temporary = url.with_name(f".{url.name}.{os.getpid()}.tmp").key
+    with naming_failures(url):
+        system.put_file(str(path), key if is_atomic else temporary)
+        if not is_atomic:
+            system.mv(temporary, key)
+    _check_size(url, path.stat().st_size)
+
+
+def write_object(url: Url, data: bytes) -> None:
+    """Put a small object under a name."""
+    system, key = url.open_file_system()
+    with naming_failures(url):
+        system.pipe_file(key, data)
+
+
+def create_object(url: Url, data: bytes) -> bool:
+    """Put a small object under a name unless there is one; say whether there was none.
+
+    False too where an answer was lost and the put tried again: who asks reads what is there.
+    """
+    system, key = url.open_file_system()
+    with naming_failures(url):
+        try:
+            system.pipe_file(key, data, mode="create")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if REFUSED.search(str(error)):
+                return False
+            raise
+        return True
+
+
+def remove_objects(urls: Iterable[Url]) -> None:
+    """Remove objects of one store, those that are there, many with one request."""
+    urls = list(urls)
+    if not urls:
+        return
+    system, _ = urls[0].open_file_system()
+    with naming_failures(urls[0].parent):
+        if len(urls) > 1 and urls[0].protocol in OBJECT_STORES:
+            system.rm([url.key for url in urls])
+            return
+        for url in urls:
+            try:
+                system.rm_file(url.key)
+            except FileNotFoundError:
+                continue
+
+
+def find_version(url: Url) -> tuple[int, str]:
+    """Give an object's size, and what changes when it is written again."""
+    system, key = url.open_file_system()
+    with naming_failures(url):
+        status = system.info(key)
+        return int(status["size"]), read_version(status)
+
+
+def read_version(status: dict[str, Any]) -> str:
+    """Give what the store says of an object that changes when it is written again."""
+    names = ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime", "created")
+    found = next((status[name] for name in names if status.get(name)), "")
+    if isinstance(found, datetime):  # listings of some stores have seconds
+        found = found.timestamp()
+    return str(found).strip('"')
+
+
+def _check_size(url: Url, num_bytes: int) -> None:
+    status = url.find_status()
+    if status is None or status["size"] != num_bytes:
+        found = "nothing" if status is None else f"{status['size']:,} bytes"
+        raise MachineError(
+            f"{url}: holds {found}, {num_bytes:,} bytes were put there", hint=AGAIN_HINT
+        )

@@ -1,0 +1,185 @@
+"""A place in an object store, with the manners of `pathlib.Path` as far as they are needed.
+
+`Place` is either: what a user names is parsed once, and whoever opens, lists or publishes asks
+which of both it is.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+
+from seqpack_cli.errors import OptionError
+from seqpack_cli.remote.file_systems import PACKAGES, naming_failures, open_file_system
+
+URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
+LOCAL_PROTOCOLS = ("file", "local")
+
+
+@dataclass(frozen=True, order=True)
+class Url:
+    """The address of an object, or of all objects below it; without a slash at its end."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __truediv__(self, name: str) -> Url:
+        return Url(f"{self.text}/{name}")
+
+    @property
+    def protocol(self) -> str:
+        """Give what stands before `://`."""
+        return self.text.partition("://")[0]
+
+    @property
+    def key(self) -> str:
+        """Give what stands behind `://`: bucket and key."""
+        return self.text.partition("://")[2]
+
+    @property
+    def name(self) -> str:
+        """Give the last part."""
+        return PurePosixPath(self.key).name
+
+    @property
+    def stem(self) -> str:
+        """Give the last part without its suffix."""
+        return PurePosixPath(self.key).stem
+
+    @property
+    def suffix(self) -> str:
+        """Give the suffix of the last part, with its dot."""
+        return PurePosixPath(self.key).suffix
+
+    @property
+    def parent(self) -> Url:
+        """Give what it lies in; a bucket lies in itself."""
+        head, _, _ = self.key.rpartition("/")
+        return Url(f"{self.protocol}://{head}") if head else self
+
+    def with_name(self, name: str) -> Url:
+        """Give a neighbour."""
+        return self.parent / name
+
+    def resolve(self) -> Url:
+        """Give the same: there are no links and no working folder."""
+        return self
+
+    def open_file_system(self) -> tuple[Any, str]:
+        """Give fsspec's file system and the path it knows this by."""
+        with naming_failures(self):
+            return open_file_system(self.protocol), self.key
+
+    def find_status(self) -> dict[str, Any] | None:
+        """Give what the store says of it, `type` and `size` among it; None if nothing is there.
+
+        Raises:
+            MachineError: the store does not say.
+        """
+        system, key = self.open_file_system()
+        with naming_failures(self):
+            try:
+                found: dict[str, Any] = system.info(key)
+            except FileNotFoundError:
+                return None
+            return found
+
+    def exists(self) -> bool:
+        """Say whether an object is there, or any below it."""
+        return self.find_status() is not None
+
+    def is_dir(self) -> bool:
+        """Say whether there are objects below it."""
+        status = self.find_status()
+        return status is not None and status["type"] == "directory"
+
+    def iterdir(self) -> Iterator[Url]:
+        """List what lies right below it; nothing if there is nothing."""
+        for entry in self.list_files().values():
+            yield self / str(entry["name"]).rpartition("/")[2]
+
+    def list_files(self) -> dict[str, dict[str, Any]]:
+        """Give the objects right below it, by name, each with its `size`."""
+        system, key = self.open_file_system()
+        with naming_failures(self):
+            try:
+                entries = system.ls(key, detail=True)
+            except FileNotFoundError:
+                return {}
+        named = {str(entry["name"]).rstrip("/").rpartition("/")[2]: entry for entry in entries}
+        is_itself = len(entries) == 1 and entries[0]["name"].strip("/") == key.strip("/")
+        return {} if is_itself else {name: entry for name, entry in named.items() if name}
+
+
+Place: TypeAlias = Path | Url
+
+
+def is_url(text: str) -> bool:
+    """Say whether a text is the address of an object, or of a local file as a URL."""
+    return URL_PATTERN.fullmatch(text) is not None
+
+
+def parse_place(text: str | Place) -> Place:
+    """Give the path or URL that a text names; `file://` names a path.
+
+    Raises:
+        OptionError: a URL without anything behind `://`, or a chain of them.
+
+    >>> parse_place("s3://bucket/tokens/")
+    Url(text='s3://bucket/tokens')
+    >>> parse_place("file:///tokens").name
+    'tokens'
+    """
+    match = URL_PATTERN.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return text if isinstance(text, Url) else Path(text)
+    if match[1] in LOCAL_PROTOCOLS:
+        return Path(match[2])
+    key = match[2].strip("/")
+    if not key:
+        raise OptionError(f"{text}: names no bucket or folder")
+    if "::" in str(text):
+        raise OptionError(f"{text}: chained URLs are not read", hint="name the last one alone")
+    return Url(f"{match[1]}://{key}")
+
+
+def is_shared(place: str | Place) -> bool:
+    """Say whether other processes see what is there too: not in `memory://`."""
+    return not str(place).startswith("memory://")
+
+
+def spell_place(place: Place, folder: Place) -> str:
+    """Give how a folder names another: by the way there, or by URL if it is elsewhere."""
+    if isinstance(place, Path) and isinstance(folder, Path):
+        return os.path.relpath(place.resolve(), folder.resolve())
+    if isinstance(place, Path):
+        return f"file://{place.resolve()}"
+    bucket, _, key = place.key.partition("/")
+    if isinstance(folder, Url) and folder.text.startswith(f"{place.protocol}://{bucket}/"):
+        return posixpath.relpath(key, folder.key.partition("/")[2])
+    return str(place)
+
+
+def _find_protocol(place: Place) -> str:
+    return place.protocol if isinstance(place, Url) else LOCAL_PROTOCOLS[0]
+
+
+def find_place(folder: Place, spelled: str) -> Place:
+    """Give the place that a folder names: the inverse of `spell_place`."""
+    if is_url(spelled):
+        place = parse_place(spelled)
+        if isinstance(place, Url) and place.protocol not in (*PACKAGES, _find_protocol(folder)):
+            raise OptionError(f"{folder}: names {place}, which is not looked at")  # a stranger's
+        return place
+    if isinstance(folder, Path):
+        return (folder.resolve() / spelled).resolve()
+    bucket, _, key = folder.key.partition("/")
+    inside = posixpath.normpath(posixpath.join("/", key, spelled))  # never above the bucket
+    return parse_place(f"{folder.protocol}://{bucket}{inside}")

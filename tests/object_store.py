@@ -1,0 +1,332 @@
+"""A real S3 server on loopback, and a proxy before it that records requests and breaks some.
+
+The server is moto's, a process of its own that keeps all in memory; it starts in a second. Requests
+through the proxy are whole on both sides, so what a fault does is exact: a test says which request
+it meets, and how many it met is counted. One server and one proxy do for a module of tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+KINDS = ("cut", "refuse", "drop", "lose", "stall")
+STALL_SECONDS = 60  # until a stalled request is dropped though nobody let it go
+SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
+# The server looks whether there is a signature, not at it.
+SIGNED = "AWS4-HMAC-SHA256 Credential=tester/20260101/us-east-1/s3/aws4_request"
+ADDRESS = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
+# What the proxy says itself, or what ends at it.
+OWN_HEADERS = {"connection", "content-length", "date", "expect", "server", "transfer-encoding"}
+QUERY_OPERATIONS = {
+    ("PUT", "partNumber"): "UploadPart",
+    ("POST", "uploads"): "CreateMultipartUpload",
+    ("POST", "uploadId"): "CompleteMultipartUpload",
+    ("POST", "delete"): "DeleteObjects",
+    ("DELETE", "uploadId"): "AbortMultipartUpload",
+    ("GET", "list-type"): "ListObjects",
+    ("GET", "uploads"): "ListMultipartUploads",
+}
+OPERATIONS = {
+    "GET": "GetObject",
+    "HEAD": "HeadObject",
+    "PUT": "PutObject",
+    "DELETE": "DeleteObject",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as the server or a fault answered it."""
+
+    operation: str  # as S3 calls it
+    key: str  # without the bucket
+    status: int  # 0 of one whose answer the client never got whole
+    num_bytes: int  # of its body, or of the answer's
+
+
+@dataclass
+class Fault:
+    """What goes wrong with which requests; `num_done` says how often it did.
+
+    `cut` closes the connection after `num_bytes` of the answer, `drop` after so many of the
+    request, which the server never sees; `lose` when the server has done it; `refuse` answers 503
+    SlowDown; `stall` holds the request until it is let go, then drops it.
+    """
+
+    kind: str  # one of KINDS
+    operations: tuple[str, ...] = ()  # of S3; empty means all
+    key: str = ""  # a pattern to be found in the key
+    num_before: int = 0  # that pass first
+    every: int = 1
+    limit: int | None = None
+    num_bytes: int = 0
+    num_met: int = 0
+    num_done: int = 0
+    happened: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"{self.kind!r} is none of {KINDS}")
+
+    def take(self, operation: str, key: str) -> bool:
+        """Count a request that it is for, and say whether this one is broken."""
+        if (self.operations and operation not in self.operations) or not re.search(self.key, key):
+            return False
+        self.num_met += 1
+        place = self.num_met - self.num_before
+        if place < 1 or place % self.every or self.num_done == self.limit:
+            return False
+        self.num_done += 1
+        return True
+
+
+class FaultProxy(ThreadingHTTPServer):
+    """Passes requests on to a server, records them, and breaks those that a fault is for."""
+
+    daemon_threads = True
+    block_on_close = False  # a stalled request would be waited for
+    request_queue_size = 128
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.upstream = upstream
+        self.address = f"http://127.0.0.1:{self.server_port}"
+        self._lock = threading.Lock()
+        self._requests: list[Request] = []
+        self._faults: list[Fault] = []
+
+    def find(self, *operations: str, key: str = "") -> list[Request]:
+        """Give the requests so far in the order they were answered, of some operations or all."""
+        with self._lock:
+            return [
+                request
+                for request in self._requests
+                if (not operations or request.operation in operations)
+                and re.search(key, request.key)
+            ]
+
+    def forget(self) -> None:
+        """Begin a new record."""
+        with self._lock:
+            self._requests.clear()
+
+    @contextlib.contextmanager
+    def breaking(self, kind: str, *operations: str, **values: int | str) -> Iterator[Fault]:
+        """Break requests until the block ends; see `Fault` for the values."""
+        fault = Fault(kind, operations, **values)  # type: ignore[arg-type]
+        with self._lock:
+            self._faults.append(fault)
+        try:
+            yield fault
+        finally:
+            fault.let_go.set()
+            with self._lock:
+                self._faults.remove(fault)
+
+    def take_fault(self, operation: str, key: str) -> Fault | None:
+        """Give the fault that a request meets, if any."""
+        with self._lock:
+            return next((fault for fault in self._faults if fault.take(operation, key)), None)
+
+    def record(self, request: Request) -> None:
+        """Write down how a request ended."""
+        with self._lock:
+            self._requests.append(request)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # headers and body leave together
+    server: FaultProxy
+
+    def setup(self) -> None:
+        super().setup()
+        self._upstream = http.client.HTTPConnection(
+            urlsplit(self.server.upstream).netloc, timeout=60
+        )
+
+    def finish(self) -> None:
+        self._upstream.close()
+        with contextlib.suppress(ConnectionError):
+            super().finish()
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # a client may be killed at any time
+            super().handle()
+
+    def handle_expect_100(self) -> bool:
+        super().handle_expect_100()
+        self.wfile.flush()  # the client sends no body before it
+        return True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _pass_on(self) -> None:
+        self.operation, self.key = name_operation(self.command, self.path)
+        size = int(self.headers["Content-Length"] or 0)
+        fault = self.server.take_fault(self.operation, self.key)
+        if fault is not None and fault.kind in ("drop", "stall"):
+            self._stop(fault, self.rfile.read(min(size, fault.num_bytes)))
+            return
+        body = self.rfile.read(size)
+        if fault is not None and fault.kind == "refuse":
+            self._answer(503, {"Content-Type": "application/xml"}, SLOW_DOWN)
+            fault.happened.set()
+            return
+        headers = {name: value for name, value in self.headers.items() if not _is_own(name)}
+        self._upstream.request(self.command, self.path, body if size else None, headers)
+        response = self._upstream.getresponse()
+        found = response.read()
+        answered = {name: value for name, value in response.getheaders() if not _is_own(name)}
+        if self.command == "HEAD":
+            answered["Content-Length"] = response.headers["Content-Length"] or "0"
+        if fault is None:
+            self._answer(response.status, answered, found, len(body))
+        elif fault.kind == "lose":
+            self._stop(fault, b"")
+        else:
+            self._cut(fault, response.status, answered, found)
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815
+
+    def _answer(
+        self, status: int, headers: dict[str, str], body: bytes, num_bytes: int = 0
+    ) -> None:
+        # Before the client goes on: what it did next is then recorded after this.
+        self.server.record(Request(self.operation, self.key, status, num_bytes or len(body)))
+        self._write_head(status, headers, len(body))
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _cut(self, fault: Fault, status: int, headers: dict[str, str], body: bytes) -> None:
+        self._write_head(status, headers, len(body))
+        self.wfile.write(body[: fault.num_bytes])
+        self.wfile.flush()
+        self._stop(fault, body[: fault.num_bytes])
+
+    def _stop(self, fault: Fault, passed: bytes) -> None:
+        """Close the connection; a stalled one when it is let go."""
+        if fault.kind == "stall":
+            fault.happened.set()
+            fault.let_go.wait(STALL_SECONDS)
+        self.server.record(Request(self.operation, self.key, 0, len(passed)))
+        fault.happened.set()
+        self.close_connection = True
+
+    def _write_head(self, status: int, headers: dict[str, str], num_bytes: int) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(num_bytes), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+
+def name_operation(method: str, path: str) -> tuple[str, str]:
+    """Give what S3 calls a request, and the key that it is about.
+
+    >>> name_operation("PUT", "/bucket/a%20b?partNumber=1&uploadId=x")
+    ('UploadPart', 'a b')
+    """
+    parts = urlsplit(path)
+    _, _, key = unquote(parts.path).lstrip("/").partition("/")
+    query = parse_qs(parts.query, keep_blank_values=True)
+    for (other, name), operation in QUERY_OPERATIONS.items():
+        if other == method and name in query:
+            return operation, key or query.get("prefix", [""])[0]
+    return OPERATIONS.get(method, method), key
+
+
+def _is_own(name: str) -> bool:
+    return name.lower() in OWN_HEADERS
+
+
+@contextlib.contextmanager
+def serve_s3() -> Iterator[str]:
+    """Run a server until the block ends, and give its address when it answers."""
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            address = next(
+                (found[1] for line in process.stderr if (found := ADDRESS.search(line))), ""
+            )
+            assert address, "moto's server did not start"
+            # It logs every request: a pipe that nobody reads would stop it.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield address
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def proxy_s3(upstream: str) -> Iterator[FaultProxy]:
+    """Run a proxy before a server until the block ends."""
+    with FaultProxy(upstream) as proxy:
+        threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield proxy
+        finally:
+            proxy.shutdown()
+
+
+def make_bucket(address: str, name: str) -> None:
+    """Make a bucket."""
+    _ask(address, "PUT", f"/{name}")
+
+
+def put_object(address: str, path: str, data: bytes) -> None:
+    """Put an object, with nothing that the program uses."""
+    _ask(address, "PUT", f"/{quote(path)}", data)
+
+
+def remove_object(address: str, path: str) -> None:
+    """Remove an object."""
+    _ask(address, "DELETE", f"/{quote(path)}")
+
+
+def read_objects(address: str, bucket: str, prefix: str) -> dict[str, bytes]:
+    """Give every object below a prefix by the rest of its name; at most 1,000."""
+    listing = _ask(address, "GET", f"/{bucket}?list-type=2&prefix={quote(prefix)}/")
+    keys = re.findall(r"<Key>(.*?)</Key>", listing.decode())
+    found = {key.removeprefix(f"{prefix}/"): f"/{bucket}/{quote(key)}" for key in keys}
+    return {name: _ask(address, "GET", path) for name, path in found.items()}
+
+
+def _ask(address: str, method: str, path: str, data: bytes | None = None) -> bytes:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
+    with contextlib.closing(connection):
+        connection.request(method, path, data, {"Authorization": SIGNED})
+        response = connection.getresponse()
+        found = response.read()
+        assert response.status < 300, found
+        return found
+
+
+def make_environment(address: str) -> dict[str, str]:
+    """Give the variables that lead botocore, here and in child processes, to a server alone."""
+    return {
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ACCESS_KEY_ID": "tester",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "NO_PROXY": "127.0.0.1",
+    }

@@ -1,0 +1,203 @@
+"""Real Ray clusters on this machine, and tasks that tell where they ran; workers import them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from seqpack_cli.errors import DataError
+from seqpack_cli.execution import advance
+
+END_SECONDS = 20  # until every process of an ended cluster must be gone
+GO_SECONDS = 60
+
+
+@contextlib.contextmanager
+def ray_folder() -> Iterator[Path]:
+    """Give Ray a folder of its own: here it finds no cluster of others, nor they ours.
+
+    Not below pytest's: the path of a socket takes 107 bytes at most.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="seqpack-"))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_TMPDIR", str(folder))
+            patch.delenv("RAY_ADDRESS", raising=False)
+            patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running_cluster(num_cpus: int) -> Iterator[Cluster]:
+    """Start a cluster of one node, and connect this process to it."""
+    with ray_folder():
+        cluster = Cluster(initialize_head=True, head_node_args=node_options(num_cpus))
+        try:
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+def node_options(num_cpus: int) -> dict[str, Any]:
+    return {"num_cpus": num_cpus, "include_dashboard": False}
+
+
+def list_processes(mark: Path) -> dict[int, str]:
+    """Give the living processes that were started with a folder in their environment."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if folder.name.isdigit() and str(mark).encode() in (folder / "environ").read_bytes():
+                called = (folder / "cmdline").read_text(errors="replace")
+                found[int(folder.name)] = called.rstrip("\0").replace("\0", " ")
+    return found
+
+
+def wait_until_gone(mark: Path) -> list[str]:
+    """Wait until no process has a folder in its environment; give those that outlive that.
+
+    Agents end by themselves, which takes Ray a minute where its raylet had no time to say goodbye.
+    """
+    deadline = time.monotonic() + END_SECONDS
+    while True:
+        alive = [called for called in list_processes(mark).values() if "Agent" not in called]
+        if not alive or time.monotonic() > deadline:
+            return alive
+        time.sleep(0.05)
+
+
+# Tasks
+
+
+@dataclass(frozen=True)
+class Job:
+    """A task that leaves a file for each attempt."""
+
+    number: int
+    folder: Path
+    common: Any = None
+
+    def __str__(self) -> str:
+        return f"job-{self.number}"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Who began a job."""
+
+    pid: int
+    node: str
+
+
+class Counted:
+    """A value that counts how often this process pickled it."""
+
+    num_pickled = 0
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        Counted.num_pickled += 1
+        return Counted, (self.data,)
+
+
+def begin(job: Job) -> None:
+    """Leave a file that says who works on a job."""
+    node = ray.get_runtime_context().get_node_id()
+    temp = job.folder / f".{uuid.uuid4().hex}"
+    temp.write_text(f"{os.getpid()} {node}")
+    temp.rename(job.folder / f"{job.number}-{temp.name[1:]}")
+
+
+def read_attempts(folder: Path, number: int) -> list[Attempt]:
+    """Read who began a job."""
+    texts = [path.read_text().split() for path in folder.glob(f"{number}-*")]
+    return [Attempt(int(pid), node) for pid, node in texts]
+
+
+def wait_for_go(job: Job) -> int:
+    """Wait for the file `go`, half of the work before it and half after."""
+    begin(job)
+    advance(1, 10)
+    deadline = time.monotonic() + GO_SECONDS
+    while not (job.folder / "go").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.02)
+    advance(1, 10)
+    return job.number
+
+
+def wait_or_fail(job: Job) -> int:
+    """Wait for the file `go`; of the job 0 a record can not be read when all others wait."""
+    if job.number > 0:
+        return wait_for_go(job)
+    while not read_attempts(job.folder, 1):
+        time.sleep(0.02)
+    raise DataError("a.jsonl:7: no field 'text'", hint="pass --text-field body")
+
+
+def kill_own_worker(job: Job) -> int:
+    """End the worker; job 0 lets it live."""
+    begin(job)
+    if job.number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return job.number
+
+
+def count_bytes(job: Job) -> int:
+    """Give the size of what all jobs have in common."""
+    return len(job.common.data)
+
+
+def name_folder(job: Job) -> str:
+    """Give the folder that relative paths begin at."""
+    return str(Path.cwd())
+
+
+def tell_times(job: Job) -> tuple[float, float]:
+    """Give when a job began and ended."""
+    began = time.monotonic()
+    time.sleep(0.05)
+    return began, time.monotonic()
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process is there and no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def wait_for(condition: Any) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + GO_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def python(*arguments: object) -> list[str]:
+    """Give the command line of the program."""
+    return [sys.executable, "-m", "seqpack_cli", *map(str, arguments)]

@@ -1,0 +1,256 @@
+"""Fetched objects: by their sha256, checked, bounded, shared by processes and threads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqpack_cli import object_cache
+from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.object_cache import find_cache_folder, find_cache_limit, local_file
+from seqpack_cli.reading import map_regular
+from seqpack_cli.remote.objects import remove_objects, write_object
+from seqpack_cli.remote.url import Url
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEQPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("SEQPACK_CACHE_BYTES", raising=False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every object that is streamed from its store from now on, by name."""
+    seen: list[str] = []
+    stream = object_cache.iter_object
+
+    def counted(url: Url, start: int, end: int) -> Iterator[bytes]:
+        seen.append(url.name)
+        return stream(url, start, end)
+
+    monkeypatch.setattr(object_cache, "iter_object", counted)
+    return seen
+
+
+def put(tmp_path: Path, name: str, data: bytes) -> tuple[Url, dict[str, Any]]:
+    url = Url(f"memory://{tmp_path.name}/{name}")
+    write_object(url, data)
+    return url, {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def list_kept(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir() if not path.name.startswith("."))
+
+
+def test_a_local_file_is_itself(tmp_path: Path, cache: Path) -> None:
+    with local_file(tmp_path / "x", {}) as found:
+        assert found == tmp_path / "x"
+    assert not cache.exists()
+
+
+def test_an_object_is_fetched_once(tmp_path: Path, cache: Path, fetches: list[str]) -> None:
+    url, entry = put(tmp_path, "x", b"abc" * 1000)
+    for _ in range(3):
+        with local_file(url, entry) as found:
+            assert found.read_bytes() == b"abc" * 1000
+    assert fetches == ["x"]
+    assert list_kept(cache) == [entry["sha256"]]
+    other, _ = put(tmp_path, "moved", b"abc" * 1000)
+    remove_objects([url])
+    with local_file(other, entry):
+        assert fetches == ["x"]  # by what it is, not by where it was
+
+
+def test_an_object_that_is_not_what_the_manifest_says_is_refused(
+    tmp_path: Path, cache: Path
+) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    for wrong, message in (
+        ({"sha256": "0" * 64}, f"{url}: sha256 is not the manifest's"),
+        ({"bytes": 4}, f"{url}: 3 bytes, manifest says 4"),
+        ({"bytes": 2}, f"{url}: sha256 is not the manifest's"),
+        ({"sha256": "../../name"}, f"{url}: its sha256 in the manifest is none"),
+    ):
+        with pytest.raises(FolderError) as caught, local_file(url, entry | wrong):
+            pass
+        assert caught.value.message == message
+        assert not cache.exists() or list_kept(cache) == []
+    assert not list(cache.glob(".*.tmp"))
+    remove_objects([url])
+    with pytest.raises(FolderError, match="missing"), local_file(url, entry):
+        pass
+
+
+def test_a_copy_that_was_cut_short_is_fetched_again(
+    tmp_path: Path, cache: Path, fetches: list[str]
+) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    with local_file(url, entry) as found:
+        pass
+    found.write_bytes(b"ab")
+    with local_file(url, entry) as found:
+        assert found.read_bytes() == b"abc"
+    assert fetches == ["x", "x"]
+
+
+def test_what_was_used_longest_ago_makes_room(
+    tmp_path: Path, cache: Path, fetches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQPACK_CACHE_BYTES", "2500")
+    made = {name: put(tmp_path, name, name.encode() * 1000) for name in "abc"}
+
+    def use(name: str) -> None:
+        with local_file(*made[name]) as found:
+            assert found.read_bytes() == name.encode() * 1000
+
+    for seconds, name in enumerate("aba"):
+        use(name)
+        os.utime(cache / made[name][1]["sha256"], (seconds, seconds))
+    use("c")  # b goes: a was used after it
+    assert list_kept(cache) == sorted(made[name][1]["sha256"] for name in "ac")
+    use("b")
+    assert fetches == ["a", "b", "c", "b"]
+    assert sum(path.stat().st_size for path in cache.iterdir()) <= 2500
+
+
+def test_what_is_larger_than_the_limit_is_kept_alone(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQPACK_CACHE_BYTES", "100")
+    kept = []
+    for name in "ab":
+        url, entry = put(tmp_path, name, name.encode() * 1000)
+        with local_file(url, entry) as found:
+            kept.append(map_regular(found, num_bytes=1000))
+        assert list_kept(cache) == [entry["sha256"]]
+    np.testing.assert_array_equal(kept[0], np.full(1000, ord("a")))  # removed, and mapped still
+
+
+def test_what_a_killed_fetch_left_is_removed(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.mkdir()
+    (cache / f".{'0' * 64}.123.tmp").write_bytes(b"half")
+    url, entry = put(tmp_path, "x", b"abc")
+    with local_file(url, entry):
+        assert not list(cache.glob(".*.tmp"))
+
+
+def test_threads_share_one_fetch(tmp_path: Path, cache: Path, fetches: list[str]) -> None:
+    url, entry = put(tmp_path, "x", os.urandom(3_000_000))
+    found: list[str] = []
+
+    def use() -> None:
+        with local_file(url, entry) as path:
+            found.append(hashlib.sha256(path.read_bytes()).hexdigest())
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [entry["sha256"]] * 8
+    assert fetches == ["x"]
+
+
+def test_a_small_cache_serves_many_threads(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody finds a file gone that was promised, though there is room for one of four."""
+    monkeypatch.setenv("SEQPACK_CACHE_BYTES", "1500")
+    made = [put(tmp_path, str(number), bytes([number]) * 1000) for number in range(4)]
+    faults: list[BaseException] = []
+
+    def use(first: int) -> None:
+        try:
+            for step in range(30):
+                number = (first + step) % 4
+                with local_file(*made[number]) as path:
+                    assert path.read_bytes() == bytes([number]) * 1000
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=use, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+
+
+WAITS_IN_A_FETCH = """
+import sys
+from pathlib import Path
+from seqpack_cli import object_cache
+from seqpack_cli.remote.url import Url
+
+def stream(url, start, end):
+    yield b"ab"
+    print("half", flush=True)
+    sys.stdin.read()
+    yield b"c"
+
+object_cache.iter_object = stream
+with object_cache.local_file(Url("memory://x/y"), {"bytes": 3, "sha256": sys.argv[1]}) as path:
+    print(path.read_bytes().decode(), flush=True)
+"""
+
+
+def test_a_process_waits_for_the_fetch_of_another(
+    tmp_path: Path, cache: Path, fetches: list[str]
+) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS_IN_A_FETCH, entry["sha256"]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdin is not None and other.stdout is not None
+        assert other.stdout.readline() == b"half\n"
+        found: list[bytes] = []
+
+        def use() -> None:
+            with local_file(url, entry) as path:
+                found.append(path.read_bytes())
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive() and found == []
+        other.stdin.close()
+        assert other.stdout.readline() == b"abc\n"
+        thread.join()
+    assert found == [b"abc"]
+    assert fetches == []  # the other's copy served
+
+
+@pytest.mark.parametrize(("text", "size"), [("", 64 << 30), ("1000", 1000), ("1.5KiB", 1536)])
+def test_the_limit_is_a_size(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
+    monkeypatch.setenv("SEQPACK_CACHE_BYTES", text)
+    assert find_cache_limit() == size
+
+
+def test_a_limit_that_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQPACK_CACHE_BYTES", "much")
+    with pytest.raises(OptionError, match="'much' is no size"):
+        find_cache_limit()
+
+
+def test_the_folder_is_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEQPACK_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert find_cache_folder() == Path("/somewhere/seqpack")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert find_cache_folder() == Path("/home/someone/.cache/seqpack")

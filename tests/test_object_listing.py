@@ -1,0 +1,186 @@
+"""Inputs in an object store: what a URL stands for, and their bytes."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from seqpack_cli.corpus import source_file
+from seqpack_cli.corpus.blocks import check_unchanged, hash_range, iter_raw_blocks
+from seqpack_cli.corpus.parts import find_record_start, plan_parts
+from seqpack_cli.corpus.source_file import iter_range
+from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
+from seqpack_cli.errors import DataError, FolderError, OptionError
+from seqpack_cli.remote import objects
+from seqpack_cli.remote.objects import remove_objects, write_object
+from seqpack_cli.remote.url import Url
+from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
+
+FILES = {
+    "b.txt": b"one\ntwo\n\nthree",
+    "a/z.jsonl": b'{"text": "four"}\n{"text": "five"}\n',
+    "a/é.txt.gz": gzip.compress(b"six\nseven\n"),
+    "a/b/c.md": b"eight",
+    "Z.text": b"nine\n",
+    ".hidden/x.txt": b"hidden",
+    "a/.x.txt": b"hidden",
+    "notes.unknown": b"passed over",
+}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Url:
+    """The same files in an object store and, under `files/`, on the disk."""
+    folder = Url(f"memory://{tmp_path.name}/corpus")
+    for name, data in FILES.items():
+        write_object(Url(f"{folder}/{name}"), data)
+        path = tmp_path / "files" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def describe(sources: list[Source], root: str) -> list[tuple[object, ...]]:
+    return [(source.path.removeprefix(root), *source[1:6]) for source in sources]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [""],
+        ["/"],
+        ["/a"],
+        ["/b.txt", "/a/z.jsonl"],
+        ["/*.txt"],
+        ["/a/*"],
+        ["/**/*.txt*"],
+        ["/notes.unknown"],
+        ["/a", "/b.txt", "/a/z.jsonl", ""],
+    ],
+)
+def test_a_url_stands_for_what_a_path_would(corpus: Url, tmp_path: Path, names: list[str]) -> None:
+    files = str(tmp_path / "files")
+    there, there_over = find_sources([f"{corpus}{name}" for name in names])
+    here, here_over = find_sources([f"{files}{name}" for name in names])
+    assert describe(there, str(corpus)) == describe(here, files)
+    assert [name.removeprefix(str(corpus)) for name in there_over] == [
+        name.removeprefix(files) for name in here_over
+    ]
+
+
+def test_a_file_url_is_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x")
+    for name in ("", "/a.txt", "/*.txt"):
+        sources, _ = find_sources([f"file://{tmp_path}{name}"])
+        assert [source.path for source in sources] == [str(tmp_path / "a.txt")]
+
+
+def test_nothing_there_is_a_wrong_option(corpus: Url) -> None:
+    for name in ("none", "*.none", "b.txt.gz"):
+        with pytest.raises(OptionError, match="no such object"):
+            find_sources([f"{corpus}/{name}"])
+
+
+def test_a_store_of_objects_has_the_bytes_of_one_of_files(corpus: Url, tmp_path: Path) -> None:
+    there, _ = tokenize([str(corpus)], tmp_path / "there")
+    here, _ = tokenize([str(tmp_path / "files")], tmp_path / "here")
+    assert there["parts"] == here["parts"]
+    assert there["ledger"] == here["ledger"]
+    assert [source["path"] for source in there["sources"]] == [
+        source["path"].replace(str(tmp_path / "files"), str(corpus)) for source in here["sources"]
+    ]
+    origin = open_store(tmp_path / "there").locate(0)
+    assert origin.source == f"{corpus}/Z.text"
+
+
+@pytest.mark.parametrize("document", ["line", "paragraph"])
+@pytest.mark.parametrize("seek_bytes", [1, 5, 1 << 16])
+def test_cuts_are_those_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str, seek_bytes: int
+) -> None:
+    monkeypatch.setattr(objects, "SEEK_BYTES", seek_bytes)
+    data = b"".join(b"x" * (number % 7) + b"\n" for number in range(60))
+    (tmp_path / "x.txt").write_bytes(data)
+    url = Url(f"memory://{tmp_path.name}/x.txt")
+    write_object(url, data)
+    (there,), _ = find_sources([str(url)], document=document)
+    (here,), _ = find_sources([str(tmp_path / "x.txt")], document=document)
+    for byte in range(1, len(data)):
+        assert find_record_start(there, byte) == find_record_start(here, byte)
+    (first, *_), (other, *_) = plan_parts([there], part_bytes=50), plan_parts([here], part_bytes=50)
+    assert [found[2:] for found in first] == [found[2:] for found in other]
+
+
+@pytest.mark.parametrize(("range_bytes", "block_bytes"), [(10, 3), (3, 10), (1 << 20, 1 << 20)])
+def test_a_range_comes_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_bytes: int, block_bytes: int
+) -> None:
+    monkeypatch.setattr(objects, "RANGE_BYTES", range_bytes)
+    monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+    url = Url(f"memory://{tmp_path.name}/x.txt")
+    write_object(url, bytes(range(100)))
+    (source,), _ = find_sources([str(url)])
+    blocks = list(iter_range(source, 13, 77))
+    assert b"".join(blocks) == bytes(range(13, 77))
+    assert max(map(len, blocks)) <= block_bytes
+
+
+def test_an_object_that_changes_or_goes_is_noticed(tmp_path: Path) -> None:
+    url = Url(f"memory://{tmp_path.name}/x.txt")
+    write_object(url, b"first\n" * 10)
+    (source,), _ = find_sources([str(url)])
+    whole = SourceRange(0, source, 0, source.num_bytes)
+    digest = hash_range(whole)
+    check_unchanged(source)
+    write_object(url, b"other\n" * 10)
+    with pytest.raises(DataError, match="changed while it was read"):
+        check_unchanged(source)
+    assert hash_range(whole) not in (digest, "")
+    write_object(url, b"short\n")
+    with pytest.raises(DataError, match="ends 54 bytes early"):
+        list(iter_raw_blocks(whole, lambda _: None))
+    remove_objects([url])
+    with pytest.raises(DataError, match=f"{url}: missing"):
+        check_unchanged(source)
+    assert hash_range(whole) == ""
+
+
+def test_compressed_and_parquet_objects_are_read(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    texts = [f"document {number} é" for number in range(1000)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "x.parquet", row_group_size=100)
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    (tmp_path / "y.jsonl.bz2").write_bytes(bz2.compress(lines))
+    folder = Url(f"memory://{tmp_path.name}/corpus")
+    for name in ("x.parquet", "y.jsonl.bz2"):
+        write_object(folder / name, (tmp_path / name).read_bytes())
+    options = TokenizeOptions(part_bytes=3000)
+    names = ["x.parquet", "y.jsonl.bz2"]
+    there, _ = tokenize([str(folder)], tmp_path / "there", options)
+    here, _ = tokenize([str(tmp_path / name) for name in names], tmp_path / "here", options)
+    assert len(there["parts"]) > 2
+    assert there["parts"] == here["parts"]
+
+
+def test_an_output_that_holds_the_input_is_refused(corpus: Url) -> None:
+    with pytest.raises(FolderError, match=f"{corpus}: holds"):
+        tokenize([f"{corpus}/b.txt"], corpus)
+
+
+def test_a_tokenizer_may_lie_in_the_store(
+    corpus: Url, tmp_path: Path, tiny_tokenizer: Path
+) -> None:
+    write_object(corpus / "tokenizer.json", tiny_tokenizer.read_bytes())
+    here, _ = tokenize(
+        [str(corpus)], tmp_path / "here", TokenizeOptions(tokenizer=str(tiny_tokenizer))
+    )
+    for name in (f"{corpus}/tokenizer.json", str(corpus)):
+        there, _ = tokenize([str(corpus)], tmp_path / name[-5:], TokenizeOptions(tokenizer=name))
+        assert there == here

@@ -1,0 +1,140 @@
+"""Whole objects: streamed, hashed, uploaded when they are whole, removed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from seqpack_cli.errors import FolderError, MachineError, OptionError
+from seqpack_cli.reading import (
+    check_regular_file,
+    hash_regular,
+    is_there,
+    read_json,
+    read_regular,
+)
+from seqpack_cli.remote import objects
+from seqpack_cli.remote.objects import (
+    create_object,
+    find_version,
+    hash_object,
+    iter_object,
+    open_object,
+    read_object,
+    remove_objects,
+    upload,
+    write_object,
+)
+from seqpack_cli.remote.url import Url
+from seqpack_cli.storage import publish, publish_alone, write_json
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Url:
+    return Url(f"memory://{tmp_path.name}/folder")
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1000), (0, 0), (3, 998), (999, 1000), (900, 2000)])
+@pytest.mark.parametrize("range_bytes", [1, 7, 64, 5000])
+def test_a_range_is_streamed_in_pieces(
+    folder: Url, monkeypatch: pytest.MonkeyPatch, start: int, end: int, range_bytes: int
+) -> None:
+    data = os.urandom(1000)
+    write_object(folder / "x", data)
+    monkeypatch.setattr(objects, "RANGE_BYTES", range_bytes)
+    pieces = list(iter_object(folder / "x", start, end))
+    assert b"".join(pieces) == data[start:end]
+    assert max(map(len, pieces), default=0) <= range_bytes
+
+
+def test_an_object_is_read_hashed_and_looked_at(folder: Url) -> None:
+    data = os.urandom(100_000)
+    write_object(folder / "x", data)
+    assert read_object(folder / "x") == read_regular(folder / "x", max_bytes=100_000) == data
+    assert hash_object(folder / "x") == hashlib.sha256(data).hexdigest()
+    assert hash_regular(folder / "x") == hashlib.sha256(data).hexdigest()
+    with open_object(folder / "x") as file:
+        file.seek(70_000)
+        assert file.read(10) == data[70_000:70_010]
+
+
+def test_a_missing_object_is_an_error_with_its_name(folder: Url) -> None:
+    for read in (read_object, hash_object, hash_regular, read_json, check_regular_file):
+        with pytest.raises(FolderError) as caught:
+            read(folder / "x")
+        assert caught.value.message == f"{folder}/x: missing"
+    assert not is_there(folder / "x")
+
+
+def test_sizes_are_checked_before_anything_is_read(folder: Url) -> None:
+    write_object(folder / "x", b"abc")
+    with pytest.raises(FolderError, match="3 bytes, manifest says 4"):
+        check_regular_file(folder / "x", num_bytes=4)
+    with pytest.raises(FolderError, match="3 bytes, expected at most 2"):
+        read_regular(folder / "x", max_bytes=2)
+    with pytest.raises(FolderError, match="not a regular file"):
+        check_regular_file(folder)
+    check_regular_file(folder / "x", num_bytes=3)
+
+
+def test_an_upload_replaces_the_object_at_once(folder: Url, tmp_path: Path) -> None:
+    for data in (b"first", b"second, longer"):
+        (tmp_path / "file").write_bytes(data)
+        upload(tmp_path / "file", folder / "x")
+        assert read_object(folder / "x") == data
+    assert [url.name for url in folder.iterdir()] == ["x"]
+
+
+def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
+    with publish(folder / "x") as file:
+        file.write(b"abc")
+        assert not folder.exists()
+        assert file.describe() == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+    assert read_object(folder / "x") == b"abc"
+    with pytest.raises(ZeroDivisionError), publish_alone(folder / "x") as file:
+        file.write(b"other")
+        _ = 1 // 0
+    assert read_object(folder / "x") == b"abc"
+    write_json(folder / "y.json", {"a": 1})
+    assert read_json(folder / "y.json") == {"a": 1}
+
+
+def test_a_full_local_disk_is_an_error_that_names_the_object(
+    folder: Url, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(MachineError), publish(folder / "x") as file:
+        file.write(b"abc")
+    assert not folder.exists()
+
+
+def test_create_object_never_replaces_one(folder: Url) -> None:
+    assert create_object(folder / "x", b"first")
+    assert not create_object(folder / "x", b"second")
+    assert read_object(folder / "x") == b"first"
+
+
+def test_remove_objects_removes_those_that_are_there(folder: Url) -> None:
+    for name in ("a", "b", "c"):
+        write_object(folder / name, b"x")
+    remove_objects([folder / "a", folder / "none", folder / "b"])
+    assert [url.name for url in folder.iterdir()] == ["c"]
+    remove_objects([])
+
+
+def test_the_version_changes_when_an_object_is_written_again(folder: Url) -> None:
+    write_object(folder / "x", b"abc")
+    first = find_version(folder / "x")
+    assert first == find_version(folder / "x")
+    assert first[0] == 3
+    remove_objects([folder / "x"])
+    write_object(folder / "x", b"abd")
+    assert find_version(folder / "x") != first
+
+
+def test_an_unknown_protocol_is_a_wrong_option() -> None:
+    with pytest.raises(OptionError, match="nonsense"):
+        Url("nonsense://x/y").exists()

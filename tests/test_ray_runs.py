@@ -1,0 +1,280 @@
+"""`tokenize` and `pack` on a real Ray cluster: the bytes of a local run, whatever is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray_clusters
+from command import run
+from kills import count_receipts, hash_folder, write_text
+from ray.cluster_utils import Cluster
+from ray_clusters import python, wait_for
+
+from seqpack_cli.execution import Executor
+
+NUM_BYTES = 3_000_000
+NUM_PARTS = 30
+RAY = ("--executor", "ray")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """One node of two cores, to which this process is connected."""
+    with ray_clusters.running_cluster(num_cpus=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "text.txt", NUM_BYTES)
+
+
+@pytest.fixture(scope="module")
+def store(text: Path, sample_data: Path) -> Path:
+    """The store of a local run."""
+    assert run(*tokenize(text, sample_data, text.with_name("store"))).exit_code == 0
+    return text.with_name("store")
+
+
+def tokenize(text: Path, sample_data: Path, output: Path) -> list[str]:
+    """Give the arguments of a run of many parts that takes seconds."""
+    tokenizer = str(sample_data / "tokenizer.json")
+    return [
+        *("tokenize", str(text), "-o", str(output), "--tokenizer", tokenizer),
+        *("--encoder", "tokenizers", "--part-bytes", str(NUM_BYTES // NUM_PARTS)),
+    ]
+
+
+@contextlib.contextmanager
+def running(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run the program in a process of its own."""
+    with subprocess.Popen(
+        python(*arguments),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_receipts(process: subprocess.Popen[str], output: Path, num_receipts: int) -> None:
+    """Wait until a run has finished some parts; it must not have ended."""
+    wait_for(lambda: count_receipts(output) >= num_receipts or process.poll() is not None)
+    assert process.poll() is None, process.stderr.read() if process.stderr else ""
+
+
+# The same bytes
+
+
+def test_tokenize_gives_the_bytes_of_a_local_run(
+    cluster: Cluster, text: Path, store: Path, sample_data: Path, tmp_path: Path
+) -> None:
+    result = run(*tokenize(text, sample_data, tmp_path / "store"), *RAY)
+    assert result.exit_code == 0
+    assert hash_folder(tmp_path / "store") == hash_folder(store)
+    assert f"{NUM_PARTS} parts" in result.stdout
+    again = run(*tokenize(text, sample_data, tmp_path / "store"), *RAY)
+    assert "already complete" in again.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--batch-size", "8"),
+        ("--layout", "padded", "--shuffle", "--window", "512", "--max-tokens", "4096"),
+        ("--layout", "varlen", "--max-tokens", "512"),
+    ],
+    ids=["packed", "padded", "varlen"],
+)
+def test_pack_gives_the_bytes_of_a_local_run(
+    cluster: Cluster, store: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    arguments = ["pack", str(store), "--shard-bytes", "200KB", *options]
+    assert run(*arguments, "-o", tmp_path / "local").exit_code == 0
+    assert run(*arguments, "-o", tmp_path / "ray", *RAY).exit_code == 0
+    assert hash_folder(tmp_path / "ray") == hash_folder(tmp_path / "local")
+    assert len(list((tmp_path / "ray").glob("shard-*"))) > 3
+
+
+def test_encoder_is_given_up_for_the_whole_run_as_locally(
+    cluster: Cluster, text: Path, store: Path, sample_data: Path, tmp_path: Path
+) -> None:
+    """What fastokens refuses, or does otherwise, workers say as their local brothers do."""
+    pytest.importorskip("fastokens")
+    arguments = tokenize(text, sample_data, tmp_path / "store")
+    arguments[arguments.index("tokenizers")] = "auto"
+    assert run(*arguments, *RAY).exit_code == 0
+    assert hash_folder(tmp_path / "store") == hash_folder(store)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("executor", [(), RAY], ids=["local", "ray"])
+def test_bad_record_ends_the_run_with_the_same_words(
+    cluster: Cluster, tmp_path: Path, executor: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.dumps({"text": f"line {number}"}) for number in range(1000)]
+    lines[700] = '{"body": 1}'
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)  # the name is relative, and stays so
+    result = run("tokenize", "a.jsonl", "-o", "store", "--part-bytes", "5000", *executor)
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "Error: a.jsonl:701: no field 'text' (found: 'body')\n\n"
+        "hint: mend the record, or pass --on-bad-record skip to put such records aside\n"
+    )
+    assert not (tmp_path / "store" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("executor", [(), RAY], ids=["local", "ray"])
+def test_changed_input_of_a_finished_part_is_named(
+    cluster: Cluster, tmp_path: Path, executor: tuple[str, ...]
+) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("one line\n" * 1000)
+    arguments = ["tokenize", text, "-o", tmp_path / "store", "--part-bytes", "2000", *executor]
+    assert run(*arguments).exit_code == 0
+    with text.open("r+") as file:
+        file.write("two")
+    result = run(*arguments)
+    assert result.exit_code == 4
+    assert f"Error: {tmp_path / 'store'}: {text} changed since this run began" in result.stderr
+
+
+def test_without_ray_it_is_an_error_of_the_machine_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "store", *RAY)
+    assert result.exit_code == 5
+    assert result.stderr == (
+        "Error: ray is not installed, --executor ray needs it\n\nhint: pip install 'seqpack[ray]'\n"
+    )
+    assert not (tmp_path / "store").exists()
+    assert Executor().name == "local"  # which needs no Ray
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "ray://127.0.0.1:1"])
+def test_address_where_nobody_answers_is_said_soon(tmp_path: Path, address: str) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    arguments = ["tokenize", str(tmp_path / "a.txt"), "-o", str(tmp_path / "store"), *RAY]
+    done = subprocess.run(
+        python(*arguments, "--ray-address", address), capture_output=True, text=True, timeout=40
+    )
+    assert done.returncode == 5
+    assert done.stderr == (
+        f"Error: {address}: no Ray cluster answers\n\n"
+        "hint: pass the host:port that 'ray start --head' names, or leave out --ray-address\n"
+    )
+
+
+def test_address_without_ray_is_a_usage_error(tmp_path: Path) -> None:
+    for command in (("tokenize", "a.txt"), ("pack", "store")):
+        result = run(*command, "-o", tmp_path / "out", "--ray-address", "127.0.0.1:6379")
+        assert result.exit_code == 2
+        assert "--ray-address needs --executor ray" in result.stderr
+
+
+# Kills
+
+
+def test_killed_worker_costs_its_part_and_not_the_run(
+    cluster: Cluster, text: Path, store: Path, sample_data: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "store"
+    arguments = [*tokenize(text, sample_data, output), *RAY, "--ray-address", cluster.address]
+    with running(arguments) as process:
+        wait_for_receipts(process, output, 3)
+        finished = {path: path.stat().st_mtime_ns for path in output.glob("part-*.bin")}
+        os.kill(wait_for_worker(), signal.SIGKILL)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert [path for path, then in finished.items() if path.stat().st_mtime_ns != then] == []
+    assert hash_folder(output) == hash_folder(store)
+
+
+def wait_for_worker() -> int:
+    """Wait until a worker of the cluster does a task."""
+    found: list[int] = []
+
+    def look() -> bool:
+        processes = ray_clusters.list_processes(Path(os.environ["RAY_TMPDIR"]))
+        found.extend(pid for pid, called in processes.items() if called == "ray::_call")
+        return bool(found)
+
+    wait_for(look)
+    return found[0]
+
+
+@pytest.mark.parametrize("first", ["ray", "local"])
+def test_killed_run_continues_with_the_other_executor(
+    cluster: Cluster, text: Path, store: Path, sample_data: Path, tmp_path: Path, first: str
+) -> None:
+    output = tmp_path / "store"
+    local = tokenize(text, sample_data, output)
+    on_ray = [*local, *RAY, "--ray-address", cluster.address]
+    with running(on_ray if first == "ray" else local) as process:
+        wait_for_receipts(process, output, 3)
+        process.kill()
+        process.communicate()
+    num_finished = count_receipts(output)
+    result = run(*(local if first == "ray" else on_ray))
+    assert result.exit_code == 0
+    assert "parts were finished before" in result.stderr
+    assert 3 <= num_finished < NUM_PARTS
+    assert hash_folder(output) == hash_folder(store)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+def test_cluster_that_a_run_started_ends_with_it(
+    text: Path, sample_data: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """It is started where one that was killed left its address, which is not waited for."""
+    output = tmp_path / "store"
+    with ray_clusters.ray_folder() as folder:
+        (folder / "ray").mkdir()
+        (folder / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
+        arguments = [*tokenize(text, sample_data, output), *RAY, "--num-workers", "1"]
+        with running(arguments) as process:
+            wait_for_receipts(process, output, 1)
+            assert len(ray_clusters.list_processes(folder)) > 3
+            process.send_signal(number)
+            _, stderr = process.communicate(timeout=60)
+        assert ray_clusters.wait_until_gone(folder) == []
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 130, stderr
+        assert stderr == "\nInterrupted: run the same command again\n"
+
+
+def test_cluster_that_runs_here_is_found(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one line\n" * 1000)
+    arguments = ["tokenize", str(tmp_path / "a.txt"), *RAY, "-o", str(tmp_path / "store")]
+    folder = Path(os.environ["RAY_TMPDIR"])
+    num_sessions = len([*(folder / "ray").glob("session_2*")])
+    with running(arguments) as process:
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, "")
+    assert len([*(folder / "ray").glob("session_2*")]) == num_sessions  # none was started

@@ -1,0 +1,206 @@
+"""Tasks on a real Ray cluster: results, errors, lost workers and nodes. Workers import the jobs."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import ray
+import ray_clusters
+from ray.cluster_utils import Cluster
+from ray_clusters import Counted, Job, is_alive, node_options, read_attempts, wait_for
+
+import seqpack_cli
+from seqpack_cli.errors import DataError, MachineError
+from seqpack_cli.execution import Executor, Progress, WorkerDiedError, run_tasks
+from seqpack_cli.ray_tasks import MAX_RETRIES
+
+RAY = Executor("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """One node of two cores, to which this process is connected."""
+    with ray_clusters.running_cluster(num_cpus=2) as running:
+        yield running
+
+
+def make_jobs(folder: Path, num_jobs: int) -> list[Job]:
+    return [Job(number, folder) for number in range(num_jobs)]
+
+
+def start_collecting(
+    function: Callable[[Job], int], jobs: list[Job], progress: Progress | None = None
+) -> tuple[threading.Thread, list[int]]:
+    """Run jobs in a thread of their own; give it, and the list that gets the results."""
+    found: list[int] = []
+
+    def collect() -> None:
+        found.extend(run_tasks(function, jobs, num_workers=None, executor=RAY, progress=progress))
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    return thread, found
+
+
+@pytest.mark.parametrize("num_workers", [None, 1, 3])
+def test_every_task_runs_once_whatever_is_in_flight(
+    cluster: Cluster, num_workers: int | None
+) -> None:
+    tasks = list(range(20))
+    found = sorted(run_tasks(math.factorial, tasks, num_workers=num_workers, executor=RAY))
+    assert found == [math.factorial(task) for task in tasks]
+
+
+def test_no_task_gives_nothing_and_needs_no_cluster() -> None:
+    nowhere = Executor("ray", "127.0.0.1:1")
+    assert list(run_tasks(math.factorial, [], num_workers=1, executor=nowhere)) == []
+
+
+def test_tasks_run_in_workers_in_the_folder_of_the_driver(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    jobs = make_jobs(tmp_path, 2)
+    found = run_tasks(ray_clusters.name_folder, jobs, num_workers=None, executor=RAY)
+    assert list(found) == [str(tmp_path)] * 2
+    (pid,) = run_tasks(eval, ["__import__('os').getpid()"], num_workers=None, executor=RAY)
+    assert pid != os.getpid()
+
+
+def test_isolated_tasks_stay_on_this_machine(cluster: Cluster) -> None:
+    ask = "__import__('multiprocessing').parent_process().pid"
+    found = run_tasks(eval, [ask], num_workers=1, executor=RAY, isolated=True)
+    assert list(found) == [os.getpid()]
+
+
+def test_at_most_so_many_tasks_are_in_flight(cluster: Cluster, tmp_path: Path) -> None:
+    jobs = make_jobs(tmp_path, 5)
+    times = sorted(run_tasks(ray_clusters.tell_times, jobs, num_workers=1, executor=RAY))
+    assert all(times[i][1] <= times[i + 1][0] for i in range(4))
+
+
+def test_what_all_tasks_have_in_common_is_sent_once(cluster: Cluster, tmp_path: Path) -> None:
+    """A tokenizer may have megabytes, and be in every task of a hundred thousand."""
+    common = Counted(b"t" * 5_000_000)
+    jobs = [Job(number, tmp_path, common) for number in range(50)]
+    Counted.num_pickled = 0
+    found = list(run_tasks(ray_clusters.count_bytes, jobs, num_workers=None, executor=RAY))
+    assert found == [5_000_000] * 50
+    assert Counted.num_pickled == 1
+
+
+def test_what_only_some_tasks_have_is_their_own(cluster: Cluster, tmp_path: Path) -> None:
+    short, long = Counted(b"ab"), Counted(b"abc")
+    jobs = [Job(0, tmp_path, short), Job(1, tmp_path, short), Job(2, tmp_path, long)]
+    found = run_tasks(ray_clusters.count_bytes, jobs, num_workers=None, executor=RAY)
+    assert sorted(found) == [2, 2, 3]
+
+
+def test_error_of_a_task_comes_out_as_itself_and_ends_the_rest(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    jobs = make_jobs(tmp_path, 6)
+    with pytest.raises(DataError) as caught:
+        list(run_tasks(ray_clusters.wait_or_fail, jobs, num_workers=None, executor=RAY))
+    assert type(caught.value) is DataError
+    assert caught.value.message == "a.jsonl:7: no field 'text'"
+    assert caught.value.hint == "pass --text-field body"
+    (other,) = read_attempts(tmp_path, 1)
+    assert not is_alive(other.pid)
+    assert len(list(tmp_path.glob("?-*"))) <= 2  # nothing else began
+
+
+def test_results_that_nobody_takes_are_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    jobs = make_jobs(tmp_path, 2)
+    (tmp_path / "go").touch()
+    results = run_tasks(ray_clusters.wait_for_go, jobs, num_workers=1, executor=RAY)
+    next(results)
+    (tmp_path / "go").unlink()
+    started = time.monotonic()
+    results.close()
+    assert time.monotonic() - started < 20
+
+
+def test_killed_worker_costs_only_its_own_task(cluster: Cluster, tmp_path: Path) -> None:
+    amounts: list[int] = []
+    tokens: list[int] = []
+    progress = Progress(on_advance=amounts.append, on_tokens=tokens.append)
+    thread, found = start_collecting(ray_clusters.wait_for_go, make_jobs(tmp_path, 4), progress)
+    wait_for(lambda: len(list(tmp_path.glob("?-*"))) == 2)
+    number = int(next(tmp_path.glob("?-*")).name[0])
+    (first,) = read_attempts(tmp_path, number)
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for(lambda: len(list(tmp_path.glob("?-*"))) == 3)
+    (tmp_path / "go").touch()
+    thread.join()
+    assert sorted(found) == [0, 1, 2, 3]
+    attempts = {each: len(read_attempts(tmp_path, each)) for each in range(4)}
+    assert attempts == {**dict.fromkeys(range(4), 1), number: 2}
+    assert (sum(amounts), sum(tokens)) == (8, 80)  # the lost half is not counted
+
+
+def test_task_that_always_kills_its_worker_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(WorkerDiedError) as caught:
+        list(
+            run_tasks(
+                ray_clusters.kill_own_worker, make_jobs(tmp_path, 2), num_workers=1, executor=RAY
+            )
+        )
+    assert caught.value.message == (
+        "a Ray worker or its node died 4 times while it held: job-1 (WorkerCrashedError)"
+    )
+    assert caught.value.hint == (
+        "run the same command again with fewer workers (--num-workers 1): it continues"
+    )
+    assert caught.value.exit_code == 5
+    assert len(read_attempts(tmp_path, 1)) == 1 + MAX_RETRIES
+    assert len(read_attempts(tmp_path, 0)) == 1
+
+
+def test_new_node_is_used_and_a_lost_one_costs_only_its_own_tasks(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    thread, found = start_collecting(ray_clusters.wait_for_go, make_jobs(tmp_path, 8))
+    wait_for(lambda: len(list(tmp_path.glob("?-*"))) == 2)
+    node = cluster.add_node(**node_options(2))
+    wait_for(lambda: len(list(tmp_path.glob("?-*"))) == 4)
+    lost = {
+        number
+        for number in range(8)
+        for attempt in read_attempts(tmp_path, number)
+        if attempt.node == node.node_id
+    }
+    assert len(lost) == 2
+    cluster.remove_node(node, allow_graceful=False)
+    (tmp_path / "go").touch()
+    thread.join()
+    assert sorted(found) == list(range(8))
+    assert {n: len(read_attempts(tmp_path, n)) for n in range(8)} == {
+        number: 2 if number in lost else 1 for number in range(8)
+    }
+
+
+def test_worker_of_another_version_is_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = seqpack_cli.__version__
+    monkeypatch.setattr(seqpack_cli, "__version__", "9.8.7")
+    with pytest.raises(MachineError) as caught:
+        list(run_tasks(math.factorial, [1], num_workers=None, executor=RAY))
+    assert caught.value.message == (
+        f"{os.uname().nodename}: has seqpack {there}, expected 9.8.7 as where the run was started"
+    )
+    assert caught.value.hint == "pip install 'seqpack[ray]==9.8.7' on every node"
+
+
+def test_connection_of_the_caller_is_used_and_left(cluster: Cluster) -> None:
+    elsewhere = Executor("ray", "127.0.0.1:1")  # not asked, since there is a connection
+    assert list(run_tasks(math.factorial, [3], num_workers=None, executor=elsewhere)) == [6]
+    assert ray.is_initialized()

@@ -1,0 +1,523 @@
+"""Runs whose input, output or both lie on a real S3 server, each compared with a local run.
+
+The server's faults are a proxy's (`object_store`), which says how often each of them happened: a
+test whose fault met no request fails.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import run
+from object_store import (
+    FaultProxy,
+    make_bucket,
+    make_environment,
+    proxy_s3,
+    put_object,
+    read_objects,
+    remove_object,
+    serve_s3,
+)
+
+from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
+from seqpack_cli.remote import file_systems, lease
+from seqpack_cli.remote.url import Url, parse_place
+from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.tokens.tokenize_run import tokenize
+
+for package in ("moto", "s3fs"):
+    pytest.importorskip(package)
+
+COMMAND = [sys.executable, "-m", "seqpack_cli"]
+BUCKET = "bucket"
+PART_BYTES = 25_000  # of the texts: six parts
+SHARD_BYTES = 30_000
+SECONDS = 60  # until a child process counts as hanging
+RUN_NAMES = {"run.json"}  # what says only how a run was done
+PLACES = re.compile(rb'(s3:/)?/[^"]*/(?=corpus)|(?<="tokens_path": )"[^"]*"')
+
+
+# The server, and what a test has of it
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultProxy]:
+    import s3fs
+
+    with serve_s3() as address, proxy_s3(address) as proxy, pytest.MonkeyPatch.context() as patch:
+        for name, value in make_environment(proxy.address).items():
+            patch.setenv(name, value)
+        make_bucket(address, BUCKET)
+        file_systems.open_file_system.cache_clear()  # it may know another server
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield proxy
+        file_systems.open_file_system.cache_clear()
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def url(server: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give a place in the bucket that is this test's alone, with an empty cache and record."""
+    monkeypatch.setenv("SEQPACK_CACHE_DIR", str(tmp_path / "cache"))
+    server.forget()
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, sample_data: Path) -> Path:
+    """Write a folder of every kind of file."""
+    import pyarrow
+    from backports import zstd
+    from pyarrow import parquet
+
+    folder = tmp_path_factory.mktemp("s3") / "corpus"
+    (folder / "deep er").mkdir(parents=True)
+    lines = (sample_data / "stories.txt").read_text().splitlines()
+    text = "".join(f"{number} {line}\n" for number, line in enumerate(lines * 40))[:120_000]
+    records = [json.dumps({"text": line, "n": n}) + "\n" for n, line in enumerate(lines * 3)]
+    (folder / "a.txt").write_text(text)
+    (folder / "b.txt.gz").write_bytes(gzip.compress(text[:30_000].encode()))
+    (folder / "c.jsonl.zst").write_bytes(zstd.compress("".join(records).encode()))
+    (folder / "deep er" / "d-ü%.jsonl").write_text("".join(records))
+    table = pyarrow.table({"text": lines * 5})
+    parquet.write_table(table, folder / "e.parquet", row_group_size=50)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
+    """Write a folder of what needs no process of its own, as Parquet does."""
+    folder = tmp_path_factory.mktemp("s3") / "corpus"
+    folder.mkdir()
+    for path in (corpus / "a.txt", corpus / "b.txt.gz"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(texts: Path) -> Path:
+    """Tokenize the texts locally."""
+    result = run("tokenize", texts, "-o", texts.parent / "store", "--part-bytes", PART_BYTES)
+    assert result.exit_code == 0, result.stderr
+    return texts.parent / "store"
+
+
+@pytest.fixture(scope="module")
+def shards(store: Path) -> Path:
+    """Pack the local store locally."""
+    result = run("pack", store, "-o", store.parent / "shards", "--shard-bytes", SHARD_BYTES)
+    assert result.exit_code == 0, result.stderr
+    return store.parent / "shards"
+
+
+def put_folder(server: FaultProxy, folder: Path, url: str) -> str:
+    """Put a local folder's files under a URL, and give its name there."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            key = f"{url.removeprefix('s3://')}/{folder.name}/{path.relative_to(folder)}"
+            put_object(server.upstream, key, path.read_bytes())
+    return f"{url}/{folder.name}"
+
+
+def read_url(server: FaultProxy, url: str) -> dict[str, bytes]:
+    return read_objects(server.upstream, BUCKET, url.removeprefix(f"s3://{BUCKET}/"))
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def check_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
+    """Compare a folder's files, but for what they say about where others lie."""
+    assert set(found) == set(expected)
+    for name in set(expected) - RUN_NAMES:
+        assert PLACES.sub(b"", found[name]) == PLACES.sub(b"", expected[name]), name
+
+
+def start(*arguments: object, code: str | None = None) -> subprocess.Popen[str]:
+    """Start the program, or other code, in a process of its own."""
+    command = [sys.executable, "-c", code] if code else COMMAND
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*command, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+# The same bytes
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/a.txt", "/b.txt.gz", "/c.jsonl.zst", "/deep er/d-ü%.jsonl", "/e.parquet", "/*.*[tz]"],
+)
+def test_tokenize_from_s3_gives_the_bytes_of_a_local_run(server, url, corpus, tmp_path, name):
+    there = put_folder(server, corpus, url)
+    options = ("--part-bytes", PART_BYTES, "--num-workers", 1)
+    for source, output in ((f"{corpus}{name}", "local"), (f"{there}{name}", "remote")):
+        result = run("tokenize", source, "-o", tmp_path / output, *options)
+        assert result.exit_code == 0, result.stderr
+    check_same(read_folder(tmp_path / "remote"), read_folder(tmp_path / "local"))
+    assert server.find("GetObject", key="corpus/")
+
+
+def test_workers_read_ranges_of_one_object(server, url, texts, store, tmp_path):
+    there = put_folder(server, texts, url)
+    options = ("--part-bytes", PART_BYTES, "--num-workers", 2)
+    result = run("tokenize", there, "-o", tmp_path / "remote", *options)
+    assert result.exit_code == 0, result.stderr
+    check_same(read_folder(tmp_path / "remote"), read_folder(store))
+
+
+def test_tokenize_to_s3_gives_the_objects_of_a_local_run(server, url, texts, store):
+    result = run("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
+    assert result.exit_code == 0, result.stderr
+    check_same(read_url(server, f"{url}/store"), read_folder(store))
+    again = run("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
+    assert again.exit_code == 0
+    assert "already complete" in again.stdout + again.stderr
+
+
+def test_the_manifest_is_the_last_object_of_a_run(server, url, texts):
+    for arguments in (
+        ("tokenize", texts, "--part-bytes", PART_BYTES, "-o", f"{url}/store"),
+        ("pack", f"{url}/store", "--shard-bytes", SHARD_BYTES, "-o", f"{url}/shards"),
+    ):
+        server.forget()
+        assert run(*arguments, "--num-workers", 1).exit_code == 0
+        puts = server.find("PutObject", "CompleteMultipartUpload", key=r"/[^.][^/]*$")
+        names = [request.key.rpartition("/")[2] for request in puts]
+        assert names.count("manifest.json") == 1
+        assert names[-1] == "manifest.json"
+        assert len(names) > 10
+
+
+@pytest.mark.parametrize("places", ["s3 to s3", "s3 to local", "local to s3"])
+def test_pack_gives_the_same_shards_anywhere(server, url, store, shards, tmp_path, places):
+    source = put_folder(server, store, url) if places.startswith("s3") else store
+    output = f"{url}/shards" if places.endswith("s3") else tmp_path / "shards"
+    num_workers = 2 if places == "s3 to s3" else 1
+    options = ("--shard-bytes", SHARD_BYTES, "--num-workers", num_workers)
+    result = run("pack", source, "-o", output, *options)
+    assert result.exit_code == 0, result.stderr
+    found = read_url(server, output) if isinstance(output, str) else read_folder(output)
+    check_same(found, read_folder(shards))
+
+
+# Readers
+
+
+@pytest.fixture
+def remote(server: FaultProxy, url: str, store: Path, shards: Path) -> str:
+    """Give the URL below which the local store and shards lie too."""
+    put_folder(server, store, url)
+    put_folder(server, shards, url)
+    return url
+
+
+@pytest.mark.parametrize("name", ["store", "shards"])
+def test_inspect_says_the_same_of_objects(remote, store, name):
+    here, there = (
+        json.loads(run("inspect", f"{place}/{name}", "--json").stdout)
+        for place in (store.parent, remote)
+    )
+    text = json.dumps(there).replace(remote, str(store.parent))
+    assert json.loads(text) == here
+
+
+def test_verify_proves_objects(remote):
+    result = run(
+        "verify", f"{remote}/shards", "--level", "roundtrip", "--tokens", f"{remote}/store"
+    )
+    assert result.exit_code == 0, result.stdout + result.stderr
+
+
+def test_unpack_gives_the_same_lines(server, remote, shards, tmp_path):
+    assert run("unpack", shards, "-o", tmp_path / "here.jsonl").exit_code == 0
+    assert run("unpack", f"{remote}/shards", "-o", tmp_path / "there.jsonl").exit_code == 0
+    assert (tmp_path / "there.jsonl").read_bytes() == (tmp_path / "here.jsonl").read_bytes()
+    assert run("unpack", f"{remote}/shards", "-o", f"{remote}/out/lines.jsonl").exit_code == 0
+    found = read_url(server, f"{remote}/out")
+    assert found == {"lines.jsonl": (tmp_path / "here.jsonl").read_bytes()}
+
+
+def test_the_library_reads_urls(remote, store, shards):
+    there = open_store(parse_place(f"{remote}/store"))
+    here = open_store(store)
+    assert [row.tolist() for row in there] == [row.tolist() for row in here]
+    ours, theirs = ShardDataset(parse_place(f"{remote}/shards")), ShardDataset(shards)
+    assert len(ours) == len(theirs) > 10
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.sequences.data.equal(other.sequences.data)
+
+
+def test_the_library_takes_a_url_as_text(remote, shards):
+    assert len(open_shards(f"{remote}/shards")) == len(open_shards(shards))
+
+
+def test_a_url_in_memory_and_one_of_a_file_are_places_too(texts, store, shards, tmp_path):
+    expected = [batch.data.tolist() for batch in open_shards(shards)]
+    for place in (Url(f"memory://{tmp_path.name}"), parse_place(f"file://{tmp_path}/file")):
+        options = TokenizeOptions(part_bytes=PART_BYTES)
+        tokenize([str(texts)], place / "store", options, num_workers=1)
+        packing = PackOptions(shard_bytes=SHARD_BYTES)
+        pack_store(place / "store", place / "shards", packing, num_workers=1)
+        assert [batch.data.tolist() for batch in open_shards(place / "shards")] == expected
+    assert read_folder(tmp_path / "file" / "store").keys() == read_folder(store).keys()
+
+
+# Runs that are broken off
+
+BEATING = """
+import sys
+from seqpack_cli.__main__ import run
+from seqpack_cli.remote import lease
+lease.BEAT_SECONDS = 1.0
+sys.exit(run())
+"""
+
+
+def test_a_killed_run_makes_only_the_missing_parts(server, url, texts, store):
+    arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
+    with server.breaking("stall", "PutObject", key=r"part-00003\.bin") as fault:
+        child = start(*arguments, "--num-workers", 1)
+        assert fault.happened.wait(SECONDS)
+        child.kill()
+        child.communicate()
+    assert "manifest.json" not in read_url(server, f"{url}/store")
+    server.forget()
+    result = run(*arguments, "--num-workers", 1)
+    assert result.exit_code == 0, result.stderr
+    assert "3 of 6 parts were finished before" in result.stderr
+    made = {request.key.rpartition("/")[2] for request in server.find("PutObject", key=r"\.bin$")}
+    assert made == {"part-00003.bin", "part-00004.bin", "part-00005.bin"}
+    check_same(read_url(server, f"{url}/store"), read_folder(store))
+
+
+def test_a_second_writer_is_refused_while_the_first_lives(server, url, texts, monkeypatch):
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 1.0)  # who is refused waits for a beat
+    arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
+    with server.breaking("stall", "PutObject", key=r"part-00000\.bin", limit=1) as fault:
+        child = start(*arguments, "--num-workers", 1, code=BEATING)
+        assert fault.happened.wait(SECONDS)
+        result = run(*arguments)
+        assert child.poll() is None
+        child.kill()
+        child.communicate()
+    assert result.exit_code == 4
+    assert f"{url}/store: process {child.pid} on " in result.stderr
+    again = run(*arguments, "--num-workers", 1)
+    assert again.exit_code == 0, "its holder is dead"
+
+
+def test_an_answer_that_is_lost_does_not_lock_a_run_out(server, url, texts, store):
+    with server.breaking("lose", "PutObject", key=r"\.lock$", limit=1) as fault:
+        result = run("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
+    assert fault.num_done == 1
+    assert result.exit_code == 0, result.stderr
+    check_same(read_url(server, f"{url}/store"), read_folder(store))
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "values"),
+    [
+        ("cut", "GetObject", {"every": 3, "num_bytes": 700}),
+        ("drop", "GetObject", {"every": 4}),
+        ("drop", "PutObject", {"every": 4, "num_bytes": 500}),
+        ("lose", "PutObject", {"every": 4}),
+        ("refuse", "", {"every": 3, "limit": 12}),  # each costs a second or two
+    ],
+    ids=["answers cut", "gets dropped", "puts dropped", "answers lost", "slow down"],
+)
+def test_faults_of_the_server_change_no_byte(server, url, texts, store, kind, operation, values):
+    there = put_folder(server, texts, url)
+    operations = (operation,) if operation else ()
+    with server.breaking(kind, *operations, **values) as fault:
+        result = run(
+            *("tokenize", there, "-o", f"{url}/store", "--part-bytes", PART_BYTES),
+            *("--num-workers", 1),
+        )
+    assert fault.num_done > 2
+    assert result.exit_code == 0, result.stderr
+    check_same(read_url(server, f"{url}/store"), read_folder(store))
+
+
+def test_a_server_that_is_down_ends_the_run_which_continues_later(
+    server, url, texts, store, monkeypatch
+):
+    import s3fs
+
+    patient = file_systems.S3_SETTINGS["config_kwargs"]
+    hasty = {"config_kwargs": {**patient, "retries": {"mode": "standard", "max_attempts": 1}}}
+    monkeypatch.setattr(file_systems, "S3_SETTINGS", {**file_systems.S3_SETTINGS, **hasty})
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 2)
+    file_systems.open_file_system.cache_clear()
+    arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
+    began = time.monotonic()
+    with server.breaking("refuse", num_before=40) as fault:
+        result = run(*arguments, "--num-workers", 1)
+    assert time.monotonic() - began < 30
+    file_systems.open_file_system.cache_clear()
+    assert fault.num_done > 1
+    assert result.exit_code == 5
+    assert re.match(
+        rf"Error: {re.escape(url)}/store\S*: .*(request rate|Unavailable)", result.stderr
+    )
+    assert "hint: run the same command again" in result.stderr
+    assert "Traceback" not in result.stderr
+    for name, data in read_url(server, f"{url}/store").items():
+        if name == ".lock":  # it could not be removed, and its holder, this process, lives on
+            put_object(server.upstream, f"{url.removeprefix('s3://')}/store/.lock", b"")
+            assert data
+    again = run(*arguments, "--num-workers", 1)
+    assert again.exit_code == 0, again.stderr
+    check_same(read_url(server, f"{url}/store"), read_folder(store))
+
+
+# What is not as the manifest says
+
+
+@pytest.mark.parametrize("name", ["store", "shards"])
+def test_a_missing_manifest_is_said_as_of_a_folder(server, remote, store, tmp_path, name):
+    remove_object(server.upstream, f"{remote.removeprefix('s3://')}/{name}/manifest.json")
+    here = tmp_path / name
+    here.mkdir()
+    for path in (store.parent / name).iterdir():
+        if path.name != "manifest.json":
+            (here / path.name).write_bytes(path.read_bytes())
+    errors = [run("inspect", place) for place in (f"{remote}/{name}", here)]
+    assert [error.exit_code for error in errors] == [4, 4]
+    there, local = (error.stderr for error in errors)
+    assert there.replace(f"{remote}/{name}", str(here)) == local
+
+
+def flip(server: FaultProxy, url: str, data: bytes) -> None:
+    """Put an object again with one bit in its middle changed."""
+    middle = len(data) // 2
+    changed = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+    put_object(server.upstream, url.removeprefix("s3://"), changed)
+
+
+def test_an_object_that_was_changed_is_refused_by_name(server, remote, store, shards, tmp_path):
+    flip(server, f"{remote}/store/part-00001.bin", (store / "part-00001.bin").read_bytes())
+    result = run("pack", f"{remote}/store", "-o", tmp_path / "out")
+    assert result.exit_code == 4
+    assert f"{remote}/store/part-00001.bin: sha256 is not the manifest's" in result.stderr
+    name = "shard-00001.safetensors"
+    flip(server, f"{remote}/shards/{name}", (shards / name).read_bytes())
+    result = run("unpack", f"{remote}/shards", "-o", tmp_path / "lines")
+    assert result.exit_code == 4
+    assert f"{remote}/shards/{name}: sha256 is not the manifest's" in result.stderr
+
+
+def test_verify_finds_a_changed_object_though_the_cache_holds_the_old_one(server, remote, shards):
+    arguments = ("verify", f"{remote}/shards", "--level", "structure")
+    assert run(*arguments).exit_code == 0
+    name = "shard-00001.safetensors"
+    flip(server, f"{remote}/shards/{name}", (shards / name).read_bytes())
+    result = run(*arguments)
+    assert result.exit_code == 1, result.stdout
+    assert name in result.stdout
+
+
+def test_the_cache_never_gives_other_bytes_than_the_manifest_means(server, remote, shards):
+    there, here = (
+        lambda: [batch.data.tolist() for batch in open_shards(parse_place(f"{remote}/shards"))],
+        [batch.data.tolist() for batch in open_shards(shards)],
+    )
+    assert there() == here
+    name = "shard-00001.safetensors"
+    flip(server, f"{remote}/shards/{name}", (shards / name).read_bytes())
+    assert there() == here
+
+
+# The cache
+
+READ = """
+import sys, torch
+from seqpack_cli import ShardDataset
+from seqpack_cli.remote.url import parse_place
+print("ready", flush=True)
+sys.stdin.readline()  # until the other one is ready too
+dataset = ShardDataset(parse_place(sys.argv[1]))
+print(sum(int(dataset[i].sequences.data.sum()) for i in range(len(dataset))))
+"""
+
+
+def count_fetches(server: FaultProxy) -> dict[str, int]:
+    """Give how many bytes of each shard were sent, by name."""
+    found: dict[str, int] = {}
+    for request in server.find("GetObject", key=r"shard-\d+\.safetensors$"):
+        name = request.key.rpartition("/")[2]
+        found[name] = found.get(name, 0) + request.num_bytes
+    return found
+
+
+def read_sizes(shards: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in shards.glob("shard-*.safetensors")}
+
+
+def test_a_second_reader_fetches_nothing(server, remote, shards):
+    def read() -> int:
+        dataset = ShardDataset(parse_place(f"{remote}/shards"))
+        return sum(int(dataset[index].sequences.data.sum()) for index in range(len(dataset)))
+
+    first = read()
+    assert count_fetches(server) == read_sizes(shards)
+    server.forget()
+    assert read() == first
+    assert count_fetches(server) == {}
+
+
+def test_two_processes_fetch_each_shard_once(server, remote, shards):
+    readers = [start(f"{remote}/shards", code=READ) for _ in range(2)]
+    for reader in readers:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+    for reader in readers:
+        assert reader.stdin is not None
+        reader.stdin.write("\n")
+        reader.stdin.flush()
+    answers = [reader.communicate(timeout=SECONDS) for reader in readers]
+    assert [reader.returncode for reader in readers] == [0, 0], answers
+    assert answers[0][0] == answers[1][0]
+    assert count_fetches(server) == read_sizes(shards)
+
+
+def test_a_limit_smaller_than_the_shards_holds(remote, shards, tmp_path, monkeypatch):
+    sizes = read_sizes(shards)
+    limit = max(sizes.values())
+    assert sum(sizes.values()) > 2 * limit
+    monkeypatch.setenv("SEQPACK_CACHE_BYTES", str(limit))
+    theirs = ShardDataset(shards)
+    ours = ShardDataset(parse_place(f"{remote}/shards"))
+    for index in [*range(len(theirs)), *reversed(range(len(theirs)))]:
+        assert ours[index].sequences.data.equal(theirs[index].sequences.data)
+        found = sum(path.stat().st_size for path in (tmp_path / "cache").iterdir())
+        assert found <= limit
+
+
+# Machines without the package
+
+
+def test_a_package_that_is_missing_is_named(url, tmp_path):
+    code = """
+import sys
+sys.modules["s3fs"] = None
+from seqpack_cli.__main__ import run
+sys.argv[0] = "seqpack"
+sys.exit(run())
+"""
+    child = start("tokenize", f"{url}/corpus", "-o", tmp_path / "store", code=code)
+    _, stderr = child.communicate(timeout=SECONDS)
+    assert child.returncode == 5, stderr
+    assert "s3fs is not installed, s3:// needs it" in stderr
+    assert "hint: pip install 'seqpack[s3]'" in stderr

@@ -1,0 +1,94 @@
+"""Places in object stores: their names, what lies below them, how one folder names another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqpack_cli.errors import OptionError
+from seqpack_cli.remote.objects import write_object
+from seqpack_cli.remote.url import Url, find_place, is_shared, parse_place, spell_place
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("s3://bucket/a/b", Url("s3://bucket/a/b")),
+        ("s3://bucket/a/b//", Url("s3://bucket/a/b")),
+        ("s3://bucket", Url("s3://bucket")),
+        ("gs://bucket/a b?c#d%20", Url("gs://bucket/a b?c#d%20")),
+        ("memory://x/y", Url("memory://x/y")),
+        ("file:///data/x", Path("/data/x")),
+        ("local://tmp", Path("tmp")),
+        ("folder/name", Path("folder/name")),
+        ("C:/name", Path("C:/name")),
+        ("s3:/bucket", Path("s3:/bucket")),
+        ("-", Path("-")),
+        (Path("s3://x"), Path("s3:/x")),
+        (Url("s3://x"), Url("s3://x")),
+    ],
+)
+def test_parse_place_tells_urls_from_paths(text: str | Path | Url, place: Path | Url) -> None:
+    assert parse_place(text) == place
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3:///", "simplecache://x::s3://y"])
+def test_parse_place_refuses_what_names_nothing(text: str) -> None:
+    with pytest.raises(OptionError):
+        parse_place(text)
+
+
+def test_url_has_the_manners_of_a_path() -> None:
+    url = Url("s3://bucket/tokens") / "part-00000.bin"
+    assert str(url) == "s3://bucket/tokens/part-00000.bin"
+    assert (url.name, url.stem, url.suffix) == ("part-00000.bin", "part-00000", ".bin")
+    assert url.parent == Url("s3://bucket/tokens")
+    assert url.with_name("x") == Url("s3://bucket/tokens/x")
+    assert (url.protocol, url.key) == ("s3", "bucket/tokens/part-00000.bin")
+    assert Url("s3://bucket").parent == Url("s3://bucket")
+    assert url.resolve() == url
+    assert is_shared(url) and is_shared(Path("/x")) and is_shared("corpus/")
+    assert not is_shared(Url("memory://x")) and not is_shared("memory://x/*.txt")
+
+
+def test_url_lists_what_lies_right_below_it(tmp_path: Path) -> None:
+    folder = Url(f"memory://{tmp_path.name}/folder")
+    assert not folder.exists()
+    assert list(folder.iterdir()) == []
+    write_object(folder / "a.bin", b"abc")
+    write_object(folder / "below" / "b.bin", b"abcdef")
+    assert folder.is_dir()
+    assert sorted(folder.iterdir()) == [folder / "a.bin", folder / "below"]
+    assert folder.list_files()["a.bin"]["size"] == 3
+    assert (folder / "a.bin").exists()
+    assert not (folder / "a.bin").is_dir()
+    assert list((folder / "a.bin").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "folder", "spelled"),
+    [
+        ("s3://bucket/store", "s3://bucket/shards", "../store"),
+        ("s3://bucket/a/store", "s3://bucket/a/b/shards", "../../store"),
+        ("s3://other/store", "s3://bucket/shards", "s3://other/store"),
+        ("s3://bucket/store", "gs://bucket/shards", "s3://bucket/store"),
+        ("s3://bucket/store", "/shards", "s3://bucket/store"),
+        ("/data/store", "s3://bucket/shards", "file:///data/store"),
+        ("/data/store", "/data/x/shards", "../../store"),
+    ],
+)
+def test_folders_name_each_other_both_ways(place: str, folder: str, spelled: str) -> None:
+    there, here = parse_place(place), parse_place(folder)
+    assert spell_place(there, here) == spelled
+    assert find_place(here, spelled) == there
+
+
+def test_a_folder_moved_with_its_neighbour_still_finds_it() -> None:
+    assert find_place(Url("gs://new/x/shards"), "../store") == Url("gs://new/x/store")
+    assert find_place(Url("gs://new/shards"), "../../../store") == Url("gs://new/store")
+
+
+def test_a_stranger_can_not_send_us_anywhere() -> None:
+    with pytest.raises(OptionError, match="not looked at"):
+        find_place(Path("/shards"), "http://169.254.169.254/latest")
