@@ -124,18 +124,20 @@ def run_tasks(
 
 
 @contextmanager
-def hold_executor(executor: Executor, *, num_workers: int | None) -> Iterator[None]:
+def hold_executor(executor: Executor, *, num_workers: int | None) -> Iterator[bool]:
     """Stay connected to a cluster over several `run_tasks`; processes need no connection.
+
+    Gives whether the cluster was started for this and ends after it.
 
     Raises:
         MachineError: no cluster answers.
     """
     if executor.name != "ray":
-        yield
+        yield False
         return
     num_cores = num_workers or count_cores()
-    with hold_cluster(executor.ray_address, num_cores=num_cores):
-        yield
+    with hold_cluster(executor.ray_address, num_cores=num_cores) as is_ours:
+        yield is_ours
 
 
 def _run_here(
@@ -155,5 +157,7 @@ def _run_on_ray(
     from seqpack_cli.ray_tasks import run_on_ray
 
     if tasks:
-        with hold_executor(executor, num_workers=num_workers):
-            yield from run_on_ray(function, tasks, num_workers=num_workers, progress=progress)
+        with hold_executor(executor, num_workers=num_workers) as is_ours:
+            yield from run_on_ray(
+                function, tasks, num_workers=num_workers, progress=progress, ends_with_us=is_ours
+            )

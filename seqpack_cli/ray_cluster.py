@@ -19,6 +19,7 @@ from typing import Any
 from seqpack_cli.errors import MachineError
 
 ANSWER_SECONDS = 5.0  # Ray itself waits 80 s for an address where nobody is
+_is_ours = False  # the cluster that this process is connected to
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
@@ -35,8 +36,10 @@ def check_installed() -> None:
 
 
 @contextlib.contextmanager
-def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[None]:
+def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[bool]:
     """Be connected to a cluster, unless this process is already; a cluster of ours ends after it.
+
+    Gives whether it is ours.
 
     Args:
         address: None takes RAY_ADDRESS, else what runs on this machine, else starts a cluster here.
@@ -48,18 +51,21 @@ def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[None]:
     check_installed()
     import ray
 
+    global _is_ours
     if ray.is_initialized():
-        yield
+        yield _is_ours  # by whoever of us called before, else somebody else's
         return
     try:
         with _keeping_sigterm():
-            _connect(address, num_cores)
-        yield
+            _is_ours = _connect(address, num_cores)
+        yield _is_ours
     finally:
+        _is_ours = False
         ray.shutdown()
 
 
-def _connect(address: str | None, num_cores: int) -> None:
+def _connect(address: str | None, num_cores: int) -> bool:
+    """Connect to a cluster, or start one; say whether it was started."""
     import ray
     from ray.exceptions import RayError
 
@@ -70,6 +76,7 @@ def _connect(address: str | None, num_cores: int) -> None:
             ray.init(address="local", num_cpus=num_cores, include_dashboard=False, **QUIET)
         else:
             ray.init(address=found, **QUIET)
+        return found is None
     except (OSError, RayError, RuntimeError, SystemExit, ValueError) as error:
         if found is not None:
             raise _refuse(found) from error

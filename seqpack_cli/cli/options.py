@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from seqpack_cli.batching.pack_options import MAX_COUNT
 from seqpack_cli.errors import FolderError
@@ -92,6 +93,13 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]
         """Give what is named."""
         del param, ctx
         return parse_place(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Leave paths to the shell."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
 
 
 def _is_count(text: str, *, at_most: int) -> bool:

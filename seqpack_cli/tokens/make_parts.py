@@ -14,7 +14,14 @@ from typing import Any
 from seqpack_cli.corpus.blocks import hash_range
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
-from seqpack_cli.execution import Executor, Progress, count_cores, hold_executor, run_tasks
+from seqpack_cli.execution import (
+    Executor,
+    Progress,
+    count_cores,
+    hold_executor,
+    map_ahead,
+    run_tasks,
+)
 from seqpack_cli.run_folder import OVERWRITE_HINT, RunFolder
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
@@ -48,7 +55,7 @@ def make_parts(
         DataError: its ids differ, and there is no falling back.
         FolderError: the input of a finished part changed.
     """
-    receipts = {task.name: read_receipt(run, task) for task in tasks}
+    receipts = _read_receipts(run, tasks)
     made = [(task, receipts[task.name]) for task in tasks]
     finished = [(task, receipt) for task, receipt in made if receipt is not None]
     with hold_executor(executor, num_workers=num_workers):
@@ -72,6 +79,17 @@ def make_parts(
     return [receipt for receipt in receipts.values() if receipt is not None], encoder
 
 
+def _read_receipts(run: RunFolder, tasks: Sequence[PartTask]) -> dict[str, dict[str, Any] | None]:
+    """Give the receipt of each part that has one."""
+    names = run.list_finished()
+
+    def read(task: PartTask) -> dict[str, Any] | None:
+        return read_receipt(run, task) if task.name in names else None
+
+    found = map_ahead(read, tasks, num_threads=run.num_readers)
+    return {task.name: receipt for task, receipt in zip(tasks, found, strict=True)}
+
+
 def _refuse(encoder: str, error: Exception) -> SeqpackError:
     """Make the error about an encoder that was asked for and can not be trusted."""
     hint = "pass --encoder auto"
@@ -84,11 +102,10 @@ def _forget_unchecked(
     run: RunFolder, tasks: Sequence[PartTask], receipts: dict[str, dict[str, Any] | None]
 ) -> None:
     """Forget every part that a distrusted encoder made, those too that no one has heard of yet."""
-    for task in tasks:
-        receipt = read_receipt(run, task)
+    for name, receipt in _read_receipts(run, tasks).items():
         if receipt is not None and receipt["encoder"] in CHECKED:
-            run.forget(task.name)
-            receipts[task.name] = None
+            run.forget(name)
+            receipts[name] = None
 
 
 def _make_missing(

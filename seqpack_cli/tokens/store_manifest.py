@@ -136,7 +136,12 @@ def check_ledger(ledger: dict[str, int], sources: list[Source]) -> None:
 
 
 def describe_run(
-    tokenizer: str, encoder: str, num_workers: int | None, sources: list[Source], seconds: float
+    tokenizer: str,
+    encoder: str,
+    executor: str,
+    num_workers: int | None,
+    sources: list[Source],
+    seconds: float,
 ) -> dict[str, Any]:
     """Say how the run was done; no reader needs it."""
     import tokenizers
@@ -145,6 +150,7 @@ def describe_run(
     return {
         "tokenizer": tokenizer,
         "encoder": encoder,
+        "executor": executor,
         "num_workers": num_workers,
         "seconds": round(seconds, 3),
         "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),

@@ -116,7 +116,7 @@ def _tokenize_sources(
         first_encoder = choose_encoder(
             encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
         )
-        _start_encoder(first_encoder, tokenizer_json, options, sources, num_workers)
+        _start_encoder(first_encoder, tokenizer_json, options, sources, executor, num_workers)
         vocabulary = describe_vocabulary(tokenizer_json)
     check_footers(sources)
     tasks = make_tasks(sources, tokenizer_json, vocabulary, options, run.path)
@@ -124,7 +124,8 @@ def _tokenize_sources(
     run.begin(plan, overwrite=overwrite)
     if run.manifest is not None:
         open_store(run.path)  # or say what is damaged
-        check_inputs_unchanged(zip(tasks, run.manifest["parts"], strict=False), run)
+        made = zip(tasks, run.manifest["parts"], strict=False)
+        check_inputs_unchanged(made, run, num_workers=num_workers, executor=executor)
         return run.manifest, True
     with publish(run.path / "tokenizer.json") as file:
         file.write(tokenizer_json)
@@ -143,8 +144,8 @@ def _tokenize_sources(
             run.forget(task.name)  # nothing worth to go on from
     check_ledger(manifest["ledger"], sources)
     seconds = time.monotonic() - started
-    done = describe_run(options.tokenizer, used_encoder, num_workers, sources, seconds)
-    _publish(run, sources, manifest, receipts, done)
+    how = (options.tokenizer, used_encoder, executor.name, num_workers)
+    _publish(run, sources, manifest, receipts, describe_run(*how, sources, seconds))
     return manifest, False
 
 
@@ -177,12 +178,13 @@ def _start_encoder(
     tokenizer_json: bytes,
     options: TokenizeOptions,
     sources: list[Source],
+    executor: Executor,
     num_workers: int | None,
 ) -> None:
     """Begin to load the encoder while this thread reads the vocabulary, if it is used here."""
     num_bytes = sum(source.num_bytes for source in sources)
     num_processes, num_threads = share_cores(num_workers, num_bytes)
-    if num_processes == 1 and name != REFERENCE:
+    if executor.name == "local" and num_processes == 1 and name != REFERENCE:
         start_loading(name, tokenizer_json, options.allow_special_tokens, num_threads)
 
 
