@@ -78,8 +78,7 @@ def run_on_ray(
             if not running:
                 return
             for reference in _wait_for_some(list(running)):
-                result, amount, num_tokens = _fetch(reference, running[reference])
-                del running[reference]
+                result, amount, num_tokens = _fetch(reference, running.pop(reference))
                 tell(progress, amount, num_tokens)
                 yield result
     finally:
@@ -164,8 +163,10 @@ def _cancel(references: list[Any]) -> None:
     """End tasks that nobody waits for; what they write could meet what is written next."""
     import ray
 
-    if not references:
-        return
-    for reference in references:
-        ray.cancel(reference, force=True)
-    ray.wait(references, num_returns=len(references), timeout=STOP_SECONDS)
+    for force in (False, True):  # Ray's own process may break off where one that ends is forced
+        if references:
+            _, references = ray.wait(references, num_returns=len(references), timeout=0)
+        for reference in references:
+            ray.cancel(reference, force=force)
+        if references:
+            _, references = ray.wait(references, num_returns=len(references), timeout=STOP_SECONDS)

@@ -139,10 +139,13 @@ def wait_for_go(job: Job) -> int:
     begin(job)
     advance(1, 10)
     deadline = time.monotonic() + GO_SECONDS
-    while not (job.folder / "go").exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.02)
+    try:
+        while not (job.folder / "go").exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(0.02)
+    finally:
+        (job.folder / f"{job.number}.ended").touch()
     advance(1, 10)
     return job.number
 
@@ -179,15 +182,6 @@ def tell_times(job: Job) -> tuple[float, float]:
     began = time.monotonic()
     time.sleep(0.05)
     return began, time.monotonic()
-
-
-def is_alive(pid: int) -> bool:
-    """Say whether a process is there and no zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 def wait_for(condition: Any) -> None:
