@@ -1,10 +1,11 @@
 """How much of its throughput does a run keep when its files lie in an object store?
 
-    python benchmarks/bench_remote.py [--megabytes 1000] [--runs 3] [--server "COMMAND"]
+    python benchmarks/bench_remote.py [CORPUS] [--tokenizer gpt2.json] [--server "COMMAND"]
 
-The same corpus goes through tokenize, pack and one read of every batch, with local files and with
-`s3://` of a server on loopback, in turn; the parts and shards must be equal. Without `--server` it
-is moto's, which is slow; in its COMMAND, {port} and {folder} are filled in, such as
+The same corpus, a file or by default so many megabytes of the samples, goes through tokenize, pack
+and one read of every batch, with local files and with `s3://` of a server on loopback, in turn; the
+parts and shards must be equal. Without `--server` it is moto's, which is slow; in its COMMAND,
+{port} and {folder} are filled in, such as
 
     rclone serve s3 --addr 127.0.0.1:{port} --auth-key tester,secret {folder}
     weed server -s3 -ip 127.0.0.1 -s3.port {port} -dir {folder}
@@ -60,18 +61,25 @@ STEPS = ("tokenize", "pack", "read")
 
 
 @click.command()
-@click.option("--megabytes", default=1000)
+@click.argument("corpus", required=False, type=click.Path(path_type=Path))
+@click.option("--tokenizer", default="bytes")
+@click.option("--megabytes", default=1000, help="Of the corpus that is made if none is named.")
 @click.option("--runs", default=3)
 @click.option("--workers", default=2)
 @click.option("--server", default=MOTO, help="Command that serves S3.  [default: moto]")
-def main(megabytes: int, runs: int, workers: int, server: str) -> None:
+def main(
+    corpus: Path | None, tokenizer: str, megabytes: int, runs: int, workers: int, server: str
+) -> None:
     """Print a table of medians and ratios, and one JSON document as the last line."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["SEQPACK_CACHE_DIR"] = str(folder / "cache")
-        corpus = write_corpus(folder / "corpus", megabytes * 1_000_000)
+        if corpus is None:
+            corpus = write_corpus(folder / "corpus", megabytes * 1_000_000)
+        else:
+            megabytes = round(corpus.stat().st_size / 1e6)
         with serve(server, folder) as process:
-            seconds, server_seconds = measure(corpus, folder, process, runs, workers)
+            seconds, server_seconds = measure(corpus, tokenizer, folder, process, runs, workers)
     figures: dict[str, Any] = {}
     for step in STEPS:
         local, remote = (statistics.median(seconds[place, step]) for place in ("local", "s3"))
@@ -88,12 +96,23 @@ def main(megabytes: int, runs: int, workers: int, server: str) -> None:
             f" {megabytes / remote:7.1f} MB/s   ratio {local / remote:.2f}   server's CPU"
             f" {figures[step]['server_cpu_seconds']:.2f} s"
         )
-    what = {"megabytes": megabytes, "runs": runs, "workers": workers, "server": server}
+    what = {
+        "megabytes": megabytes,
+        "tokenizer": Path(tokenizer).name,
+        "runs": runs,
+        "workers": workers,
+        "server": server,
+    }
     print(json.dumps({"figures": figures, **what, **describe_machine("s3fs", "numpy")}))
 
 
 def measure(
-    corpus: Path, folder: Path, process: subprocess.Popen[bytes], runs: int, workers: int
+    corpus: Path,
+    tokenizer: str,
+    folder: Path,
+    process: subprocess.Popen[bytes],
+    runs: int,
+    workers: int,
 ) -> tuple[dict[tuple[str, str], list[float]], dict[str, list[float]]]:
     """Time every step, local and remote in turn, after one warm-up; give the server's CPU too."""
     system = open_file_system("s3")
@@ -107,7 +126,7 @@ def measure(
     for number in range(runs + 1):
         for place, (source, output) in places.items():
             shutil.rmtree(folder / "cache", ignore_errors=True)
-            for step, function in make_steps(source, output, workers).items():
+            for step, function in make_steps(source, output, tokenizer, workers).items():
                 began, cpu = time.perf_counter(), read_cpu(process.pid)
                 function()
                 if number > 0:
@@ -118,7 +137,9 @@ def measure(
     return seconds, server_seconds
 
 
-def make_steps(source: str, output: Place, workers: int) -> dict[str, Callable[[], Any]]:
+def make_steps(
+    source: str, output: Place, tokenizer: str, workers: int
+) -> dict[str, Callable[[], Any]]:
     """Give the three steps of one way."""
     tokens, shards = output / "tokens", output / "shards"
 
@@ -129,7 +150,11 @@ def make_steps(source: str, output: Place, workers: int) -> dict[str, Callable[[
 
     return {
         "tokenize": lambda: tokenize(
-            [source], tokens, TokenizeOptions(), num_workers=workers, overwrite=True
+            [source],
+            tokens,
+            TokenizeOptions(tokenizer=tokenizer),
+            num_workers=workers,
+            overwrite=True,
         ),
         "pack": lambda: pack_store(
             tokens, shards, PackOptions(), num_workers=workers, overwrite=True
@@ -168,7 +193,7 @@ def write_corpus(folder: Path, num_bytes: int) -> Path:
 def upload(system: Any, corpus: Path) -> None:
     """Put the corpus where the runs will read it."""
     system.mkdir("bucket")
-    for path in corpus.iterdir():
+    for path in corpus.iterdir() if corpus.is_dir() else [corpus]:
         system.put_file(str(path), f"bucket/corpus/{path.name}")
 
 

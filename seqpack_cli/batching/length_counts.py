@@ -8,7 +8,7 @@ lengths.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,21 @@ class LengthCounts:
 
     lengths: np.ndarray  # int64
     counts: np.ndarray  # int64
+
+
+def join_counts(pieces: Sequence[LengthCounts]) -> LengthCounts:
+    """Add up what was counted apart.
+
+    >>> one, other = count_lengths([np.array([5, 2])]), count_lengths([np.array([2])])
+    >>> join_counts([one, other])
+    LengthCounts(lengths=array([5, 2]), counts=array([1, 2]))
+    """
+    lengths = np.concatenate([np.empty(0, np.int64), *(piece.lengths for piece in pieces)])
+    counts = np.concatenate([np.empty(0, np.int64), *(piece.counts for piece in pieces)])
+    found, places = np.unique(-lengths, return_inverse=True)
+    sums = np.zeros(len(found), np.int64)
+    np.add.at(sums, places, counts)
+    return LengthCounts(-found, sums)
 
 
 def iter_parts(source: PartLengths, first: int = 0) -> Iterator[tuple[int, np.ndarray]]:

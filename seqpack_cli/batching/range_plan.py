@@ -85,17 +85,20 @@ def can_plan_ranges(options: PackOptions) -> bool:
     return options.buckets is None or (options.order == "length" and options.window is None)
 
 
-def plan_ranges(source: PartLengths, options: PackOptions) -> RangePlan:
+def plan_ranges(
+    source: PartLengths, options: PackOptions, found: LengthCounts | None = None
+) -> RangePlan:
     """Choose the sequences of `packed` or `padded` batches and cut their order, as numbers.
 
     Args:
         source: read once, or twice in windows.
         options: resolved, and such that `can_plan_ranges`.
+        found: the lengths of the source if they have been counted: it is read once less.
 
     Raises:
         OverlongError: a sequence does not fit, and the options do not say to drop it.
     """
-    found = count_lengths(lengths for _, lengths in iter_parts(source))
+    found = found or count_lengths(lengths for _, lengths in iter_parts(source))
     selection = Selection(found.lengths, found.counts)
     try:
         drop_by_length(selection, options)

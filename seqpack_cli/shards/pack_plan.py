@@ -11,6 +11,7 @@ import numpy as np
 from seqpack_cli.batching.batch_plan import BatchPlan, plan_batches
 from seqpack_cli.batching.batch_runs import BatchRuns
 from seqpack_cli.batching.bin_plan import plan_bins
+from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.range_plan import RangePlan, can_plan_ranges, plan_ranges
@@ -48,15 +49,16 @@ def plan_store(store: TokenStore, options: PackOptions) -> BatchPlan:
     return plan
 
 
-def plan_shards(store: TokenStore, options: PackOptions) -> Plan:
+def plan_shards(store: TokenStore, options: PackOptions, found: LengthCounts | None = None) -> Plan:
     """Plan the batches of a store; where it can be, without holding all its sequences.
 
     Args, Raises: as for plan_store.
+        found: its lengths if they have been counted.
     """
     if not can_plan_ranges(options):
         return plan_store(store, options)
     try:
-        plan = plan_ranges(store, options)
+        plan = plan_ranges(store, options, found)
     except OverlongError as error:
         raise _refuse_overlong(store, options, error) from error
     _check_batches(store, plan)

@@ -17,10 +17,19 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.range_plan import can_plan_ranges
 from seqpack_cli.errors import OptionError
-from seqpack_cli.execution import Executor, Progress, count_cores, map_ahead, run_tasks
+from seqpack_cli.execution import (
+    Executor,
+    Progress,
+    count_cores,
+    hold_executor,
+    map_ahead,
+    run_tasks,
+)
 from seqpack_cli.remote.url import Place, is_shared
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
+from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.pack_plan import Plan, check_memory, choose_pad_id, cut_rows, plan_shards
 from seqpack_cli.shards.pack_shard import ShardTask, count_rows, make_shard
 from seqpack_cli.shards.shard_manifest import (
@@ -63,12 +72,36 @@ def pack_store(
     executor = executor or Executor()
     if not (is_shared(store_path) and is_shared(output)):
         num_workers = executor.keep_here()
+    with hold_executor(executor, num_workers=num_workers):
+        return _pack_store(
+            store_path,
+            output,
+            options,
+            num_workers=num_workers,
+            executor=executor,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+
+def _pack_store(
+    store_path: Place,
+    output: Place,
+    options: PackOptions,
+    *,
+    num_workers: int | None,
+    executor: Executor,
+    overwrite: bool,
+    progress: Progress,
+) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
-    store = open_store(store_path)
+    is_here = executor.name == "local" or not can_plan_ranges(options)
+    store = open_store(store_path, check_indices=is_here)
     if output.resolve() == store_path.resolve():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     head = _make_head(store, options)
-    plan = plan_shards(store, options)
+    found = None if is_here else count_store(store, num_workers=num_workers, executor=executor)
+    plan = plan_shards(store, options, found)
     check_memory(plan, options, np.dtype(store.dtype).itemsize)
     with open_run(output, head, overwrite=overwrite) as run:
         if run.manifest is not None:

@@ -37,7 +37,7 @@ class ShardTask:
 def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; give its number and receipt."""
     manifest = task.manifest
-    store = _open_store_once(task.store, manifest["tokens_sha256"])
+    store = open_store_once(task.store, manifest["tokens_sha256"])
     rows = _find_rows(task)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     data = iter_data(
@@ -104,7 +104,7 @@ def _find_rows(task: ShardTask) -> ShardRows:
 @functools.lru_cache(maxsize=1)
 def _find_span_once(path: Place, sha256: str, span: RowRange) -> tuple[np.ndarray, np.ndarray]:
     """Find the rows that neighbours of a task have as well."""
-    indices, lengths = span.find(_open_store_once(path, sha256))
+    indices, lengths = span.find(open_store_once(path, sha256))
     if len(indices) != span.num_rows:
         raise _changed(path)
     return indices, lengths
@@ -118,7 +118,7 @@ def _counting(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[
 
 
 @functools.lru_cache(maxsize=1)
-def _open_store_once(path: Place, sha256: str) -> TokenStore:
+def open_store_once(path: Place, sha256: str) -> TokenStore:
     """Open the store of a run; kept by its sha256 too, since a path may get another store."""
     store = open_store(path, check_indices=False)  # the run has: each shard reads few of them
     if store.sha256 != sha256:

@@ -169,14 +169,18 @@ class TokenStore:
                     hint="the file was changed or damaged: run tokenize --overwrite",
                 )
 
-    def check_indices(self) -> None:
+    def check_indices(self, first: int = 0, last: int | None = None) -> None:
         """Read every index and compare it with the manifest, some at once where they are far.
+
+        Args:
+            first, last: parts, all by default.
 
         Raises:
             FolderError: one is missing or damaged.
         """
         num_threads = 8 if isinstance(self.path, Url) else 1
-        for _ in map_ahead(self._open_index, self.manifest["parts"], num_threads=num_threads):
+        parts = self.manifest["parts"][first:last]
+        for _ in map_ahead(self._open_index, parts, num_threads=num_threads):
             pass
 
     def _open_index(self, part: dict[str, Any]) -> Index:

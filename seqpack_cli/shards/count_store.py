@@ -1,0 +1,52 @@
+"""The indices of a store, checked and counted by tasks: what one driver would read, many read.
+
+A histogram comes back from each, some kilobytes for millions of sequences; the order of length, and
+where its batches are cut, follow from their sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqpack_cli.batching.length_counts import LengthCounts, count_lengths, join_counts
+from seqpack_cli.execution import Executor, run_tasks
+from seqpack_cli.remote.url import Place
+from seqpack_cli.shards.pack_shard import open_store_once
+from seqpack_cli.tokens.token_store import TokenStore
+
+PARTS_PER_TASK = 16  # some seconds of reading, and a store to open
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """Some parts of a store, whose lengths are to be counted."""
+
+    store: Place
+    tokens_sha256: str
+    first_part: int
+    last_part: int
+
+    def __str__(self) -> str:
+        return f"parts {self.first_part} to {self.last_part - 1}"
+
+
+def count_store(store: TokenStore, *, num_workers: int | None, executor: Executor) -> LengthCounts:
+    """Check every index of a store, and count its lengths, in tasks.
+
+    Raises:
+        FolderError: an index is missing or damaged.
+    """
+    num_parts = len(store.manifest["parts"])
+    tasks = [
+        CountTask(store.path.resolve(), store.sha256, first, min(first + PARTS_PER_TASK, num_parts))
+        for first in range(0, num_parts, PARTS_PER_TASK)
+    ]
+    found = run_tasks(count_parts, tasks, num_workers=num_workers, executor=executor)
+    return join_counts(list(found))
+
+
+def count_parts(task: CountTask) -> LengthCounts:
+    """Check the indices of some parts, and count their lengths."""
+    store = open_store_once(task.store, task.tokens_sha256)
+    store.check_indices(task.first_part, task.last_part)
+    return count_lengths(map(store.part_lengths, range(task.first_part, task.last_part)))
