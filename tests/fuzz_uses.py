@@ -312,7 +312,7 @@ def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
         for batch in open_shards(output):
             batch.rows()
     finally:
-        pack_shard._open_store_once.cache_clear()
+        pack_shard.open_store_once.cache_clear()
         shutil.rmtree(output, ignore_errors=True)
 
 
@@ -329,7 +329,7 @@ def pack_and_read(
         for shard in map(open_shards(output).open_shard, range(open_shards(output).num_shards)):
             shard.find_unsound()
     finally:
-        pack_shard._open_store_once.cache_clear()
+        pack_shard.open_store_once.cache_clear()
 
 
 def _run_command(command: click.Command, *arguments: object) -> str:

@@ -326,6 +326,7 @@ def test_names_of_any_kind_are_drawn(tmp_path: Path, name: str, shown: str) -> N
     store = make_store(tmp_path / name, ["one", "three"])
     store.rename(tmp_path / name / name)
     opened = open_store(tmp_path / name / name)
+    assert len(opened.lengths) == 2  # read before it lies nowhere
     opened.path = Path(name)
     for suffix in ("svg", "png"):
         save_picture(tmp_path / f"picture.{suffix}", make_title(opened), make_panels(opened))

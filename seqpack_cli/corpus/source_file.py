@@ -20,7 +20,7 @@ BLOCK_BYTES = 1 << 20
 def open_source(source: Source) -> BinaryIO:
     """Open a source to look at a few places of it."""
     if is_url(source.location):
-        return open_object(Url(source.location))
+        return open_object(Url(source.location), source.num_bytes)
     return open(source.location, "rb")  # noqa: PTH123 - there may be 100,000
 
 

@@ -47,11 +47,12 @@ def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
     yield from map_ahead(read, range(start, end, RANGE_BYTES), num_threads=NUM_AHEAD)
 
 
-def open_object(url: Url) -> BinaryIO:
-    """Open an object to look at a few places of it."""
+def open_object(url: Url, num_bytes: int) -> BinaryIO:
+    """Open an object of a known size to look at a few places of it."""
     system, key = url.open_file_system()
     with naming_failures(url):
-        return io.BufferedReader(system.open(key, "rb", cache_type="none"), SEEK_BYTES)
+        file = system.open(key, "rb", cache_type="none", size=num_bytes)
+        return io.BufferedReader(file, SEEK_BYTES)
 
 
 def hash_object(url: Url) -> str:
@@ -72,13 +73,16 @@ def upload(path: Path, url: Url) -> None:
         MachineError: the store did not take it, or holds another number of bytes.
     """
     system, key = url.open_file_system()
-    is_atomic = url.protocol in OBJECT_STORES
-    temporary = url.with_name(f".{url.name}.{os.getpid()}.tmp").key
+    if url.protocol in OBJECT_STORES:  # which check the size and a sum before they answer
+        with naming_failures(url):
+            system.put_file(str(path), key)
+        return
+    temporary = url.with_name(f".{url.name}.{os.getpid()}.tmp")
     with naming_failures(url):
-        system.put_file(str(path), key if is_atomic else temporary)
-        if not is_atomic:
-            system.mv(temporary, key)
-    _check_size(url, path.stat().st_size)
+        system.put_file(str(path), temporary.key)
+    _check_size(temporary, path.stat().st_size)
+    with naming_failures(url):
+        system.mv(temporary.key, key)
 
 
 def write_object(url: Url, data: bytes) -> None:
