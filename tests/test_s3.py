@@ -362,7 +362,7 @@ def test_a_server_that_is_down_ends_the_run_which_continues_later(
     file_systems.open_file_system.cache_clear()
     arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
     began = time.monotonic()
-    with server.breaking("refuse", num_before=40) as fault:
+    with server.breaking("refuse", num_before=20) as fault:
         result = run(*arguments, "--num-workers", 1)
     assert time.monotonic() - began < 30
     file_systems.open_file_system.cache_clear()
