@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 from typing import Any
 
 from seqpack_cli.disk import TEMP_PATTERN
@@ -18,6 +19,7 @@ from seqpack_cli.reading import (
     is_there,
     read_json,
     read_regular,
+    size_error,
 )
 from seqpack_cli.remote.url import Place
 
@@ -58,14 +60,30 @@ def read_manifest(
     return manifest
 
 
-def check_files(folder: Place, files: list[Any]) -> None:
-    """Raise unless all files that a part or shard consists of are there, in full size."""
+def list_sizes(folder: Place) -> dict[str, int] | None:
+    """Give the sizes of all objects in a folder, asked for together; None where none is far."""
+    if isinstance(folder, Path):
+        return None
+    return {name: int(entry["size"] or 0) for name, entry in folder.list_files().items()}
+
+
+def check_files(folder: Place, files: list[Any], sizes: dict[str, int] | None = None) -> None:
+    """Raise unless all files that a part or shard consists of are there, in full size.
+
+    Args:
+        sizes: of all files of the folder, if they are known.
+    """
     if not files:
         raise FolderError(f"{folder}: a part without files")
     for file in files:
         check_fields(file, FILE_FIELDS, source=folder / MANIFEST_NAME)
         name = check_name(file["name"], source=folder)
-        check_regular_file(folder / name, num_bytes=file["bytes"])
+        if sizes is None:
+            check_regular_file(folder / name, num_bytes=file["bytes"])
+        elif name not in sizes:
+            raise FolderError(f"{folder / name}: missing")
+        elif sizes[name] != file["bytes"]:
+            raise size_error(folder / name, sizes[name], file["bytes"])
 
 
 def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:

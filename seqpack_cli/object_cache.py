@@ -44,7 +44,11 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
     if not SHA256.fullmatch(sha256):  # it becomes the name of a file
         raise FolderError(f"{place}: its sha256 in the manifest is none")
     folder = find_cache_folder()
-    disk.make_folder(folder)
+    try:
+        disk.make_folder(folder)
+    except MachineError as error:
+        hint = "set SEQPACK_CACHE_DIR to a folder that can be written"
+        raise MachineError(error.message, hint=hint) from error
     path = folder / sha256
     while True:
         with _hold_lock(folder, "room", shared=True):  # nobody removes it before it is open

@@ -78,6 +78,8 @@ def _connect(address: str | None, num_cores: int) -> bool:
             ray.init(address=found, **QUIET)
         return found is None
     except (OSError, RayError, RuntimeError, SystemExit, ValueError) as error:
+        if isinstance(error, SystemExit) and error.code == signal.SIGTERM:
+            raise KeyboardInterrupt from error  # as SIGTERM does elsewhere
         if found is not None:
             raise _refuse(found) from error
         raise MachineError(

@@ -69,7 +69,7 @@ def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
     file.close()
     if not stat.S_ISREG(status.st_mode):
         raise FolderError(f"{path}: not a regular file")
-    raise _size_error(path, status.st_size, num_bytes or 0)
+    raise size_error(path, status.st_size, num_bytes or 0)
 
 
 def check_regular_file(path: Place, *, num_bytes: int | None = None) -> None:
@@ -202,7 +202,7 @@ def _check_object(url: Url, num_bytes: int | None) -> int:
         raise FolderError(f"{url}: not a regular file")
     size = int(status["size"])
     if num_bytes not in (None, size):
-        raise _size_error(url, size, num_bytes or 0)
+        raise size_error(url, size, num_bytes or 0)
     return size
 
 
@@ -211,7 +211,8 @@ def _check_at_most(path: Place, size: int, max_bytes: int) -> None:
         raise FolderError(f"{path}: {size:,} bytes, expected at most {max_bytes:,}")
 
 
-def _size_error(path: Place, size: int, num_bytes: int) -> FolderError:
+def size_error(path: Place, size: int, num_bytes: int) -> FolderError:
+    """Make the error about a file that is not as long as the manifest says."""
     return FolderError(f"{path}: {size:,} bytes, manifest says {num_bytes:,}")
 
 

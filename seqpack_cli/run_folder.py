@@ -117,6 +117,8 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
         FolderError: the folder is in use.
         MachineError: the folder can not be made.
     """
+    if isinstance(folder, Url) and folder.exists() and not folder.is_dir():
+        raise FolderError(f"{folder}: is an object, expected a folder", hint="choose another -o")
     new_folders = disk.make_folder(folder)
     try:
         with lock_folder(folder) as check_held:

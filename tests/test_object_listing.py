@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from command import run
 
 from seqpack_cli.corpus import source_file
 from seqpack_cli.corpus.blocks import check_unchanged, hash_range, iter_raw_blocks
@@ -16,8 +17,10 @@ from seqpack_cli.corpus.source_file import iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.remote import objects
-from seqpack_cli.remote.objects import remove_objects, write_object
+from seqpack_cli.remote.objects import read_object, remove_objects, write_object
 from seqpack_cli.remote.url import Url
+from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -184,3 +187,34 @@ def test_a_tokenizer_may_lie_in_the_store(
     for name in (f"{corpus}/tokenizer.json", str(corpus)):
         there, _ = tokenize([str(corpus)], tmp_path / name[-5:], TokenizeOptions(tokenizer=name))
         assert there == here
+
+
+@pytest.mark.parametrize("fault", ["missing", "short"])
+def test_a_finished_run_is_not_called_complete_without_its_objects(
+    corpus: Url, tmp_path: Path, fault: str
+) -> None:
+    store, shards = Url(f"{corpus.parent}/store"), Url(f"{corpus.parent}/shards")
+    tokenize([str(corpus)], store)
+    pack_store(store, shards)
+    for folder, name in ((shards, "shard-00000.safetensors"), (store, "part-00000.bin")):
+        data = read_object(folder / name)
+        remove_objects([folder / name])
+        if fault == "short":
+            write_object(folder / name, data[:-1])
+        expected = "missing" if fault == "missing" else "manifest says"
+        with pytest.raises(FolderError, match=f"{folder / name}: .*{expected}"):
+            tokenize([str(corpus)], store) if folder == store else pack_store(store, shards)
+        with pytest.raises(FolderError, match=expected):
+            open_store(store) if folder == store else open_shards(shards)
+
+
+def test_an_object_is_no_folder_to_write_into(corpus: Url) -> None:
+    with pytest.raises(FolderError, match="is an object, expected a folder"):
+        tokenize([f"{corpus}/a"], corpus / "b.txt")
+
+
+def test_memory_is_not_for_commands(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x")
+    result = run("tokenize", tmp_path / "a.txt", "-o", "memory://bucket/store")
+    assert result.exit_code == 2
+    assert "would be gone with this command" in result.stderr

@@ -29,6 +29,7 @@ from object_store import (
 )
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
+from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.remote import file_systems, lease
 from seqpack_cli.remote.url import Url, parse_place
 from seqpack_cli.shards.pack_run import pack_store
@@ -380,6 +381,28 @@ def test_a_server_that_is_down_ends_the_run_which_continues_later(
     again = run(*arguments, "--num-workers", 1)
     assert again.exit_code == 0, again.stderr
     check_same(read_url(server, f"{url}/store"), read_folder(store))
+
+
+def test_a_slash_at_the_end_asks_for_what_lies_below(server, url):
+    key = url.removeprefix("s3://")
+    put_object(server.upstream, f"{key}/name.txt", b"itself")
+    put_object(server.upstream, f"{key}/name.txt/below.txt", b"below")
+    for name, found in (("name.txt/", "name.txt/below.txt"), ("name.txt", "name.txt")):
+        sources, _ = find_sources([f"{url}/{name}"])
+        assert [source.path for source in sources] == [f"{url}/{found}"]
+
+
+def test_a_mark_of_a_folder_is_no_file_in_it(server, url, texts):
+    put_object(server.upstream, f"{url.removeprefix('s3://')}/store/", b"")
+    for _ in range(2):
+        result = run("tokenize", texts, "-o", f"{url}/store", "--num-workers", 1)
+        assert result.exit_code == 0, result.stderr
+
+
+def test_a_bucket_that_is_not_there_is_said(url, texts):
+    result = run("tokenize", texts, "-o", "s3://no-such-bucket/store", "--num-workers", 1)
+    assert result.exit_code == 4
+    assert "s3://no-such-bucket/store: no such bucket" in result.stderr
 
 
 # What is not as the manifest says

@@ -20,10 +20,11 @@ from seqpack_cli.remote.url import Url, find_place, is_shared, parse_place, spel
         ("gs://bucket/a b?c#d%20", Url("gs://bucket/a b?c#d%20")),
         ("memory://x/y", Url("memory://x/y")),
         ("file:///data/x", Path("/data/x")),
-        ("local://tmp", Path("tmp")),
+        ("FILE://localhost/data/x", Path("/data/x")),
+        ("S3://Bucket/Key", Url("s3://Bucket/Key")),
         ("folder/name", Path("folder/name")),
         ("C:/name", Path("C:/name")),
-        ("s3:/bucket", Path("s3:/bucket")),
+        ("folder/s3:/bucket", Path("folder/s3:/bucket")),
         ("-", Path("-")),
         (Path("s3://x"), Path("s3:/x")),
         (Url("s3://x"), Url("s3://x")),
@@ -33,8 +34,15 @@ def test_parse_place_tells_urls_from_paths(text: str | Path | Url, place: Path |
     assert parse_place(text) == place
 
 
-@pytest.mark.parametrize("text", ["s3://", "s3:///", "simplecache://x::s3://y"])
-def test_parse_place_refuses_what_names_nothing(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("s3://", "s3:///", "s3:///x", "s3://bucket//x", "s3://bucket/../x", "s3://bucket/./x"),
+        *("simplecache::s3://y", "s3:/bucket/x", "S3:bucket", "file:/data/x", "file://data/x"),
+        *("http://host/x", "https://host/x"),
+    ],
+)
+def test_parse_place_refuses_what_is_no_place(text: str) -> None:
     with pytest.raises(OptionError):
         parse_place(text)
 
@@ -66,6 +74,16 @@ def test_url_lists_what_lies_right_below_it(tmp_path: Path) -> None:
     assert list((folder / "a.bin").iterdir()) == []
 
 
+def test_a_mark_of_a_folder_is_not_in_it(tmp_path: Path) -> None:
+    folder = Url(f"memory://{tmp_path.name}/folder")
+    write_object(folder / "a.bin", b"abc")
+    system, key = folder.open_file_system()
+    entries = [*system.ls(key), {"name": f"/{key}/", "size": 0, "type": "directory"}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(system, "ls", lambda *_, **__: entries)
+        assert [url.name for url in folder.iterdir()] == ["a.bin"]
+
+
 @pytest.mark.parametrize(
     ("place", "folder", "spelled"),
     [
@@ -90,5 +108,11 @@ def test_a_folder_moved_with_its_neighbour_still_finds_it() -> None:
 
 
 def test_a_stranger_can_not_send_us_anywhere() -> None:
-    with pytest.raises(OptionError, match="not looked at"):
+    with pytest.raises(OptionError):
         find_place(Path("/shards"), "http://169.254.169.254/latest")
+
+
+def test_protocols_that_are_no_store_of_ours_are_not_followed() -> None:
+    with pytest.raises(OptionError, match="not looked at"):
+        find_place(Path("/shards"), "ftps://host/x")
+    assert find_place(Url("memory://a/b"), "memory://c/d") == Url("memory://c/d")

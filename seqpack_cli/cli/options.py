@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from seqpack_cli.batching.pack_options import MAX_COUNT
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import EXECUTORS, Executor
-from seqpack_cli.remote.url import Place, parse_place
+from seqpack_cli.remote.url import Place, is_shared, parse_place
 from seqpack_cli.sizes import read_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -91,8 +91,10 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Place:
         """Give what is named."""
-        del param, ctx
-        return parse_place(value)
+        place = parse_place(value)
+        if not is_shared(place):
+            self.fail(f"{value}: would be gone with this command", param, ctx)
+        return place
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

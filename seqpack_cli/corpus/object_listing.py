@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from seqpack_cli.errors import OptionError
 from seqpack_cli.remote.file_systems import naming_failures
 from seqpack_cli.remote.objects import read_version
-from seqpack_cli.remote.url import Url, parse_place
+from seqpack_cli.remote.url import Url, split_url
 
 
 class FoundObject(NamedTuple):
@@ -30,10 +30,10 @@ def find_objects(name: str) -> Iterator[FoundObject]:
         OptionError: there is none.
         MachineError: the store does not answer.
     """
-    url = parse_place(name)
-    assert isinstance(url, Url)  # noqa: S101 - the caller has looked
+    protocol, key = split_url(name)
+    url = Url(f"{protocol}://{key.strip('/')}")
     status = url.find_status()
-    if status is not None and status["type"] == "file":
+    if status is not None and status["type"] == "file" and not name.endswith("/"):
         yield _describe(url, status, str(url), is_named=True)
     elif status is not None:
         yield from _find_below(url)

@@ -23,7 +23,7 @@ from seqpack_cli.corpus.formats import (
 )
 from seqpack_cli.corpus.object_listing import find_objects
 from seqpack_cli.errors import MachineError, OptionError, join_items
-from seqpack_cli.remote.url import Url, is_url, parse_place
+from seqpack_cli.remote.url import LOCAL_PROTOCOLS, is_url, parse_place, split_url
 
 STANDARD_INPUT = "-"
 
@@ -130,7 +130,7 @@ def _describe_file(
 
 
 def _find_files(name: str) -> Iterator[_File]:
-    if is_url(name) and isinstance(parse_place(name), Url):
+    if is_url(name) and split_url(name)[0] not in LOCAL_PROTOCOLS:
         for url, below, num_bytes, version, is_named in find_objects(name):
             kind = find_kind(below)
             yield _File(url, url, num_bytes, version, True, kind, is_named=is_named)

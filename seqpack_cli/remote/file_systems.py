@@ -33,7 +33,8 @@ S3_SETTINGS: dict[str, Any] = {
         "s3": {"payload_signing_enabled": False},
     },
 }
-AGAIN_HINT = "run the same command again: it continues"
+AGAIN_HINT = "run the same command again when the store answers"
+ACCESS_HINT = "check the credentials and what they may do"
 
 
 @functools.cache
@@ -82,14 +83,13 @@ def naming_failures(url: object) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FolderError(f"{url}: missing") from error
     except PermissionError as error:
-        raise MachineError(
-            f"{url}: {_describe(error)}", hint="check the credentials and what they may do"
-        ) from error
+        raise MachineError(f"{url}: {_describe(error)}", hint=ACCESS_HINT) from error
     except Exception as error:  # each package has its own, most of them no OSError
-        raise MachineError(f"{url}: {_describe(error)}", hint=AGAIN_HINT) from error
+        hint = ACCESS_HINT if "Credential" in type(error).__name__ else AGAIN_HINT
+        raise MachineError(f"{url}: {_describe(error)}", hint=hint) from error
 
 
 def _describe(error: Exception) -> str:
     """Say what went wrong on one line; some of the exceptions have no text."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:200]
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return " ".join(str(text).split())[:200]

@@ -46,7 +46,7 @@ class Lease:
         while True:
             found = _read(self._url)  # first: some stores replace what they should only create
             if found is None:
-                create_object(self._url, self._spell())
+                self._create()
                 found = _read(self._url)
             if found is None:
                 continue  # its holder has just removed it
@@ -59,6 +59,14 @@ class Lease:
                 )
             remove_objects([self._url])
         self._thread.start()
+
+    def _create(self) -> None:
+        try:
+            create_object(self._url, self._spell())
+        except FolderError as error:  # an object needs no folder
+            raise FolderError(
+                f"{self._url.parent}: no such bucket", hint="make it, or choose another -o"
+            ) from error
 
     def check(self) -> None:
         """Raise FolderError if another process took it over, since this one stood still so long."""

@@ -17,7 +17,10 @@ from typing import Any, TypeAlias
 from seqpack_cli.errors import OptionError
 from seqpack_cli.remote.file_systems import PACKAGES, naming_failures, open_file_system
 
-URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
+URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
+# What can only be meant as a URL: as a path it would become a folder here.
+MISSPELLED = re.compile(r"(file|s3a?|gs|gcs|memory|https?|[a-z0-9]+:):", re.IGNORECASE)
+URL_HINT = "s3://bucket/name"
 LOCAL_PROTOCOLS = ("file", "local")
 
 
@@ -102,8 +105,8 @@ class Url:
 
     def iterdir(self) -> Iterator[Url]:
         """List what lies right below it; nothing if there is nothing."""
-        for entry in self.list_files().values():
-            yield self / str(entry["name"]).rpartition("/")[2]
+        for name in self.list_files():
+            yield self / name
 
     def list_files(self) -> dict[str, dict[str, Any]]:
         """Give the objects right below it, by name, each with its `size`."""
@@ -113,9 +116,10 @@ class Url:
                 entries = system.ls(key, detail=True)
             except FileNotFoundError:
                 return {}
-        named = {str(entry["name"]).rstrip("/").rpartition("/")[2]: entry for entry in entries}
-        is_itself = len(entries) == 1 and entries[0]["name"].strip("/") == key.strip("/")
-        return {} if is_itself else {name: entry for name, entry in named.items() if name}
+        # Itself is among them where it is an object, or where one of its name marks a folder.
+        paths = {str(entry["name"]).strip("/"): entry for entry in entries}
+        itself = key.strip("/")
+        return {path.rpartition("/")[2]: entry for path, entry in paths.items() if path != itself}
 
 
 Place: TypeAlias = Path | Url
@@ -130,24 +134,34 @@ def parse_place(text: str | Place) -> Place:
     """Give the path or URL that a text names; `file://` names a path.
 
     Raises:
-        OptionError: a URL without anything behind `://`, or a chain of them.
+        OptionError: a URL that names no place in a store, or a path that is nearly one.
 
     >>> parse_place("s3://bucket/tokens/")
     Url(text='s3://bucket/tokens')
     >>> parse_place("file:///tokens").name
     'tokens'
     """
-    match = URL_PATTERN.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        return text if isinstance(text, Url) else Path(text)
-    if match[1] in LOCAL_PROTOCOLS:
-        return Path(match[2])
-    key = match[2].strip("/")
-    if not key:
-        raise OptionError(f"{text}: names no bucket or folder")
-    if "::" in str(text):
-        raise OptionError(f"{text}: chained URLs are not read", hint="name the last one alone")
-    return Url(f"{match[1]}://{key}")
+    if not isinstance(text, str):
+        return text
+    protocol, key = split_url(text)
+    if protocol is None:
+        if MISSPELLED.match(text):
+            raise OptionError(f"{text}: neither a path nor a URL", hint=f"{URL_HINT}, or ./{text}")
+        return Path(text)
+    if protocol in LOCAL_PROTOCOLS:
+        if not key.removeprefix("localhost").startswith("/"):
+            raise OptionError(f"{text}: not on this machine", hint="file:///folder/name")
+        return Path(key.removeprefix("localhost"))
+    parts = key.rstrip("/").split("/")
+    if protocol in ("http", "https", "ftp") or {"", ".", ".."} & set(parts):
+        raise OptionError(f"{text}: no place in an object store", hint=URL_HINT)
+    return Url(f"{protocol}://{'/'.join(parts)}")
+
+
+def split_url(text: str) -> tuple[str | None, str]:
+    """Give the protocol of a URL in small letters, None of what is none, and what is behind it."""
+    match = URL_PATTERN.fullmatch(text)
+    return (None, text) if match is None else (match[1].lower(), match[2])
 
 
 def is_shared(place: str | Place) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.range_plan import RangePlan
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.manifest import MANIFEST_NAME, check_files, list_sizes, read_manifest
 from seqpack_cli.reading import check_fields
-from seqpack_cli.remote.url import Place, Url, spell_place
+from seqpack_cli.remote.url import Place, spell_place
 from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
@@ -114,6 +114,7 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
     check_id_range(manifest, source)
     if not manifest["shards"]:
         raise FolderError(f"{source}: no shards")
+    sizes = list_sizes(path) if check_present else None
     for number, entry in enumerate(manifest["shards"]):
         check_fields(entry, SHARD_FIELDS, source=source)
         if entry["name"] != shard_name(number):
@@ -124,8 +125,8 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
                 f"{source}: shard {number} has {entry['bytes']:,} bytes for "
                 f"{entry['num_batches']:,} batches of {entry['num_rows']:,} rows"
             )
-        if check_present and not isinstance(path, Url):
-            check_files(path, [entry])
+        if check_present:
+            check_files(path, [entry], sizes)
     return manifest
 
 

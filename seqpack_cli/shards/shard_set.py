@@ -138,8 +138,7 @@ def open_shards(path: str | Place, *, check_present: bool = True) -> ShardSet:
     """Open finished shards.
 
     Args:
-        check_present: look at once whether every shard file is there, in full size; of an object
-            store, whose answers take long, each is looked at when it is fetched.
+        check_present: look at once whether every shard file is there, in full size.
 
     Raises:
         FolderError: they are incomplete, of another version, or no shards.

@@ -13,9 +13,9 @@ from typing import Any
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, FolderError, join_items, quote
-from seqpack_cli.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.manifest import MANIFEST_NAME, check_files, list_sizes, read_manifest
 from seqpack_cli.reading import check_fields
-from seqpack_cli.remote.url import Place, Url
+from seqpack_cli.remote.url import Place
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
@@ -173,11 +173,11 @@ def read_store_manifest(path: Place) -> dict[str, Any]:
     _check_sources(manifest, source)
     if not manifest["ledger"]["num_sequences"]:
         raise FolderError(f"{source}: no sequences")
+    sizes = list_sizes(path)
     for number, part in enumerate(manifest["parts"]):
         check_fields(part, PART_FIELDS, source=source)
         expected = [f"part-{number:05d}.bin", f"part-{number:05d}.idx"]
-        if not isinstance(path, Url):  # whose answers take long: when each is fetched
-            check_files(path, part["files"])
+        check_files(path, part["files"], sizes)
         names = [file["name"] for file in part["files"]]
         if names != expected or part["name"] != f"part-{number:05d}":
             raise FolderError(f"{source}: part {number} does not name {expected[0]}")

@@ -17,7 +17,7 @@ from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, FolderError, check_choice, join_items
-from seqpack_cli.execution import Executor, Progress
+from seqpack_cli.execution import Executor, Progress, hold_executor
 from seqpack_cli.remote.url import Place, is_shared, is_url
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
 from seqpack_cli.storage import publish, write_json
@@ -80,7 +80,8 @@ def tokenize(
     executor = executor or Executor()
     if not all(map(is_shared, (*inputs, output))):
         num_workers = executor.keep_here()
-    with hold_folder(output) as run:
+    # The cluster first: where none answers, nothing has begun.
+    with hold_executor(executor, num_workers=num_workers), hold_folder(output) as run:
         if STANDARD_INPUT in inputs:
             run.check_foreign(overwrite=overwrite)  # before the wait for what comes in
         with spool_standard_input(inputs, standard_input, output) as spool:
