@@ -127,7 +127,7 @@ def run_tasks(
 def hold_executor(executor: Executor, *, num_workers: int | None) -> Iterator[bool]:
     """Stay connected to a cluster over several `run_tasks`; processes need no connection.
 
-    Gives whether the cluster was started for this and ends after it.
+    Gives whether the connection was made for this and ends after it.
 
     Raises:
         MachineError: no cluster answers.

@@ -19,7 +19,7 @@ from typing import Any
 from seqpack_cli.errors import MachineError
 
 ANSWER_SECONDS = 5.0  # Ray itself waits 80 s for an address where nobody is
-_is_ours = False  # the cluster that this process is connected to
+_is_ours = False  # the connection of this process
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
@@ -39,7 +39,7 @@ def check_installed() -> None:
 def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[bool]:
     """Be connected to a cluster, unless this process is already; a cluster of ours ends after it.
 
-    Gives whether it is ours.
+    Gives whether the connection is ours: then it ends with the block, and all its tasks with it.
 
     Args:
         address: None takes RAY_ADDRESS, else what runs on this machine, else starts a cluster here.
@@ -57,15 +57,15 @@ def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[bool]:
         return
     try:
         with _keeping_sigterm():
-            _is_ours = _connect(address, num_cores)
+            _connect(address, num_cores)
+        _is_ours = True
         yield _is_ours
     finally:
         _is_ours = False
         ray.shutdown()
 
 
-def _connect(address: str | None, num_cores: int) -> bool:
-    """Connect to a cluster, or start one; say whether it was started."""
+def _connect(address: str | None, num_cores: int) -> None:
     import ray
     from ray.exceptions import RayError
 
@@ -76,7 +76,6 @@ def _connect(address: str | None, num_cores: int) -> bool:
             ray.init(address="local", num_cpus=num_cores, include_dashboard=False, **QUIET)
         else:
             ray.init(address=found, **QUIET)
-        return found is None
     except (OSError, RayError, RuntimeError, SystemExit, ValueError) as error:
         if isinstance(error, SystemExit) and error.code == signal.SIGTERM:
             raise KeyboardInterrupt from error  # as SIGTERM does elsewhere

@@ -23,7 +23,7 @@ from seqpack_cli.spawned_workers import WorkerDiedError
 MAX_RETRIES = 3  # of a task whose worker or node is lost; an error of the task itself is final
 TASKS_PER_CORE = 4  # in flight, so that a core that is free, or new, finds one waiting
 WATCH_SECONDS = 0.2
-STOP_SECONDS = 10.0
+STOP_SECONDS = 3.0
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -56,7 +56,7 @@ def run_on_ray(
         function: a module's own.
         num_workers: tasks in flight at most; None keeps all cores busy, new ones too.
         progress: hears of a task when it has ended, so that one made again counts once.
-        ends_with_us: the cluster is ended at once after an error, so that nothing is cancelled.
+        ends_with_us: the connection is ended at once after an error, and all tasks with it.
 
     Raises:
         WorkerDiedError: a task killed its worker, or lost its node, again and again.
@@ -160,13 +160,17 @@ def _fetch(reference: Any, task: object) -> Any:
 
 
 def _cancel(references: list[Any]) -> None:
-    """End tasks that nobody waits for; what they write could meet what is written next."""
+    """End tasks that nobody waits for; what they write could meet what is written next.
+
+    Short ones end by themselves first: Ray 2.60 breaks off its whole process, now and then, where a
+    task that is cancelled is just ending.
+    """
     import ray
 
-    for force in (False, True):  # Ray's own process may break off where one that ends is forced
-        if references:
-            _, references = ray.wait(references, num_returns=len(references), timeout=0)
+    for cancel in (None, {"force": False}, {"force": True}):
+        if not references:
+            return
         for reference in references:
-            ray.cancel(reference, force=force)
-        if references:
-            _, references = ray.wait(references, num_returns=len(references), timeout=STOP_SECONDS)
+            if cancel is not None:
+                ray.cancel(reference, **cancel)
+        _, references = ray.wait(references, num_returns=len(references), timeout=STOP_SECONDS)
