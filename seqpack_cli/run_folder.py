@@ -10,22 +10,26 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, join_items, quote
+from seqpack_cli.execution import map_ahead
 from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
 from seqpack_cli.reading import check_fields, is_there, read_json
 from seqpack_cli.remote.url import Place, Url
 from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
 
 RUN_NAME = "run.json"
+NUM_READERS = 16  # of receipts far away
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 OWN_PATTERN = re.compile(
     r"(manifest|plan|run|tokenizer)\.json|(rejects|special_tokens)\.jsonl"
     r"|part-\d{5,}\.(bin|idx|json)|shard-\d{5,}\.(safetensors|json)"
 )
+
+Task = TypeVar("Task")
 
 
 class RunFolder:
@@ -81,15 +85,22 @@ class RunFolder:
             return None  # made again
         return receipt
 
-    @property
-    def num_readers(self) -> int:
-        """Give how many files to ask for at once: an object store takes long to answer."""
-        return 16 if isinstance(self.path, Url) else 1
+    def read_receipts(
+        self, tasks: dict[str, Task], read: Callable[[Task], dict[str, Any] | None]
+    ) -> list[dict[str, Any] | None]:
+        """Read what there is of receipts, in a store far away many at once.
 
-    def list_finished(self) -> set[str]:
-        """Name the parts or shards that have a receipt; asking for each alone is slow far away."""
-        found = filter(RECEIPT_PATTERN.fullmatch, self._list())
-        return {name.removesuffix(".json") for name in found}
+        Args:
+            tasks: by the names of their parts or shards.
+            read: gives the receipt of a task, None if it can not be used.
+        """
+        found = set(filter(RECEIPT_PATTERN.fullmatch, self._list()))
+
+        def read_one(name: str) -> dict[str, Any] | None:
+            return read(tasks[name]) if f"{name}.json" in found else None
+
+        num_threads = NUM_READERS if isinstance(self.path, Url) else 1
+        return list(map_ahead(read_one, tasks, num_threads=num_threads))
 
     def _list(self) -> list[str]:
         names = (path.name for path in self.path.iterdir())
@@ -117,7 +128,8 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
         FolderError: the folder is in use.
         MachineError: the folder can not be made.
     """
-    if isinstance(folder, Url) and folder.exists() and not folder.is_dir():
+    status = folder.find_status() if isinstance(folder, Url) else None
+    if status is not None and status["type"] == "file":
         raise FolderError(f"{folder}: is an object, expected a folder", hint="choose another -o")
     new_folders = disk.make_folder(folder)
     try:

@@ -94,10 +94,14 @@ def publish_alone(path: Place) -> Iterator[HashingWriter]:
     Raises:
         MachineError: the disk is full, read-only, or fails.
     """
-    if isinstance(path, Url):
-        with _publish_object(path) as writer:
-            yield writer
-        return
+    if isinstance(path, Path):
+        _remove_left_over(path)
+    with publish(path) as writer:
+        yield writer
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove what killed writers of a file left in its folder."""
     with disk.naming_failures(path):
         found = [temp for temp in path.parent.iterdir() if TEMP_PATTERN.fullmatch(temp.name)]
     for temp in found:
@@ -105,8 +109,6 @@ def publish_alone(path: Place) -> Iterator[HashingWriter]:
             with disk.open_shared(temp) as file:
                 if disk.try_lock(file, temp):  # nobody writes it
                     disk.remove_file(temp)
-    with publish(path) as writer:
-        yield writer
 
 
 def write_json(path: Place, value: dict[str, Any]) -> str:

@@ -113,8 +113,9 @@ def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
 
 def check_memory(plan: Plan, options: PackOptions, itemsize: int) -> None:
     """Raise MachineError, before it is made, for a batch that the memory can not hold."""
-    num_rows = plan.runs.num_rows + plan.runs.num_filler_rows
-    cells = _count_cells(plan.runs, options.layout).astype(float)  # which does not wrap around
+    runs = plan.runs
+    num_rows = runs.num_rows + runs.num_filler_rows
+    cells = _count_cells(runs, options.layout).astype(float)  # which does not wrap around
     largest = float((cells * itemsize + num_rows * BYTES_PER_ROW).max())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if largest > memory:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from seqpack_cli.execution import (
     Progress,
     count_cores,
     hold_executor,
-    map_ahead,
     run_tasks,
 )
 from seqpack_cli.remote.url import Place, is_shared
@@ -162,10 +160,8 @@ def _make_shards(
     progress: Progress,
 ) -> list[dict[str, Any]]:
     """Make the shards that are not there yet; give all receipts in order."""
-    receipts = {
-        task.number: receipt
-        for task, receipt in zip(tasks, _read_receipts(run, tasks), strict=True)
-    }
+    named = {Path(str(task)).stem: task for task in tasks}
+    receipts = dict(enumerate(run.read_receipts(named, lambda task: _read_receipt(run, task))))
     waiting = [task for task in tasks if receipts[task.number] is None]
     if len(waiting) < len(tasks):
         progress.on_notice(
@@ -176,16 +172,6 @@ def _make_shards(
     ):
         receipts[number] = receipt
     return [receipt for receipt in receipts.values() if receipt is not None]
-
-
-def _read_receipts(run: RunFolder, tasks: list[ShardTask]) -> Iterator[dict[str, Any] | None]:
-    """Give the receipts that are there."""
-    finished = run.list_finished()
-
-    def read(task: ShardTask) -> dict[str, Any] | None:
-        return _read_receipt(run, task) if Path(str(task)).stem in finished else None
-
-    return map_ahead(read, tasks, num_threads=run.num_readers)
 
 
 def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:

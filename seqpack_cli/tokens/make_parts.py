@@ -18,8 +18,6 @@ from seqpack_cli.execution import (
     Executor,
     Progress,
     count_cores,
-    hold_executor,
-    map_ahead,
     run_tasks,
 )
 from seqpack_cli.run_folder import OVERWRITE_HINT, RunFolder
@@ -58,36 +56,31 @@ def make_parts(
     receipts = _read_receipts(run, tasks)
     made = [(task, receipts[task.name]) for task in tasks]
     finished = [(task, receipt) for task, receipt in made if receipt is not None]
-    with hold_executor(executor, num_workers=num_workers):
-        check_inputs_unchanged(finished, run, num_workers=num_workers, executor=executor)
-        if may_fall_back and any(receipt["encoder"] == REFERENCE for _, receipt in finished):
-            encoder = REFERENCE  # what began with it, or fell back to it, ends with it
-        if finished:
-            progress.on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
-        try:
-            _make_missing(receipts, tasks, encoder, num_workers, executor, progress)
-        except (EncoderRefusedError, EncodersDifferError) as error:
-            _forget_unchecked(run, tasks, receipts)
-            if not may_fall_back:
-                raise _refuse(encoder, error) from error
-            if isinstance(error, EncoderRefusedError):
-                progress.on_notice(f"{encoder} does not take this tokenizer, {REFERENCE} encodes")
-            else:
-                progress.on_notice(f"{encoder}: {error}; {REFERENCE} encodes the whole run")
-            encoder = REFERENCE
-            _make_missing(receipts, tasks, encoder, num_workers, executor, progress)
+    check_inputs_unchanged(finished, run, num_workers=num_workers, executor=executor)
+    if may_fall_back and any(receipt["encoder"] == REFERENCE for _, receipt in finished):
+        encoder = REFERENCE  # what began with it, or fell back to it, ends with it
+    if finished:
+        progress.on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
+    try:
+        _make_missing(receipts, tasks, encoder, num_workers, executor, progress)
+    except (EncoderRefusedError, EncodersDifferError) as error:
+        _forget_unchecked(run, tasks, receipts)
+        if not may_fall_back:
+            raise _refuse(encoder, error) from error
+        if isinstance(error, EncoderRefusedError):
+            progress.on_notice(f"{encoder} does not take this tokenizer, {REFERENCE} encodes")
+        else:
+            progress.on_notice(f"{encoder}: {error}; {REFERENCE} encodes the whole run")
+        encoder = REFERENCE
+        _make_missing(receipts, tasks, encoder, num_workers, executor, progress)
     return [receipt for receipt in receipts.values() if receipt is not None], encoder
 
 
 def _read_receipts(run: RunFolder, tasks: Sequence[PartTask]) -> dict[str, dict[str, Any] | None]:
     """Give the receipt of each part that has one."""
-    names = run.list_finished()
-
-    def read(task: PartTask) -> dict[str, Any] | None:
-        return read_receipt(run, task) if task.name in names else None
-
-    found = map_ahead(read, tasks, num_threads=run.num_readers)
-    return {task.name: receipt for task, receipt in zip(tasks, found, strict=True)}
+    named = {task.name: task for task in tasks}
+    found = run.read_receipts(named, lambda task: read_receipt(run, task))
+    return dict(zip(named, found, strict=True))
 
 
 def _refuse(encoder: str, error: Exception) -> SeqpackError:
