@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seqpack_cli.errors import CONTROLS
@@ -137,6 +137,10 @@ def test_characters_joined_are_the_text(text: str) -> None:
         ("unbreakable x", 4, ["unbr", "eaka", "ble", "x"]),
         ("雨が降る日は", 5, ["雨が", "降る", "日は"]),
         ("  indented", 6, ["  inde", "nted"]),
+        ("0🏻", 2, ["0", "🏻"]),
+        ("\u0301 a雨", 2, ["\u0301 a", "雨"]),
+        (f"ab c{FAMILY}", 6, ["ab c", FAMILY]),
+        ("a👍🏽", 3, ["a👍", "🏽"]),
     ],
 )
 def test_wrap_breaks_at_blanks_or_anywhere(text: str, width: int, lines: list[str]) -> None:
@@ -150,6 +154,10 @@ def test_wrap_says_that_there_is_more() -> None:
 
 
 @given(PRINTABLE, st.integers(2, 12), st.integers(1, 5))
+@example("0🏻", 2, 1)
+@example("\u0301 a雨", 2, 2)
+@example(f"ab c{FAMILY}", 6, 2)
+@example(FAMILY, 2, 2)
 def test_wrapped_lines_fit_and_lose_nothing_but_blanks(
     text: str, width: int, max_lines: int
 ) -> None:

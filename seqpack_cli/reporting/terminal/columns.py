@@ -72,13 +72,13 @@ def wrap(text: str, width: int, *, max_lines: int | None = None) -> list[str]:
     ['one two', 'three']
     """
     lines, line, columns = [], "", 0
-    for character in iter_characters(text):
+    for character in _iter_narrow(text, width):
         columns += count_columns(character)
         if columns <= width or character == " ":
             line += character
             continue
-        kept, blank, moved = line.rpartition(" ")
-        if not blank or not kept.strip():
+        kept, _, moved = line.rpartition(" ")
+        if not kept.strip() or count_columns(moved + character) > width:
             kept, moved = line, ""
         lines.append(kept.rstrip(" "))
         if len(lines) == max_lines:
@@ -152,14 +152,22 @@ def _take(characters: Iterator[str], width: int) -> list[str]:
     return kept
 
 
+def _iter_narrow(text: str, width: int) -> Iterator[str]:
+    """Yield characters; one that is wider than a line, as a joined emoji may be, in its parts."""
+    for character in iter_characters(text):
+        yield from [character] if count_columns(character) <= width else character
+
+
 def _continues(text: str, start: int, place: int) -> bool:
     """Say whether what stands at a place belongs to the character that begins at start."""
     code = ord(text[place])
     if code in FLAG_LETTERS:
         return place == start + 1 and ord(text[start]) in FLAG_LETTERS
+    if code in SKIN_TONES:  # alone they are a patch of colour, two columns wide
+        return _count_columns_of_one(text[start]) == 2
     num_columns = _count_columns_of_one(text[place])
     is_joined = text[place - 1] == ZERO_WIDTH_JOINER and num_columns == 2
-    return is_joined or code in SKIN_TONES or not num_columns
+    return is_joined or not num_columns
 
 
 def _count_columns_of_one(character: str) -> int:
