@@ -68,12 +68,17 @@ def let_pages_go(array: np.ndarray) -> None:
 def keep_mapped(
     kept: dict[int, Mapped], number: int, make: Callable[[int], Mapped], *, max_kept: int
 ) -> Mapped:
-    """Give what was made of the maps of a number, made if it is not kept; the last ones are."""
+    """Return what was made of the maps of a number, made if it is not kept; the last ones are.
+
+    Threads may share `kept`: two may make the same at once.
+    """
     found = kept.get(number)
     if found is None:
         found = make(number)
         if len(kept) >= max_kept:
-            kept.pop(next(iter(kept)), None)  # another thread may have done it
+            numbers = tuple(kept)  # copied in one step: another thread may add or remove some
+            for oldest in numbers[: len(numbers) - max_kept + 1]:
+                kept.pop(oldest, None)
         kept[number] = found
     return found
 

@@ -108,9 +108,10 @@ class Shard:
         """Give the ids of one row, counted through the shard, of a batch that was checked."""
         offsets = self.tensors["sequence_offsets"]
         index = int(np.searchsorted(offsets, position, "right")) - 1
-        if self._viewed is None or self._viewed[0] != index:
-            self._viewed = index, self.view(index)  # many rows of one batch are asked for
-        return self._viewed[1].row(int(position - offsets[index]))
+        viewed = self._viewed  # read once: another thread may look at another batch
+        if viewed is None or viewed[0] != index:
+            viewed = self._viewed = index, self.view(index)  # many rows of one batch are asked for
+        return viewed[1].row(int(position - offsets[index]))
 
     def check_sha256(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""

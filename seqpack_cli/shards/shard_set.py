@@ -64,10 +64,10 @@ class ShardSet:
         """
         number, inside = self.find(index)
         if self._num_bytes_read > bytes_kept:
-            for touched in self._touched:
-                let_pages_go(touched.tensors["data"])
             self._num_bytes_read = 0
-            self._touched.clear()
+            touched, self._touched = self._touched, set()
+            for shard in tuple(touched):  # copied in one step: other threads may still add some
+                let_pages_go(shard.tensors["data"])
         shard = self.open_shard(number)
         batch = shard.take(inside)
         self._num_bytes_read += view_ids(batch).nbytes + BYTES_PER_ITEM

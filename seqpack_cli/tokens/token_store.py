@@ -108,7 +108,7 @@ class TokenStore:
 
     def let_pages_go(self) -> None:
         """Take what was read out of this process's memory; it stays in the system's cache."""
-        for ids, index in self._opened.values():
+        for ids, index in tuple(self._opened.values()):  # other threads may open more
             let_pages_go(ids)
             let_pages_go(index.starts)
 
