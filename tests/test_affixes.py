@@ -59,6 +59,8 @@ def test_affixes_around_ids_equal_the_library(
         ("<sep> $A <sep>", True, "<bos>", "<eos>", Affixes((1, 3), (3, 2))),
         ("<bos> <sep> $A", True, "<bos>", "a", Affixes((1, 3), (4,))),
         (None, True, "<eos>", "<eos>", Affixes((2,), (2,))),
+        ("<bos> <sep> $A <sep> <eos>", True, "<bos>", "<eos>", Affixes((1, 3), (3, 2))),
+        ("<sep> <bos> $A <eos> <sep>", True, "<bos>", "<eos>", Affixes((1, 3, 1), (2, 3, 2))),
     ],
 )
 def test_bos_goes_first_and_eos_last_unless_they_stand_there(

@@ -299,6 +299,19 @@ def test_skipped_batches_are_left_out_in_every_epoch() -> None:
         len(EpochSampler(batches, world_size=11, rank=0, drop_last=True))
 
 
+@pytest.mark.parametrize(
+    ("skip", "last_step"),
+    [((0, 1, 2), [9, 10, 3]), ((0, 1, 2, 3), [10, 4, 5]), ((0, 2, 5, 7), [10, 1, 3])],
+)
+def test_a_last_step_is_made_up_of_the_first_batches_that_are_not_skipped(
+    skip: tuple[int, ...], last_step: list[int]
+) -> None:
+    samplers = make_ranks(NumberedBatches(range(11)), Way(3, skip=skip), shuffle=False)
+    found = take(samplers, None)
+    assert found[-3:] == last_step
+    assert not set(found) & set(skip)
+
+
 @pytest.mark.parametrize(("skip", "number"), [([10], 10), ([0, -1], -1), ([3, 10**12], 10**12)])
 def test_a_batch_to_skip_must_be_there(skip: list[int], number: int) -> None:
     expected = rf"^batch {number} to skip, expected one of 10 from 0$"

@@ -31,6 +31,13 @@ def test_error_text_has_the_hint_after_a_blank_line() -> None:
     assert str(DataError("a.txt:3: found x", hint="do y")) == "a.txt:3: found x\n\nhint: do y"
 
 
+def test_error_text_moves_no_cursor_and_ends_no_line() -> None:
+    error = FolderError("a\x1b[2J\nb: found", hint="remove c\nd\x1b]0;e\x07 or \u202ef")
+    assert str(error) == (
+        "a\\x1b[2J\\nb: found\n\nhint: remove c\\nd\\x1b]0;e\\x07 or \\u202ef"
+    )
+
+
 @pytest.mark.parametrize("hint", [None, "type this"])
 def test_error_survives_the_pickle_of_a_worker(hint: str | None) -> None:
     error = pickle.loads(pickle.dumps(FolderError("where: what", hint)))  # noqa: S301

@@ -98,6 +98,13 @@ def test_page_stands_alone_and_each_id_once(name: str) -> None:
 
 
 @pytest.mark.usefixtures("work")
+def test_rows_of_a_cut_document_say_which_piece_of_it_they_are() -> None:
+    assert run("tokenize", "b.txt", "--max-length", 3, "-o", "cut").exit_code == 0
+    found = re.findall(r"b\.txt, record 3, document 2, piece (\d+) of (\d+)", make("cut"))
+    assert found == [(str(number), "6") for number in range(1, 7)]
+
+
+@pytest.mark.usefixtures("work")
 def test_page_has_the_numbers_batches_and_rows_of_shards() -> None:
     page = make("packed")
     numbers = json.loads(run("inspect", "packed", "--json").stdout)

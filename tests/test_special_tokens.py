@@ -82,6 +82,7 @@ def test_count_equals_slow_oracles(letters: str) -> None:
     @example((["a", "b", "ab"], ["abba"]))
     @example((["a", "a"], ["aa"]))
     @example((["", "a"], ["a", ""]))
+    @example((["a", "ab", "aba", "abab", "ababa", "ababab"], ["abababababab", "ababaabaa"]))
     @example((["abcd", "abce", "abc", "abcdef", "abcdefg"], ["abcdefabcabcdabcdefgabcde"]))
     def compare(case: tuple[list[str], list[str]]) -> None:
         tokens, texts = case

@@ -193,6 +193,23 @@ def test_unpack_refuses_a_sequence_that_stands_twice(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: sequence 2 stands twice"
 
 
+@pytest.mark.parametrize("index", [len(LENGTHS), len(LENGTHS) + 1, 2**62, -1, -(2**63)])
+def test_unpack_refuses_a_sequence_that_the_store_does_not_have(
+    tmp_path: Path, index: int
+) -> None:
+    path = make_shards(tmp_path)
+
+    def rename(arrays: dict[str, np.ndarray]) -> None:
+        arrays["original_indices"][4] = index
+
+    change_shard(path, rename)
+    with pytest.raises(FolderError) as caught:
+        unpack(path)
+    assert str(caught.value) == (
+        f"{path / 'shard-00000.safetensors'}: original index {index}, the store has 7 sequences"
+    )
+
+
 def test_unpack_checks_every_batch_before_the_first_row(tmp_path: Path) -> None:
     path = make_shards(tmp_path, shard_bytes=1)
 
