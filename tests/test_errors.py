@@ -33,9 +33,7 @@ def test_error_text_has_the_hint_after_a_blank_line() -> None:
 
 def test_error_text_moves_no_cursor_and_ends_no_line() -> None:
     error = FolderError("a\x1b[2J\nb: found", hint="remove c\nd\x1b]0;e\x07 or \u202ef")
-    assert str(error) == (
-        "a\\x1b[2J\\nb: found\n\nhint: remove c\\nd\\x1b]0;e\\x07 or \\u202ef"
-    )
+    assert str(error) == ("a\\x1b[2J\\nb: found\n\nhint: remove c\\nd\\x1b]0;e\\x07 or \\u202ef")
 
 
 @pytest.mark.parametrize("hint", [None, "type this"])

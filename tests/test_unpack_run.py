@@ -194,9 +194,7 @@ def test_unpack_refuses_a_sequence_that_stands_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", [len(LENGTHS), len(LENGTHS) + 1, 2**62, -1, -(2**63)])
-def test_unpack_refuses_a_sequence_that_the_store_does_not_have(
-    tmp_path: Path, index: int
-) -> None:
+def test_unpack_refuses_a_sequence_that_the_store_does_not_have(tmp_path: Path, index: int) -> None:
     path = make_shards(tmp_path)
 
     def rename(arrays: dict[str, np.ndarray]) -> None:

@@ -83,6 +83,16 @@ def test_roles_are_found_by_the_common_names(
     assert (found.pad_id, found.bos_id, found.eos_id, found.unk_id) == expected
 
 
+@pytest.mark.parametrize("largest", [2**31, 2**32 - 2])
+def test_id_that_no_store_holds_is_refused(largest: int) -> None:
+    data = word_level({"a": 0, "b": 77_777}).replace(b"77777", b"%d" % largest)
+    with pytest.raises(DataError) as caught:
+        describe_vocabulary(data)
+    assert caught.value.message == (
+        f"tokenizer.json: its largest id is {largest:,}, expected at most 2,147,483,647"
+    )
+
+
 def test_empty_vocabulary_is_refused() -> None:
     with pytest.raises(DataError) as caught:
         describe_vocabulary(Tokenizer(models.BPE()).to_str().encode())

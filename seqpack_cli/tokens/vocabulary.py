@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BYTES = "bytes"
+MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
 # What the common tokenizers call each role; the file itself does not say.
 PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>")
 BOS_NAMES = ("<bos>", "<s>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|bos|>")
@@ -111,11 +112,20 @@ def _build_once(tokenizer_json: bytes, allow_special_tokens: bool) -> Tokenizer:
 
 
 def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
-    """Find the size of a vocabulary and the ids of its roles."""
+    """Find the size of a vocabulary and the ids of its roles.
+
+    Raises:
+        DataError: it has no token, or an id that no store holds.
+    """
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     ids = tokenizer.get_vocab(with_added_tokens=True)
     if not ids:
         raise DataError("tokenizer.json: the vocabulary is empty")
+    max_id = max(ids.values())
+    if max_id > MAX_ID:
+        raise DataError(
+            f"tokenizer.json: its largest id is {max_id:,}, expected at most {MAX_ID:,}"
+        )
     added = tokenizer.get_added_tokens_decoder()
     unk_token = getattr(tokenizer.model, "unk_token", None)
 
@@ -125,7 +135,7 @@ def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
     return Vocabulary(
         tokenizer_sha256=hashlib.sha256(tokenizer_json).hexdigest(),
         vocab_size=len(ids),
-        max_id=max(ids.values()),
+        max_id=max_id,
         pad_id=find(PAD_NAMES),
         bos_id=find(BOS_NAMES),
         eos_id=find(EOS_NAMES),
