@@ -36,8 +36,11 @@ HINTS = {
     errno.ENOTDIR: "choose another -o",
     errno.EISDIR: "choose another -o",
     errno.ELOOP: "choose another -o",
+    errno.ENAMETOOLONG: "choose another -o",
     errno.ENOENT: "run the same command again",
 }
+# What file systems without hard links answer.
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 def name_temporary(path: Path) -> Path:
@@ -113,11 +116,28 @@ def sync_file(file: FileIO, path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def rename(temp: Path, path: Path) -> None:
-    """Give a whole file its name, and wait until its folder is on the disk too."""
+def rename(temp: Path, path: Path, *, replace: bool = True) -> None:
+    """Give a whole file its name, and wait until its folder is on the disk too.
+
+    Args:
+        replace: False fails where another file has the name, if the file system has hard links.
+    """
     with naming_failures(path):
-        os.replace(temp, path)  # noqa: PTH105
+        if replace or not _link(temp, path):
+            os.replace(temp, path)  # noqa: PTH105
     sync_folder(path.parent)
+
+
+def _link(temp: Path, path: Path) -> bool:
+    """Give a file a name that no other has, in one step; say whether the file system can."""
+    try:
+        os.link(temp, path)
+    except OSError as error:
+        if error.errno in NO_LINKS:
+            return False
+        raise
+    os.unlink(temp)  # noqa: PTH108
+    return True
 
 
 def sync_folder(folder: Path) -> None:

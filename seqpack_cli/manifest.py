@@ -5,26 +5,32 @@ A folder is a finished run if it has a manifest and no plan any more, and nothin
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from pathlib import Path
 from typing import Any
 
 from seqpack_cli.disk import TEMP_PATTERN
-from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.errors import FolderError, SeqpackError, quote
 from seqpack_cli.reading import (
     check_fields,
     check_name,
     check_regular_file,
     is_there,
+    open_regular,
     read_json,
     read_regular,
     size_error,
 )
+from seqpack_cli.remote.objects import iter_object
 from seqpack_cli.remote.url import Place
 
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
+RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
+OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # both begin so
+HEAD_BYTES = 256
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
 FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
 RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
@@ -58,6 +64,22 @@ def read_manifest(
         )
     check_fields(manifest, fields, source=path)
     return manifest
+
+
+def is_run_folder(folder: Place) -> bool:
+    """Say whether a run of seqpack writes or wrote a folder, by its manifest or its plan."""
+    for name in sorted(RUN_NAMES):
+        with contextlib.suppress(SeqpackError):  # a stranger's, which may be anything
+            if OWN_HEAD.match(_read_head(folder / name)):
+                return True
+    return False
+
+
+def _read_head(path: Place) -> bytes:
+    if isinstance(path, Path):
+        with open_regular(path) as file:
+            return file.read(HEAD_BYTES)
+    return b"".join(iter_object(path, 0, HEAD_BYTES))
 
 
 def list_sizes(folder: Place) -> dict[str, int] | None:

@@ -52,8 +52,11 @@ class HashingWriter:
 
 
 @contextlib.contextmanager
-def publish(path: Place) -> Iterator[HashingWriter]:
+def publish(path: Place, *, replace: bool = True) -> Iterator[HashingWriter]:
     """Write a file that appears under its name only when the block ends well.
+
+    Args:
+        replace: False never replaces a local file, even one that appeared during the block.
 
     Raises:
         MachineError: the disk is full, read-only, or fails, or an object store does.
@@ -70,7 +73,7 @@ def publish(path: Place) -> Iterator[HashingWriter]:
                 disk.try_lock(file, path)
             yield HashingWriter(file, path)
             disk.sync_file(file, path)
-            disk.rename(temp, path)
+            disk.rename(temp, path, replace=replace)
     except BaseException:
         with contextlib.suppress(MachineError):  # what stopped the block is the error
             disk.remove_file(temp)
@@ -85,30 +88,6 @@ def _publish_object(url: Url) -> Iterator[HashingWriter]:
         with disk.create_file(path) as file:
             yield HashingWriter(file, url)
         upload(path, url)
-
-
-@contextlib.contextmanager
-def publish_alone(path: Place) -> Iterator[HashingWriter]:
-    """Publish a file outside a run's folder; what killed writers of it left there is removed.
-
-    Raises:
-        MachineError: the disk is full, read-only, or fails.
-    """
-    if isinstance(path, Path):
-        _remove_left_over(path)
-    with publish(path) as writer:
-        yield writer
-
-
-def _remove_left_over(path: Path) -> None:
-    """Remove what killed writers of a file left in its folder."""
-    with disk.naming_failures(path):
-        found = [temp for temp in path.parent.iterdir() if TEMP_PATTERN.fullmatch(temp.name)]
-    for temp in found:
-        if temp.name.startswith(f".{path.name}."):
-            with disk.open_shared(temp) as file:
-                if disk.try_lock(file, temp):  # nobody writes it
-                    disk.remove_file(temp)
 
 
 def write_json(path: Place, value: dict[str, Any]) -> str:

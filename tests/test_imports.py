@@ -24,6 +24,7 @@ STAGES = [
     {"reading"},
     {"disk"},
     {"storage", "manifest", "object_cache"},
+    {"single_file"},
     {"run_folder"},
     {"corpus"},
     {"tokens"},

@@ -29,7 +29,7 @@ from seqpack_cli.remote.objects import (
     write_object,
 )
 from seqpack_cli.remote.url import Url
-from seqpack_cli.storage import publish, publish_alone, write_json
+from seqpack_cli.storage import publish, write_json
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
         assert not folder.exists()
         assert file.describe() == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
     assert read_object(folder / "x") == b"abc"
-    with pytest.raises(ZeroDivisionError), publish_alone(folder / "x") as file:
+    with pytest.raises(ZeroDivisionError), publish(folder / "x") as file:
         file.write(b"other")
         _ = 1 // 0
     assert read_object(folder / "x") == b"abc"

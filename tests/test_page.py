@@ -173,7 +173,7 @@ def test_page_marks_special_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("work")
 def test_page_is_the_same_again_and_replaces_the_file() -> None:
     first = make("varlen")
-    Path("varlen.html").write_text("of before")
+    Path("varlen.html").write_text(make("packed"))
     assert make("varlen") == first
 
 

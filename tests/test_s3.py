@@ -31,6 +31,7 @@ from object_store import (
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.remote import file_systems, lease
+from seqpack_cli.remote.objects import read_object, write_object
 from seqpack_cli.remote.url import Url, parse_place
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -248,6 +249,21 @@ def test_unpack_gives_the_same_lines(server, remote, shards, tmp_path):
     assert run("unpack", f"{remote}/shards", "-o", f"{remote}/out/lines.jsonl").exit_code == 0
     found = read_url(server, f"{remote}/out")
     assert found == {"lines.jsonl": (tmp_path / "here.jsonl").read_bytes()}
+
+
+def test_overwrite_replaces_no_object_but_an_earlier_output(remote, shards):
+    lines, other = f"{remote}/mine/lines.jsonl", f"{remote}/shards/manifest.json"
+    for _ in range(2):
+        assert run("unpack", f"{remote}/shards", "-o", lines, "--overwrite").exit_code == 0
+    write_object(Url(lines), b"a thesis")
+    before = {place: read_object(Url(place)) for place in (lines, other)}
+    for place in (lines, other, f"{remote}/shards/new.jsonl"):
+        result = run("unpack", f"{remote}/shards", "-o", place, "--overwrite")
+        assert result.exit_code == 4, result.stderr
+        assert result.stderr.startswith(f"Error: {place}: ")
+    assert {place: read_object(Url(place)) for place in before} == before
+    assert not Url(f"{remote}/shards/new.jsonl").exists()
+
 
 
 def test_the_library_reads_urls(remote, store, shards):

@@ -19,7 +19,6 @@ from seqpack_cli.reading import hash_regular, read_json
 from seqpack_cli.storage import (
     lock_folder,
     publish,
-    publish_alone,
     remove_temporary_files,
     write_json,
 )
@@ -142,43 +141,6 @@ def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
         "}",
     ]
     assert path.read_bytes() == "".join(line + "\n" for line in golden).encode()
-
-
-KILLED_WRITER = """
-import os, signal, sys
-from pathlib import Path
-from seqpack_cli.storage import publish_alone
-
-with publish_alone(Path(sys.argv[1])) as file:
-    file.write(b"half")
-    if sys.argv[2] == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    print("writes", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_lone_file_removes_what_killed_writers_left_and_nothing_else(tmp_path: Path) -> None:
-    """No lock of a folder tells who still writes: the temporary files are locked themselves."""
-    path = tmp_path / "rows.jsonl"
-    arguments = [sys.executable, "-c", KILLED_WRITER, str(path)]
-    assert subprocess.run([*arguments, "die"], check=False).returncode == -signal.SIGKILL
-    assert len(list(tmp_path.iterdir())) == 1
-    foreign = tmp_path / ".other.jsonl.1.tmp"
-    foreign.write_bytes(b"of another file")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([*arguments, "live"], text=True, **pipes) as living:
-        assert living.stdout is not None
-        assert living.stdout.readline() == "writes\n"
-        with publish_alone(path) as file:
-            file.write(b"whole")
-        left = {found.name for found in tmp_path.iterdir()} - {path.name, foreign.name}
-        (temporary,) = left
-        assert temporary.startswith(f".{path.name}.{living.pid}")
-        assert path.read_bytes() == b"whole"
-        living.communicate()
-    assert path.read_bytes() == b"half"
-    assert sorted(tmp_path.iterdir()) == [foreign, path]
 
 
 # Locks

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seqpack_cli.cli.options import FOLDER, check_output_folder, json_option, quiet_option
+from seqpack_cli.cli.options import FOLDER, json_option, quiet_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.remote.url import Place
@@ -47,13 +47,15 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     "--plot",
     type=FOLDER,
     metavar="FILE.png|svg",
-    help="Draw lengths, padding and a batch; with --batch or --plan that. Replaces the file.",
+    help="Draw lengths, padding and a batch; with --batch or --plan that. Replaces a picture of "
+    "seqpack, and no other file.",
 )
 @click.option(
     "--html",
     type=FOLDER,
     metavar="FILE",
-    help="Write one page that stands alone: numbers, pictures, batches, rows, search.",
+    help="Write one page that stands alone: numbers, pictures, batches, rows, search. Replaces a "
+    "page of seqpack, and no other file.",
 )
 @json_option
 @quiet_option
@@ -113,12 +115,10 @@ def _check_files(plot: Place | None, html: Place | None) -> None:
         from seqpack_cli.reporting.pictures.picture import check_picture_path
 
         check_picture_path(plot)
-        check_output_folder(plot)
     if html is not None:
         from seqpack_cli.reporting.page.page import check_page_path
 
         check_page_path(html)
-        check_output_folder(html)
 
 
 def _answer(

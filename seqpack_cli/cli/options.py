@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from seqpack_cli.batching.pack_options import MAX_COUNT
-from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import EXECUTORS, Executor
 from seqpack_cli.remote.url import Place, is_shared, parse_place
 from seqpack_cli.sizes import read_size
@@ -141,7 +139,7 @@ ray_address_option = click.option(
     help="Ray cluster.  [default: RAY_ADDRESS, or the one here; else one is started here]",
 )
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace an earlier run's files; never those of others."
+    "--overwrite", is_flag=True, help="Replace what this command wrote before, and nothing else."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress bar, no notices.")
@@ -159,20 +157,3 @@ def make_executor(name: str, ray_address: str | None) -> Executor:
     if ray_address is not None and name != "ray":
         raise click.UsageError("--ray-address needs --executor ray")
     return Executor(name, ray_address)
-
-
-def check_output_folder(path: Place) -> None:
-    """Raise, before any work, unless the file's folder is there and the file is no folder."""
-    if path.is_dir():
-        raise FolderError(f"{path}: is a folder, expected a file", hint="choose another name")
-    if isinstance(path, Path) and not path.parent.is_dir():
-        raise FolderError(f"{path.parent}: no such folder", hint="make it, or choose another name")
-
-
-def check_new_file(path: Place, *, overwrite: bool) -> None:
-    """Raise, before any work, unless a new file can be written there."""
-    check_output_folder(path)
-    if path.exists() and not overwrite:
-        raise FolderError(
-            f"{path}: is there already", hint="choose another -o, or pass --overwrite"
-        )

@@ -8,7 +8,6 @@ import click
 
 from seqpack_cli.cli.options import (
     POSITIVE,
-    check_new_file,
     format_option,
     output_option,
     overwrite_option,
@@ -73,10 +72,10 @@ def command(
         seqpack train-tokenizer wiki.jsonl.zst --model wordpiece --special-token '<mask>' -o wp.json
     """
     from seqpack_cli.corpus.document_block import DocumentOptions
-    from seqpack_cli.storage import publish_alone
+    from seqpack_cli.single_file import publish_alone
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
+    from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE
 
-    check_new_file(output, overwrite=overwrite)
     options = TrainTokenizerOptions(
         model=model,
         vocab_size=vocab_size,
@@ -85,7 +84,10 @@ def command(
         file_format=file_format,
         documents=DocumentOptions(text_field=text_field),
     )
-    with show_progress("train", "B", quiet=quiet) as progress:
+    with (
+        show_progress("train", "B", quiet=quiet) as progress,
+        publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file,
+    ):
         tokenizer_json, num_tokens = train_tokenizer(
             inputs,
             options,
@@ -93,7 +95,6 @@ def command(
             standard_input=getattr(sys.stdin, "buffer", None),  # None if it is closed
             progress=progress,
         )
-    with publish_alone(output) as file:
         file.write(tokenizer_json)
     if not quiet:
         print_lines(f"{output}: {num_tokens:,} tokens")

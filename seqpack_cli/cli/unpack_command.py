@@ -8,7 +8,6 @@ import click
 
 from seqpack_cli.cli.options import (
     FOLDER,
-    check_new_file,
     output_option,
     overwrite_option,
     quiet_option,
@@ -36,16 +35,15 @@ def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: 
         seqpack unpack shards --text -o -
     """
     from seqpack_cli.shards.shard_set import open_shards
-    from seqpack_cli.shards.unpack_run import unpack_shards
-    from seqpack_cli.storage import publish_alone
+    from seqpack_cli.shards.unpack_run import ROWS, unpack_shards
+    from seqpack_cli.single_file import publish_alone
 
     opened = open_shards(shards)
     with show_progress("unpack", "row", quiet=quiet) as progress:
         if str(output) == "-":
             unpack_shards(opened, _write_stdout, as_text=not as_ids, progress=progress)
             return
-        check_new_file(output, overwrite=overwrite)
-        with publish_alone(output) as file:
+        with publish_alone(output, ROWS, overwrite=overwrite) as file:
             num_rows = unpack_shards(opened, file.write, as_text=not as_ids, progress=progress)
     if not quiet:
         print_lines(f"{output}: {num_rows:,} sequences")

@@ -7,6 +7,7 @@ at a time from all shards, with 32 bytes of memory a row. A split sequence is pu
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -18,11 +19,14 @@ from seqpack_cli.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.read_rows import copy_shard_rows
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.single_file import FileKind
 from seqpack_cli.tokens.decoder import open_decoder
 
 ROWS_PER_WRITE = 1024
 IDS_PER_READ = 1 << 20  # their places take 8 bytes each; a longer row is read alone
 ROWS_PER_READ = 1 << 16
+FIRST_ROW = re.compile(rb'\{"index": \d+, "(ids": \[|text": ")')
+ROWS = FileKind("rows that seqpack unpack wrote", lambda head: FIRST_ROW.match(head) is not None)
 
 
 def iter_sequences(

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
+from seqpack_cli.manifest import MAX_TOKENIZER_BYTES
 from seqpack_cli.remote.objects import read_object
 from seqpack_cli.remote.url import Place, Url, parse_place
+from seqpack_cli.single_file import FileKind
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 
 if TYPE_CHECKING:
@@ -207,6 +209,17 @@ def is_failure(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return False
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _is_tokenizer(data: bytes) -> bool:
+    try:
+        build_tokenizer(data, allow_special_tokens=False)
+    except DataError:
+        return False
+    return True
+
+
+TOKENIZER_FILE = FileKind("a tokenizer.json", _is_tokenizer, max_bytes=MAX_TOKENIZER_BYTES)
 
 
 def _download(name: str) -> bytes:

@@ -27,7 +27,7 @@ from seqpack_cli.reporting.pictures.panels import make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_installed, draw_svg
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.storage import publish_alone
+from seqpack_cli.single_file import FileKind, check_target, publish_alone
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -44,6 +44,9 @@ TABLE_NAMES = {
     "varlen": ("room", "full", "least full"),
 }
 MAX_OPTION_CHARACTERS = 200
+PAGE = FileKind(
+    "a page that seqpack wrote", lambda head: b'<meta name="generator" content="seqpack ' in head
+)
 
 
 def check_page_path(path: Place) -> None:
@@ -51,28 +54,30 @@ def check_page_path(path: Place) -> None:
 
     Raises:
         OptionError: the suffix is neither .html nor .htm.
+        FolderError: there is a file that is not to be replaced.
         MachineError: what a page is made with is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
     check_installed("matplotlib", "jinja2")
+    check_target(path, PAGE, overwrite=True)
 
 
 def write_page(
     path: Place, opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
 ) -> None:
-    """Make the page and publish it; a file that is there is replaced.
+    """Make the page and publish it; a page of seqpack is replaced.
 
     Args:
         numbers: what `describe` gives.
         panels: the pictures, in their order.
 
     Raises:
-        FolderError: a batch that is shown is damaged.
+        FolderError: a batch that is shown is damaged, or there is another file.
         MachineError: the disk failed.
     """
     page = make_page(opened, numbers, panels)
-    with publish_alone(path) as file:
+    with publish_alone(path, PAGE, overwrite=True) as file:
         file.write(page.encode())
 
 

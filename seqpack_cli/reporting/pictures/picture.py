@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import MachineError, OptionError
 from seqpack_cli.remote.url import Place
-from seqpack_cli.storage import publish_alone
+from seqpack_cli.single_file import FileKind, check_target, publish_alone
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,6 +55,19 @@ SETTINGS: dict[str, Any] = {
     "xtick.color": "#555555",
     "ytick.color": "#555555",
 }
+# By which a picture is known again; without a date it is the same each time.
+METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": "seqpack"},
+    "svg": {"Publisher": "seqpack", "Date": None},
+}
+MADE_BY_SEQPACK = re.compile(
+    rb"\x89PNG\r\n.*tEXtSoftware\0seqpack"
+    rb"|<\?xml.*<dc:publisher>\s*<cc:Agent>\s*<dc:title>seqpack</dc:title>",
+    re.DOTALL,
+)
+PICTURE = FileKind(
+    "a picture that seqpack drew", lambda head: MADE_BY_SEQPACK.match(head) is not None
+)
 
 
 @dataclass(frozen=True)
@@ -72,11 +85,13 @@ def check_picture_path(path: Place) -> None:
 
     Raises:
         OptionError: the suffix is neither .png nor .svg.
+        FolderError: there is a file that is not to be replaced.
         MachineError: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
     check_installed("matplotlib")
+    check_target(path, PICTURE, overwrite=True)
 
 
 def check_installed(*packages: str) -> None:
@@ -87,13 +102,14 @@ def check_installed(*packages: str) -> None:
 
 
 def save_picture(path: Place, title: str, panels: Sequence[Panel]) -> None:
-    """Draw panels below one another and publish the file; one that is there is replaced.
+    """Draw panels below one another and publish the file; a picture of seqpack is replaced.
 
     Raises:
+        FolderError: there is another file.
         MachineError: the disk failed.
     """
     kind = path.suffix.lower().removeprefix(".")
-    with publish_alone(path) as file:
+    with publish_alone(path, PICTURE, overwrite=True) as file:
         file.write(_draw(panels, kind, title=title, salt="seqpack"))
 
 
@@ -111,8 +127,7 @@ def _draw(panels: Sequence[Panel], kind: str, *, title: str | None, salt: str) -
     _load_matplotlib()
     with _settings(kind, salt):
         figure = _lay_out(panels, title)
-        metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+        figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=METADATA[kind])
     return target.getvalue()
 
 
