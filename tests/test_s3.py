@@ -265,7 +265,6 @@ def test_overwrite_replaces_no_object_but_an_earlier_output(remote, shards):
     assert not Url(f"{remote}/shards/new.jsonl").exists()
 
 
-
 def test_the_library_reads_urls(remote, store, shards):
     there = open_store(parse_place(f"{remote}/store"))
     here = open_store(store)
