@@ -8,10 +8,19 @@ import sys
 def run() -> None:
     """Run the command that the arguments name; Ctrl-C ends it even while it is imported."""
     try:
-        from seqpack_cli.cli.main import main
+        from seqpack_cli.cli.process import Interrupts
+
+        interrupts = Interrupts()
     except KeyboardInterrupt:
         sys.exit(130)
-    main()
+    try:
+        from seqpack_cli.cli.main import run_program
+
+        code = run_program()
+    except KeyboardInterrupt:
+        code = 130
+    interrupts.end()
+    sys.exit(code if interrupts.first is None else 130)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,8 @@ def publish(path: Place, *, replace: bool = True) -> Iterator[HashingWriter]:
             yield writer
         return
     temp = disk.name_temporary(path)
-    file = disk.create_file(temp)
     try:
-        with file:
+        with disk.create_file(temp) as file:
             with contextlib.suppress(MachineError):  # a file system without locks
                 disk.try_lock(file, path)
             yield HashingWriter(file, path)

@@ -6,18 +6,17 @@ Commands are imported when they are asked for, and import what they run when the
 
 from __future__ import annotations
 
-import errno
 import importlib
 from typing import Any
 
 import click
 
-from seqpack_cli.cli.process import end_like_ctrl_c
+from seqpack_cli.cli.process import EXIT_INTERRUPTED
+from seqpack_cli.cli.streams import OutputError, open_standard_streams
 from seqpack_cli.cli.versions import show_versions
 from seqpack_cli.errors import MachineError, SeqpackError
 
 COMMANDS = ("tokenize", "pack", "inspect", "verify", "unpack", "train-tokenizer")
-EXIT_INTERRUPTED = 130
 
 
 class CommandGroup(click.Group):
@@ -41,15 +40,14 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; end with the code of what went wrong."""
         try:
-            with end_like_ctrl_c():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except SeqpackError as error:
             _end_with(ctx, error)
         except MemoryError:
             _end_with(ctx, MachineError("memory is not enough", hint="use fewer --num-workers"))
+        except OutputError as error:
+            ctx.exit(_describe_lost_output(error, exit_code=MachineError.exit_code))
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # click ends quietly when a pipe's reader has gone
             place = error.filename if error.filename is not None else "input or output"
             _end_with(ctx, MachineError(f"{place}: {error.strerror or error}"))
         except KeyboardInterrupt:
@@ -60,6 +58,14 @@ class CommandGroup(click.Group):
 def _end_with(ctx: click.Context, error: SeqpackError) -> None:
     click.echo(f"Error: {error}", err=True)
     ctx.exit(error.exit_code)
+
+
+def _describe_lost_output(error: OutputError, *, exit_code: int) -> int:
+    """Say that stdout takes no more, unless its reader has gone: then return an exit code."""
+    if error.reader_has_gone:
+        return exit_code
+    click.echo(f"Error: stdout: {error}", err=True)
+    return MachineError.exit_code
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,3 +88,15 @@ def main() -> None:
         seqpack verify shards --device cuda
         seqpack unpack shards -o rows.jsonl
     """
+
+
+def run_program() -> int:
+    """Run the command that the arguments name, as a process of its own; return its exit code."""
+    open_standard_streams()
+    try:
+        main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except OutputError as error:  # of --help or --version, which say nothing but that
+        return _describe_lost_output(error, exit_code=0)
+    return 0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import click
 
+from seqpack_cli.cli.streams import OutputError
 from seqpack_cli.errors import escape_controls
 
 
 def print_lines(*lines: str, err: bool = False) -> None:
     """Print lines on stdout or stderr; a name or text from a file may hold anything."""
-    click.echo("\n".join(map(escape_controls, lines)), err=err)
+    _print("\n".join(map(escape_controls, lines)), err=err)
 
 
 def print_json(value: Any) -> None:
@@ -22,4 +24,22 @@ def print_json(value: Any) -> None:
         text.encode()
     except UnicodeEncodeError:  # a name that is no Unicode text
         text = json.dumps(value, indent=1, allow_nan=False)
-    click.echo(text)
+    _print(text)
+
+
+def write_stdout(data: bytes) -> None:
+    """Write some of many bytes on stdout.
+
+    Raises:
+        OutputError: they cannot be written, or nobody reads them any more.
+    """
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _print(text: str, *, err: bool = False) -> None:
+    try:
+        click.echo(text, err=err)
+    except OutputError as error:
+        if not error.reader_has_gone:  # who went away does not miss the rest: the work is done
+            raise

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from seqpack_cli.cli.options import (
@@ -12,7 +10,7 @@ from seqpack_cli.cli.options import (
     overwrite_option,
     quiet_option,
 )
-from seqpack_cli.cli.output import print_lines
+from seqpack_cli.cli.output import print_lines, write_stdout
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.remote.url import Place
 
@@ -41,13 +39,9 @@ def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: 
     opened = open_shards(shards)
     with show_progress("unpack", "row", quiet=quiet) as progress:
         if str(output) == "-":
-            unpack_shards(opened, _write_stdout, as_text=not as_ids, progress=progress)
+            unpack_shards(opened, write_stdout, as_text=not as_ids, progress=progress)
             return
         with publish_alone(output, ROWS, overwrite=overwrite) as file:
             num_rows = unpack_shards(opened, file.write, as_text=not as_ids, progress=progress)
     if not quiet:
         print_lines(f"{output}: {num_rows:,} sequences")
-
-
-def _write_stdout(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
