@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,12 @@ if "hypothesis" not in _missing:
 def pytest_report_header() -> str:
     names = ("torch", "tokenizers", "numpy", "safetensors", "click")
     return "versions: " + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+def pytest_configure() -> None:
+    """Let the processes that tests start hear Ctrl-C, as `nohup` and `&` in a script prevent."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from seqpack_cli.cli.process import EXIT_INTERRUPTED
+from seqpack_cli.cli.process import EXIT_INTERRUPTED, MESSAGE
 from seqpack_cli.cli.streams import OutputError, open_standard_streams
 from seqpack_cli.cli.versions import show_versions
 from seqpack_cli.errors import MachineError, SeqpackError
@@ -46,12 +46,13 @@ class CommandGroup(click.Group):
         except MemoryError:
             _end_with(ctx, MachineError("memory is not enough", hint="use fewer --num-workers"))
         except OutputError as error:
-            ctx.exit(_describe_lost_output(error, exit_code=MachineError.exit_code))
+            _describe_lost_output(error)
+            ctx.exit(error.exit_code)
         except OSError as error:
             place = error.filename if error.filename is not None else "input or output"
             _end_with(ctx, MachineError(f"{place}: {error.strerror or error}"))
         except KeyboardInterrupt:
-            click.echo("\nInterrupted: run the same command again", err=True)
+            click.echo(f"\n{MESSAGE}", err=True)
             ctx.exit(EXIT_INTERRUPTED)
 
 
@@ -60,12 +61,10 @@ def _end_with(ctx: click.Context, error: SeqpackError) -> None:
     ctx.exit(error.exit_code)
 
 
-def _describe_lost_output(error: OutputError, *, exit_code: int) -> int:
-    """Say that stdout takes no more, unless its reader has gone: then return an exit code."""
-    if error.reader_has_gone:
-        return exit_code
-    click.echo(f"Error: stdout: {error}", err=True)
-    return MachineError.exit_code
+def _describe_lost_output(error: OutputError) -> None:
+    """Say that stdout takes no more, unless its reader has gone."""
+    if not error.reader_has_gone:
+        click.echo(f"Error: stdout: {error}", err=True)
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,6 +96,7 @@ def run_program() -> int:
         main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except OutputError as error:  # of --help or --version, which say nothing but that
-        return _describe_lost_output(error, exit_code=0)
+    except OutputError as error:  # of --help or --version, outside of any command
+        _describe_lost_output(error)
+        return error.exit_code
     return 0

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from seqpack_cli.cli.streams import OutputError
-from seqpack_cli.errors import escape_controls
+from seqpack_cli.errors import MachineError, escape_controls
 
 
 def print_lines(*lines: str, err: bool = False) -> None:
@@ -33,8 +33,12 @@ def write_stdout(data: bytes) -> None:
     Raises:
         OutputError: they cannot be written, or nobody reads them any more.
     """
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OutputError as error:
+        error.exit_code = MachineError.exit_code  # a reader that has gone did not get them all
+        raise
 
 
 def _print(text: str, *, err: bool = False) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import click
 
 from seqpack_cli.cli.output import print_lines
+from seqpack_cli.cli.process import Interrupts
 from seqpack_cli.execution import Progress
 
 
@@ -21,6 +22,7 @@ def show_progress(name: str, unit: str, *, quiet: bool) -> Iterator[Progress]:
     """
     from tqdm import tqdm
 
+    Interrupts.has_work = True  # what the command imports first is there
     hidden = quiet or not sys.stderr.isatty()
     with tqdm(
         desc=name, unit=unit, unit_scale=True, total=0, disable=hidden, leave=False, file=sys.stderr

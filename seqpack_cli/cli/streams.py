@@ -13,6 +13,8 @@ import os
 import sys
 from typing import Any
 
+from seqpack_cli.errors import MachineError
+
 
 class OutputError(Exception):
     """Raised by a write to stdout that failed; later ones do nothing."""
@@ -20,6 +22,7 @@ class OutputError(Exception):
     def __init__(self, cause: OSError) -> None:
         super().__init__(cause.strerror or str(cause))
         self.reader_has_gone = cause.errno == errno.EPIPE
+        self.exit_code = 0 if self.reader_has_gone else MachineError.exit_code
 
 
 class _Stdout(io.FileIO):

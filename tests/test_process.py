@@ -1,0 +1,125 @@
+"""Ctrl-C and SIGTERM: the first ends the program in order, the next ones do not disturb that."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+PROGRAM = """
+import signal, sys
+from seqpack_cli.cli import process
+
+process.PATIENCE = float(sys.argv[1])
+interrupts = process.Interrupts()
+process.Interrupts.has_work = True
+try:
+    print("working", flush=True)
+    sys.stdin.readline()
+    print("done", flush=True)
+except KeyboardInterrupt:
+    print("cleaning", flush=True)
+    sys.stdin.readline()
+    print("cleaned", flush=True)
+interrupts.end()
+sys.exit(0 if interrupts.first is None else 130)
+"""
+LOST = """
+import signal, sys, time
+from seqpack_cli.cli.process import Interrupts
+
+class Lost:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+interrupts = Interrupts()
+Interrupts.has_work = True
+try:
+    Lost()
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@contextmanager
+def started(
+    patience: float = 60, sigint: signal.Handlers = signal.SIG_DFL, program: str = PROGRAM
+) -> Iterator[subprocess.Popen[str]]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(patience)],
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, sigint),
+        **pipes,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "working\n"
+        yield process
+        process.kill()
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Let the program go on; give its code and the rest of what it says."""
+    stdout, stderr = process.communicate("go on\n", timeout=30)
+    return process.returncode, stdout, stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("again", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_disturb_cleaning_up(number: int, again: int) -> None:
+    with started() as process:
+        process.send_signal(number)
+        assert read_line(process) == "cleaning\n"
+        for _ in range(3):
+            process.send_signal(again)
+        assert end(process) == (130, "cleaned\n", "")
+
+
+def test_a_signal_that_comes_much_later_ends_the_program_at_once() -> None:
+    with started(patience=0) as process:
+        process.send_signal(signal.SIGINT)
+        assert read_line(process) == "cleaning\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert read_line(process) == ""
+
+
+def test_a_background_job_does_not_hear_ctrl_c_and_ends_at_sigterm() -> None:
+    with started(sigint=signal.SIG_IGN) as process:
+        process.send_signal(signal.SIGINT)
+        assert end(process) == (0, "done\n", "")
+    with started(sigint=signal.SIG_IGN) as process:
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        assert read_line(process) == "cleaning\n"
+        assert end(process) == (130, "cleaned\n", "")
+
+
+def test_an_interrupt_is_not_lost_where_nothing_can_be_raised() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOST],
+        capture_output=True,
+        timeout=50,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
+def test_an_interrupt_before_the_work_ends_the_program_where_it_stands() -> None:
+    """An import that is interrupted may leave locks and half a package behind."""
+    program = PROGRAM.replace("has_work = True", "has_work = False")
+    with started(program=program) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert end(process) == (130, "", "\nInterrupted: run the same command again\n")
