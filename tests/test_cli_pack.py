@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import run
+from tokenizers import Tokenizer, models
 
 from seqpack_cli import open_shards
 
@@ -28,6 +29,32 @@ def test_pack_says_what_the_shards_hold(tmp_path: Path, tokens: Path) -> None:
         "  4 sequences, 15 tokens -> 2 padded batches, 1 shard\n"
         "  6.25% of the cells are padding\n"
         "  1 sequence, 1 token dropped by last_batch\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "options", "note"),
+    [
+        ("padded", (), True),
+        ("padded", ("--pad-id", 1), False),
+        ("packed", (), False),
+        ("varlen", ("--max-tokens", 8), False),
+    ],
+)
+def test_pack_says_which_token_pads_where_the_tokenizer_names_none(
+    tmp_path: Path, layout: str, options: tuple[object, ...], note: bool
+) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"!": 0, "x": 1}, unk_token="!"))  # noqa: S106
+    tokenizer.save(str(tmp_path / "words.json"))
+    (tmp_path / "a.txt").write_text("x\n")
+    store = tmp_path / "store"
+    tokenizer_options = ("--tokenizer", tmp_path / "words.json", "--encoder", "tokenizers")
+    assert run("tokenize", tmp_path / "a.txt", "-o", store, *tokenizer_options).exit_code == 0
+    result = run("pack", store, "-o", tmp_path / "out", "--layout", layout, *options)
+    assert result.exit_code == 0
+    assert result.stderr == note * (
+        "note: the tokenizer has no pad token: id 0, token '!', fills the padding; "
+        "pass --pad-id to choose another\n"
     )
 
 

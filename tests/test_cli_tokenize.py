@@ -4,6 +4,7 @@ import json
 
 import pytest
 from command import run
+from tokenizers import AddedToken, Tokenizer, models
 
 from seqpack_cli import open_store
 
@@ -97,6 +98,20 @@ def test_tokenize_refuses_a_tokenizer_that_is_none(tmp_path):
     result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out", "--tokenizer", tmp_path)
     assert result.exit_code == 3
     assert "expected a file in the format of Hugging Face's tokenizers" in result.stderr
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_allowing_special_tokens_that_there_are_none_of_is_said(tmp_path, special):
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # noqa: S106
+    tokenizer.add_tokens([AddedToken("<s>", special=special)])
+    tokenizer.save(str(tmp_path / "words.json"))
+    (tmp_path / "a.txt").write_text("a\n")
+    arguments = ("tokenize", tmp_path / "a.txt", "--tokenizer", tmp_path / "words.json")
+    arguments = (*arguments, "--encoder", "tokenizers", "-o", tmp_path / "out")
+    result = run(*arguments, "--allow-special-tokens")
+    note = "note: --allow-special-tokens: the tokenizer has no special tokens\n"
+    assert (result.exit_code, result.stderr) == (0, "" if special else note)
+    assert run(*arguments, "--overwrite").stderr == ""
 
 
 def test_tokenize_refuses_a_folder_that_is_in_use(tmp_path):

@@ -161,6 +161,8 @@ def test_stores_and_shards_are_read_in_one_way(path):
         "reading.py",
         "disk.py",
         "tokens/vocabulary.py",
+        "tokens/hub.py",
+        "cli/streams.py",  # /dev/null alone
     ):
         return
     for node in ast.walk(_parse(path)):

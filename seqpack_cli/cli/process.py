@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -53,7 +54,7 @@ class Interrupts:
         now = time.monotonic()
         if not self.has_work and self.first is None:
             with contextlib.suppress(OSError):
-                os.write(2, f"\n{MESSAGE}\n".encode())
+                io.FileIO(2, "w", closefd=False).write(f"\n{MESSAGE}\n".encode())
         if not self.has_work or (self.first is not None and now - self.first > PATIENCE):
             os._exit(EXIT_INTERRUPTED)
         if self.first is None:

@@ -17,9 +17,10 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.range_plan import RangePlan, can_plan_ranges, plan_ranges
 from seqpack_cli.batching.row_ranges import RangeRows
 from seqpack_cli.batching.selection import OverlongError
-from seqpack_cli.errors import DataError, MachineError, OptionError, join_items
+from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.lay_out import ShardRows
+from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.token_store import TokenStore
 
 BYTES_PER_ROW = 16  # its length and original index
@@ -109,6 +110,19 @@ def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
     if not 0 <= pad_id <= store.max_id:
         raise OptionError(f"--pad-id {pad_id}: expected an id from 0 to {store.max_id}")
     return pad_id
+
+
+def describe_lent_pad_id(store: TokenStore, options: PackOptions) -> str | None:
+    """Return a note about padding with the id of an ordinary token; None where there is none."""
+    has_choice = options.pad_id is not None or store.manifest.get("pad_id") is not None
+    if has_choice or options.layout != "padded":
+        return None
+    pad_id = choose_pad_id(store, options)
+    (spelling,) = spell_ids(store.read_tokenizer_json(), [pad_id])
+    return (
+        f"the tokenizer has no pad token: id {pad_id}, token {quote(spelling.token)}, fills the "
+        "padding; pass --pad-id to choose another"
+    )
 
 
 def check_memory(plan: Plan, options: PackOptions, itemsize: int) -> None:

@@ -28,7 +28,14 @@ from seqpack_cli.execution import (
 from seqpack_cli.remote.url import Place, is_shared
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.count_store import count_store
-from seqpack_cli.shards.pack_plan import Plan, check_memory, choose_pad_id, cut_rows, plan_shards
+from seqpack_cli.shards.pack_plan import (
+    Plan,
+    check_memory,
+    choose_pad_id,
+    cut_rows,
+    describe_lent_pad_id,
+    plan_shards,
+)
 from seqpack_cli.shards.pack_shard import ShardTask, count_rows, make_shard
 from seqpack_cli.shards.shard_manifest import (
     FORMAT,
@@ -105,6 +112,9 @@ def _pack_store(
         if run.manifest is not None:
             open_shards(output)  # or say what is damaged
             return run.manifest, True
+        note = describe_lent_pad_id(store, options)
+        if note is not None:
+            progress.on_notice(note)
         with publish(output / "tokenizer.json") as file:
             file.write(store.read_tokenizer_json())
         tasks = _make_tasks(store, store_path, output, head, plan, options)

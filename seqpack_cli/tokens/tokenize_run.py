@@ -39,6 +39,7 @@ from seqpack_cli.tokens.tokenize_plan import (
     make_tasks,
 )
 from seqpack_cli.tokens.vocabulary import (
+    Vocabulary,
     describe_vocabulary,
     find_saved_limits,
     locate_tokenizer,
@@ -111,14 +112,14 @@ def _tokenize_sources(
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
     tokenizer_json = read_tokenizer_json(options.tokenizer)
-    for limit in find_saved_limits(tokenizer_json):
-        progress.on_notice(f"tokenizer.json: its saved {limit} is switched off")
     with _naming_tokenizer(options.tokenizer):
         first_encoder = choose_encoder(
             encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
         )
         _start_encoder(first_encoder, tokenizer_json, options, sources, executor, num_workers)
         vocabulary = describe_vocabulary(tokenizer_json)
+    for notice in _iter_notices(tokenizer_json, vocabulary, options):
+        progress.on_notice(notice)
     check_footers(sources)
     tasks = make_tasks(sources, tokenizer_json, vocabulary, options, run.path)
     plan = make_plan(sources, vocabulary, options)
@@ -162,6 +163,16 @@ def _publish(
     write_spelled_tokens(run.path, manifest, receipts)
     write_json(run.path / RUN_NAME, done)
     run.finish(manifest)
+
+
+def _iter_notices(
+    tokenizer_json: bytes, vocabulary: Vocabulary, options: TokenizeOptions
+) -> Iterator[str]:
+    """Yield what a user may not expect of a tokenizer."""
+    for limit in find_saved_limits(tokenizer_json):
+        yield f"tokenizer.json: its saved {limit} is switched off"
+    if options.allow_special_tokens and not vocabulary.special_tokens:
+        yield "--allow-special-tokens: the tokenizer has no special tokens"
 
 
 @contextmanager

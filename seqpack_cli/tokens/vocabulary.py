@@ -11,12 +11,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
@@ -25,6 +23,7 @@ from seqpack_cli.remote.objects import read_object
 from seqpack_cli.remote.url import Place, Url, parse_place
 from seqpack_cli.single_file import FileKind
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
+from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,7 +59,8 @@ def read_tokenizer_json(name: str) -> bytes:
     """Read the tokenizer.json that a name stands for: `bytes`, a file, a folder, or a hub name.
 
     Raises:
-        OptionError: there is no file or folder of that name, and the hub does not give one.
+        OptionError: there is no file or folder of that name, and the Hub has none.
+        MachineError: there is no file or folder of that name, and the Hub cannot be reached.
     """
     if name == BYTES:
         return byte_tokenizer_json()
@@ -70,10 +70,8 @@ def read_tokenizer_json(name: str) -> bytes:
     if path.is_file():
         return path.read_bytes()
     if path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise OptionError(
-            f"{path}: no such file", hint="name a tokenizer.json, a folder that holds one, or bytes"
-        )
-    return _download(name)
+        raise OptionError(f"{path}: no such file", hint=HINT)
+    return download_tokenizer_json(name)
 
 
 def locate_tokenizer(name: str) -> Place:
@@ -220,18 +218,3 @@ def _is_tokenizer(data: bytes) -> bool:
 
 
 TOKENIZER_FILE = FileKind("a tokenizer.json", _is_tokenizer, max_bytes=MAX_TOKENIZER_BYTES)
-
-
-def _download(name: str) -> bytes:
-    """Fetch a tokenizer.json from the hub, with the client that `tokenizers` brings along."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    try:
-        from huggingface_hub import hf_hub_download
-
-        return Path(hf_hub_download(name, "tokenizer.json")).read_bytes()
-    except Exception as error:  # a dozen kinds, from no network to no such repository
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise OptionError(
-            f"{name}: no such file or folder, and not to be had from the hub: {reason[:200]}",
-            hint="name a tokenizer.json, a folder that holds one, or bytes",
-        ) from error
