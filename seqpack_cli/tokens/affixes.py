@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqpack_cli.errors import DataError, OptionError, quote
+from seqpack_cli.tokens.panics import hiding_panics
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 if TYPE_CHECKING:
@@ -86,9 +87,10 @@ def _iter_probes(tokenizer: Tokenizer) -> Iterator[str]:
     """Give texts of which one should have a token, in any script; a template looks at none."""
     for probe in (FIRST_PROBE, *tokenizer.get_vocab()):
         try:
-            with catch_failure():
-                if tokenizer.encode(probe, add_special_tokens=False).ids:
-                    yield probe
-                    return
+            with hiding_panics(DataError), catch_failure():
+                has_token = bool(tokenizer.encode(probe, add_special_tokens=False).ids)
         except DataError:
             continue  # a word that this vocabulary does not know and has no token for
+        if has_token:
+            yield probe
+            return
