@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from command import run
 
 from seqpack_cli import PackOptions, TokenizeOptions
 from seqpack_cli.cli.options import BUCKETS, MAX_COUNT
@@ -117,3 +119,28 @@ def test_pack_options_choose_what_was_left_open(
     resolved = PackOptions(**options).resolve()
     assert {name: getattr(resolved, name) for name in chosen} == chosen
     assert resolved.resolve() == resolved
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tokenize", "a.txt", "-o", ""), "the name is empty"),
+        (("pack", "", "-o", "x"), "the name is empty"),
+        (("inspect", ""), "the name is empty"),
+        (("verify", "x", "--tokens", ""), "the name is empty"),
+        (("tokenize", "a.txt", "-o", "-"), "stdout is not supported here"),
+        (("pack", "x", "-o", "-"), "stdout is not supported here"),
+        (("train-tokenizer", "a.txt", "-o", "-"), "stdout is not supported here"),
+        (("train-tokenizer", "a.txt", "-o", "new/"), "new/: names a folder, expected a file"),
+        (("unpack", "x", "-o", "new/"), "new/: names a folder, expected a file"),
+    ],
+)
+def test_names_that_can_not_be_meant_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a\n")
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

@@ -35,13 +35,14 @@ def test_tokenizer_comes_by_name_path_or_folder(tiny_tokenizer: Path) -> None:
     assert read_tokenizer_json(str(tiny_tokenizer.parent)) == data
 
 
-@pytest.mark.parametrize("name", ["gone.json", "./gone", "gone/", "a/b/c"])
+@pytest.mark.parametrize("name", ["gone.json", "./gone", "gone/", "a/b/c", "link"])
 def test_missing_tokenizer_is_refused_without_asking_the_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if name == "gone/":
         (tmp_path / "gone").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(OptionError) as caught:
         read_tokenizer_json(name)
     path = Path(name) / "tokenizer.json" if name == "gone/" else Path(name)

@@ -88,7 +88,9 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Place:
-        """Give what is named."""
+        """Return what is named."""
+        if not str(value):
+            self.fail("the name is empty", param, ctx)  # of a shell's variable, most often
         place = parse_place(value)
         if not is_shared(place):
             self.fail(f"{value}: would be gone with this command", param, ctx)
@@ -100,6 +102,24 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]
         """Leave paths to the shell."""
         del ctx, param
         return [CompletionItem(incomplete, type="file")]
+
+
+class OutputType(PlaceType):
+    """A path or URL to write to: a folder, or a file."""
+
+    def __init__(self, *, is_file: bool, takes_stdout: bool) -> None:
+        self._is_file = is_file
+        self._takes_stdout = takes_stdout
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        """Return what is named."""
+        if value == "-" and not self._takes_stdout:
+            self.fail("stdout is not supported here; pass ./- for a file of this name", param, ctx)
+        if self._is_file and str(value).endswith("/"):
+            self.fail(f"{value}: names a folder, expected a file", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _is_count(text: str, *, at_most: int) -> bool:
@@ -145,11 +165,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress bar, no notices.")
 
 
-def output_option(help_text: str) -> Callable[[Function], Function]:
-    """Make the option -o."""
-    return click.option(
-        "-o", "--output", type=FOLDER, required=True, metavar="PATH", help=help_text
-    )
+def output_option(
+    help_text: str, *, is_file: bool = False, takes_stdout: bool = False
+) -> Callable[[Function], Function]:
+    """Make the option -o, of a folder or of a file, which may be stdout."""
+    kind = OutputType(is_file=is_file, takes_stdout=takes_stdout)
+    return click.option("-o", "--output", type=kind, required=True, metavar="PATH", help=help_text)
 
 
 def make_executor(name: str, ray_address: str | None) -> Executor:

@@ -21,7 +21,7 @@ from seqpack_cli.remote.url import Place
 
 @click.command("train-tokenizer")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@output_option("The tokenizer.json to write.")
+@output_option("The tokenizer.json to write.", is_file=True)
 @click.option(
     "--model",
     type=click.Choice(["bpe", "wordpiece", "unigram", "wordlevel"]),

@@ -17,7 +17,7 @@ from seqpack_cli.remote.url import Place
 
 @click.command("unpack")
 @click.argument("shards", type=FOLDER)
-@output_option("JSON lines file, or - for stdout.")
+@output_option("JSON lines file, or - for stdout.", is_file=True, takes_stdout=True)
 @click.option(
     "--ids/--text", "as_ids", default=True, show_default=True, help="What each line holds."
 )

@@ -69,7 +69,8 @@ def read_tokenizer_json(name: str) -> bytes:
         return read_object(path)
     if path.is_file():
         return path.read_bytes()
-    if path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
+    is_link = path.is_symlink()  # to nowhere
+    if is_link or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise OptionError(f"{path}: no such file", hint=HINT)
     return download_tokenizer_json(name)
 
