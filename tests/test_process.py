@@ -34,7 +34,7 @@ from seqpack_cli.cli.process import Interrupts
 
 class Lost:
     def __del__(self):
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(int(sys.argv[1]))
 
 interrupts = Interrupts()
 Interrupts.has_work = True
@@ -105,13 +105,19 @@ def test_a_background_job_does_not_hear_ctrl_c_and_ends_at_sigterm() -> None:
         assert end(process) == (130, "cleaned\n", "")
 
 
-def test_an_interrupt_is_not_lost_where_nothing_can_be_raised() -> None:
+@pytest.mark.parametrize(
+    ("number", "sigint"),
+    [(signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)],
+)
+def test_an_interrupt_is_not_lost_where_nothing_can_be_raised(
+    number: signal.Signals, sigint: signal.Handlers
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOST],
+        [sys.executable, "-c", LOST, str(int(number))],
         capture_output=True,
         timeout=50,
         check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, sigint),
     )
     assert (done.returncode, done.stderr) == (130, b"")
 

@@ -24,8 +24,6 @@ from typing import Any
 EXIT_INTERRUPTED = 130
 SOON = 0.02  # seconds
 PATIENCE = 3.0  # seconds that cleaning up may take before a signal ends the process at once
-
-
 MESSAGE = "Interrupted: run the same command again"
 
 
@@ -36,6 +34,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.first: float | None = None  # when the first one came
+        self._number = signal.SIGINT  # of the one that was raised
         if threading.current_thread() is not threading.main_thread():
             return  # signals are the main thread's
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -50,7 +49,7 @@ class Interrupts:
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del frame
         now = time.monotonic()
         if not self.has_work and self.first is None:
             with contextlib.suppress(OSError):
@@ -58,7 +57,7 @@ class Interrupts:
         if not self.has_work or (self.first is not None and now - self.first > PATIENCE):
             os._exit(EXIT_INTERRUPTED)
         if self.first is None:
-            self.first = now
+            self.first, self._number = now, signal.Signals(number)
             raise KeyboardInterrupt
 
     def _send_again(self, unraisable: Any) -> None:
@@ -67,4 +66,4 @@ class Interrupts:
             sys.__unraisablehook__(unraisable)
             return
         self.first = None
-        threading.Timer(SOON, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(SOON, os.kill, (os.getpid(), self._number)).start()
