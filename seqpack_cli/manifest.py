@@ -5,26 +5,36 @@ A folder is a finished run if it has a manifest and no plan any more, and nothin
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from pathlib import Path
 from typing import Any
 
 from seqpack_cli.disk import TEMP_PATTERN
-from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.errors import FolderError, SeqpackError, quote
 from seqpack_cli.reading import (
     check_fields,
     check_name,
     check_regular_file,
     is_there,
+    open_regular,
     read_json,
     read_regular,
     size_error,
 )
+from seqpack_cli.remote.objects import iter_object
 from seqpack_cli.remote.url import Place
 
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
+RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
+OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # both begin so
+HEAD_BYTES = 256
+FAILURE = "failure"  # in a plan: what ended the run
+MAX_FAILURE = 1000  # characters of it
+CONTINUE_HINT = "run the same command again: it continues where it stopped"
+CORRECT_HINT = "correct that, then run the same command with --overwrite"
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
 FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
 RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
@@ -43,7 +53,7 @@ def read_manifest(
     """
     path = folder / MANIFEST_NAME
     if not is_there(path) or is_there(folder / PLAN_NAME):
-        raise FolderError(_describe_unfinished(folder), hint=_unfinished_hint(folder))
+        raise _unfinished_error(folder)
     manifest = read_json(path)
     if manifest.get("format") != format_name:
         raise FolderError(
@@ -58,6 +68,22 @@ def read_manifest(
         )
     check_fields(manifest, fields, source=path)
     return manifest
+
+
+def is_run_folder(folder: Place) -> bool:
+    """Say whether a run of seqpack writes or wrote a folder, by its manifest or its plan."""
+    for name in sorted(RUN_NAMES):
+        with contextlib.suppress(SeqpackError):  # a stranger's, which may be anything
+            if OWN_HEAD.match(_read_head(folder / name)):
+                return True
+    return False
+
+
+def _read_head(path: Place) -> bytes:
+    if isinstance(path, Path):
+        with open_regular(path) as file:
+            return file.read(HEAD_BYTES)
+    return b"".join(iter_object(path, 0, HEAD_BYTES))
 
 
 def list_sizes(folder: Place) -> dict[str, int] | None:
@@ -95,23 +121,37 @@ def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
     return tokenizer_json
 
 
-def _describe_unfinished(folder: Place) -> str:
+def _unfinished_error(folder: Place) -> FolderError:
+    """Make the error about a folder without a finished run; a failure that ended it is repeated."""
     if not folder.is_dir():
         found = "a file, expected a folder" if folder.exists() else "no such folder"
-        return f"{folder}: {found}"
+        return FolderError(f"{folder}: {found}")
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
     if PLAN_NAME not in names:
-        return f"{folder}: no {MANIFEST_NAME}, expected a token store or shards"
+        return FolderError(
+            f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
+            hint="name the folder that tokenize or pack wrote",
+        )
     if MANIFEST_NAME in names:
-        return f"{folder}: incomplete run, stopped at its very end: {PLAN_NAME} is still there"
+        found = f"stopped at its very end: {PLAN_NAME} is still there"
+        return FolderError(f"{folder}: incomplete run, {found}", hint=CONTINUE_HINT)
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
-    return f"{folder}: incomplete run, {num_finished} parts or shards finished, no {MANIFEST_NAME}"
+    found = f"{num_finished} parts or shards finished, no {MANIFEST_NAME}"
+    failure, hint = _read_failure(folder)
+    return FolderError(f"{folder}: incomplete run, {found}{failure}", hint=hint)
 
 
-def _unfinished_hint(folder: Place) -> str | None:
-    if is_there(folder / PLAN_NAME):
-        return "run the same command again: it continues where it stopped"
-    return "name the folder that tokenize or pack wrote" if folder.is_dir() else None
+def _read_failure(folder: Place) -> tuple[str, str]:
+    """Give how an unfinished run ended, and what to do; it may be a stranger's."""
+    failure = None
+    with contextlib.suppress(SeqpackError):
+        failure = read_json(folder / PLAN_NAME).get(FAILURE)
+    message = failure.get("message") if isinstance(failure, dict) else None
+    if not isinstance(failure, dict) or not isinstance(message, str):
+        return "", CONTINUE_HINT
+    hint = failure.get("hint")
+    hint = hint[:MAX_FAILURE] if isinstance(hint, str) else CORRECT_HINT
+    return f"; it ended with: {message[:MAX_FAILURE]}", hint
 
 
 def _other_format_hint(found: object) -> str | None:

@@ -26,8 +26,8 @@ from reference import read_store_documents
 from shard_reference import make_shards
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-GIVE_UP = "hint: mend the record, or pass --on-bad-record skip to put such records aside"
-CONVERT = "hint: convert the file with iconv, or pass --encoding-errors replace"
+GIVE_UP = "hint: correct the record and add --overwrite, or pass --on-bad-record skip"
+CONVERT = "hint: convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 NO_TOKENIZER = "hint: pass --tokenizer bytes to go without one"
 BOS, EOS = 257, 258  # of the byte tokenizer
 

@@ -15,7 +15,9 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, check_choice, check_positive, join_items, quote
 
 BYTE_ORDER_MARK = "\ufeff"
-SKIP_HINT = "mend the record, or pass --on-bad-record skip to put such records aside"
+SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
+ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
+TEXT_FIELD_HINT = "pass --text-field"
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class BadEncodingError(BadRecordError):
     def __init__(self, found: int, byte: int) -> None:
         super().__init__(
             f"byte {found:#04x}, expected UTF-8",
-            hint="convert the file with iconv, or pass --encoding-errors replace",
+            hint=ENCODING_HINT,
         )
         self.byte = byte
 
@@ -97,7 +99,7 @@ def missing_field_error(
     """Make the error about a field that is not there, hinting at a string that is, if any is."""
     found = join_items(map(quote, value)) or "none"
     names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
-    hint = f"pass --text-field {shlex.quote(names[0])}" if names else hint
+    hint = f"{TEXT_FIELD_HINT} {shlex.quote(names[0])}" if names else hint
     return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)
 
 
