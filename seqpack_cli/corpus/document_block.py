@@ -17,6 +17,7 @@ from seqpack_cli.errors import DataError, check_choice, check_positive, join_ite
 BYTE_ORDER_MARK = "\ufeff"
 SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
+BINARY_HINT = "it has NUL bytes beside it, which no text has: name text files only"
 TEXT_FIELD_HINT = "pass --text-field"
 
 
@@ -65,10 +66,9 @@ class BadRecordError(Exception):
 class BadEncodingError(BadRecordError):
     """A record that is not UTF-8, from some byte of it on."""
 
-    def __init__(self, found: int, byte: int) -> None:
+    def __init__(self, found: int, byte: int, *, is_binary: bool = False) -> None:
         super().__init__(
-            f"byte {found:#04x}, expected UTF-8",
-            hint=ENCODING_HINT,
+            f"byte {found:#04x}, expected UTF-8", hint=BINARY_HINT if is_binary else ENCODING_HINT
         )
         self.byte = byte
 
@@ -90,7 +90,8 @@ def decode(record: bytes, encoding_errors: str) -> str:
     try:
         return record.decode("utf-8", "replace" if encoding_errors == "replace" else "strict")
     except UnicodeDecodeError as error:
-        raise BadEncodingError(error.object[error.start], error.start) from error
+        byte = error.object[error.start]
+        raise BadEncodingError(byte, error.start, is_binary=b"\0" in record) from error
 
 
 def missing_field_error(
