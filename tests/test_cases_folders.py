@@ -908,10 +908,13 @@ def test_case_extra_shard_smaller_than_a_sequence(tmp_path: Path) -> None:
     assert "'0' is no size from 1 byte to 1024 TiB" in result.stderr
 
 
-def test_case_extra_environment_changes_no_byte(tmp_path: Path, corpus: Path) -> None:
-    """Neither the seed of hashes, nor the language, nor the time zone."""
+@pytest.mark.parametrize("mode", [{}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+def test_case_extra_environment_changes_no_byte(
+    tmp_path: Path, corpus: Path, mode: dict[str, str]
+) -> None:
+    """Neither the seed of hashes, nor the language and its encoding, nor the time zone."""
     (corpus / "été.txt").write_text("une ligne\n")
-    settings = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "LANG": "C", "TZ": "Pacific/Apia"}
+    settings = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "LANG": "C", "TZ": "Pacific/Apia", **mode}
     options = ("--shuffle", "--window", 4, "--shard-bytes", 100, "--num-workers", 1)
 
     def name_commands(folder: Path) -> list[tuple[object, ...]]:

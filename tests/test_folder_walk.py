@@ -320,6 +320,18 @@ def test_output_that_holds_the_inputs_is_refused(corpus: Path, inputs: list[str]
     assert sorted(path.name for path in corpus.iterdir()) == ["a.txt", "sub"]
 
 
+def test_file_that_unpack_wrote_below_the_input_is_named(corpus: Path) -> None:
+    """Nothing in it says for sure that it is no input: it is read, but not silently."""
+    tokenize(["data"], Path("tok"))
+    assert run("pack", "tok", "-o", "shards").exit_code == 0
+    assert run("unpack", "shards", "--text", "-o", "data/rows.jsonl").exit_code == 0
+    result = run("tokenize", "data", "-o", "tok2")
+    assert "note: read although unpack --text writes such files: data/rows.jsonl\n" in result.stderr
+    assert "6 documents" in result.stdout
+    (corpus / "rows.jsonl").unlink()
+    assert "unpack" not in run("tokenize", "data", "-o", "tok3").stderr
+
+
 # Races
 
 

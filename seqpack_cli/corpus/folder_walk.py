@@ -185,12 +185,12 @@ class FolderWalk:
     def _follow(self, link: _Entry) -> None:
         try:
             status = os.stat(link.path)  # noqa: PTH116
+            link = link._replace(real=os.path.realpath(link.path))
         except OSError as error:
             if error.errno not in LEADS_NOWHERE:
                 raise read_error(link.path, error) from error
             self._skipped.add(DANGLING_LINK, link.path)
             return
-        link = link._replace(real=os.path.realpath(link.path))
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_folder and link.wanted.states:
             is_new = self._take_folder(link)

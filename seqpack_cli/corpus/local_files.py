@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import stat
@@ -65,11 +66,14 @@ def _find_status(name: str) -> os.stat_result | None:
 def _split_pattern(pattern: str) -> tuple[str, list[str]]:
     """Split a glob into the folder before the first part that matches many, and the parts.
 
-    A part that exists as it is spelled matches itself alone.
+    A part with brackets that exists as it is spelled matches itself, not what they mean.
     """
     parts = pattern.split("/")
     for index, part in enumerate(parts):
-        if glob.has_magic(part) and not Path("/".join(parts[: index + 1])).exists():
+        is_name = (
+            not fnmatch.fnmatchcase(part, part) and Path("/".join(parts[: index + 1])).exists()
+        )
+        if glob.has_magic(part) and not is_name:
             root = "/".join(parts[:index])
             return root or ("/" if index else ""), parts[index:]
     return pattern, []

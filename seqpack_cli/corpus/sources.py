@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from seqpack_cli.corpus.folder_walk import FoundFile
@@ -30,7 +31,7 @@ STANDARD_INPUT = "-"
 class Source(NamedTuple):
     """One input file."""
 
-    path: str  # as the user would type it, the name kept in the manifest
+    path: str  # as the user would type it
     format: str  # one of FORMATS
     document: str  # what one document is: a "line", a "paragraph", a "row" or the whole "file"
     num_bytes: int
@@ -44,6 +45,11 @@ class Source(NamedTuple):
     def location(self) -> str:
         """Give the path to open."""
         return self.spool or self.path
+
+    @property
+    def name(self) -> str:
+        """Give the path as files name it: as UTF-8, whatever the encoding of the locale is."""
+        return os.fsencode(self.path).decode(errors="surrogateescape")
 
     @property
     def is_cut_anywhere(self) -> bool:
@@ -89,7 +95,7 @@ def find_sources(
     """
     sources: dict[str, Source] = {}  # by what they are, however they are spelled
     skipped = Skipped()
-    folder = None if output is None else str(output.resolve())
+    folder = os.path.realpath(output) if isinstance(output, Path) else str(output or "") or None
     for name in inputs:
         for file in _find_files(name, spool, skipped, file_format != "auto", folder):
             source = _describe(file, file_format, document)

@@ -67,7 +67,7 @@ def make_plan(
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_sha256": vocabulary.tokenizer_sha256,
         "options": values,
-        "sources": [{"path": source.path, "bytes": source.num_bytes} for source in sources],
+        "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }
 
 

@@ -13,9 +13,10 @@ from typing import Any, BinaryIO
 
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
+from seqpack_cli.corpus.source_file import find_unpacked
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import DataError, check_choice
+from seqpack_cli.errors import DataError, check_choice, join_items
 from seqpack_cli.execution import Executor, Progress, hold_executor
 from seqpack_cli.remote.url import Place, is_shared
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
@@ -216,4 +217,6 @@ def _find_input(
     )
     if skipped.count():
         progress.on_notice(str(skipped))
+    if unpacked := find_unpacked(sources):
+        progress.on_notice(f"read although unpack --text writes such files: {join_items(unpacked)}")
     return sources, skipped
