@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
 from seqpack_cli.cli.options import (
     POSITIVE,
     check_new_file,
+    encoding_errors_option,
     format_option,
+    max_document_bytes_option,
+    on_bad_record_option,
     output_option,
     overwrite_option,
     quiet_option,
@@ -49,6 +53,9 @@ from seqpack_cli.remote.url import Place
 )
 @format_option
 @text_field_option
+@encoding_errors_option
+@on_bad_record_option
+@max_document_bytes_option
 @overwrite_option
 @quiet_option
 def command(
@@ -59,9 +66,9 @@ def command(
     special_tokens: tuple[str, ...],
     min_frequency: int,
     file_format: str,
-    text_field: str,
     overwrite: bool,
     quiet: bool,
+    **documents: Any,
 ) -> None:
     """Train a tokenizer on text, as tokenize reads it.
 
@@ -83,7 +90,7 @@ def command(
         min_frequency=min_frequency,
         special_tokens=special_tokens,
         file_format=file_format,
-        documents=DocumentOptions(text_field=text_field),
+        documents=DocumentOptions(**documents),
     )
     with show_progress("train", "B", quiet=quiet) as progress:
         tokenizer_json, num_tokens = train_tokenizer(
