@@ -333,8 +333,8 @@ def test_random_locked_folders_are_errors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_campaign_of_random_trees(tmp_path: Path, seed: int) -> None:
     open_to_all(tmp_path)
-    run_seeds(tmp_path, range(1000 * seed, 1000 * seed + 1000))
-    run_globs(tmp_path, range(200 * seed, 200 * seed + 200))
-    run_races(tmp_path, range(50 * seed, 50 * seed + 50))
+    run_seeds(tmp_path, range(300 * seed, 300 * seed + 300))
+    run_globs(tmp_path, range(60 * seed, 60 * seed + 60))
+    run_races(tmp_path, range(20 * seed, 20 * seed + 20))
     if os.getuid() == 0:
-        run_locked(tmp_path, range(500 * seed, 500 * seed + 500))
+        run_locked(tmp_path, range(150 * seed, 150 * seed + 150))
