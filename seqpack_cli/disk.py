@@ -37,6 +37,7 @@ HINTS = {
     errno.EISDIR: "choose another -o",
     errno.ELOOP: "choose another -o",
     errno.ENAMETOOLONG: "choose another -o",
+    errno.EINVAL: "choose another -o",
     errno.ENOENT: "run the same command again",
 }
 # What file systems without hard links answer.
@@ -188,6 +189,8 @@ def make_folder(folder: Place) -> list[Path]:
                 except FileExistsError:
                     if not path.is_dir():
                         raise
+                except FileNotFoundError as error:  # what it lies in is there, and takes none
+                    raise PermissionError(errno.EPERM, "no folder can be made there") from error
         for path in reversed(new_folders):
             sync_folder(path.parent)
     except BaseException:

@@ -31,6 +31,10 @@ PLAN_NAME = "plan.json"
 RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
 OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # both begin so
 HEAD_BYTES = 256
+FAILURE = "failure"  # in a plan: what ended the run
+MAX_FAILURE = 1000  # characters of it
+CONTINUE_HINT = "run the same command again: it continues where it stopped"
+CORRECT_HINT = "correct that, then run the same command with --overwrite"
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
 FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
 RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
@@ -49,7 +53,7 @@ def read_manifest(
     """
     path = folder / MANIFEST_NAME
     if not is_there(path) or is_there(folder / PLAN_NAME):
-        raise FolderError(_describe_unfinished(folder), hint=_unfinished_hint(folder))
+        raise _unfinished_error(folder)
     manifest = read_json(path)
     if manifest.get("format") != format_name:
         raise FolderError(
@@ -117,23 +121,37 @@ def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
     return tokenizer_json
 
 
-def _describe_unfinished(folder: Place) -> str:
+def _unfinished_error(folder: Place) -> FolderError:
+    """Make the error about a folder without a finished run; a failure that ended it is repeated."""
     if not folder.is_dir():
         found = "a file, expected a folder" if folder.exists() else "no such folder"
-        return f"{folder}: {found}"
+        return FolderError(f"{folder}: {found}")
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
     if PLAN_NAME not in names:
-        return f"{folder}: no {MANIFEST_NAME}, expected a token store or shards"
+        return FolderError(
+            f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
+            hint="name the folder that tokenize or pack wrote",
+        )
     if MANIFEST_NAME in names:
-        return f"{folder}: incomplete run, stopped at its very end: {PLAN_NAME} is still there"
+        found = f"stopped at its very end: {PLAN_NAME} is still there"
+        return FolderError(f"{folder}: incomplete run, {found}", hint=CONTINUE_HINT)
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
-    return f"{folder}: incomplete run, {num_finished} parts or shards finished, no {MANIFEST_NAME}"
+    found = f"{num_finished} parts or shards finished, no {MANIFEST_NAME}"
+    failure, hint = _read_failure(folder)
+    return FolderError(f"{folder}: incomplete run, {found}{failure}", hint=hint)
 
 
-def _unfinished_hint(folder: Place) -> str | None:
-    if is_there(folder / PLAN_NAME):
-        return "run the same command again: it continues where it stopped"
-    return "name the folder that tokenize or pack wrote" if folder.is_dir() else None
+def _read_failure(folder: Place) -> tuple[str, str]:
+    """Give how an unfinished run ended, and what to do; it may be a stranger's."""
+    failure = None
+    with contextlib.suppress(SeqpackError):
+        failure = read_json(folder / PLAN_NAME).get(FAILURE)
+    message = failure.get("message") if isinstance(failure, dict) else None
+    if not isinstance(failure, dict) or not isinstance(message, str):
+        return "", CONTINUE_HINT
+    hint = failure.get("hint")
+    hint = hint[:MAX_FAILURE] if isinstance(hint, str) else CORRECT_HINT
+    return f"; it ended with: {message[:MAX_FAILURE]}", hint
 
 
 def _other_format_hint(found: object) -> str | None:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
-from seqpack_cli.errors import FolderError, join_items, quote
+from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items, quote
 from seqpack_cli.execution import map_ahead
-from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
+from seqpack_cli.manifest import FAILURE, MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
+from seqpack_cli.plan_changes import find_changes
 from seqpack_cli.reading import check_fields, is_there, read_json
 from seqpack_cli.remote.url import Place, Url
 from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
@@ -30,6 +31,7 @@ OWN_PATTERN = re.compile(
 )
 
 Task = TypeVar("Task")
+Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 
 class RunFolder:
@@ -39,6 +41,7 @@ class RunFolder:
         self.path = path
         self._check_held = check_held
         self.manifest: dict[str, Any] | None = None  # of an equal run that finished before
+        self._plan: dict[str, Any] | None = None  # of this run, as long as it is unfinished
 
     def check_foreign(self, *, overwrite: bool) -> None:
         """Raise if the folder holds files that no run of ours wrote."""
@@ -49,12 +52,16 @@ class RunFolder:
                 hint=OVERWRITE_HINT,
             )
 
-    def begin(self, plan: dict[str, Any], *, overwrite: bool) -> None:
+    def begin(
+        self, plan: dict[str, Any], *, overwrite: bool, adapt: Adapt = lambda earlier, _: earlier
+    ) -> None:
         """Begin a new run, continue an equal one, or find it complete: then there is a manifest.
 
         Args:
             plan: all that decides the bytes; a finished run's manifest must hold the same values.
             overwrite: remove an earlier store or shards; files of others are never removed.
+            adapt: gives the plan of an unfinished run with the values of the new plan wherever they
+                would not have changed what that run finished.
 
         Raises:
             FolderError: the folder holds another run or foreign files.
@@ -62,9 +69,10 @@ class RunFolder:
         if overwrite:
             _remove_own_files(self.path, plan)
         self.check_foreign(overwrite=overwrite)
-        self.manifest = _read_equal_manifest(self.path, plan, self._list())
+        self.manifest = _read_equal_manifest(self.path, plan, self._list(), adapt)
         if self.manifest is None:
             write_json(self.path / PLAN_NAME, plan)
+            self._plan = plan
         else:
             _remove_plan(self.path)
 
@@ -117,7 +125,22 @@ class RunFolder:
         """
         self._check_held()
         write_json(self.path / MANIFEST_NAME, manifest)
+        self._plan = None
         _remove_plan(self.path)
+
+    def abandon(self) -> None:
+        """Remove what the run wrote, the plan last: nothing in it is worth to be continued."""
+        own = [path for path in self.path.iterdir() if OWN_PATTERN.fullmatch(path.name)]
+        disk.remove_files([path for path in own if path.name != PLAN_NAME])
+        disk.remove_file(self.path / PLAN_NAME)
+        self._plan = None
+
+    def record_failure(self, error: SeqpackError) -> None:
+        """Write into the plan what ended the run, for readers of what it left."""
+        if self._plan is not None:
+            failure = {"message": error.message, "hint": error.hint}
+            with contextlib.suppress(SeqpackError):  # the error itself is on its way
+                write_json(self.path / PLAN_NAME, {**self._plan, FAILURE: failure})
 
 
 @contextlib.contextmanager
@@ -135,8 +158,12 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
     try:
         with lock_folder(folder) as check_held:
             remove_temporary_files(folder)
+            run = RunFolder(folder, check_held)
             try:
-                yield RunFolder(folder, check_held)
+                yield run
+            except (DataError, OptionError) as error:  # which the same command ends with again
+                run.record_failure(error)
+                raise
             finally:
                 remove_temporary_files(folder)
     except BaseException:
@@ -158,7 +185,7 @@ def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:
 
 
 def _read_equal_manifest(
-    folder: Place, plan: dict[str, Any], names: list[str]
+    folder: Place, plan: dict[str, Any], names: list[str], adapt: Adapt
 ) -> dict[str, Any] | None:
     earlier = next((name for name in (MANIFEST_NAME, PLAN_NAME) if name in names), None)
     if earlier is None:
@@ -172,37 +199,12 @@ def _read_equal_manifest(
     found = read_json(folder / earlier)
     if earlier == PLAN_NAME and not any(map(RECEIPT_PATTERN.fullmatch, names)):
         return None  # it finished nothing, so there is nothing to keep
-    changes = _find_changes(plan, found)
+    changes = find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
     if changes:
         raise FolderError(
             f"{folder}: holds a run that differs: {join_items(changes)}", hint=OVERWRITE_HINT
         )
     return found if earlier == MANIFEST_NAME else None
-
-
-def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
-    """List the values of the plan that an earlier plan or manifest has otherwise."""
-    if isinstance(plan, dict) and isinstance(found, dict):
-        return [
-            change
-            for key, value in plan.items()
-            for change in _find_changes(value, found.get(key), f"{place}.{key}".lstrip("."))
-        ]
-    if isinstance(plan, list) and isinstance(found, list) and len(plan) == len(found):
-        return [
-            change
-            for index, (new, old) in enumerate(zip(plan, found, strict=True))
-            for change in _find_changes(new, old, f"{place}[{_name_item(new, old) or index}]")
-        ]
-    if isinstance(plan, list) and isinstance(found, list):
-        return [f"{place} were {len(found)}, are {len(plan)}"]
-    return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
-
-
-def _name_item(new: Any, old: Any) -> object:
-    """Give the path that both have: of a thousand sources nobody knows the number."""
-    both = isinstance(new, dict) and isinstance(old, dict) and new.get("path") == old.get("path")
-    return new.get("path") if both else None
 
 
 def _remove_plan(folder: Place) -> None:

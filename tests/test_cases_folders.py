@@ -67,15 +67,18 @@ def check_refused(result: Result, code: int, *lines: str) -> None:
     assert result.stdout == ""
 
 
-def check_unfinished(folder: Path, num_finished: int | None = None) -> None:
-    """Assert that a folder is an incomplete run for every reader, and has no temporary file."""
+def check_unfinished(
+    folder: Path, num_finished: int | None = None, *, failure: str = "", advice: str = CONTINUE
+) -> None:
+    """Assert that a folder is an incomplete run for every reader, which says how it ended."""
     result = run("inspect", folder)
     assert result.exit_code == 4
     message, _, hint = result.stderr.splitlines()
     found = r"incomplete run, (\d+) parts or shards finished, no manifest\.json"
-    match = re.fullmatch(f"Error: {re.escape(str(folder))}: {found}", message)
+    ended = re.escape(f"; it ended with: {failure}") if failure else ""
+    match = re.fullmatch(f"Error: {re.escape(str(folder))}: {found}{ended}", message)
     assert match is not None, message
-    assert hint == CONTINUE
+    assert hint == advice
     if num_finished is not None:
         assert int(match[1]) == num_finished
     for command in (("pack", folder, "-o", f"{folder}-packed"), ("verify", folder)):
@@ -806,7 +809,8 @@ def test_case_extra_input_folder_without_a_match(tmp_path: Path) -> None:
     result = run("tokenize", tmp_path / "corpus", "-o", tmp_path / "tokens")
     suffixes = ".txt .text .md .jsonl .ndjson .parquet .csv .tsv .gz .bz2 .xz .zst"
     hint = f"hint: known are {suffixes}; pass --format text to take every file"
-    found = f"{tmp_path}/corpus: no file with a known suffix"
+    skipped = f"skipped 1 file with an unknown suffix: {tmp_path}/corpus/picture.png"
+    found = f"{tmp_path}/corpus: no file with a known suffix ({skipped})"
     assert result.stderr.endswith(f"Error: {found}\n\n{hint}\n")
     assert result.exit_code == 2
     assert not (tmp_path / "tokens").exists()
@@ -841,7 +845,7 @@ def test_case_extra_input_that_changes_during_the_run(
         code, stdout, stderr = command.end()
     assert stderr == f"Error: {corpus}/b.txt: {found}\n\n{CHANGED}\n"
     assert (code, stdout) == (3, "")
-    check_unfinished(out, 1)
+    check_unfinished(out, 1, failure=f"{corpus}/b.txt: {found}", advice=CHANGED)
     assert run(*arguments, "--overwrite").exit_code == 0
 
 
@@ -904,10 +908,13 @@ def test_case_extra_shard_smaller_than_a_sequence(tmp_path: Path) -> None:
     assert "'0' is no size from 1 byte to 1024 TiB" in result.stderr
 
 
-def test_case_extra_environment_changes_no_byte(tmp_path: Path, corpus: Path) -> None:
-    """Neither the seed of hashes, nor the language, nor the time zone."""
+@pytest.mark.parametrize("mode", [{}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+def test_case_extra_environment_changes_no_byte(
+    tmp_path: Path, corpus: Path, mode: dict[str, str]
+) -> None:
+    """Neither the seed of hashes, nor the language and its encoding, nor the time zone."""
     (corpus / "été.txt").write_text("une ligne\n")
-    settings = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "LANG": "C", "TZ": "Pacific/Apia"}
+    settings = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "LANG": "C", "TZ": "Pacific/Apia", **mode}
     options = ("--shuffle", "--window", 4, "--shard-bytes", 100, "--num-workers", 1)
 
     def name_commands(folder: Path) -> list[tuple[object, ...]]:

@@ -26,8 +26,8 @@ from reference import read_store_documents
 from shard_reference import make_shards
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-GIVE_UP = "hint: mend the record, or pass --on-bad-record skip to put such records aside"
-CONVERT = "hint: convert the file with iconv, or pass --encoding-errors replace"
+GIVE_UP = "hint: correct the record and add --overwrite, or pass --on-bad-record skip"
+CONVERT = "hint: convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 NO_TOKENIZER = "hint: pass --tokenizer bytes to go without one"
 BOS, EOS = 257, 258  # of the byte tokenizer
 
@@ -390,7 +390,7 @@ FILLED = b'{"text": "a", "filler": "' + b"x" * ((1 << 20) - 28) + b'"}\n'  # 1 M
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
 def test_case_15_decompression_bomb(tmp_path: Path, suffix: str) -> None:
-    """From 64 MiB of text on, what grows beyond 256 times its size is no text."""
+    """From 64 MiB on, a line with 16 bytes more, what grows beyond 256 times is no text."""
     assert len(FILLED) == 1 << 20
     _, compress = COMPRESS[suffix]
     good = write(tmp_path / "a.txt", b"good\n")
@@ -399,7 +399,7 @@ def test_case_15_decompression_bomb(tmp_path: Path, suffix: str) -> None:
     result = tokenize([good, corpus])
     found = "more than 256 times its compressed size came out, no text does"
     hint = "hint: if it is meant to be like that, decompress it and name the result"
-    check_refused(result, 3, f"{corpus}:65: {found}", hint)
+    check_refused(result, 3, f"{corpus}:64: {found}", hint)
     check_no_store(store_of(good))
 
 

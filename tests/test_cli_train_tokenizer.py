@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from command import run
 
 from seqpack_cli import open_store
@@ -41,3 +42,21 @@ def test_train_tokenizer_does_not_replace_a_file(tmp_path):
     result = run("train-tokenizer", tmp_path / "a.txt", "-o", tmp_path / "tokenizer.json")
     assert result.exit_code == 4
     assert (tmp_path / "tokenizer.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (b'{"text": "\xff"}', ("--encoding-errors", "replace")),
+        (b'{"text": 7}', ("--on-bad-record", "skip")),
+        (b'{"text": "%s"}' % (b"x" * 2000), ("--max-document-bytes", "3KB")),
+    ],
+)
+def test_train_tokenizer_takes_what_its_hints_name(tmp_path, line, hint):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "to be or not to be"}\n' * 20 + line + b"\n")
+    command = ("train-tokenizer", tmp_path / "a.jsonl", "--vocab-size", 270, "-o", tmp_path / "t")
+    limit = ("--max-document-bytes", 1000)
+    result = run(*command, *limit)
+    assert result.exit_code == 3
+    assert hint[0] in result.stderr.partition("hint: ")[2]
+    assert run(*command, *limit, *hint).exit_code == 0

@@ -18,8 +18,8 @@ from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 
-SKIP_HINT = "mend the record, or pass --on-bad-record skip to put such records aside"
-ENCODING_HINT = "convert the file with iconv, or pass --encoding-errors replace"
+SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
+ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 SIZE_HINT = "pass --max-document-bytes with a larger size, or split the document"
 
 FIELDS = st.one_of(

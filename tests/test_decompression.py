@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from seqpack_cli.corpus import decompression
 from seqpack_cli.corpus.decompression import (
+    OPENERS,
     BadCompressionError,
     BombError,
     check_ratio,
@@ -266,24 +267,77 @@ def test_missing_zstd_package_is_named() -> None:
 # Bombs
 
 
-def iter_zeros(num_bytes: int) -> Iterator[bytes]:
+def iter_repeated(line: bytes, num_bytes: int) -> Iterator[bytes]:
     packer = zlib.compressobj(9, wbits=31)
-    for _ in range(num_bytes >> 20):
-        yield packer.compress(b"0\n" * (1 << 19))
+    block = line * ((1 << 20) // len(line))
+    for _ in range(num_bytes // len(block)):
+        yield packer.compress(block)
     yield packer.flush()
 
 
-def test_text_that_grows_beyond_measure_is_a_bomb() -> None:
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [(b"0" * 1023 + b"\n", 63 << 20), (b"0\n", (64 << 20) // 9)],  # 2 bytes count as 18
+)
+def test_text_that_grows_beyond_measure_is_a_bomb(line: bytes, expected: int) -> None:
     given = 0
     with pytest.raises(BombError) as caught:
-        for text in iter_decompressed(iter_zeros(80 << 20), "gzip"):
+        for text in iter_decompressed(iter_repeated(line, 80 << 20), "gzip"):
             given += len(text)
     assert str(caught.value) == "more than 256 times its compressed size came out, no text does"
-    assert 63 << 20 < given <= 64 << 20
+    assert expected - (1 << 20) < given <= expected
 
 
-def test_so_much_is_free_whatever_its_ratio() -> None:
-    assert sum(map(len, iter_decompressed(iter_zeros(64 << 20), "gzip"))) == 64 << 20
+@pytest.mark.parametrize(
+    ("line", "num_bytes"), [(b"0" * 1023 + b"\n", 62 << 20), (b"0\n", 7 << 20)]
+)
+def test_so_much_is_free_whatever_its_ratio(line: bytes, num_bytes: int) -> None:
+    assert sum(map(len, iter_decompressed(iter_repeated(line, num_bytes), "gzip"))) == num_bytes
+
+
+@every_compression
+def test_short_members_are_not_copied_again_and_again(compression: str) -> None:
+    """Each of some thousand members in a block leaves what follows it as a copy."""
+    member = COMPRESSORS[compression](b"a\n")
+    num_members = (1 << 18) // len(member)
+    open_member = OPENERS[compression]
+    copied = 0
+
+    class Counting:
+        def __init__(self) -> None:
+            self._inner = open_member()
+
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            nonlocal copied
+            copied += len(data)
+            return bytes(self._inner.decompress(data, max_length))
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._inner, name)
+
+    with mock.patch.dict(OPENERS, {compression: Counting}):
+        text = b"".join(iter_decompressed(iter([member * num_members]), compression))
+    assert text == b"a\n" * num_members
+    assert copied < 16 << 20
+
+
+@every_compression
+def test_endless_empty_members_are_an_error(
+    compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decompression, "MAX_EMPTY_MEMBERS", 10)
+    full, empty = COMPRESSORS[compression](TEXT), COMPRESSORS[compression](b"")
+    assert decompress((full + empty) * 5 + empty * 5, compression) == TEXT * 5
+    found = find_error((full + empty) * 5 + empty * 6, compression)
+    assert found == f"not {compression}, or damaged (more than 10 members without data)"
+
+
+@pytest.mark.parametrize("block_bytes", [7, 100, 1 << 20])
+def test_members_of_all_sizes_follow_one_another(block_bytes: int) -> None:
+    texts = [b"", b"a", TEXT, b"", bytes(range(256)) * 5000, b"b", TEXT * 3]
+    data = b"".join(gzip.compress(text) + b"\0" * (len(text) % 5) for text in texts)
+    blocks = (data[at : at + block_bytes] for at in range(0, len(data), block_bytes))
+    assert b"".join(iter_decompressed(blocks, "gzip")) == b"".join(texts)
 
 
 @pytest.mark.parametrize(("num_read", "num_given"), [(0, 64 << 20), (1 << 20, 256 << 20)])

@@ -23,7 +23,7 @@ STAGES = [
     {"remote"},
     {"reading"},
     {"disk"},
-    {"storage", "manifest", "object_cache"},
+    {"storage", "manifest", "object_cache", "plan_changes"},
     {"single_file"},
     {"run_folder"},
     {"corpus"},

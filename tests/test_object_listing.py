@@ -13,6 +13,7 @@ from command import run
 from seqpack_cli.corpus import source_file
 from seqpack_cli.corpus.blocks import check_unchanged, hash_range, iter_raw_blocks
 from seqpack_cli.corpus.parts import find_record_start, plan_parts
+from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
 from seqpack_cli.corpus.source_file import iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
@@ -72,9 +73,11 @@ def test_a_url_stands_for_what_a_path_would(corpus: Url, tmp_path: Path, names: 
     there, there_over = find_sources([f"{corpus}{name}" for name in names])
     here, here_over = find_sources([f"{files}{name}" for name in names])
     assert describe(there, str(corpus)) == describe(here, files)
-    assert [name.removeprefix(str(corpus)) for name in there_over] == [
-        name.removeprefix(files) for name in here_over
+    over = [
+        [name.removeprefix(root) for name in skipped.list_paths(UNKNOWN_SUFFIX)]
+        for root, skipped in ((str(corpus), there_over), (files, here_over))
     ]
+    assert over[0] == over[1] == (["/notes.unknown"] if "" in names or "/" in names else [])
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
@@ -206,6 +209,31 @@ def test_a_finished_run_is_not_called_complete_without_its_objects(
             tokenize([str(corpus)], store) if folder == store else pack_store(store, shards)
         with pytest.raises(FolderError, match=expected):
             open_store(store) if folder == store else open_shards(shards)
+
+
+@pytest.mark.parametrize("pattern", ["", "/", "/**/*[lt]", "/**"])
+def test_outputs_below_the_input_are_no_input(corpus: Url, tmp_path: Path, pattern: str) -> None:
+    write_object(corpus / "b.txt", b"one <eos>\n")
+    options = TokenizeOptions(file_format="text")
+    inputs = [f"{corpus}{pattern}"]
+    first, _ = tokenize(inputs, corpus / "tok", options)
+    assert (corpus / "tok/special_tokens.jsonl").exists()
+    again, was_complete = tokenize(inputs, corpus / "tok", options)
+    assert (again, was_complete) == (first, True)
+    other, _ = tokenize(inputs, tmp_path / "tok2", options)
+    assert other["sources"] == first["sources"]
+    skipped = json.loads((tmp_path / "tok2/run.json").read_text())["skipped"]
+    assert skipped == {"seqpack_output": 1}
+    _, found = find_sources(inputs, file_format="text")
+    assert found.list_paths(SEQPACK_OUTPUT) == [f"{corpus}/tok"]
+    (named,), _ = find_sources([f"{corpus}/tok/special_tokens.jsonl"])
+    assert named.path == f"{corpus}/tok/special_tokens.jsonl"
+
+
+def test_a_manifest_of_another_program_hides_nothing(corpus: Url) -> None:
+    write_object(corpus / "a/manifest.json", b'{"format": "other"}')
+    write_object(corpus / "a/plan.json", b"")
+    assert len(find_sources([str(corpus)])[0]) == 5
 
 
 def test_an_object_is_no_folder_to_write_into(corpus: Url) -> None:

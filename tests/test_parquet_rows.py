@@ -23,8 +23,8 @@ from seqpack_cli.errors import DataError, MachineError
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-SKIP_HINT = "mend the record, or pass --on-bad-record skip to put such records aside"
-ENCODING_HINT = "convert the file with iconv, or pass --encoding-errors replace"
+SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
+ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 WHOLE = 1 << 40
 
 

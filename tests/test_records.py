@@ -131,16 +131,18 @@ def test_document_of_exactly_the_limit_is_read(tmp_path: Path, document: str, da
 @pytest.mark.parametrize(
     ("document", "line"), [("line", 3), ("paragraph", 3), ("file", 1)], ids=str
 )
+@pytest.mark.parametrize("end", [b"", b"\n", b"\nc\n"])
 @pytest.mark.parametrize("block_bytes", [4, 1 << 20])
 def test_document_above_the_limit_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     document: str,
     line: int,
+    end: bytes,
     block_bytes: int,
 ) -> None:
     monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
-    path = write(tmp_path / "a.txt", b"ab\n\n123456789\nc\n")
+    path = write(tmp_path / "a.txt", b"ab\n\n123456789" + end)
     with pytest.raises(DataError) as caught:
         read_records(path, document, max_document_bytes=8)
     assert caught.value.message == f"{path}:{line}: a document of more than 8 bytes"

@@ -216,6 +216,14 @@ def test_folder_that_can_not_be_made_is_an_error_of_the_machine(tmp_path: Path) 
     assert caught.value.hint == "choose another -o"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no folder")
+def test_folder_that_can_not_exist_is_not_to_be_tried_again(tmp_path: Path) -> None:
+    for folder in (Path("/proc/store"), tmp_path / ("x" * 300)):
+        with pytest.raises(MachineError) as caught, open_run(folder, PLAN, overwrite=False):
+            pass
+        assert caught.value.hint == "choose another -o"
+
+
 def test_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     finish(tmp_path)
     with lock_folder(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from seqpack_cli.corpus.blocks import find_line_number, hash_range
 from seqpack_cli.corpus.formats import REFUSED_SUFFIXES
+from seqpack_cli.corpus.skipped import UNKNOWN_SUFFIX
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import OptionError
 
@@ -48,18 +49,20 @@ def test_hidden_folder_named_by_the_user_is_read(tmp_path: Path) -> None:
     assert paths(str(tmp_path / ".corpus")) == [inside]
 
 
-def test_unknown_suffixes_below_a_folder_are_passed_over_and_told(tmp_path: Path) -> None:
+def test_unknown_suffixes_below_a_folder_are_skipped_and_named(tmp_path: Path) -> None:
     text, *others = make_files(tmp_path, "a.txt", "b.png", "c.gz", "d")
-    sources, passed_over = find_sources([str(tmp_path)])
+    sources, skipped = find_sources([str(tmp_path)])
     assert [source.path for source in sources] == [text]
-    assert passed_over == others
+    assert skipped.list_paths(UNKNOWN_SUFFIX) == others
+    _, skipped = find_sources([str(tmp_path), others[0], str(tmp_path / "c*")])
+    assert skipped.list_paths(UNKNOWN_SUFFIX) == others[2:]
 
 
 def test_format_named_by_the_user_takes_every_file_of_a_folder(tmp_path: Path) -> None:
     made = make_files(tmp_path, "a.txt", "b.png", "c.gz", "d")
-    sources, passed_over = find_sources([str(tmp_path)], file_format="jsonl")
+    sources, skipped = find_sources([str(tmp_path)], file_format="jsonl")
     assert [(source.path, source.format) for source in sources] == [(p, "jsonl") for p in made]
-    assert passed_over == []
+    assert skipped.count() == {}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,10 @@ def test_folder_without_a_known_suffix_is_refused(tmp_path: Path) -> None:
     make_files(tmp_path, "a.png")
     with pytest.raises(OptionError) as caught:
         find_sources([str(tmp_path)])
-    assert caught.value.message == f"{tmp_path}: no file with a known suffix"
+    assert caught.value.message == (
+        f"{tmp_path}: no file with a known suffix "
+        f"(skipped 1 file with an unknown suffix: {tmp_path}/a.png)"
+    )
     assert caught.value.hint == (
         "known are .txt .text .md .jsonl .ndjson .parquet .csv .tsv .gz .bz2 .xz .zst; "
         "pass --format text to take every file"

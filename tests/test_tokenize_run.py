@@ -330,8 +330,7 @@ def test_input_without_a_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         run([corpus], tmp_path / "store")
     assert caught.value.message == f"{corpus}: no document with a token (3 documents read)"
-    with pytest.raises(FolderError):
-        open_store(tmp_path / "store")
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("part_bytes", [1, 30, 45, 10_000])
@@ -482,7 +481,111 @@ def test_error_in_a_worker_arrives_whole(tmp_path: Path, num_workers: int) -> No
             num_workers=num_workers,
         )
     assert caught.value.message == f"{corpus}:101: byte 0xff, expected UTF-8"
-    assert caught.value.hint == ("convert the file with iconv, or pass --encoding-errors replace")
+    assert caught.value.hint == (
+        "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
+    )
+
+
+# What a hint says works
+
+
+def write_parts(folder: Path, last: bytes) -> Path:
+    """Write two good files and a bad one, each a part of its own with PARTS."""
+    folder.mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        (folder / name).write_text('{"text": "good"}\n' * 20)
+    (folder / "c.jsonl").write_bytes(b'{"text": "good"}\n' * 10 + last)
+    return folder
+
+
+PARTS: dict[str, Any] = {"part_bytes": 200, "max_length": 100, "overflow": "error"}
+SMALL = DocumentOptions(max_document_bytes=300)
+
+
+@pytest.mark.parametrize(
+    ("last", "changed", "documents"),
+    [
+        (b'{"text": "\xff"}\n', {}, {"encoding_errors": "replace"}),
+        (b'{"text": "\xff"}\n', {}, {"encoding_errors": "skip"}),
+        (b'{"text": 7}\n', {}, {"on_bad_record": "skip"}),
+        (b'{"text": "%s"}\n' % (b"x" * 400), {"overflow": "drop"}, {"max_document_bytes": 500}),
+        (b'{"text": "%s"}\n' % (b"x" * 200), {"overflow": "split"}, {}),
+        (b'{"text": "%s"}\n' % (b"x" * 200), {"overflow": "truncate"}, {}),
+        (b'{"text": "%s"}\n' % (b"x" * 200), {"max_length": 250}, {}),
+        (b'{"text": "%s"}\n' % (b"x" * 200), {"max_length": None, "overflow": "split"}, {}),
+    ],
+)
+def test_options_that_a_hint_names_keep_the_finished_parts(
+    tmp_path: Path, last: bytes, changed: dict[str, Any], documents: dict[str, Any]
+) -> None:
+    corpus, output = write_parts(tmp_path / "corpus", last), tmp_path / "store"
+    with pytest.raises(DataError):
+        run([corpus], output, documents=SMALL, **PARTS)
+    finished = [(output / f"part-{number:05d}.bin").stat() for number in range(2)]
+    options = {**PARTS, **changed, "documents": dataclasses.replace(SMALL, **documents)}
+    run([corpus], output, **options)
+    assert [(output / f"part-{number:05d}.bin").stat() for number in range(2)] == finished
+    run([corpus], tmp_path / "fresh", **options)
+    assert read_folder(output) == read_folder(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"documents": DocumentOptions(encoding_errors="replace")}, {}),
+        ({"documents": DocumentOptions(on_bad_record="skip")}, {}),
+        ({}, {"documents": DocumentOptions(max_document_bytes=100)}),
+        ({"max_length": 300, "overflow": "error"}, {"max_length": 200, "overflow": "error"}),
+        ({"max_length": 300}, {"max_length": 400}),
+        ({}, {"max_length": 400, "overflow": "drop"}),
+        ({}, {"bos": "<bos>"}),
+    ],
+)
+def test_other_options_are_another_run(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    corpus, output = write_parts(tmp_path / "corpus", b'["bad"'), tmp_path / "store"
+    (corpus / "d.txt").write_bytes(b"\n" * 150 + b"x" * 200 + b"\xff\n")
+    with stopping_before_manifest():
+        run([corpus / "a.jsonl", corpus / "b.jsonl"], output, part_bytes=200, **before)
+    with pytest.raises(FolderError, match="holds a run that differs: options"):
+        run([corpus / "a.jsonl", corpus / "b.jsonl"], output, part_bytes=200, **after)
+
+
+def test_hint_about_the_field_replaces_parts_that_had_another(tmp_path: Path) -> None:
+    corpus, output = write_parts(tmp_path / "corpus", b'{"body": "x"}\n'), tmp_path / "store"
+    with pytest.raises(DataError) as caught:
+        run([corpus], output, part_bytes=200)
+    assert caught.value.hint == "pass --text-field body --overwrite"
+
+
+def test_failure_is_repeated_by_readers_of_what_it_left(tmp_path: Path) -> None:
+    corpus, output = write_parts(tmp_path / "corpus", b'{"text": 7}\n'), tmp_path / "store"
+    with pytest.raises(DataError) as caught:
+        run([corpus], output, part_bytes=200)
+    with pytest.raises(FolderError) as read:
+        open_store(output)
+    assert read.value.message == (
+        f"{output}: incomplete run, 4 parts or shards finished, no manifest.json; "
+        f"it ended with: {caught.value.message}"
+    )
+    assert read.value.hint == caught.value.hint
+    with pytest.raises(DataError):
+        run([corpus], output, part_bytes=200)
+    documents = DocumentOptions(on_bad_record="skip")
+    run([corpus], output, part_bytes=200, documents=documents)
+    assert "failure" not in open_store(output).manifest
+
+
+@pytest.mark.parametrize("failure", [7, {}, {"message": 7}, {"message": "x" * 10**6, "hint": 7}])
+def test_failure_of_a_stranger_is_cut_or_ignored(tmp_path: Path, failure: object) -> None:
+    corpus, output = write_parts(tmp_path / "corpus", b'{"text": 7}\n'), tmp_path / "store"
+    with pytest.raises(DataError):
+        run([corpus], output, part_bytes=200)
+    change_json(output / "plan.json", lambda plan: plan.update(failure=failure))
+    with pytest.raises(FolderError) as caught:
+        open_store(output)
+    assert len(str(caught.value)) < 2000
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -143,6 +143,27 @@ format_option = click.option(
 text_field_option = click.option(
     "--text-field", default="text", show_default=True, help="JSON field or column; a.b is nested."
 )
+encoding_errors_option = click.option(
+    "--encoding-errors",
+    type=click.Choice(["error", "replace", "skip"]),
+    default="error",
+    show_default=True,
+    help="What to do with a record that is not valid UTF-8.",
+)
+on_bad_record_option = click.option(
+    "--on-bad-record",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="What to do with a record without a text; tokenize lists skipped ones in rejects.jsonl.",
+)
+max_document_bytes_option = click.option(
+    "--max-document-bytes",
+    type=SIZE,
+    default="64MiB",
+    show_default=True,
+    help="Size of a document above which it is an error.",
+)
 num_workers_option = click.option(
     "--num-workers", type=POSITIVE, help="Worker processes.  [default: the cores]"
 )

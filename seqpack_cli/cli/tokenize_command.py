@@ -11,11 +11,14 @@ import click
 from seqpack_cli.cli.options import (
     POSITIVE,
     SIZE,
+    encoding_errors_option,
     executor_option,
     format_option,
     json_option,
     make_executor,
+    max_document_bytes_option,
     num_workers_option,
+    on_bad_record_option,
     output_option,
     overwrite_option,
     quiet_option,
@@ -65,27 +68,9 @@ from seqpack_cli.cli.progress import show_progress
     show_default=True,
     help="What happens to a longer document.",
 )
-@click.option(
-    "--encoding-errors",
-    type=click.Choice(["error", "replace", "skip"]),
-    default="error",
-    show_default=True,
-    help="Records that are not UTF-8.",
-)
-@click.option(
-    "--on-bad-record",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
-    help="JSON lines without a text; skipped ones go to rejects.jsonl.",
-)
-@click.option(
-    "--max-document-bytes",
-    type=SIZE,
-    default="64MiB",
-    show_default=True,
-    help="Larger is an error.",
-)
+@encoding_errors_option
+@on_bad_record_option
+@max_document_bytes_option
 @click.option(
     "--part-bytes", type=SIZE, default="64MiB", show_default=True, help="Input bytes of a part."
 )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
 from seqpack_cli.cli.options import (
     POSITIVE,
+    encoding_errors_option,
     format_option,
+    max_document_bytes_option,
+    on_bad_record_option,
     output_option,
     overwrite_option,
     quiet_option,
@@ -48,6 +52,9 @@ from seqpack_cli.remote.url import Place
 )
 @format_option
 @text_field_option
+@encoding_errors_option
+@on_bad_record_option
+@max_document_bytes_option
 @overwrite_option
 @quiet_option
 def command(
@@ -58,9 +65,9 @@ def command(
     special_tokens: tuple[str, ...],
     min_frequency: int,
     file_format: str,
-    text_field: str,
     overwrite: bool,
     quiet: bool,
+    **documents: Any,
 ) -> None:
     """Train a tokenizer on text, as tokenize reads it.
 
@@ -82,7 +89,7 @@ def command(
         min_frequency=min_frequency,
         special_tokens=special_tokens,
         file_format=file_format,
-        documents=DocumentOptions(text_field=text_field),
+        documents=DocumentOptions(**documents),
     )
     with (
         show_progress("train", "B", quiet=quiet) as progress,

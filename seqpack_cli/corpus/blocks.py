@@ -7,19 +7,15 @@ there and counts its progress.
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from seqpack_cli.corpus.decompression import BadCompressionError, BombError, iter_decompressed
-from seqpack_cli.corpus.formats import COMPRESSION_OF_SUFFIX
+from seqpack_cli.corpus.file_kinds import check_text
 from seqpack_cli.corpus.source_file import find_source_version, iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.errors import DataError, quote
+from seqpack_cli.errors import DataError
 
 CHANGED_HINT = "wait until it is whole, then run the same command with --overwrite"
-UTF16_SAMPLE = 4096
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 OnRead = Callable[[bytes], object]
 
@@ -28,7 +24,7 @@ def iter_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:
     """Read the text of a range, block by block.
 
     Raises:
-        DataError: the file is UTF-16, ends early, or its compression is damaged.
+        DataError: the file is no text, ends early, or its compression is damaged.
     """
     source = source_range.source
     blocks = iter_raw_blocks(source_range, on_read)
@@ -37,7 +33,7 @@ def iter_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:
     is_first = source_range.start == 0
     for block in blocks:
         if is_first:
-            _check_first(block, source)
+            check_text(block, source)
             is_first = False
         yield block
 
@@ -110,31 +106,3 @@ def _decompress(blocks: Iterator[bytes], source: Source) -> Iterator[bytes]:
         if isinstance(error, BombError):
             hint = "if it is meant to be like that, decompress it and name the result"
         raise DataError(f"{source.path}:{num_lines + 1}: {error}", hint=hint) from error
-
-
-def _check_first(block: bytes, source: Source) -> None:
-    encoding = _find_utf16(block)
-    if encoding is None:
-        return
-    name, typed = Path(Path(source.path).name), shlex.quote(source.path)
-    decompress, place = "", f" {typed}"
-    if source.compression:
-        decompress, place = f"{source.compression} -dc {typed} | ", ""
-        name = Path(name.stem) if name.suffix.lower() in COMPRESSION_OF_SUFFIX else name
-    result = f"{name.stem}.utf8{name.suffix}"
-    raise DataError(
-        f"{source.path}:1: UTF-16 (begins with {quote(block[:2])}), expected UTF-8",
-        hint=f"{decompress}iconv -f {encoding} -t UTF-8{place} > {shlex.quote(result)}",
-    )
-
-
-def _find_utf16(block: bytes) -> str | None:
-    """Say whether a text is UTF-16, by its mark, or without one by the NUL in every second byte."""
-    if block.startswith(UTF16_MARKS):
-        return "UTF-16"
-    sample = block[:UTF16_SAMPLE]
-    num_even, num_odd = sample[::2].count(0), sample[1::2].count(0)
-    few, many = sorted((num_even, num_odd))
-    if len(sample) < UTF16_SAMPLE // 64 or many < 0.4 * len(sample) or few > 0.02 * len(sample):
-        return None
-    return "UTF-16BE" if num_even > num_odd else "UTF-16LE"

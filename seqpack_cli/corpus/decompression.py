@@ -20,6 +20,9 @@ BLOCK_BYTES = 1 << 20
 MAX_XZ_MEMORY = 512 << 20  # `xz -9` asks for 65 MiB
 MAX_RATIO = 256  # text comes to 3 to 20 times its compressed size, a gzip bomb to 1,000
 FREE_BYTES = 64 << 20  # of text, whatever its ratio
+LINE_BYTES = 16  # that a line counts for besides its own: a document takes that in memory and store
+MIN_PIECE_BYTES = 256
+MAX_EMPTY_MEMBERS = 100_000  # each takes up to 25 microseconds and gives nothing
 
 
 class BadCompressionError(Exception):
@@ -87,41 +90,80 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
         BombError: it grows beyond MAX_RATIO times its size.
         MachineError: the package for this compression is not installed.
     """
-    open_member = OPENERS[compression]
-    member = open_member()
-    is_empty, num_whole = True, 0
+    members = _Members(OPENERS[compression])
     num_read = num_given = 0
     try:
         for block in blocks:
-            data = block
             num_read += len(block)
-            while True:
-                if is_empty:  # between members, where zeros may fill a file up
-                    data = data.lstrip(b"\0") if num_whole else data
-                    if not data:
-                        break
-                    is_empty = False
-                text = member.decompress(data, BLOCK_BYTES)
-                data = b""
-                if text:
-                    num_given += len(text)
-                    check_ratio(num_read, num_given)
-                    yield text
-                if member.eof:
-                    data = member.unused_data
-                    member, is_empty, num_whole = open_member(), True, num_whole + 1
-                elif member.needs_input and len(text) < BLOCK_BYTES:
-                    break
+            for text in members.decompress(block):
+                num_given += len(text) + LINE_BYTES * text.count(b"\n")
+                check_ratio(num_read, num_given)
+                yield text
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise BadCompressionError(f"not {compression}, or damaged ({error})") from error
     except Exception as error:
         if type(error).__name__ != "ZstdError":  # a BombError too
             raise
         raise BadCompressionError(f"not {compression}, or damaged ({error})") from error
-    if num_whole == 0 and is_empty:
+    if members.num_whole == 0 and members.is_between:
         raise BadCompressionError(f"0 bytes, expected {compression} data")
-    if not is_empty:
+    if not members.is_between:
         raise BadCompressionError(f"ends early, inside its {compression} data")
+
+
+class _Members:
+    """The members of a stream, one decompressor after another.
+
+    A decompressor copies what follows its member. So that a block of a thousand short members is
+    not copied a thousand times, it is given pieces about as large as the member before it.
+    """
+
+    def __init__(self, open_member: Callable[[], Any]) -> None:
+        self._open = open_member
+        self._member = open_member()
+        self._num_taken = 0  # of the member, compressed
+        self._piece_bytes = BLOCK_BYTES
+        self._is_silent = True  # nothing came out of the member
+        self._num_empty = 0
+        self.num_whole = 0
+        self.is_between = True
+
+    def decompress(self, block: bytes) -> Iterator[bytes]:
+        place = 0
+        while place < len(block):
+            piece = block[place : place + self._piece_bytes]
+            place += len(piece)
+            if self.is_between and self.num_whole:
+                piece = piece.lstrip(b"\0")  # zeros may fill a file up
+            if piece:
+                yield from self._decompress_piece(piece)
+            if self._member.eof:
+                place -= len(self._member.unused_data)
+                self._begin_next(len(self._member.unused_data))
+            else:
+                self._piece_bytes = min(2 * self._piece_bytes, BLOCK_BYTES)
+
+    def _decompress_piece(self, piece: bytes) -> Iterator[bytes]:
+        self.is_between = False
+        self._num_taken += len(piece)
+        while True:
+            text = self._member.decompress(piece, BLOCK_BYTES)
+            piece = b""
+            if text:
+                self._is_silent = False
+                yield text
+            if self._member.eof or (self._member.needs_input and len(text) < BLOCK_BYTES):
+                return
+
+    def _begin_next(self, num_unused: int) -> None:
+        num_bytes = self._num_taken - num_unused
+        self._piece_bytes = min(max(2 * num_bytes, MIN_PIECE_BYTES), BLOCK_BYTES)
+        self._num_empty += self._is_silent
+        if self._num_empty > MAX_EMPTY_MEMBERS:
+            raise ValueError(f"more than {MAX_EMPTY_MEMBERS:,} members without data")
+        self._member, self._num_taken, self._is_silent = self._open(), 0, True
+        self.num_whole += 1
+        self.is_between = True
 
 
 def check_ratio(num_read: int, num_given: int) -> None:

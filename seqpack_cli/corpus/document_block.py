@@ -15,7 +15,10 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, check_choice, check_positive, join_items, quote
 
 BYTE_ORDER_MARK = "\ufeff"
-SKIP_HINT = "mend the record, or pass --on-bad-record skip to put such records aside"
+SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
+ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
+BINARY_HINT = "it has NUL bytes beside it, which no text has: name text files only"
+TEXT_FIELD_HINT = "pass --text-field"
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,9 @@ class BadRecordError(Exception):
 class BadEncodingError(BadRecordError):
     """A record that is not UTF-8, from some byte of it on."""
 
-    def __init__(self, found: int, byte: int) -> None:
+    def __init__(self, found: int, byte: int, *, is_binary: bool = False) -> None:
         super().__init__(
-            f"byte {found:#04x}, expected UTF-8",
-            hint="convert the file with iconv, or pass --encoding-errors replace",
+            f"byte {found:#04x}, expected UTF-8", hint=BINARY_HINT if is_binary else ENCODING_HINT
         )
         self.byte = byte
 
@@ -88,7 +90,8 @@ def decode(record: bytes, encoding_errors: str) -> str:
     try:
         return record.decode("utf-8", "replace" if encoding_errors == "replace" else "strict")
     except UnicodeDecodeError as error:
-        raise BadEncodingError(error.object[error.start], error.start) from error
+        byte = error.object[error.start]
+        raise BadEncodingError(byte, error.start, is_binary=b"\0" in record) from error
 
 
 def missing_field_error(
@@ -97,7 +100,7 @@ def missing_field_error(
     """Make the error about a field that is not there, hinting at a string that is, if any is."""
     found = join_items(map(quote, value)) or "none"
     names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
-    hint = f"pass --text-field {shlex.quote(names[0])}" if names else hint
+    hint = f"{TEXT_FIELD_HINT} {shlex.quote(names[0])}" if names else hint
     return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)
 
 

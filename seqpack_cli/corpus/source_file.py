@@ -5,8 +5,9 @@ Nothing is copied: ranges of one object are read by many workers, each its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from seqpack_cli.corpus.sources import Source
@@ -15,6 +16,8 @@ from seqpack_cli.remote.objects import find_version, iter_object, open_object
 from seqpack_cli.remote.url import Url, is_url
 
 BLOCK_BYTES = 1 << 20
+UNPACKED = b'{"index": 0, "text": '
+MAX_LOOKS = 1000  # take 20 ms
 
 
 def open_source(source: Source) -> BinaryIO:
@@ -40,6 +43,17 @@ def iter_range(source: Source, start: int, end: int) -> Iterator[bytes]:
         while start < end and (block := file.read(min(BLOCK_BYTES, end - start))):
             yield block
             start += len(block)
+
+
+def find_unpacked(sources: Sequence[Source]) -> list[str]:
+    """Name the files that look like what `unpack --text` wrote, among the first JSON lines here."""
+    lines = [source for source in sources if source.format == "jsonl" and not source.compression]
+    found = []
+    for source in [source for source in lines if not is_url(source.location)][:MAX_LOOKS]:
+        with contextlib.suppress(OSError), open_source(source) as file:  # said when it is read
+            if file.read(len(UNPACKED)) == UNPACKED:
+                found.append(source.path)
+    return found
 
 
 def find_source_version(source: Source) -> tuple[int, int | str]:

@@ -8,6 +8,7 @@ and publishes one file. What the plan leaves out is in the ledger, by reason.
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import time
 from pathlib import Path
@@ -102,7 +103,7 @@ def _pack_store(
     started = time.monotonic()
     is_here = executor.name == "local" or not can_plan_ranges(options)
     store = open_store(store_path, check_indices=is_here)
-    if output.resolve() == store_path.resolve():
+    if _is_same(output, store_path):
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     head = _make_head(store, options)
     found = None if is_here else count_store(store, num_workers=num_workers, executor=executor)
@@ -125,6 +126,12 @@ def _pack_store(
         write_json(output / RUN_NAME, _describe_run(manifest, num_workers, executor, seconds))
         run.finish(manifest)
     return manifest, False
+
+
+def _is_same(output: Place, store_path: Place) -> bool:
+    if isinstance(output, Path) and isinstance(store_path, Path):
+        return os.path.realpath(output) == os.path.realpath(store_path)  # a loop of links is no bug
+    return output == store_path
 
 
 def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:

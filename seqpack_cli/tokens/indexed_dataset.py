@@ -26,6 +26,7 @@ HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, S, D
 VERSION = 1
 CODE_OF_DTYPE = {"uint16": 8, "int32": 4}
 MAX_LENGTH = 2**31 - 1
+BLOCK_ENTRIES = 1 << 17  # written at once
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,24 @@ def write_index(
             f"a sequence of {int(lengths.max()):,} tokens, the store holds {MAX_LENGTH:,} at most",
             hint="pass --max-length",
         )
-    starts = (np.cumsum(lengths, dtype=np.int64) - lengths) * np.dtype(dtype).itemsize
-    first_sequences = to_offsets(num_sequences)
     code = CODE_OF_DTYPE[dtype]
-    file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(first_sequences)))
-    file.write(lengths.astype("<i4"))
-    file.write(starts.astype("<i8"))
-    file.write(first_sequences.astype("<i8"))
+    file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(num_sequences) + 1))
+    for first in range(0, len(lengths), BLOCK_ENTRIES):
+        file.write(lengths[first : first + BLOCK_ENTRIES].astype("<i4"))
+    item_bytes = np.dtype(dtype).itemsize
+    _write_sums(file, lengths, item_bytes)
+    num_found = _write_sums(file, num_sequences, 1)
+    file.write(np.array([num_found], "<i8"))
+
+
+def _write_sums(file: HashingWriter, counts: np.ndarray, unit: int) -> int:
+    """Write the sum of the counts before each, in units; give that of all. Takes little memory."""
+    total = 0
+    for first in range(0, len(counts), BLOCK_ENTRIES):
+        sums = to_offsets(counts[first : first + BLOCK_ENTRIES]) + total
+        file.write((sums[:-1] * unit).astype("<i8"))
+        total = int(sums[-1])
+    return total
 
 
 def read_index(file: Path, path: Place | None = None, *, dtype: str, num_tokens: int) -> Index:

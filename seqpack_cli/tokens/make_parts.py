@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqpack_cli.corpus.blocks import hash_range
+from seqpack_cli.corpus.document_block import TEXT_FIELD_HINT
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.execution import (
@@ -118,10 +119,21 @@ def _make_missing(
     waiting = [
         dataclasses.replace(task, encoder=encoder, num_threads=num_threads) for task in waiting
     ]
-    for name, receipt in run_tasks(
-        tokenize_part, waiting, num_workers=num_workers, progress=progress, executor=executor
-    ):
-        receipts[name] = receipt
+    try:
+        for name, receipt in run_tasks(
+            tokenize_part, waiting, num_workers=num_workers, progress=progress, executor=executor
+        ):
+            receipts[name] = receipt
+    except DataError as error:
+        raise _complete_hint(error, receipts) from error
+
+
+def _complete_hint(error: DataError, receipts: dict[str, dict[str, Any] | None]) -> DataError:
+    """Add --overwrite to a hint that no part which is finished agrees with."""
+    is_field = error.hint is not None and error.hint.startswith(TEXT_FIELD_HINT)
+    if not is_field or not any(receipts.values()):
+        return error
+    return DataError(error.message, f"{error.hint} --overwrite")
 
 
 def share_cores(

@@ -69,7 +69,7 @@ def write_rejects(
         for part, receipt in zip(parts, receipts, strict=True):
             for source_index, record, byte, reason in receipt["rejects"]:
                 entry = {
-                    "source": sources[source_index].path,
+                    "source": sources[source_index].name,
                     "record": seen[source_index] + record + 1,
                     "byte": byte,
                     "reason": reason,

@@ -138,8 +138,8 @@ def _write_batches(
         )
         made = _make_sequences(encoded, batch, task)
         file.write(cast_ids(made.ids, task.dtype, max_id=task.vocabulary.max_id))
-        counts.lengths.append(made.lengths)
-        counts.num_sequences.append(made.num_sequences)
+        counts.lengths.append(_narrow(made.lengths))
+        counts.num_sequences.append(_narrow(made.num_sequences))
         _count(counts.ledger, batch, encoded, made)
         advance(0, len(made.ids))
     counts.special_tokens = special_tokens.describe()
@@ -226,6 +226,11 @@ def _make_sequences(encoded: EncodedTexts, batch: TextBatch, task: PartTask) -> 
             f"expected at most {task.max_length:,}",
             hint="pass a larger --max-length, or --overflow split, truncate or drop",
         ) from error
+
+
+def _narrow(counts: np.ndarray) -> np.ndarray:
+    """Keep counts in as few bytes as hold them: a part may have 30 million documents."""
+    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
 
 
 def _join(arrays: list[np.ndarray]) -> np.ndarray:

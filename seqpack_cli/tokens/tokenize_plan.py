@@ -67,8 +67,31 @@ def make_plan(
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_sha256": vocabulary.tokenizer_sha256,
         "options": values,
-        "sources": [{"path": source.path, "bytes": source.num_bytes} for source in sources],
+        "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }
+
+
+def adapt_plan(earlier: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    """Give an unfinished run's plan with the new options for what its parts did not meet.
+
+    Parts that were finished where a bad record, a bad byte, a large or a long document is an error
+    hold none, so their bytes are the same whatever the new plan does with those.
+    """
+    found, new = earlier.get("options"), plan["options"]
+    if not isinstance(found, dict):
+        return earlier
+    names = [name for name in ("encoding_errors", "on_bad_record") if found.get(name) == "error"]
+    if _is_at_least(new["max_document_bytes"], found.get("max_document_bytes")):
+        names.append("max_document_bytes")
+    if found.get("overflow") == "error" and _is_at_least(
+        new["max_length"], found.get("max_length")
+    ):
+        names += ["overflow", "max_length"]
+    return {**earlier, "options": {**found, **{name: new[name] for name in names}}}
+
+
+def _is_at_least(limit: int | None, earlier: object) -> bool:
+    return type(earlier) is int and (limit is None or limit >= earlier)
 
 
 def make_tasks(

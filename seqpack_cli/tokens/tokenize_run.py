@@ -6,19 +6,19 @@ options give the same bytes for any number of workers, any encoder, and after an
 
 from __future__ import annotations
 
-import functools
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from seqpack_cli.corpus.parts import check_footers
+from seqpack_cli.corpus.skipped import Skipped
+from seqpack_cli.corpus.source_file import find_unpacked
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import DataError, FolderError, check_choice, join_items
+from seqpack_cli.errors import DataError, check_choice, join_items
 from seqpack_cli.execution import Executor, Progress, hold_executor
-from seqpack_cli.remote.url import Place, is_shared, is_url
+from seqpack_cli.remote.url import Place, is_shared
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
 from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.encoders.agreement import start_loading
@@ -32,8 +32,10 @@ from seqpack_cli.tokens.store_manifest import (
     make_manifest,
 )
 from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.tokenize_part import PartTask
 from seqpack_cli.tokens.tokenize_plan import (
     TokenizeOptions,
+    adapt_plan,
     check_overflow,
     make_plan,
     make_tasks,
@@ -86,10 +88,9 @@ def tokenize(
         if STANDARD_INPUT in inputs:
             run.check_foreign(overwrite=overwrite)  # before the wait for what comes in
         with spool_standard_input(inputs, standard_input, output) as spool:
-            sources = _find_input(inputs, output, options, spool, progress)
             return _tokenize_sources(
                 run,
-                sources,
+                *_find_input(inputs, output, options, spool, progress),
                 options,
                 encoder=encoder,
                 num_workers=num_workers,
@@ -102,6 +103,7 @@ def tokenize(
 def _tokenize_sources(
     run: RunFolder,
     sources: list[Source],
+    skipped: Skipped,
     options: TokenizeOptions,
     *,
     encoder: str,
@@ -123,11 +125,9 @@ def _tokenize_sources(
     check_footers(sources)
     tasks = make_tasks(sources, tokenizer_json, vocabulary, options, run.path)
     plan = make_plan(sources, vocabulary, options)
-    run.begin(plan, overwrite=overwrite)
+    run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
     if run.manifest is not None:
-        open_store(run.path)  # or say what is damaged
-        made = zip(tasks, run.manifest["parts"], strict=False)
-        check_inputs_unchanged(made, run, num_workers=num_workers, executor=executor)
+        _check_finished(run, run.manifest, tasks, executor, num_workers)
         return run.manifest, True
     with publish(run.path / "tokenizer.json") as file:
         file.write(tokenizer_json)
@@ -141,14 +141,23 @@ def _tokenize_sources(
         progress=progress,
     )
     manifest = make_manifest(plan, vocabulary, receipts)
-    if manifest["ledger"]["num_sequences"] == 0:
-        for task in tasks:
-            run.forget(task.name)  # nothing worth to go on from
-    check_ledger(manifest["ledger"], sources)
     seconds = time.monotonic() - started
     how = (options.tokenizer, used_encoder, executor.name, num_workers)
-    _publish(run, sources, manifest, receipts, describe_run(*how, sources, seconds))
+    done = {**describe_run(*how, sources, seconds), "skipped": skipped.count()}
+    _publish(run, sources, manifest, receipts, done)
     return manifest, False
+
+
+def _check_finished(
+    run: RunFolder,
+    manifest: dict[str, Any],
+    tasks: list[PartTask],
+    executor: Executor,
+    num_workers: int | None,
+) -> None:
+    open_store(run.path)  # or say what is damaged
+    made = zip(tasks, manifest["parts"], strict=False)
+    check_inputs_unchanged(made, run, num_workers=num_workers, executor=executor)
 
 
 def _publish(
@@ -159,6 +168,9 @@ def _publish(
     done: dict[str, Any],
 ) -> None:
     """Write what stands beside the parts, the manifest last."""
+    if manifest["ledger"]["num_sequences"] == 0:
+        run.abandon()
+    check_ledger(manifest["ledger"], sources)
     write_rejects(run.path, sources, manifest["parts"], receipts)
     write_spelled_tokens(run.path, manifest, receipts)
     write_json(run.path / RUN_NAME, done)
@@ -206,29 +218,16 @@ def _find_input(
     options: TokenizeOptions,
     spool: str | None,
     progress: Progress,
-) -> list[Source]:
-    sources, passed_over = find_sources(
-        inputs, file_format=options.file_format, document=options.document, spool=spool
+) -> tuple[list[Source], Skipped]:
+    sources, skipped = find_sources(
+        inputs,
+        file_format=options.file_format,
+        document=options.document,
+        spool=spool,
+        output=output,
     )
-    if passed_over:
-        progress.on_notice(
-            f"passed over {len(passed_over)} files of unknown suffix: {join_items(passed_over)}"
-        )
-    folder = str(output.resolve())
-    real_parent = functools.cache(os.path.realpath)
-    for source in sources:
-        path = source.path
-        if is_url(path):
-            if path.startswith(f"{folder}/"):
-                raise _holds_input_error(output, path)
-            continue
-        parent = real_parent(os.path.dirname(path))  # noqa: PTH120 - there may be 100,000
-        if os.path.islink(path):  # noqa: PTH114
-            parent = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
-        if source.spool is None and (parent == folder or parent.startswith(folder + os.sep)):
-            raise _holds_input_error(output, path)
-    return sources
-
-
-def _holds_input_error(output: Place, path: str) -> FolderError:
-    return FolderError(f"{output}: holds the input {path}", hint="choose another -o")
+    if skipped.count():
+        progress.on_notice(str(skipped))
+    if unpacked := find_unpacked(sources):
+        progress.on_notice(f"read although unpack --text writes such files: {join_items(unpacked)}")
+    return sources, skipped

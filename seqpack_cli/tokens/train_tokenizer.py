@@ -72,7 +72,9 @@ def train_tokenizer(
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
     _check_vocab_size(options)
     with spool_standard_input(inputs, standard_input, folder or Path()) as spool:
-        sources, _ = find_sources(inputs, file_format=options.file_format, spool=spool)
+        sources, skipped = find_sources(inputs, file_format=options.file_format, spool=spool)
+        if skipped.count():
+            progress.on_notice(str(skipped))
         check_footers(sources)
         progress.on_total(sum(source.num_bytes for source in sources))
         tokenizer, trainer = MAKERS[options.model](options)

@@ -1,0 +1,104 @@
+"""The first bytes of what should be text -> an error that says what it is instead.
+
+Only bytes that begin no UTF-8 text are taken for a sign, so that no text is refused. One regular
+expression is tried once a file.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from seqpack_cli.corpus.formats import COMPRESSION_OF_SUFFIX
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
+from seqpack_cli.errors import DataError, quote
+
+UTF16_SAMPLE = 4096
+UNPACK = "unpack it into a folder, and name the folder"
+CONVERT = "name text files only, or convert it to text, JSON lines or Parquet"
+PATTERNS = {
+    "gzip": rb"\x1f\x8b\x08",
+    "bzip2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)",
+    "xz": rb"\xfd7zXZ\0",
+    "zstd": rb"\x28\xb5\x2f\xfd",
+    "zip": rb"PK(?:\x03\x04|\x05\x06)",
+    "7z": rb"7z\xbc\xaf\x27\x1c",
+    "tar": rb".{257}ustar[\0 ]",
+    "Parquet": rb"PAR1\x15[\0\x04\x06]",
+    "Arrow": rb"ARROW1\0\0|\xff\xff\xff\xff",
+    "pickle": rb"\x80[\x02-\x05]",
+    "Python bytecode": rb".\r\r\n[\0-\3]\0\0\0",
+    "NumPy": rb"\x93NUMPY",
+    "safetensors": rb".{5}\0\0\0\{",
+    "indexed dataset": rb"MMIDIDX\0\0",
+    "HDF5": rb"\x89HDF\r\n\x1a\n",
+    "SQLite": rb"SQLite format 3\0",
+    "PDF": rb"%PDF-\d\.\d[\r\n]+%(?:[\x80-\xc1]|[\xc2-\xff][^\x80-\xbf])",
+    "PNG": rb"\x89PNG\r\n\x1a\n",
+    "JPEG": rb"\xff\xd8\xff",
+    "ELF": rb"\x7fELF",
+    "UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
+    "UTF-16": rb"\xff\xfe|\xfe\xff",
+}
+NAMES = list(PATTERNS)
+KINDS = re.compile(b"|".join(b"(%s)" % pattern for pattern in PATTERNS.values()), re.DOTALL)
+
+
+def check_text(block: bytes, source: Source) -> None:
+    """Raise DataError if the first block of a file begins as no UTF-8 text does."""
+    found = KINDS.match(block)
+    kind = NAMES[(found.lastindex or 1) - 1] if found else _guess_utf16(block)
+    if kind is None:
+        return
+    begin = quote(block[: 2 if kind.startswith("UTF") else 8])
+    if kind.startswith("UTF"):
+        raise DataError(
+            f"{source.path}:1: {kind[:6]} (begins with {begin}), expected UTF-8",
+            hint=_hint_iconv(kind, source),
+        )
+    raise DataError(
+        f"{source.path}: {kind} (begins with {begin}), expected UTF-8 text",
+        hint=_hint_kind(kind, source),
+    )
+
+
+def _hint_kind(kind: str, source: Source) -> str:
+    if kind in COMPRESSION_OF_SUFFIX.values():
+        return _hint_pipe(f"{kind} -dc", source)
+    if kind in ("zip", "7z", "tar"):
+        return UNPACK
+    return "pass --format parquet" if kind == "Parquet" and not source.compression else CONVERT
+
+
+def _hint_pipe(command: str, source: Source) -> str:
+    """Give the command that sends a file through another program."""
+    if source.path == STANDARD_INPUT:
+        return f"put {command} before it: … | {command} | seqpack tokenize -"
+    typed = shlex.quote(source.path)
+    if source.compression:
+        return f"{source.compression} -dc {typed} | {command} | seqpack tokenize -"
+    return f"{command} {typed} | seqpack tokenize -"
+
+
+def _hint_iconv(encoding: str, source: Source) -> str:
+    command = f"iconv -f {encoding} -t UTF-8"
+    if source.path == STANDARD_INPUT:
+        return _hint_pipe(command, source)
+    name, typed = Path(Path(source.path).name), shlex.quote(source.path)
+    decompress, place = "", f" {typed}"
+    if source.compression:
+        decompress, place = f"{source.compression} -dc {typed} | ", ""
+        name = Path(name.stem) if name.suffix.lower() in COMPRESSION_OF_SUFFIX else name
+    result = f"{name.stem}.utf8{name.suffix}"
+    return f"{decompress}{command}{place} > {shlex.quote(result)}"
+
+
+def _guess_utf16(block: bytes) -> str | None:
+    """Say whether a text without a mark is UTF-16, by the NUL in every second byte."""
+    sample = block[:UTF16_SAMPLE]
+    num_even, num_odd = sample[::2].count(0), sample[1::2].count(0)
+    few, many = sorted((num_even, num_odd))
+    if len(sample) < UTF16_SAMPLE // 64 or many < 0.4 * len(sample) or few > 0.02 * len(sample):
+        return None
+    return "UTF-16BE" if num_even > num_odd else "UTF-16LE"

@@ -1,0 +1,79 @@
+"""A path as the user names it -> the files it stands for: itself, all below it, or a glob's."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import stat
+from pathlib import Path
+
+from seqpack_cli.corpus.folder_walk import LEADS_NOWHERE, FolderWalk, FoundFile, read_error
+from seqpack_cli.corpus.formats import find_kind
+from seqpack_cli.corpus.skipped import Skipped
+from seqpack_cli.errors import OptionError
+
+
+def find_local_files(
+    name: str, skipped: Skipped, *, takes_all: bool, output: str | None
+) -> list[FoundFile]:
+    """Find the regular files of a path or glob; a path that exists is never a glob.
+
+    Args:
+        skipped: hears of what is there and not read.
+        takes_all: take files with unknown suffixes below folders too.
+        output: the real path of a folder below which nothing is an input.
+
+    Raises:
+        OptionError: there is nothing of that name, or it is no file or folder.
+        MachineError: something can not be read.
+    """
+    status = _find_status(name)
+    if status is None:
+        root, parts = _split_pattern(name)
+        walk = FolderWalk(parts, skipped, takes_all=takes_all, output=output)
+        found = walk.find_files(root) if parts and Path(root).is_dir() else []
+        if not walk.has_match:
+            raise OptionError(
+                f"{name}: no such file or folder",
+                hint="name a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'",
+            )
+        return found
+    if stat.S_ISDIR(status.st_mode):
+        walk = FolderWalk((), skipped, takes_all=takes_all, output=output)
+        folder = str(Path(name))
+        return walk.find_files("" if folder == os.curdir else folder)
+    if not stat.S_ISREG(status.st_mode):
+        raise OptionError(f"{name}: not a regular file, expected a file, a folder or a glob")
+    real, kind = os.path.realpath(name), find_kind(name)
+    return [FoundFile(real, name, status.st_size, status.st_mtime_ns, kind, is_named=True)]
+
+
+def _find_status(name: str) -> os.stat_result | None:
+    """Give the status of what a path names, None if nothing is there."""
+    try:
+        return os.stat(name)  # noqa: PTH116
+    except ValueError:  # a NUL in it
+        return None
+    except OSError as error:
+        if error.errno not in LEADS_NOWHERE:
+            raise read_error(name, error) from error
+        if os.path.islink(name):  # noqa: PTH114
+            raise OptionError(f"{name}: a link that leads nowhere, expected a file") from error
+        return None
+
+
+def _split_pattern(pattern: str) -> tuple[str, list[str]]:
+    """Split a glob into the folder before the first part that matches many, and the parts.
+
+    A part with brackets that exists as it is spelled matches itself, not what they mean.
+    """
+    parts = pattern.split("/")
+    for index, part in enumerate(parts):
+        is_name = (
+            not fnmatch.fnmatchcase(part, part) and Path("/".join(parts[: index + 1])).exists()
+        )
+        if glob.has_magic(part) and not is_name:
+            root = "/".join(parts[:index])
+            return root or ("/" if index else ""), parts[index:]
+    return pattern, []

@@ -1,0 +1,65 @@
+"""What lies among the inputs and is not read: named in one note, counted in `run.json`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container
+
+from seqpack_cli.errors import join_items
+
+UNKNOWN_SUFFIX = "unknown_suffix"
+DANGLING_LINK = "dangling_link"
+REPEATED_LINK = "repeated_link"
+SPECIAL_FILE = "special_file"
+SEQPACK_OUTPUT = "seqpack_output"
+VANISHED = "vanished"
+NOUNS = {  # one, many
+    UNKNOWN_SUFFIX: ("file with an unknown suffix", "files with unknown suffixes"),
+    DANGLING_LINK: ("dangling link", "dangling links"),
+    REPEATED_LINK: ("link to what is read already", "links to what is read already"),
+    SPECIAL_FILE: ("pipe, socket or device", "pipes, sockets or devices"),
+    SEQPACK_OUTPUT: ("folder that seqpack writes", "folders that seqpack writes"),
+    VANISHED: ("entry that vanished meanwhile", "entries that vanished meanwhile"),
+}
+
+
+class Skipped:
+    """The entries that were skipped, by reason."""
+
+    def __init__(self) -> None:
+        self._real_paths: dict[str, dict[str, str]] = {reason: {} for reason in NOUNS}  # by path
+
+    def add(self, reason: str, path: str, real: str = "") -> None:
+        """Add an entry, and for an unknown suffix what its path is without links."""
+        self._real_paths[reason][path] = real
+
+    def remove_read(self, read: Container[str]) -> None:
+        """Remove the files with unknown suffixes that another input or link names."""
+        left = {
+            path: real
+            for path, real in self._real_paths[UNKNOWN_SUFFIX].items()
+            if real not in read
+        }
+        self._real_paths[UNKNOWN_SUFFIX] = left
+
+    def list_paths(self, reason: str) -> list[str]:
+        """Return the entries that were skipped for a reason, sorted by the bytes of their paths."""
+        return sorted(self._real_paths[reason], key=os.fsencode)
+
+    def count(self) -> dict[str, int]:
+        """Return the number of entries by reason, without reasons that did not occur."""
+        return {reason: len(paths) for reason, paths in self._real_paths.items() if paths}
+
+    def __str__(self) -> str:
+        """Name the entries on one line.
+
+        >>> skipped = Skipped()
+        >>> skipped.add(DANGLING_LINK, "data/latest.txt")
+        >>> str(skipped)
+        'skipped 1 dangling link: data/latest.txt'
+        """
+        found = [
+            f"{count:,} {NOUNS[reason][count > 1]}: {join_items(self.list_paths(reason))}"
+            for reason, count in self.count().items()
+        ]
+        return f"skipped {'; '.join(found) or 'nothing'}"
