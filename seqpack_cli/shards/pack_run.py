@@ -25,6 +25,7 @@ from seqpack_cli.execution import (
     hold_executor,
     run_tasks,
 )
+from seqpack_cli.object_cache import find_began, hashing_copies
 from seqpack_cli.remote.url import Place, is_shared
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.count_store import count_store
@@ -42,6 +43,7 @@ from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
+@hashing_copies()
 def pack_store(
     store_path: Place,
     output: Place,
@@ -145,9 +147,10 @@ def _make_tasks(
     plan: Plan,
     options: PackOptions,
 ) -> list[ShardTask]:
+    began = find_began()
     shards = cut_rows(plan, options, np.dtype(store.dtype).itemsize)
     return [
-        ShardTask(number, output, store_path.resolve(), head, rows)
+        ShardTask(number, output, store_path.resolve(), head, rows, began)
         for number, rows in enumerate(shards)
     ]
 

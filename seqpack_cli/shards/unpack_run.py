@@ -15,6 +15,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
 from seqpack_cli.mapping import let_pages_go
+from seqpack_cli.object_cache import hashing_copies
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.read_rows import copy_shard_rows
 from seqpack_cli.shards.shard_set import ShardSet
@@ -56,6 +57,7 @@ def iter_sequences(
         yield before, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
+@hashing_copies()
 def unpack_shards(
     shards: ShardSet,
     write: Callable[[bytes], None],

@@ -10,6 +10,7 @@ import torch
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
+from seqpack_cli.object_cache import hashing_copies
 from seqpack_cli.remote.url import Place
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -26,6 +27,7 @@ from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 
+@hashing_copies()
 def verify_shards(
     path: Place, options: VerifyOptions | None = None, *, progress: Progress | None = None
 ) -> Report:
