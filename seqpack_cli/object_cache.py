@@ -75,7 +75,8 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
     folder = find_cache_folder()
     path = folder / sha256
     while True:
-        _make_folder(folder)  # whoever clears caches may do it now
+        with _naming_cache():
+            disk.make_folder(folder)  # whoever clears caches may do it now
         with _hold_lock(folder, "room", shared=True):  # nobody removes it before it is open
             if _is_checked(path, num_bytes):
                 disk.touch(_find_mark(path))
@@ -116,9 +117,11 @@ def find_cache_limit() -> int:
     return size
 
 
-def _make_folder(folder: Path) -> None:
+@contextlib.contextmanager
+def _naming_cache() -> Iterator[None]:
+    """Say of a folder that can not be written that it is the cache, not the output."""
     try:
-        disk.make_folder(folder)
+        yield
     except MachineError as error:
         hint = "set SEQPACK_CACHE_DIR to a folder that can be written"
         raise MachineError(error.message, hint=hint) from error
@@ -241,6 +244,8 @@ def _remove_left_over(temporary: Path) -> bool:
 @contextlib.contextmanager
 def _hold_lock(folder: Path, name: str, *, shared: bool = False) -> Iterator[None]:
     path = folder / f".{name}.lock"
-    with disk.open_shared(path) as file:
+    with _naming_cache():
+        file = disk.open_shared(path)
+    with file:
         disk.wait_for_lock(file, path, shared=shared)
         yield

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from seqpack_cli import object_cache
-from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.object_cache import (
     find_cache_folder,
     find_cache_limit,
@@ -209,6 +209,15 @@ def test_damaged_copy_of_a_damaged_object_is_the_error_of_the_object(
     with found_wrong, local_file(url, entry):
         pass
     assert list_kept(cache) == []
+
+
+def test_cache_that_can_not_be_written_is_named(tmp_path: Path, cache: Path) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    (cache / ".room.lock").mkdir(parents=True)
+    with pytest.raises(MachineError) as caught, local_file(url, entry):
+        pass
+    assert caught.value.message == f"{cache}/.room.lock: Is a directory"
+    assert caught.value.hint == "set SEQPACK_CACHE_DIR to a folder that can be written"
 
 
 def test_cache_that_is_cleared_meanwhile_is_filled_again(
