@@ -1,12 +1,10 @@
 """Objects that readers need, as local files: fetched once, checked, shared by processes.
 
 A file is named by its sha256, so what is found is what the manifest means, whatever store it came
-from and whoever fetched it. A copy is hashed when it is fetched, and again when it is not the file
-any more that its mark describes (inode, size, time of change) or a run wants to be sure
-(`hashing_copies`); a damaged one is fetched again. The folder is SEQPACK_CACHE_DIR (default
-~/.cache/seqpack) and holds at most SEQPACK_CACHE_BYTES (default 64 GiB): who needs room removes
-what was used longest ago. A file that is mapped may be removed: its bytes stay until the last map
-has gone.
+from and whoever fetched it. It is hashed when it is fetched, and later as `copy_marks` says; a
+damaged one is fetched again. The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds
+at most SEQPACK_CACHE_BYTES (default 64 GiB): who needs room removes what was used longest ago. A
+file that is mapped may be removed: its bytes stay until the last map has gone.
 """
 
 from __future__ import annotations
@@ -15,44 +13,26 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from seqpack_cli import disk
-from seqpack_cli.errors import FolderError, MachineError, OptionError, SeqpackError
-from seqpack_cli.reading import hash_regular, read_regular
+from seqpack_cli.copy_marks import (
+    check_copy,
+    describe_status,
+    find_checked,
+    find_mark,
+    mark_copy,
+    unchanged,
+)
+from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.remote.objects import iter_object
 from seqpack_cli.remote.url import Place, Url
 from seqpack_cli.sizes import read_size
 
 DEFAULT_BYTES = 64 << 30
-MAX_MARK_BYTES = 100
 SHA256 = re.compile(r"[0-9a-f]{64}")
-_since: int | None = None  # no copy that was hashed before is trusted, in ns; None: any is
-
-
-@contextlib.contextmanager
-def hashing_copies(since: int | None = None) -> Iterator[int]:
-    """Trust no copy in this block that was last hashed before the run began, whatever its mark.
-
-    Args:
-        since: when the run began; a worker is told, so that each copy is hashed once a run and
-            machine. None: now.
-    """
-    global _since
-    before, _since = _since, time.time_ns() if since is None else since
-    try:
-        yield _since
-    finally:
-        _since = before
-
-
-def find_began() -> int | None:
-    """Give when the run of this block began, for its workers."""
-    return _since
 
 
 @contextlib.contextmanager
@@ -78,12 +58,13 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
         with _naming_cache():
             disk.make_folder(folder)  # whoever clears caches may do it now
         with _hold_lock(folder, "room", shared=True):  # nobody removes it before it is open
-            if _is_checked(path, num_bytes):
-                disk.touch(_find_mark(path))
-                yield path
+            if found := find_checked(path, num_bytes):
+                disk.touch(find_mark(path))
+                with unchanged(path, found):
+                    yield path
                 return
         with _hold_lock(folder, f"fetch-{sha256[0]}"):
-            if not _is_checked(path, num_bytes) and not _check(path, num_bytes, sha256):
+            if not find_checked(path, num_bytes) and not check_copy(path, num_bytes, sha256):
                 disk.remove_file(path)
                 _fetch(place, path, num_bytes, sha256)
 
@@ -127,55 +108,6 @@ def _naming_cache() -> Iterator[None]:
         raise MachineError(error.message, hint=hint) from error
 
 
-def _find_mark(path: Path) -> Path:
-    """Give the file that says of a copy what it was when it was hashed; its time is the last use.
-
-    It holds the copy's inode, size and time of change, and when it was hashed.
-    """
-    return path.with_name(f".{path.name}.checked")
-
-
-def _is_checked(path: Path, num_bytes: int) -> bool:
-    """Say whether a copy is there, and is the file that was hashed, late enough for the run."""
-    found = _describe(path, num_bytes)
-    try:
-        mark = read_regular(_find_mark(path), max_bytes=MAX_MARK_BYTES)
-        *marked, hashed = map(int, mark.split())
-    except (SeqpackError, ValueError):
-        return False
-    return found == marked and (_since is None or hashed >= _since)
-
-
-def _describe(path: Path, num_bytes: int) -> list[int] | None:
-    """Give the inode, size and time of change of a plain file of the expected size."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    is_whole = stat.S_ISREG(status.st_mode) and status.st_size == num_bytes
-    return [status.st_ino, status.st_size, status.st_mtime_ns] if is_whole else None
-
-
-def _check(path: Path, num_bytes: int, sha256: str) -> bool:
-    """Hash a copy, and mark it if it is what it should be; one that can not be read is not."""
-    found = _describe(path, num_bytes)
-    try:
-        if found is None or hash_regular(path) != sha256:
-            return False
-    except SeqpackError:
-        return False
-    _mark(path, found)
-    return True
-
-
-def _mark(path: Path, found: list[int]) -> None:
-    now = max(time.time_ns(), _since or 0)  # the clock of another machine may have been ahead
-    mark = _find_mark(path)
-    with disk.open_shared(mark) as file:
-        file.truncate(0)
-        disk.write_all(file, " ".join(map(str, [*found, now])).encode(), mark)
-
-
 def _fetch(url: Url, path: Path, num_bytes: int, sha256: str) -> None:
     temporary = disk.name_temporary(path)
     digest = hashlib.sha256()
@@ -195,13 +127,13 @@ def _fetch(url: Url, path: Path, num_bytes: int, sha256: str) -> None:
                 raise FolderError(f"{url}: {num_found:,} bytes, manifest says {num_bytes:,}")
             if digest.hexdigest() != sha256:
                 raise FolderError(f"{url}: sha256 is not the manifest's")
+            found = describe_status(os.fstat(file.fileno()))  # of what was hashed, whatever comes
             disk.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(MachineError):  # what stopped the fetch is the error
             disk.remove_file(temporary)
         raise
-    if (found := _describe(path, num_bytes)) is not None:  # nobody has removed it yet
-        _mark(path, found)
+    mark_copy(path, found)
 
 
 def _make_room(folder: Path, num_bytes: int) -> None:
@@ -220,14 +152,14 @@ def _make_room(folder: Path, num_bytes: int) -> None:
     for _, size, path in sorted(found):
         if excess <= 0:
             return
-        disk.remove_files([path, _find_mark(path)])
+        disk.remove_files([path, find_mark(path)])
         excess -= size
 
 
 def _find_last_use(path: Path, status: os.stat_result) -> int:
     """Give when a copy was used last; one without a mark, of an older version, when it came."""
     try:
-        return _find_mark(path).lstat().st_mtime_ns
+        return find_mark(path).lstat().st_mtime_ns
     except FileNotFoundError:
         return status.st_mtime_ns
 

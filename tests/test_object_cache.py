@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpack_cli import object_cache
+from seqpack_cli import copy_marks, object_cache
+from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.object_cache import (
     find_cache_folder,
     find_cache_limit,
-    hashing_copies,
     local_file,
 )
 from seqpack_cli.reading import map_regular
@@ -55,13 +55,13 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every copy that is hashed from now on, by name."""
     seen: list[str] = []
-    hash_file = object_cache.hash_regular
+    hash_file = copy_marks.hash_regular
 
     def counted(path: Path) -> str:
         seen.append(path.name)
         return hash_file(path)
 
-    monkeypatch.setattr(object_cache, "hash_regular", counted)
+    monkeypatch.setattr(copy_marks, "hash_regular", counted)
     return seen
 
 
@@ -209,6 +209,29 @@ def test_damaged_copy_of_a_damaged_object_is_the_error_of_the_object(
     with found_wrong, local_file(url, entry):
         pass
     assert list_kept(cache) == []
+
+
+def test_copy_that_is_replaced_while_it_is_opened_is_not_used(tmp_path: Path, cache: Path) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    changed = pytest.raises(MachineError, match=f"{entry['sha256']}: changed while it was opened")
+    with changed, local_file(url, entry) as found:
+        damage_swap(found)
+
+
+def test_copy_that_is_replaced_before_it_is_marked_is_not_trusted(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    rename = object_cache.disk.rename
+
+    def rename_and_swap(temporary: Path, path: Path) -> None:
+        rename(temporary, path)
+        monkeypatch.setattr(object_cache.disk, "rename", rename)
+        damage_swap(path)
+
+    monkeypatch.setattr(object_cache.disk, "rename", rename_and_swap)
+    with local_file(url, entry) as found:
+        assert found.read_bytes() == b"abc"
 
 
 def test_cache_that_can_not_be_written_is_named(tmp_path: Path, cache: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.range_plan import can_plan_ranges
+from seqpack_cli.copy_marks import find_began, hashing_copies
 from seqpack_cli.errors import OptionError
 from seqpack_cli.execution import (
     Executor,
@@ -25,7 +26,6 @@ from seqpack_cli.execution import (
     hold_executor,
     run_tasks,
 )
-from seqpack_cli.object_cache import find_began, hashing_copies
 from seqpack_cli.remote.url import Place, is_shared
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.count_store import count_store

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.row_ranges import RangeRows, RowRange
+from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import advance
-from seqpack_cli.object_cache import hashing_copies
 from seqpack_cli.remote.url import Place
 from seqpack_cli.run_folder import write_receipt
 from seqpack_cli.shards.lay_out import ShardRows, iter_data, make_tensors, take_rows

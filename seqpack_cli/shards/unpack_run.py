@@ -12,10 +12,10 @@ from itertools import islice
 
 import numpy as np
 
+from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
 from seqpack_cli.mapping import let_pages_go
-from seqpack_cli.object_cache import hashing_copies
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.read_rows import copy_shard_rows
 from seqpack_cli.shards.shard_set import ShardSet

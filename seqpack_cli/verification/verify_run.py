@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import torch
 
+from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
-from seqpack_cli.object_cache import hashing_copies
 from seqpack_cli.remote.url import Place
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
