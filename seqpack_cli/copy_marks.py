@@ -46,11 +46,16 @@ def find_began() -> int | None:
 @contextlib.contextmanager
 def unchanged(path: Path, found: list[int]) -> Iterator[None]:
     """Raise where a copy is not, while it is opened, the file that was found to be checked."""
-    yield
+    error: SeqpackError | None = None
+    try:
+        yield
+    except SeqpackError as caught:
+        error = caught  # of the file that took its place, perhaps
     if _describe(path, found[1]) != found:
-        raise MachineError(
-            f"{path}: changed while it was opened", hint="run the same command again"
-        )
+        hint = "run the same command again"
+        raise MachineError(f"{path}: changed while it was opened", hint=hint) from error
+    if error is not None:
+        raise error
 
 
 def find_mark(path: Path) -> Path:
