@@ -25,6 +25,7 @@ MAX_RETRIES = 3  # of a task whose worker or node is lost; an error of the task 
 TASKS_PER_CORE = 4  # in flight, so that a core that is free, or new, finds one waiting
 WATCH_SECONDS = 0.2
 STOP_SECONDS = 3.0
+NO_IMPORT = "failed to import on the worker"  # Ray's words for a module that a worker lacks
 CANCEL_WAYS = (None, {"force": False}, {"force": True})  # one after the other
 WAIT_SECONDS = 600.0  # for a first core: an autoscaler takes minutes
 
@@ -169,11 +170,16 @@ def _call(common: Common, own: Any) -> tuple[Any, int, int]:
 def _fetch(reference: Any, common: Common, own: Any) -> Any:
     """Give the result of a task, or raise what it raised."""
     import ray
-    from ray.exceptions import LocalRayletDiedError, RayError, RayTaskError
+    from ray.exceptions import LocalRayletDiedError, RayError, RaySystemError, RayTaskError
 
     try:
         return ray.get(reference)
     except RayTaskError as error:
+        if isinstance(error.cause, RaySystemError) or NO_IMPORT in str(error.cause):
+            raise MachineError(
+                f"a Ray worker can not load the task: {_last_line(error.cause)}",
+                hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
+            ) from error
         raise error.cause from error
     except LocalRayletDiedError as error:
         raise broken_connection() from error
@@ -183,6 +189,10 @@ def _fetch(reference: Any, common: Common, own: Any) -> Any:
             f" {common.make_task(own)} ({type(error).__name__})",
             hint="run the same command again with fewer workers (--num-workers 1): it continues",
         ) from error
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1].strip()
 
 
 def broken_connection() -> MachineError:

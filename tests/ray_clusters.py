@@ -176,6 +176,13 @@ class Counted:
         return Counted, (self.data,)
 
 
+class Foreign:
+    """A value that no worker can read, as one of another version."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (os, "no_such_name")
+
+
 def begin(job: Job) -> None:
     """Leave a file that says who works on a job."""
     node = ray.get_runtime_context().get_node_id()

@@ -201,6 +201,21 @@ def test_worker_of_another_version_is_refused(
     assert caught.value.hint == "pip install 'seqpack[ray]==9.8.7' on every node"
 
 
+def test_worker_that_can_not_read_the_task_is_told_to_have_the_same_version(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    jobs = [Job(0, tmp_path, ray_clusters.Foreign())]
+    with pytest.raises(MachineError) as caught:
+        list(run_tasks(ray_clusters.count_bytes, jobs, num_workers=None, executor=RAY))
+    assert caught.value.message == (
+        "a Ray worker can not load the task: AttributeError: module 'os' has no attribute"
+        " 'no_such_name'"
+    )
+    assert caught.value.hint == (
+        f"pip install 'seqpack[ray]=={seqpack_cli.__version__}' on every node"
+    )
+
+
 def test_cluster_that_gets_no_core_is_given_up(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
