@@ -20,7 +20,7 @@ from seqpack_cli.errors import OptionError, check_choice
 from seqpack_cli.progress import Progress as Progress
 from seqpack_cli.progress import advance as advance
 from seqpack_cli.progress import reporting_to, tell
-from seqpack_cli.ray_cluster import check_installed, hold_cluster
+from seqpack_cli.ray_cluster import check_installed
 from seqpack_cli.spawned_workers import WorkerDiedError as WorkerDiedError
 from seqpack_cli.spawned_workers import run_in_processes
 
@@ -124,20 +124,20 @@ def run_tasks(
 
 
 @contextmanager
-def hold_executor(executor: Executor, *, num_workers: int | None) -> Iterator[bool]:
+def hold_executor(executor: Executor, *, num_workers: int | None) -> Iterator[None]:
     """Stay connected to a cluster over several `run_tasks`; processes need no connection.
-
-    Gives whether the connection was made for this and ends after it.
 
     Raises:
         MachineError: no cluster answers.
     """
     if executor.name != "ray":
-        yield False
+        yield
         return
+    from seqpack_cli.ray_runs import hold_cluster
+
     num_cores = num_workers or count_cores()
-    with hold_cluster(executor.ray_address, num_cores=num_cores) as is_ours:
-        yield is_ours
+    with hold_cluster(executor.ray_address, num_cores=num_cores):
+        yield
 
 
 def _run_here(
@@ -154,10 +154,8 @@ def _run_on_ray(
     executor: Executor,
     progress: Progress,
 ) -> Iterator[Result]:
-    from seqpack_cli.ray_tasks import run_on_ray
+    from seqpack_cli.ray_runs import run_on_ray
 
     if tasks:
-        with hold_executor(executor, num_workers=num_workers) as is_ours:
-            yield from run_on_ray(
-                function, tasks, num_workers=num_workers, progress=progress, ends_with_us=is_ours
-            )
+        with hold_executor(executor, num_workers=num_workers):
+            yield from run_on_ray(function, tasks, num_workers=num_workers, progress=progress)

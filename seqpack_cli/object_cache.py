@@ -1,9 +1,10 @@
 """Objects that readers need, as local files: fetched once, checked, shared by processes.
 
 A file is named by its sha256, so what is found is what the manifest means, whatever store it came
-from and whoever fetched it. The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds at
-most SEQPACK_CACHE_BYTES (default 64 GiB): who needs room removes what was used longest ago. A file
-that is mapped may be removed: its bytes stay until the last map has gone.
+from and whoever fetched it. It is hashed when it is fetched, and later as `copy_marks` says; a
+damaged one is fetched again. The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds
+at most SEQPACK_CACHE_BYTES (default 64 GiB): who needs room removes what was used longest ago. A
+file that is mapped may be removed: its bytes stay until the last map has gone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli import disk
+from seqpack_cli.copy_marks import (
+    check_copy,
+    describe_status,
+    find_checked,
+    find_mark,
+    mark_copy,
+    unchanged,
+)
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.remote.objects import iter_object
 from seqpack_cli.remote.url import Place, Url
@@ -44,21 +53,26 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
     if not SHA256.fullmatch(sha256):  # it becomes the name of a file
         raise FolderError(f"{place}: its sha256 in the manifest is none")
     folder = find_cache_folder()
-    try:
-        disk.make_folder(folder)
-    except MachineError as error:
-        hint = "set SEQPACK_CACHE_DIR to a folder that can be written"
-        raise MachineError(error.message, hint=hint) from error
     path = folder / sha256
     while True:
+        with _naming_cache():
+            disk.make_folder(folder)  # whoever clears caches may do it now
         with _hold_lock(folder, "room", shared=True):  # nobody removes it before it is open
-            if _is_whole(path, num_bytes):
-                disk.touch(path)
-                yield path
+            if found := find_checked(path, num_bytes):
+                disk.touch(find_mark(path))
+                with unchanged(path, found):
+                    yield path
                 return
         with _hold_lock(folder, f"fetch-{sha256[0]}"):
-            if not _is_whole(path, num_bytes):
+            if not find_checked(path, num_bytes) and not check_copy(path, num_bytes, sha256):
+                disk.remove_file(path)
                 _fetch(place, path, num_bytes, sha256)
+
+
+def check_cache_limit(place: Place) -> None:
+    """Raise OptionError, before anything is read, where SEQPACK_CACHE_BYTES will be needed."""
+    if isinstance(place, Url):
+        find_cache_limit()
 
 
 def find_cache_folder() -> Path:
@@ -73,22 +87,25 @@ def find_cache_limit() -> int:
     """Give how many bytes the fetched objects may take.
 
     Raises:
-        OptionError: SEQPACK_CACHE_BYTES is no size.
+        OptionError: SEQPACK_CACHE_BYTES is not a size.
     """
     text = os.environ.get("SEQPACK_CACHE_BYTES")
     if not text:
         return DEFAULT_BYTES
     size = read_size(text)
     if size is None:
-        raise OptionError(f"SEQPACK_CACHE_BYTES: {text!r} is no size, expected 64GiB or 1000000")
+        raise OptionError(f"SEQPACK_CACHE_BYTES: {text!r} is not a size, expected 64GiB or 1000000")
     return size
 
 
-def _is_whole(path: Path, num_bytes: int) -> bool:
+@contextlib.contextmanager
+def _naming_cache() -> Iterator[None]:
+    """Say of a folder that can not be written that it is the cache, not the output."""
     try:
-        return path.stat().st_size == num_bytes
-    except FileNotFoundError:
-        return False
+        yield
+    except MachineError as error:
+        hint = "set SEQPACK_CACHE_DIR to a folder that can be written"
+        raise MachineError(error.message, hint=hint) from error
 
 
 def _fetch(url: Url, path: Path, num_bytes: int, sha256: str) -> None:
@@ -110,11 +127,13 @@ def _fetch(url: Url, path: Path, num_bytes: int, sha256: str) -> None:
                 raise FolderError(f"{url}: {num_found:,} bytes, manifest says {num_bytes:,}")
             if digest.hexdigest() != sha256:
                 raise FolderError(f"{url}: sha256 is not the manifest's")
+            found = describe_status(os.fstat(file.fileno()))  # of what was hashed, whatever comes
             disk.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(MachineError):  # what stopped the fetch is the error
             disk.remove_file(temporary)
         raise
+    mark_copy(path, found)
 
 
 def _make_room(folder: Path, num_bytes: int) -> None:
@@ -123,9 +142,9 @@ def _make_room(folder: Path, num_bytes: int) -> None:
     num_taken = 0
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
-            status = path.stat()
+            status = path.lstat()
             if SHA256.fullmatch(path.name):
-                found.append((status.st_mtime_ns, status.st_size, path))
+                found.append((_find_last_use(path, status), status.st_size, path))
             elif not disk.TEMP_PATTERN.fullmatch(path.name) or _remove_left_over(path):
                 continue
             num_taken += status.st_size
@@ -133,8 +152,16 @@ def _make_room(folder: Path, num_bytes: int) -> None:
     for _, size, path in sorted(found):
         if excess <= 0:
             return
-        disk.remove_file(path)
+        disk.remove_files([path, find_mark(path)])
         excess -= size
+
+
+def _find_last_use(path: Path, status: os.stat_result) -> int:
+    """Give when a copy was used last; one without a mark, of an older version, when it came."""
+    try:
+        return find_mark(path).lstat().st_mtime_ns
+    except FileNotFoundError:
+        return status.st_mtime_ns
 
 
 def _remove_left_over(temporary: Path) -> bool:
@@ -149,6 +176,8 @@ def _remove_left_over(temporary: Path) -> bool:
 @contextlib.contextmanager
 def _hold_lock(folder: Path, name: str, *, shared: bool = False) -> Iterator[None]:
     path = folder / f".{name}.lock"
-    with disk.open_shared(path) as file:
+    with _naming_cache():
+        file = disk.open_shared(path)
+    with file:
         disk.wait_for_lock(file, path, shared=shared)
         yield

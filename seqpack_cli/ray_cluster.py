@@ -1,4 +1,4 @@
-"""The Ray cluster of a run: one that runs already, or one that is started here and ends with it.
+"""Find the Ray cluster of a run, or start one, and connect this process to it.
 
 To connect takes about 1 s, to start a cluster on this machine about 5 s, to end it 1 s. Ray itself
 is loaded only then.
@@ -7,19 +7,19 @@ is loaded only then.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import logging
 import os
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 from seqpack_cli.errors import MachineError
 
 ANSWER_SECONDS = 5.0  # Ray itself waits 80 s for an address where nobody is
-_is_ours = False  # the connection of this process
+TOKEN_SECONDS = 2  # in which a cluster has said whether it wants a token; Ray itself takes 20 s
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
@@ -35,42 +35,23 @@ def check_installed() -> None:
         )
 
 
-@contextlib.contextmanager
-def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[bool]:
-    """Be connected to a cluster, unless this process is already; a cluster of ours ends after it.
-
-    Gives whether the connection is ours: then it ends with the block, and all its tasks with it.
+def connect(address: str | None, *, num_cores: int) -> None:
+    """Connect this process to a cluster.
 
     Args:
         address: None takes RAY_ADDRESS, else what runs on this machine, else starts a cluster here.
         num_cores: of a cluster that is started.
 
     Raises:
-        MachineError: Ray is not installed, no cluster answers, or none can be started.
+        MachineError: no cluster answers, it wants another token, or none can be started.
     """
-    check_installed()
-    import ray
-
-    global _is_ours
-    if ray.is_initialized():
-        yield _is_ours  # by whoever of us called before, else somebody else's
-        return
-    try:
-        with _keeping_sigterm():
-            _connect(address, num_cores)
-        _is_ours = True
-        yield _is_ours
-    finally:
-        _is_ours = False
-        ray.shutdown()
-
-
-def _connect(address: str | None, num_cores: int) -> None:
     import ray
     from ray.exceptions import RayError
 
     logging.getLogger("ray").setLevel(logging.ERROR)  # as `init` does; the search talks before it
     found = _find_address(address)
+    if found is not None and "://" not in found:
+        _find_token(found)
     try:
         if found is None:
             ray.init(address="local", num_cpus=num_cores, include_dashboard=False, **QUIET)
@@ -78,7 +59,7 @@ def _connect(address: str | None, num_cores: int) -> None:
             ray.init(address=found, **QUIET)
     except (OSError, RayError, RuntimeError, SystemExit, ValueError) as error:
         if isinstance(error, SystemExit) and error.code == signal.SIGTERM:
-            raise KeyboardInterrupt from error  # as SIGTERM does elsewhere
+            raise  # this process is to end
         if found is not None:
             raise _refuse(found) from error
         raise MachineError(
@@ -113,21 +94,61 @@ def _answers(address: str) -> bool:
     return True
 
 
+def _find_token(address: str) -> None:
+    """Use this user's token if the cluster wants one, and only then.
+
+    `ray start` makes a cluster want a token as soon as the user has one, which the first cluster
+    that Ray itself starts on a machine leaves behind. `ray.init` then finds the token for "auto",
+    but not for an address; and with a token, tasks fail on clusters that want none.
+    """
+    if importlib.util.find_spec("ray._private.authentication") is None:
+        return  # a Ray that has no tokens
+    from ray._private.authentication import authentication_token_setup
+
+    if not _wants_token(address):
+        return
+    authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    if _wants_token(address):
+        raise MachineError(
+            f"{address}: the Ray cluster wants a token, and the one found here is not it",
+            hint="set RAY_AUTH_TOKEN to what 'ray get-auth-token' says on its head node,"
+            " and RAY_AUTH_MODE=token",
+        )
+
+
+def _wants_token(address: str) -> bool:
+    """Say whether a cluster refuses this process as it is."""
+    from ray.exceptions import AuthenticationError, RayError
+
+    raylet: Any = importlib.import_module("ray._raylet")
+    with _configured("RAY_py_gcs_connect_timeout_s", str(TOKEN_SECONDS)):
+        try:
+            raylet.GcsClient(address=address)
+        except AuthenticationError:
+            return True
+        except RayError:
+            return False  # it is too slow to say; `init` waits longer
+    return False
+
+
+@contextlib.contextmanager
+def _configured(name: str, value: str) -> Iterator[None]:
+    """Have Ray follow a variable of its configuration in this block."""
+    config: Any = importlib.import_module("ray._raylet").Config
+    before = os.environ.get(name)
+    os.environ[name] = value
+    config.initialize("")
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+        config.initialize("")
+
+
 def _refuse(address: str) -> MachineError:
     return MachineError(
         f"{address}: no Ray cluster answers",
         hint="pass the host:port that 'ray start --head' names, or leave out --ray-address",
     )
-
-
-@contextlib.contextmanager
-def _keeping_sigterm() -> Iterator[None]:
-    """Keep what SIGTERM does here: Ray would end the program with a code of its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -11,79 +11,105 @@ import contextlib
 import dataclasses
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import seqpack_cli
 from seqpack_cli.errors import MachineError
-from seqpack_cli.progress import Progress, reporting_to, tell
+from seqpack_cli.progress import reporting_to
 from seqpack_cli.spawned_workers import WorkerDiedError
 
 MAX_RETRIES = 3  # of a task whose worker or node is lost; an error of the task itself is final
 TASKS_PER_CORE = 4  # in flight, so that a core that is free, or new, finds one waiting
 WATCH_SECONDS = 0.2
 STOP_SECONDS = 3.0
+NO_IMPORT = "failed to import on the worker"  # Ray's words for a module that a worker lacks
+CANCEL_WAYS = (None, {"force": False}, {"force": True})  # one after the other
+WAIT_SECONDS = 600.0  # for a first core: an autoscaler takes minutes
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class _Common:
+class Common:
     """What all tasks of a run have in common."""
 
     function: Callable[[Any], Any]
-    kind: Callable[..., Any] | None  # makes a task of its fields; None: it was sent whole
+    kind: Callable[..., Any] | None  # makes a task of its fields; None: it is sent whole
     fields: dict[str, Any]
     version: str
     folder: str
 
+    def make_task(self, own: Any) -> Any:
+        """Make a task of what only it has."""
+        return own if self.kind is None else self.kind(**self.fields, **own)
 
-def run_on_ray(
-    function: Callable[[Task], Result],
-    tasks: Sequence[Task],
+
+Calls = dict[Any, Any]  # what a task alone has, by the reference to its result
+
+
+def split_tasks(
+    function: Callable[[Task], Result], tasks: Sequence[Task]
+) -> tuple[Common, Iterator[Any]]:
+    """Find the fields that are one object in all tasks; give them, and the others of each."""
+    version, folder = seqpack_cli.__version__, os.getcwd()  # noqa: PTH109
+    first = next(iter(tasks), None)
+    if not dataclasses.is_dataclass(first):
+        return Common(function, None, {}, version, folder), iter(tasks)
+    fields = {field.name: getattr(first, field.name) for field in dataclasses.fields(first)}
+    same = {
+        name: value
+        for name, value in fields.items()
+        if all(getattr(task, name) is value for task in tasks)
+    }
+    names = [name for name in fields if name not in same]
+    own = ({name: getattr(task, name) for name in names} for task in tasks)
+    return Common(function, type(first), same, version, folder), own
+
+
+def run_calls(
+    common: Common,
+    own: Iterator[Any],
+    calls: Calls,
     *,
     num_workers: int | None,
-    progress: Progress,
-    ends_with_us: bool = False,
-) -> Iterator[Result]:
-    """Call the function on every task, on the cluster, and yield the results as they finish.
-
-    A first error cancels the rest; it is the one that the task raised.
+    on_notice: Callable[[str], None],
+) -> Iterator[tuple[Any, int, int]]:
+    """Run tasks on the cluster; yield the result of each, and the sums of what it said.
 
     Args:
-        function: a module's own.
+        common: what they have in common.
+        own: what only one has, of each; taken when there is a place for it.
+        calls: holds those in flight, also after an error: `cancel` ends them.
         num_workers: tasks in flight at most; None keeps all cores busy, new ones too.
-        progress: hears of a task when it has ended, so that one made again counts once.
-        ends_with_us: the connection is ended at once after an error, and all tasks with it.
+        on_notice: hears that the cluster has no cores.
 
     Raises:
         WorkerDiedError: a task killed its worker, or lost its node, again and again.
+        MachineError: the cluster has no cores, or fails.
     """
     import ray
+    from ray.exceptions import RayError
 
     call = ray.remote(
         num_cpus=1, max_retries=MAX_RETRIES, retry_exceptions=False, scheduling_strategy="SPREAD"
     )(_call)
-    common, names = _find_common(function, tasks)
-    shared = ray.put(common)
-    waiting = iter(tasks)
-    running: dict[Any, Task] = {}
+    cores = _Cores(on_notice)
     try:
+        shared = ray.put(common)
         while True:
-            limit = num_workers or _count_places()
-            while len(running) < limit and (task := next(waiting, None)) is not None:
-                running[call.remote(shared, _take_own(task, names))] = task
-            if not running:
+            limit = max(1, num_workers or TASKS_PER_CORE * cores.count())
+            while len(calls) < limit and (task := next(own, None)) is not None:
+                calls[call.remote(shared, task)] = task
+            if not calls:
                 return
-            for reference in _wait_for_some(list(running)):
-                result, amount, num_tokens = _fetch(reference, running.pop(reference))
-                tell(progress, amount, num_tokens)
-                yield result
-    finally:
-        if not ends_with_us:
-            _cancel(list(running))
+            for reference in _wait_for_some(list(calls)):
+                yield _fetch(reference, common, calls.pop(reference))
+    except RayError as error:
+        raise broken_connection() from error
 
 
 def _wait_for_some(references: list[Any]) -> list[Any]:
@@ -96,35 +122,34 @@ def _wait_for_some(references: list[Any]) -> list[Any]:
     return list(done)
 
 
-def _count_places() -> int:
-    import ray
+class _Cores:
+    """The cores of the cluster, which may come and go, and how long there have been none."""
 
-    return max(1, TASKS_PER_CORE * int(ray.cluster_resources().get("CPU", 0)))
+    def __init__(self, on_notice: Callable[[str], None]) -> None:
+        self._on_notice = on_notice
+        self._none_since: float | None = None
+
+    def count(self) -> int:
+        """Count them now; one that has none may get some, which is waited for."""
+        import ray
+
+        found = int(ray.cluster_resources().get("CPU", 0))
+        if found:
+            self._none_since = None
+        elif self._none_since is None:
+            self._none_since = time.monotonic()
+            self._on_notice(
+                f"the Ray cluster has no CPU; waiting for a node, {WAIT_SECONDS:.0f} s at most"
+            )
+        elif time.monotonic() > self._none_since + WAIT_SECONDS:
+            raise MachineError(
+                f"the Ray cluster has had no CPU for {WAIT_SECONDS:.0f} s",
+                hint="start a node that has some: ray start --address HOST:PORT --num-cpus 8",
+            )
+        return found
 
 
-def _find_common(
-    function: Callable[[Task], Result], tasks: Sequence[Task]
-) -> tuple[_Common, list[str] | None]:
-    """Find the fields that are one object in all tasks; give them, and the names of the others."""
-    version, folder = seqpack_cli.__version__, os.getcwd()  # noqa: PTH109
-    first = next(iter(tasks), None)
-    if not dataclasses.is_dataclass(first):
-        return _Common(function, None, {}, version, folder), None
-    fields = {field.name: getattr(first, field.name) for field in dataclasses.fields(first)}
-    same = {
-        name: value
-        for name, value in fields.items()
-        if all(getattr(task, name) is value for task in tasks)
-    }
-    names = [name for name in fields if name not in same]
-    return _Common(function, type(first), same, version, folder), names
-
-
-def _take_own(task: Task, names: list[str] | None) -> Any:
-    return task if names is None else {name: getattr(task, name) for name in names}
-
-
-def _call(common: _Common, own: Any) -> tuple[Any, int, int]:
+def _call(common: Common, own: Any) -> tuple[Any, int, int]:
     """Do one task, in a worker; give its result, and the sums of what it said."""
     if seqpack_cli.__version__ != common.version:
         raise MachineError(
@@ -134,7 +159,7 @@ def _call(common: _Common, own: Any) -> tuple[Any, int, int]:
         )
     with contextlib.suppress(OSError):  # a node that lacks the folder can only take whole paths
         os.chdir(common.folder)
-    task = own if common.kind is None else common.kind(**common.fields, **own)
+    task = common.make_task(own)
     amounts: list[tuple[int, int]] = [(0, 0)]
     with reporting_to(lambda amount, num_tokens: amounts.append((amount, num_tokens))):
         result = common.function(task)
@@ -142,24 +167,43 @@ def _call(common: _Common, own: Any) -> tuple[Any, int, int]:
     return result, amount, num_tokens
 
 
-def _fetch(reference: Any, task: object) -> Any:
+def _fetch(reference: Any, common: Common, own: Any) -> Any:
     """Give the result of a task, or raise what it raised."""
     import ray
-    from ray.exceptions import RayError, RayTaskError
+    from ray.exceptions import LocalRayletDiedError, RayError, RaySystemError, RayTaskError
 
     try:
         return ray.get(reference)
     except RayTaskError as error:
+        if isinstance(error.cause, RaySystemError) or NO_IMPORT in str(error.cause):
+            raise MachineError(
+                f"a Ray worker can not load the task: {_last_line(error.cause)}",
+                hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
+            ) from error
         raise error.cause from error
+    except LocalRayletDiedError as error:
+        raise broken_connection() from error
     except RayError as error:
         raise WorkerDiedError(
-            f"a Ray worker or its node died {1 + MAX_RETRIES} times while it held: {task}"
-            f" ({type(error).__name__})",
+            f"a Ray worker or its node died {1 + MAX_RETRIES} times while it held:"
+            f" {common.make_task(own)} ({type(error).__name__})",
             hint="run the same command again with fewer workers (--num-workers 1): it continues",
         ) from error
 
 
-def _cancel(references: list[Any]) -> None:
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1].strip()
+
+
+def broken_connection() -> MachineError:
+    """Make the error about a cluster, or the node of it that we are connected to, that has gone."""
+    return MachineError(
+        "the connection to the Ray cluster broke: its node, or its head node, has gone",
+        hint="run the same command again when 'ray status' answers: it continues",
+    )
+
+
+def cancel(references: list[Any], ways: Sequence[dict[str, bool] | None] = CANCEL_WAYS) -> None:
     """End tasks that nobody waits for; what they write could meet what is written next.
 
     Short ones end by themselves first: Ray 2.60 breaks off its whole process, now and then, where a
@@ -167,10 +211,10 @@ def _cancel(references: list[Any]) -> None:
     """
     import ray
 
-    for cancel in (None, {"force": False}, {"force": True}):
+    for way in ways:
         if not references:
             return
         for reference in references:
-            if cancel is not None:
-                ray.cancel(reference, **cancel)
+            if way is not None:
+                ray.cancel(reference, **way)
         _, references = ray.wait(references, num_returns=len(references), timeout=STOP_SECONDS)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +25,8 @@ from seqpack_cli.execution import advance
 
 END_SECONDS = 20  # until every process of an ended cluster must be gone
 GO_SECONDS = 60
+# In which a cluster notices that a node has gone; else 15 s.
+SOON = {"RAY_health_check_period_ms": "300", "RAY_health_check_failure_threshold": "3"}
 
 
 @contextlib.contextmanager
@@ -54,6 +57,59 @@ def running_cluster(num_cpus: int) -> Iterator[Cluster]:
         finally:
             ray.shutdown()
             cluster.shutdown()
+
+
+@dataclass(frozen=True)
+class Started:
+    """A cluster that was started by `ray start`, and what leads a process of a user to it."""
+
+    address: str
+    folder: Path
+    environment: dict[str, str]
+
+    def add_node(self, *options: str) -> None:
+        """Start one more node, which must be told that there is a token."""
+        mode = "token" if (self.folder / "home" / ".ray" / "auth_token").exists() else "disabled"
+        environment = {**self.environment, "RAY_AUTH_MODE": mode}
+        _ray_start(environment, "--address", self.address, *options)
+
+    def find_process(self, name: str) -> int:
+        """Give the oldest process of a name."""
+        found = list_processes(self.folder)
+        return min(pid for pid, called in found.items() if name in called.split(" ")[0])
+
+
+@contextlib.contextmanager
+def started_cluster(*options: str, has_token: bool) -> Iterator[Started]:
+    """Run `ray start --head` as a user does, with a home of their own; end what it started.
+
+    Ray leaves a token in the home where it once started a cluster by itself, and `ray start` then
+    makes the cluster want it.
+    """
+    with ray_folder() as folder:
+        if has_token:
+            (folder / "home" / ".ray").mkdir(parents=True)
+            (folder / "home" / ".ray" / "auth_token").write_text(uuid.uuid4().hex * 2)
+        environment = {**os.environ, "HOME": str(folder / "home"), **SOON}
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+            environment.pop(name, None)
+        try:
+            _ray_start(environment, "--head", "--port=0", "--include-dashboard=false", *options)
+            address = (folder / "ray" / "ray_current_cluster").read_text()
+            yield Started(address, folder, environment)
+        finally:
+            for pid in list_processes(folder):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _ray_start(environment: dict[str, str], *options: str) -> None:
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *options]
+    # Not into a pipe: what it starts would keep it open.
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
+    assert done.returncode == 0
 
 
 def node_options(num_cpus: int) -> dict[str, Any]:
@@ -118,6 +174,13 @@ class Counted:
     def __reduce__(self) -> tuple[Any, ...]:
         Counted.num_pickled += 1
         return Counted, (self.data,)
+
+
+class Foreign:
+    """A value that no worker can read, as one of another version."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (os, "no_such_name")
 
 
 def begin(job: Job) -> None:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from seqpack_cli import object_cache
-from seqpack_cli.errors import FolderError, OptionError
-from seqpack_cli.object_cache import find_cache_folder, find_cache_limit, local_file
+from seqpack_cli import copy_marks, object_cache
+from seqpack_cli.copy_marks import hashing_copies
+from seqpack_cli.errors import FolderError, MachineError, OptionError
+from seqpack_cli.object_cache import (
+    find_cache_folder,
+    find_cache_limit,
+    local_file,
+)
 from seqpack_cli.reading import map_regular
 from seqpack_cli.remote.objects import remove_objects, write_object
 from seqpack_cli.remote.url import Url
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.tokens.token_store import open_store
 
 
 @pytest.fixture
@@ -40,6 +48,20 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return stream(url, start, end)
 
     monkeypatch.setattr(object_cache, "iter_object", counted)
+    return seen
+
+
+@pytest.fixture
+def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every copy that is hashed from now on, by name."""
+    seen: list[str] = []
+    hash_file = copy_marks.hash_regular
+
+    def counted(path: Path) -> str:
+        seen.append(path.name)
+        return hash_file(path)
+
+    monkeypatch.setattr(copy_marks, "hash_regular", counted)
     return seen
 
 
@@ -92,15 +114,143 @@ def test_an_object_that_is_not_what_the_manifest_says_is_refused(
         pass
 
 
-def test_a_copy_that_was_cut_short_is_fetched_again(
-    tmp_path: Path, cache: Path, fetches: list[str]
+def flip_bit(path: Path, *, keep_time: bool) -> None:
+    """Flip a bit in place; a disk that goes bad keeps the time of change."""
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[1] ^= 1
+    with path.open("r+b") as file:
+        file.write(data)
+    if keep_time:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def damage_cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:2])
+
+
+def damage_swap(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.write_bytes(b"xyz")
+
+
+def damage_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def damage_bit(path: Path) -> None:
+    flip_bit(path, keep_time=False)
+
+
+def damage_mark(path: Path) -> None:
+    """What a mark says is not believed of a file that it does not describe."""
+    damage_swap(path)
+    mark = path.with_name(f".{path.name}.checked")
+    mark.write_text("x" * 1000)
+
+
+@pytest.mark.parametrize("damage", [damage_cut, damage_swap, damage_link, damage_bit, damage_mark])
+def test_copy_that_was_changed_is_fetched_again(
+    tmp_path: Path, cache: Path, fetches: list[str], damage: Callable[[Path], None]
 ) -> None:
     url, entry = put(tmp_path, "x", b"abc")
     with local_file(url, entry) as found:
         pass
-    found.write_bytes(b"ab")
+    damage(found)
+    for _ in range(2):
+        with local_file(url, entry) as found:
+            assert found.read_bytes() == b"abc"
+            assert not found.is_symlink()
+    assert fetches == ["x", "x"]
+
+
+def test_copy_that_went_bad_is_found_by_every_run_and_hashed_once_in_it(
+    tmp_path: Path, cache: Path, fetches: list[str], hashes: list[str]
+) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    with local_file(url, entry) as found:
+        pass
+    with hashing_copies() as began:
+        for _ in range(3):
+            with local_file(url, entry):
+                pass
+    flip_bit(found, keep_time=True)
+    with hashing_copies(began), local_file(url, entry):
+        assert hashes == [entry["sha256"]]  # in its first run, not in its fetch
+    with hashing_copies(), local_file(url, entry):
+        assert found.read_bytes() == b"abc"
+    assert fetches == ["x", "x"]
+    assert hashes == [entry["sha256"]] * 2
+
+
+def test_copy_without_a_mark_is_hashed_once(
+    tmp_path: Path, cache: Path, fetches: list[str], hashes: list[str]
+) -> None:
+    """One that an earlier version fetched; and what a run has hashed, loaders trust."""
+    url, entry = put(tmp_path, "x", b"abc")
+    cache.mkdir()
+    (cache / entry["sha256"]).write_bytes(b"abc")
+    for _ in range(3):
+        with local_file(url, entry):
+            pass
+    assert (fetches, hashes) == ([], [entry["sha256"]])
+
+
+def test_damaged_copy_of_a_damaged_object_is_the_error_of_the_object(
+    tmp_path: Path, cache: Path
+) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    with local_file(url, entry) as found:
+        pass
+    damage_bit(found)
+    write_object(url, b"xyz")
+    found_wrong = pytest.raises(FolderError, match="x: sha256 is not the manifest's")
+    with found_wrong, local_file(url, entry):
+        pass
+    assert list_kept(cache) == []
+
+
+def test_copy_that_is_replaced_while_it_is_opened_is_not_used(tmp_path: Path, cache: Path) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    changed = pytest.raises(MachineError, match=f"{entry['sha256']}: changed while it was opened")
+    with changed, local_file(url, entry) as found:
+        damage_swap(found)
+
+
+def test_copy_that_is_replaced_before_it_is_marked_is_not_trusted(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    rename = object_cache.disk.rename
+
+    def rename_and_swap(temporary: Path, path: Path) -> None:
+        rename(temporary, path)
+        monkeypatch.setattr(object_cache.disk, "rename", rename)
+        damage_swap(path)
+
+    monkeypatch.setattr(object_cache.disk, "rename", rename_and_swap)
     with local_file(url, entry) as found:
         assert found.read_bytes() == b"abc"
+
+
+def test_cache_that_can_not_be_written_is_named(tmp_path: Path, cache: Path) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    (cache / ".room.lock").mkdir(parents=True)
+    with pytest.raises(MachineError) as caught, local_file(url, entry):
+        pass
+    assert caught.value.message == f"{cache}/.room.lock: Is a directory"
+    assert caught.value.hint == "set SEQPACK_CACHE_DIR to a folder that can be written"
+
+
+def test_cache_that_is_cleared_meanwhile_is_filled_again(
+    tmp_path: Path, cache: Path, fetches: list[str]
+) -> None:
+    url, entry = put(tmp_path, "x", b"abc")
+    for _ in range(2):
+        with local_file(url, entry) as found:
+            assert found.read_bytes() == b"abc"
+        shutil.rmtree(cache)
     assert fetches == ["x", "x"]
 
 
@@ -116,7 +266,7 @@ def test_what_was_used_longest_ago_makes_room(
 
     for seconds, name in enumerate("aba"):
         use(name)
-        os.utime(cache / made[name][1]["sha256"], (seconds, seconds))
+        os.utime(cache / f".{made[name][1]['sha256']}.checked", (seconds, seconds))
     use("c")  # b goes: a was used after it
     assert list_kept(cache) == sorted(made[name][1]["sha256"] for name in "ac")
     use("b")
@@ -241,10 +391,15 @@ def test_the_limit_is_a_size(monkeypatch: pytest.MonkeyPatch, text: str, size: i
     assert find_cache_limit() == size
 
 
-def test_a_limit_that_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEQPACK_CACHE_BYTES", "much")
-    with pytest.raises(OptionError, match="'much' is no size"):
-        find_cache_limit()
+@pytest.mark.parametrize("text", ["much", "-5", "1e9"])
+def test_a_limit_that_is_no_size_is_refused_before_anything_is_read(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("SEQPACK_CACHE_BYTES", text)
+    for read in (open_store, open_shards):
+        with pytest.raises(OptionError, match=f"SEQPACK_CACHE_BYTES: '{text}' is not a size"):
+            read(f"memory://{tmp_path.name}/nowhere")
+    assert not cache.exists()
 
 
 def test_the_folder_is_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -267,6 +268,23 @@ def test_cluster_that_a_run_started_ends_with_it(
     else:
         assert process.returncode == 130, stderr
         assert stderr == "\nInterrupted: run the same command again\n"
+
+
+@pytest.mark.parametrize("num_times", [1, 2])
+def test_interrupted_run_leaves_nothing_half_written(
+    cluster: Cluster, text: Path, sample_data: Path, tmp_path: Path, num_times: int
+) -> None:
+    output = tmp_path / "store"
+    arguments = [*tokenize(text, sample_data, output), *RAY, "--ray-address", cluster.address]
+    with running(arguments) as process:
+        wait_for(lambda: any(output.glob(".part-*.tmp")) or process.poll() is not None)
+        for _ in range(num_times):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "\nInterrupted: run the same command again\n")
+    if num_times == 1:
+        assert list(output.glob(".*")) == []
 
 
 def test_cluster_that_runs_here_is_found(cluster: Cluster, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ray.cluster_utils import Cluster
 from ray_clusters import Counted, Job, node_options, read_attempts, wait_for
 
 import seqpack_cli
+from seqpack_cli import ray_tasks
 from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.execution import Executor, Progress, WorkerDiedError, run_tasks
 from seqpack_cli.ray_tasks import MAX_RETRIES
@@ -198,6 +199,35 @@ def test_worker_of_another_version_is_refused(
         f"{os.uname().nodename}: has seqpack {there}, expected 9.8.7 as where the run was started"
     )
     assert caught.value.hint == "pip install 'seqpack[ray]==9.8.7' on every node"
+
+
+def test_worker_that_can_not_read_the_task_is_told_to_have_the_same_version(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    jobs = [Job(0, tmp_path, ray_clusters.Foreign())]
+    with pytest.raises(MachineError) as caught:
+        list(run_tasks(ray_clusters.count_bytes, jobs, num_workers=None, executor=RAY))
+    assert caught.value.message == (
+        "a Ray worker can not load the task: AttributeError: module 'os' has no attribute"
+        " 'no_such_name'"
+    )
+    assert caught.value.hint == (
+        f"pip install 'seqpack[ray]=={seqpack_cli.__version__}' on every node"
+    )
+
+
+def test_cluster_that_gets_no_core_is_given_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_tasks, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    notices: list[str] = []
+    tasks = run_tasks(
+        time.sleep, [5], num_workers=None, executor=RAY, progress=Progress(on_notice=notices.append)
+    )
+    with pytest.raises(MachineError, match=r"the Ray cluster has had no CPU for 0 s"):
+        list(tasks)
+    assert notices == ["the Ray cluster has no CPU; waiting for a node, 0 s at most"]
 
 
 def test_connection_of_the_caller_is_used_and_left(cluster: Cluster) -> None:

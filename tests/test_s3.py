@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -539,8 +540,54 @@ def test_a_limit_smaller_than_the_shards_holds(remote, shards, tmp_path, monkeyp
     ours = ShardDataset(parse_place(f"{remote}/shards"))
     for index in [*range(len(theirs)), *reversed(range(len(theirs)))]:
         assert ours[index].sequences.data.equal(theirs[index].sequences.data)
-        found = sum(path.stat().st_size for path in (tmp_path / "cache").iterdir())
-        assert found <= limit
+        assert sum(path.stat().st_size for path in list_copies(tmp_path)) <= limit
+
+
+# Copies that went bad on the disk of the cache
+
+
+def list_copies(tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "cache").iterdir() if len(path.name) == 64]
+
+
+def spoil_copies(tmp_path: Path) -> int:
+    """Flip a bit in the middle of every copy, as a disk does: the time of change stays."""
+    copies = list_copies(tmp_path)
+    for path in copies:
+        times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        with path.open("r+b") as file:
+            file.write(data)
+        os.utime(path, ns=times)
+    return len(copies)
+
+
+def test_pack_never_uses_a_copy_that_went_bad(server, remote, tmp_path):
+    """And fetches each once, though two processes read it."""
+    arguments = ["pack", f"{remote}/store", "--shard-bytes", SHARD_BYTES, "--batch-size", 8]
+    arguments += ["--num-workers", "2", "-q"]
+    assert run(*arguments, "-o", tmp_path / "first").exit_code == 0
+    num_copies = spoil_copies(tmp_path)
+    server.forget()
+    assert run(*arguments, "-o", tmp_path / "again").exit_code == 0
+    check_same(read_folder(tmp_path / "again"), read_folder(tmp_path / "first"))
+    fetched = [request.key for request in server.find("GetObject", key=r"\.(bin|idx)$")]
+    assert len(fetched) == len(set(fetched)) == num_copies > 6
+
+
+def test_unpack_and_verify_read_no_copy_that_went_bad(server, remote, shards, tmp_path):
+    arguments = ["unpack", f"{remote}/shards", "--ids", "-q", "-o"]
+    assert run(*arguments, tmp_path / "first").exit_code == 0
+    assert spoil_copies(tmp_path) > 1
+    assert run(*arguments, tmp_path / "again").exit_code == 0
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "first").read_bytes()
+    spoil_copies(tmp_path)
+    assert run("verify", f"{remote}/shards", "--level", "structure").exit_code == 0
+    # What it has proven is what is read from now on.
+    theirs, ours = ShardDataset(shards), ShardDataset(parse_place(f"{remote}/shards"))
+    for index in range(len(theirs)):
+        assert ours[index].sequences.data.equal(theirs[index].sequences.data)
 
 
 # Machines without the package

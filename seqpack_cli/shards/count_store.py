@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seqpack_cli.batching.length_counts import LengthCounts, count_lengths, join_counts
+from seqpack_cli.copy_marks import find_began, hashing_copies
 from seqpack_cli.execution import Executor, run_tasks
 from seqpack_cli.remote.url import Place
 from seqpack_cli.shards.pack_shard import open_store_once
@@ -25,6 +26,7 @@ class CountTask:
     tokens_sha256: str
     first_part: int
     last_part: int
+    began: int | None = None  # the run, in ns: see `hashing_copies`
 
     def __str__(self) -> str:
         return f"parts {self.first_part} to {self.last_part - 1}"
@@ -36,9 +38,10 @@ def count_store(store: TokenStore, *, num_workers: int | None, executor: Executo
     Raises:
         FolderError: an index is missing or damaged.
     """
+    path, began = store.path.resolve(), find_began()
     num_parts = len(store.manifest["parts"])
     tasks = [
-        CountTask(store.path.resolve(), store.sha256, first, min(first + PARTS_PER_TASK, num_parts))
+        CountTask(path, store.sha256, first, min(first + PARTS_PER_TASK, num_parts), began)
         for first in range(0, num_parts, PARTS_PER_TASK)
     ]
     found = run_tasks(count_parts, tasks, num_workers=num_workers, executor=executor)
@@ -47,6 +50,7 @@ def count_store(store: TokenStore, *, num_workers: int | None, executor: Executo
 
 def count_parts(task: CountTask) -> LengthCounts:
     """Check the indices of some parts, and count their lengths."""
-    store = open_store_once(task.store, task.tokens_sha256)
-    store.check_indices(task.first_part, task.last_part)
-    return count_lengths(map(store.part_lengths, range(task.first_part, task.last_part)))
+    with hashing_copies(task.began):
+        store = open_store_once(task.store, task.tokens_sha256, task.began)
+        store.check_indices(task.first_part, task.last_part)
+        return count_lengths(map(store.part_lengths, range(task.first_part, task.last_part)))

@@ -18,6 +18,7 @@ import numpy as np
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.range_plan import can_plan_ranges
+from seqpack_cli.copy_marks import find_began, hashing_copies
 from seqpack_cli.errors import OptionError
 from seqpack_cli.execution import (
     Executor,
@@ -50,6 +51,7 @@ from seqpack_cli.storage import publish, write_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
+@hashing_copies()
 def pack_store(
     store_path: Place,
     output: Place,
@@ -162,9 +164,10 @@ def _make_tasks(
     plan: Plan,
     options: PackOptions,
 ) -> list[ShardTask]:
+    began = find_began()
     shards = cut_rows(plan, options, np.dtype(store.dtype).itemsize)
     return [
-        ShardTask(number, output, store_path.resolve(), head, rows)
+        ShardTask(number, output, store_path.resolve(), head, rows, began)
         for number, rows in enumerate(shards)
     ]
 

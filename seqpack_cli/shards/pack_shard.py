@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.row_ranges import RangeRows, RowRange
+from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import advance
 from seqpack_cli.remote.url import Place
@@ -29,6 +30,7 @@ class ShardTask:
     store: Place
     manifest: dict[str, Any]  # what the shard file says of itself
     rows: ShardRows | RangeRows  # or where they are found
+    began: int | None = None  # the run, in ns: see `hashing_copies`
 
     def __str__(self) -> str:
         return shard_name(self.number)
@@ -36,8 +38,13 @@ class ShardTask:
 
 def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; give its number and receipt."""
+    with hashing_copies(task.began):
+        return task.number, _make_shard(task)
+
+
+def _make_shard(task: ShardTask) -> dict[str, Any]:
     manifest = task.manifest
-    store = open_store_once(task.store, manifest["tokens_sha256"])
+    store = open_store_once(task.store, manifest["tokens_sha256"], task.began)
     rows = _find_rows(task)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     data = iter_data(
@@ -60,7 +67,7 @@ def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
     )
     receipt = {"name": path.name, **written, **counts}
     write_receipt(task.folder, path.stem, receipt)
-    return task.number, receipt
+    return receipt
 
 
 def count_rows(task: ShardTask) -> dict[str, int]:
@@ -93,7 +100,8 @@ def _find_rows(task: ShardTask) -> ShardRows:
     rows = task.rows
     if isinstance(rows, ShardRows):
         return rows
-    found = _find_span_once(task.store, task.manifest["tokens_sha256"], rows.span)
+    store = open_store_once(task.store, task.manifest["tokens_sha256"], task.began)
+    found = _find_span_once(store, rows.span)
     taken = take_rows(rows, *found)
     num_tokens = np.add.reduceat(taken.lengths, taken.batch_offsets[:-1], dtype=np.int64)
     if not np.array_equal(num_tokens, rows.runs.expand().num_tokens):
@@ -102,11 +110,11 @@ def _find_rows(task: ShardTask) -> ShardRows:
 
 
 @functools.lru_cache(maxsize=1)
-def _find_span_once(path: Place, sha256: str, span: RowRange) -> tuple[np.ndarray, np.ndarray]:
+def _find_span_once(store: TokenStore, span: RowRange) -> tuple[np.ndarray, np.ndarray]:
     """Find the rows that neighbours of a task have as well."""
-    indices, lengths = span.find(open_store_once(path, sha256))
+    indices, lengths = span.find(store)
     if len(indices) != span.num_rows:
-        raise _changed(path)
+        raise _changed(store.path)
     return indices, lengths
 
 
@@ -118,8 +126,9 @@ def _counting(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[
 
 
 @functools.lru_cache(maxsize=1)
-def open_store_once(path: Place, sha256: str) -> TokenStore:
+def open_store_once(path: Place, sha256: str, began: int | None) -> TokenStore:
     """Open the store of a run; kept by its sha256 too, since a path may get another store."""
+    del began  # another run opens it again, and hashes what it reads
     store = open_store(path, check_indices=False)  # the run has: each shard reads few of them
     if store.sha256 != sha256:
         raise _changed(path)

@@ -19,6 +19,7 @@ import numpy as np
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.manifest import read_kept_tokenizer
 from seqpack_cli.mapping import keep_mapped, let_pages_go
+from seqpack_cli.object_cache import check_cache_limit
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import MAX_MAPPED_FILES
 from seqpack_cli.remote.url import Place, find_place, parse_place
@@ -144,4 +145,5 @@ def open_shards(path: str | Place, *, check_present: bool = True) -> ShardSet:
         FolderError: they are incomplete, of another version, or no shards.
     """
     path = parse_place(path)
+    check_cache_limit(path)
     return ShardSet(path, read_shards_manifest(path, check_present=check_present))

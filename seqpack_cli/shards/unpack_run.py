@@ -13,6 +13,7 @@ from itertools import islice
 
 import numpy as np
 
+from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
 from seqpack_cli.mapping import let_pages_go
@@ -60,6 +61,7 @@ def iter_sequences(
         yield before, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
+@hashing_copies()
 def unpack_shards(
     shards: ShardSet,
     write: Callable[[bytes], None],

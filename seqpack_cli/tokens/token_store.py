@@ -18,7 +18,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import count_cores, map_ahead
 from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.mapping import keep_mapped, let_pages_go
-from seqpack_cli.object_cache import local_file
+from seqpack_cli.object_cache import check_cache_limit, local_file
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular, map_regular, view_array
 from seqpack_cli.remote.url import Place, Url, parse_place
@@ -223,6 +223,7 @@ def open_store(path: str | Place, *, check_indices: bool = True) -> TokenStore:
         FolderError: it is incomplete, damaged, or no token store.
     """
     path = parse_place(path)
+    check_cache_limit(path)
     manifest = read_store_manifest(path)
     store = TokenStore(path, manifest)
     if check_indices:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
 from seqpack_cli.remote.url import Place
@@ -26,6 +27,7 @@ from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 
+@hashing_copies()
 def verify_shards(
     path: Place, options: VerifyOptions | None = None, *, progress: Progress | None = None
 ) -> Report:
