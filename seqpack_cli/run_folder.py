@@ -33,11 +33,10 @@ Task = TypeVar("Task")
 
 
 class RunFolder:
-    """The folder of a run under way, held by its lock."""
+    """The folder of a run under way, held by its lock; its `path` is the place to write to."""
 
-    def __init__(self, path: Place, check_held: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
-        self._check_held = check_held
         self.manifest: dict[str, Any] | None = None  # of an equal run that finished before
 
     def check_foreign(self, *, overwrite: bool) -> None:
@@ -115,7 +114,6 @@ class RunFolder:
 
         While the plan is there the run is not finished: who is killed before has not ended well.
         """
-        self._check_held()
         write_json(self.path / MANIFEST_NAME, manifest)
         _remove_plan(self.path)
 
@@ -133,12 +131,12 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
         raise FolderError(f"{folder}: is an object, expected a folder", hint="choose another -o")
     new_folders = disk.make_folder(folder)
     try:
-        with lock_folder(folder) as check_held:
-            remove_temporary_files(folder)
+        with lock_folder(folder) as held:
+            remove_temporary_files(held)
             try:
-                yield RunFolder(folder, check_held)
+                yield RunFolder(held)
             finally:
-                remove_temporary_files(folder)
+                remove_temporary_files(held)
     except BaseException:
         disk.remove_folders(new_folders)  # unless a run began in them
         raise

@@ -8,6 +8,7 @@ it meets, and how many it met is counted. One server and one proxy do for a modu
 from __future__ import annotations
 
 import contextlib
+import html
 import http.client
 import re
 import subprocess
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+import pytest
 
 KINDS = ("cut", "refuse", "drop", "lose", "stall")
 STALL_SECONDS = 60  # until a stalled request is dropped though nobody let it go
@@ -285,6 +288,26 @@ def proxy_s3(upstream: str) -> Iterator[FaultProxy]:
             proxy.shutdown()
 
 
+@contextlib.contextmanager
+def serve_bucket(name: str) -> Iterator[FaultProxy]:
+    """Run a server with one bucket behind a proxy, and lead this process and its children there."""
+    import s3fs
+
+    from seqpack_cli.remote import file_systems
+
+    def forget_servers() -> None:
+        file_systems.open_file_system.cache_clear()
+        s3fs.S3FileSystem.clear_instance_cache()
+
+    with serve_s3() as address, proxy_s3(address) as proxy, pytest.MonkeyPatch.context() as patch:
+        for variable, value in make_environment(proxy.address).items():
+            patch.setenv(variable, value)
+        make_bucket(address, name)
+        forget_servers()
+        yield proxy
+        forget_servers()
+
+
 def make_bucket(address: str, name: str) -> None:
     """Make a bucket."""
     _ask(address, "PUT", f"/{name}")
@@ -302,8 +325,9 @@ def remove_object(address: str, path: str) -> None:
 
 def read_objects(address: str, bucket: str, prefix: str) -> dict[str, bytes]:
     """Give every object below a prefix by the rest of its name; at most 1,000."""
-    listing = _ask(address, "GET", f"/{bucket}?list-type=2&prefix={quote(prefix)}/")
-    keys = re.findall(r"<Key>(.*?)</Key>", listing.decode())
+    query = f"list-type=2&prefix={quote(prefix)}/"
+    listing = _ask(address, "GET", f"/{bucket}?{query}")
+    keys = map(html.unescape, re.findall(r"<Key>(.*?)</Key>", listing.decode(), re.DOTALL))
     found = {key.removeprefix(f"{prefix}/"): f"/{bucket}/{quote(key)}" for key in keys}
     return {name: _ask(address, "GET", path) for name, path in found.items()}
 

@@ -102,6 +102,17 @@ def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
     assert read_json(folder / "y.json") == {"a": 1}
 
 
+def test_names_are_no_globs(tmp_path: Path) -> None:
+    folder = Url(f"memory://{tmp_path.name}")
+    for name in ("a1", "a?", "a[1]", "*"):
+        with publish(folder / name / "x") as file:
+            file.write(name.encode())
+    for name in ("a?", "a[1]", "*"):
+        remove_objects([folder / name / "x", folder / name / "none"])
+    assert [url.name for url in folder.iterdir()] == ["a1"]
+    assert read_object(folder / "a1" / "x") == b"a1"
+
+
 def test_a_full_local_disk_is_an_error_that_names_the_object(
     folder: Url, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -222,6 +222,18 @@ def test_second_writer_is_refused_by_name_until_the_first_dies(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_lock_file_that_is_not_ours_stays(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("{}")
+    with pytest.raises(FolderError) as caught, lock_folder(tmp_path):
+        pass
+    assert caught.value.message == f"{tmp_path}/.lock: not a lock of seqpack, expected none"
+    assert (tmp_path / ".lock").read_text() == "{}"
+    (tmp_path / ".lock").write_text("")  # of a writer that was killed at its beginning
+    with lock_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_lock_is_held_once_within_a_process_too(tmp_path: Path) -> None:
     with lock_folder(tmp_path):
         with pytest.raises(FolderError), lock_folder(tmp_path):

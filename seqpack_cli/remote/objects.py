@@ -1,16 +1,19 @@
 """Whole objects: read, hashed, streamed, uploaded, removed.
 
 An upload appears under its name only when it is whole: object stores promise that of a put and of
-a multipart upload; anywhere else it goes to a temporary name first.
+a multipart upload; anywhere else it goes to a temporary name first. A run's upload never replaces
+what another run put there since this one looked: it creates an object, or replaces the one it saw.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,9 +24,14 @@ from seqpack_cli.remote.file_systems import AGAIN_HINT, naming_failures
 from seqpack_cli.remote.url import Url
 
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+S3 = ("s3", "s3a")  # s3fs passes If-Match on
+CREATING = (*S3, "gs", "gcs")  # whose packages know mode="create" of files too
 RANGE_BYTES = 8 << 20  # asked for at a time: a request costs 20 to 50 ms, whatever it brings
 NUM_AHEAD = 3  # ranges that are on their way while one is used
+NUM_REMOVING = 16  # requests on their way: one call for many objects hides what was not removed
 REFUSED = re.compile("ConditionalRequestConflict|pre-?conditions?", re.IGNORECASE)
+UNKNOWN_CONDITION = re.compile("NotImplemented|not implemented")  # by this server
+MAX_TRIES = 5  # to replace an object that somebody else replaces at the same time
 SEEK_BYTES = 64 << 10  # read at least where only a few bytes are looked at
 
 
@@ -32,6 +40,14 @@ def read_object(url: Url) -> bytes:
     system, key = url.open_file_system()
     with naming_failures(url):
         found: bytes = system.cat_file(key)
+        return found
+
+
+def read_start(url: Url, num_bytes: int) -> bytes:
+    """Read an object up to so many bytes, with one request."""
+    system, key = url.open_file_system()
+    with naming_failures(url):
+        found: bytes = system.cat_file(key, start=0, end=num_bytes)
         return found
 
 
@@ -66,23 +82,63 @@ def hash_object(url: Url) -> str:
     return digest.hexdigest()
 
 
-def upload(path: Path, url: Url) -> None:
+def upload(path: Path, url: Url, check_held: Callable[[Url], None] | None = None) -> None:
     """Put a local file under a name, where it appears when it is whole.
+
+    Args:
+        check_held: raises if another run may have taken the folder over; called after every look at
+            what is to be replaced, so that what such a run puts there later makes the put fail.
 
     Raises:
         MachineError: the store did not take it, or holds another number of bytes.
     """
     system, key = url.open_file_system()
-    if url.protocol in OBJECT_STORES:  # which check the size and a sum before they answer
-        with naming_failures(url):
-            system.put_file(str(path), key)
+    if url.protocol not in OBJECT_STORES:
+        _upload_and_move(path, url, check_held)
         return
+
+    def put(**condition: str) -> None:  # the stores check the size and a sum before they answer
+        system.put_file(str(path), key, **condition)
+
+    if check_held is None or url.protocol not in CREATING:
+        if check_held is not None:
+            check_held(url)
+        with naming_failures(url):
+            put()
+        return
+    check_held(url)  # most often there is nothing to replace
+    is_put = _put_if(url, put, mode="create")
+    for _ in range(MAX_TRIES):
+        if is_put:
+            return
+        tag = find_tag(url)
+        check_held(url)
+        is_put = _put_if(url, put, **_match(url, tag))
+    raise MachineError(f"{url}: another process writes it too", hint=AGAIN_HINT)
+
+
+def _upload_and_move(path: Path, url: Url, check_held: Callable[[Url], None] | None) -> None:
+    """Put a file under a temporary name, then move it."""
+    system, key = url.open_file_system()
     temporary = url.with_name(f".{url.name}.{os.getpid()}.tmp")
     with naming_failures(url):
         system.put_file(str(path), temporary.key)
     _check_size(temporary, path.stat().st_size)
+    if check_held is not None:
+        check_held(url)
     with naming_failures(url):
-        system.mv(temporary.key, key)
+        _move(system, temporary.key, key)
+
+
+def _move(system: Any, key: str, new_key: str) -> None:
+    """Rename an object; fsspec's own way copies it, and takes names for globs."""
+    from fsspec import AbstractFileSystem
+
+    if type(system).mv is not AbstractFileSystem.mv:
+        system.mv(key, new_key)
+        return
+    system.cp_file(key, new_key)
+    system.rm_file(key)
 
 
 def write_object(url: Url, data: bytes) -> None:
@@ -98,33 +154,62 @@ def create_object(url: Url, data: bytes) -> bool:
     False too where an answer was lost and the put tried again: who asks reads what is there.
     """
     system, key = url.open_file_system()
+    return _put_if(url, functools.partial(system.pipe_file, key, data), mode="create")
+
+
+def replace_object(url: Url, data: bytes, tag: str) -> bool:
+    """Put a small object in the place of one that had this tag; say whether it still had it."""
+    system, key = url.open_file_system()
+    return _put_if(url, functools.partial(system.pipe_file, key, data), **_match(url, tag))
+
+
+def _match(url: Url, tag: str | None) -> dict[str, str]:
+    """Return the condition that an object is the one with a tag, where that can be asked."""
+    if tag is None:
+        return {"mode": "create"}
+    return {"IfMatch": tag} if url.protocol in S3 else {}
+
+
+def _put_if(url: Url, put: Callable[..., Any], **condition: str) -> bool:
+    """Put an object under a condition; say whether it held. A store without conditions puts it."""
     with naming_failures(url):
         try:
-            system.pipe_file(key, data, mode="create")
+            put(**condition)
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            if "IfMatch" in condition:
+                return False  # it has been removed
+            raise
         except OSError as error:
             if REFUSED.search(str(error)):
                 return False
-            raise
+            if not UNKNOWN_CONDITION.search(str(error)):
+                raise
+            put()
         return True
 
 
 def remove_objects(urls: Iterable[Url]) -> None:
-    """Remove objects of one store, those that are there, many with one request."""
+    """Remove objects of one store, those that are there."""
+
+    def remove(url: Url) -> None:
+        system, key = url.open_file_system()
+        with naming_failures(url), contextlib.suppress(FileNotFoundError):
+            system.rm_file(key)
+
     urls = list(urls)
-    if not urls:
-        return
-    system, _ = urls[0].open_file_system()
-    with naming_failures(urls[0].parent):
-        if len(urls) > 1 and urls[0].protocol in OBJECT_STORES:
-            system.rm([url.key for url in urls])
-            return
-        for url in urls:
-            try:
-                system.rm_file(url.key)
-            except FileNotFoundError:
-                continue
+    num_threads = NUM_REMOVING if len(urls) > 1 and urls[0].protocol in OBJECT_STORES else 1
+    for _ in map_ahead(remove, urls, num_threads=num_threads):
+        pass
+
+
+def find_tag(url: Url) -> str | None:
+    """Return what the store calls the content of an object; None if there is no object."""
+    status = url.find_status()
+    if status is None or status["type"] != "file":
+        return None
+    return str(status.get("ETag", ""))
 
 
 def find_version(url: Url) -> tuple[int, str]:

@@ -102,6 +102,7 @@ def _pack_store(
     plan = plan_shards(store, options, found)
     check_memory(plan, options, np.dtype(store.dtype).itemsize)
     with open_run(output, head, overwrite=overwrite) as run:
+        output = run.path  # which knows the holder of its lock
         if run.manifest is not None:
             open_shards(output)  # or say what is damaged
             return run.manifest, True
