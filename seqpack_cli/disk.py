@@ -19,8 +19,7 @@ from pathlib import Path
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.reading import SAFE_FLAGS
-from seqpack_cli.remote.lease import check_held
-from seqpack_cli.remote.objects import remove_objects
+from seqpack_cli.remote.held import remove_held
 from seqpack_cli.remote.url import Place, Url
 
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
@@ -141,8 +140,7 @@ def remove_files(paths: Sequence[Place]) -> None:
     """Remove files of one folder, those that are there."""
     urls = [path for path in paths if isinstance(path, Url)]
     if urls:
-        check_held(urls[0])
-        remove_objects(urls)
+        remove_held(urls)
     for path in paths:
         if isinstance(path, Path):
             remove_file(path)

@@ -23,9 +23,9 @@ import numpy as np
 from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.remote.held import upload_held
 from seqpack_cli.remote.lease import LOCK_NAME as LOCK_NAME
-from seqpack_cli.remote.lease import check_held, hold_lease
-from seqpack_cli.remote.objects import upload
+from seqpack_cli.remote.lease import hold_lease
 from seqpack_cli.remote.url import Place, Url
 
 OWNER = re.compile(rb"(\S+ \d+)?")  # of a lock: host and pid; none while one begins
@@ -86,7 +86,7 @@ def _publish_object(url: Url) -> Iterator[HashingWriter]:
         path = folder / url.name
         with disk.create_file(path) as file:
             yield HashingWriter(file, url)
-        upload(path, url, check_held if url.holder else None)
+        upload_held(path, url)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,7 @@
 """Whole objects: read, hashed, streamed, uploaded, removed.
 
 An upload appears under its name only when it is whole: object stores promise that of a put and of
-a multipart upload; anywhere else it goes to a temporary name first. A run's upload never replaces
-what another run put there since this one looked: it creates an object, or replaces the one it saw.
+a multipart upload; anywhere else it goes to a temporary name first.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ NUM_AHEAD = 3  # ranges that are on their way while one is used
 NUM_REMOVING = 16  # requests on their way: one call for many objects hides what was not removed
 REFUSED = re.compile("ConditionalRequestConflict|pre-?conditions?", re.IGNORECASE)
 UNKNOWN_CONDITION = re.compile("NotImplemented|not implemented")  # by this server
-MAX_TRIES = 5  # to replace an object that somebody else replaces at the same time
 SEEK_BYTES = 64 << 10  # read at least where only a few bytes are looked at
 
 
@@ -82,52 +80,36 @@ def hash_object(url: Url) -> str:
     return digest.hexdigest()
 
 
-def upload(path: Path, url: Url, check_held: Callable[[Url], None] | None = None) -> None:
+def upload(path: Path, url: Url) -> None:
     """Put a local file under a name, where it appears when it is whole.
-
-    Args:
-        check_held: raises if another run may have taken the folder over; called after every look at
-            what is to be replaced, so that what such a run puts there later makes the put fail.
 
     Raises:
         MachineError: the store did not take it, or holds another number of bytes.
     """
     system, key = url.open_file_system()
-    if url.protocol not in OBJECT_STORES:
-        _upload_and_move(path, url, check_held)
-        return
-
-    def put(**condition: str) -> None:  # the stores check the size and a sum before they answer
-        system.put_file(str(path), key, **condition)
-
-    if check_held is None or url.protocol not in CREATING:
-        if check_held is not None:
-            check_held(url)
+    if url.protocol in OBJECT_STORES:  # which check the size and a sum before they answer
         with naming_failures(url):
-            put()
+            system.put_file(str(path), key)
         return
-    check_held(url)  # most often there is nothing to replace
-    is_put = _put_if(url, put, mode="create")
-    for _ in range(MAX_TRIES):
-        if is_put:
-            return
-        tag = find_tag(url)
-        check_held(url)
-        is_put = _put_if(url, put, **_match(url, tag))
-    raise MachineError(f"{url}: another process writes it too", hint=AGAIN_HINT)
-
-
-def _upload_and_move(path: Path, url: Url, check_held: Callable[[Url], None] | None) -> None:
-    """Put a file under a temporary name, then move it."""
-    system, key = url.open_file_system()
     temporary = url.with_name(f".{url.name}.{os.getpid()}.tmp")
     with naming_failures(url):
         system.put_file(str(path), temporary.key)
     _check_size(temporary, path.stat().st_size)
-    if check_held is not None:
-        check_held(url)
     with naming_failures(url):
         _move(system, temporary.key, key)
+
+
+def upload_over(path: Path, url: Url, tag: str | None) -> bool:
+    """Put a local file under a name if the object there has this tag; say whether it was so.
+
+    Args:
+        tag: of `find_tag`; None if there is none.
+    """
+    if url.protocol not in CREATING:
+        upload(path, url)
+        return True
+    system, key = url.open_file_system()
+    return _put_if(url, functools.partial(system.put_file, str(path), key), **_match(url, tag))
 
 
 def _move(system: Any, key: str, new_key: str) -> None:
@@ -158,7 +140,7 @@ def create_object(url: Url, data: bytes) -> bool:
 
 
 def replace_object(url: Url, data: bytes, tag: str) -> bool:
-    """Put a small object in the place of one that had this tag; say whether it still had it."""
+    """Put a small object in the place of one that has this tag; say whether it still had it."""
     system, key = url.open_file_system()
     return _put_if(url, functools.partial(system.pipe_file, key, data), **_match(url, tag))
 
