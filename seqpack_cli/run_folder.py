@@ -16,13 +16,20 @@ from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.execution import map_ahead
-from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
+from seqpack_cli.manifest import (
+    MANIFEST_NAME,
+    PLAN_NAME,
+    RECEIPT_PATTERN,
+    check_files,
+    list_sizes,
+)
 from seqpack_cli.reading import check_fields, is_there, read_json
 from seqpack_cli.remote.url import Place, Url
 from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
 
 RUN_NAME = "run.json"
 NUM_READERS = 16  # of receipts far away
+LOST_HINT = "run the same command again, which makes it again, where nothing else removes files"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 OWN_PATTERN = re.compile(
     r"(manifest|plan|run|tokenizer)\.json|(rejects|special_tokens)\.jsonl"
@@ -109,11 +116,23 @@ class RunFolder:
         """Remove the receipt of a part or shard, so that it is made again."""
         disk.remove_file(self.path / f"{name}.json")
 
-    def finish(self, manifest: dict[str, Any]) -> None:
+    def finish(self, manifest: dict[str, Any], files: list[dict[str, Any]]) -> None:
         """Publish the manifest, then remove what only an unfinished run needs, last the plan.
 
         While the plan is there the run is not finished: who is killed before has not ended well.
+
+        Args:
+            files: all that readers need beside the manifest, each with its name, size and sha256.
+
+        Raises:
+            FolderError: one of them is no longer there, or has another size.
         """
+        try:
+            check_files(self.path, files, list_sizes(self.path))
+        except FolderError as error:  # its receipt does not count without it
+            raise FolderError(
+                f"{error.message}; another program changed it during this run", hint=LOST_HINT
+            ) from error
         write_json(self.path / MANIFEST_NAME, manifest)
         _remove_plan(self.path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 from reference import read_folder
 
-from seqpack_cli import disk
+from seqpack_cli import PackOptions, TokenizeOptions, disk, pack_store, tokenize
 from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.execution import Progress
 from seqpack_cli.manifest import check_files, read_manifest
+from seqpack_cli.reading import hash_regular
+from seqpack_cli.remote.url import Url
 from seqpack_cli.run_folder import open_run, write_receipt
-from seqpack_cli.storage import lock_folder
+from seqpack_cli.storage import lock_folder, publish
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 PLAN: dict[str, Any] = {"format": "x", "options": {"a": 1, "b": None}, "sources": [{"path": "p"}]}
@@ -30,7 +34,7 @@ def finish(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False
         (folder / "part-00000.bin").write_bytes(b"ids")
         files = [{"name": "part-00000.bin", "bytes": 3, "sha256": ""}]
         write_receipt(run.path, "part-00000", {"files": files})
-        run.finish({**plan, "more": 1})
+        run.finish({**plan, "more": 1}, files)
     return False
 
 
@@ -45,6 +49,60 @@ def test_finished_run_leaves_neither_plan_nor_receipt_nor_lock(tmp_path: Path) -
     assert not finish(tmp_path / "out")
     assert sorted(read_folder(tmp_path / "out")) == ["manifest.json", "part-00000.bin"]
     assert finish(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "part-00000.idx", "shard-00000.safetensors"])
+@pytest.mark.parametrize("place", ["disk", "memory"])
+@pytest.mark.parametrize("fault", ["missing", "2 bytes"])
+def test_file_that_is_lost_during_a_run_is_said_and_made_again(
+    tmp_path: Path, byte_store: Any, name: str, place: str, fault: str
+) -> None:
+    """Something removes or cuts a file while others are still being made."""
+    folder = tmp_path / "out" if place == "disk" else Url(f"memory://{tmp_path.name}/out")
+    is_pack = name.startswith("shard")
+    texts = [f"document {number}" for number in range(40)]
+    source = byte_store(texts) if is_pack else tmp_path / "store.jsonl"
+    byte_store(texts)
+    num_faults = 0
+
+    def harm(_: int) -> None:
+        nonlocal num_faults
+        if num_faults == 0 and (folder / name).exists():
+            num_faults += 1
+            disk.remove_file(folder / name)
+            if fault != "missing":
+                with publish(folder / name) as file:
+                    file.write(b"12")
+
+    def make(place: Path | Url, progress: Progress) -> None:
+        if is_pack:
+            pack_store(
+                source,
+                place,
+                PackOptions(batch_size=8, shard_bytes=300),
+                num_workers=1,
+                progress=progress,
+            )
+        else:
+            options = TokenizeOptions(part_bytes=300)
+            tokenize([str(source)], place, options, num_workers=1, progress=progress)
+
+    progress = Progress(on_advance=harm)
+    with pytest.raises(FolderError) as caught:
+        make(folder, progress)
+    assert num_faults == 1
+    said = "missing" if fault == "missing" else "2 bytes, manifest says [0-9,]+"
+    assert re.fullmatch(
+        rf"{folder / name}: {said}; another program changed it during this run",
+        caught.value.message,
+    )
+    assert not (folder / "manifest.json").exists()
+    make(folder, progress)
+    make(tmp_path / "whole", Progress())
+    names = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert sorted(path.name for path in folder.iterdir()) == names
+    for found in set(names) - {"run.json", "manifest.json"}:
+        assert hash_regular(folder / found) == hash_regular(tmp_path / "whole" / found)
 
 
 def test_plan_stands_before_anything_else(tmp_path: Path) -> None:

@@ -108,13 +108,14 @@ def _pack_store(
             return run.manifest, True
         with publish(output / "tokenizer.json") as file:
             file.write(store.read_tokenizer_json())
+            kept = {"name": "tokenizer.json", **file.describe()}
         tasks = _make_tasks(store, store_path, output, head, plan, options)
         receipts = _make_shards(run, tasks, num_workers, executor, progress)
         manifest = make_manifest(store, store_path, output, head, plan, receipts)
         check_ledger(manifest["ledger"], store)
         seconds = time.monotonic() - started
         write_json(output / RUN_NAME, _describe_run(manifest, num_workers, executor, seconds))
-        run.finish(manifest)
+        run.finish(manifest, [kept, *receipts])
     return manifest, False
 
 

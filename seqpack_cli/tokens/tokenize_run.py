@@ -130,6 +130,7 @@ def _tokenize_sources(
         return run.manifest, True
     with publish(run.path / "tokenizer.json") as file:
         file.write(tokenizer_json)
+        files = [{"name": "tokenizer.json", **file.describe()}]
     receipts, used_encoder = make_parts(
         run,
         tasks,
@@ -146,7 +147,8 @@ def _tokenize_sources(
     check_ledger(manifest["ledger"], sources)
     seconds = time.monotonic() - started
     how = (options.tokenizer, used_encoder, executor.name, num_workers)
-    _publish(run, sources, manifest, receipts, describe_run(*how, sources, seconds))
+    files += [file for receipt in receipts for file in receipt["files"]]
+    _publish(run, sources, manifest, receipts, describe_run(*how, sources, seconds), files)
     return manifest, False
 
 
@@ -156,12 +158,13 @@ def _publish(
     manifest: dict[str, Any],
     receipts: list[dict[str, Any]],
     done: dict[str, Any],
+    files: list[dict[str, Any]],
 ) -> None:
     """Write what stands beside the parts, the manifest last."""
     write_rejects(run.path, sources, manifest["parts"], receipts)
     write_spelled_tokens(run.path, manifest, receipts)
     write_json(run.path / RUN_NAME, done)
-    run.finish(manifest)
+    run.finish(manifest, files)
 
 
 @contextmanager
