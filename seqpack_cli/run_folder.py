@@ -29,7 +29,7 @@ from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, 
 
 RUN_NAME = "run.json"
 NUM_READERS = 16  # of receipts far away
-LOST_HINT = "run the same command again, which makes it again, where nothing else removes files"
+LOST_HINT = "run the same command again: it makes that file again"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 OWN_PATTERN = re.compile(
     r"(manifest|plan|run|tokenizer)\.json|(rejects|special_tokens)\.jsonl"

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-KINDS = ("cut", "refuse", "drop", "lose", "stall")
+KINDS = ("cut", "flip", "refuse", "drop", "lose", "stall")
 STALL_SECONDS = 60  # until a stalled request is dropped though nobody let it go
 SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
@@ -63,7 +63,8 @@ class Fault:
 
     `cut` closes the connection after `num_bytes` of the answer, `drop` after so many of the
     request, which the server never sees; `lose` when the server has done it; `refuse` answers 503
-    SlowDown; `stall` holds the request until it is let go, then drops it.
+    SlowDown; `stall` holds the request until it is let go, then drops it; `flip` changes the lowest
+    bit of the answer's byte `num_bytes`.
     """
 
     kind: str  # one of KINDS
@@ -198,7 +199,10 @@ class _Handler(BaseHTTPRequestHandler):
         answered = {name: value for name, value in response.getheaders() if not _is_own(name)}
         if self.command == "HEAD":
             answered["Content-Length"] = response.headers["Content-Length"] or "0"
-        if fault is None:
+        if fault is not None and fault.kind == "flip":
+            place = fault.num_bytes
+            found = found[:place] + bytes([found[place] ^ 1]) + found[place + 1 :]
+        if fault is None or fault.kind == "flip":
             self._answer(response.status, answered, found, len(body))
         elif fault.kind == "lose":
             self._stop(fault, b"")
