@@ -24,6 +24,7 @@ from seqpack_cli.manifest import (
     list_sizes,
 )
 from seqpack_cli.reading import check_fields, is_there, read_json
+from seqpack_cli.remote.lease import check_held
 from seqpack_cli.remote.url import Place, Url
 from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
 
@@ -130,6 +131,8 @@ class RunFolder:
         try:
             check_files(self.path, files, list_sizes(self.path))
         except FolderError as error:  # its receipt does not count without it
+            if isinstance(self.path, Url):
+                check_held(self.path / MANIFEST_NAME)  # or a run that took over changed it
             raise FolderError(
                 f"{error.message}; another program changed it during this run", hint=LOST_HINT
             ) from error

@@ -111,3 +111,21 @@ def test_who_lost_the_lease_hears_it_and_leaves_the_new_one_alone(url: Url) -> N
         with pytest.raises(FolderError, match="another process took over"):
             check_held(held / "x")
     assert read_object(url) == spell(1, "another-machine")
+
+
+def test_a_beat_leaves_the_lock_of_a_new_holder_alone(
+    url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_beats = threading.Semaphore(0)
+    find_tag = lease.find_tag
+
+    def count(url: Url) -> str | None:
+        num_beats.release()
+        return find_tag(url)
+
+    with hold_lease(url.parent):
+        write_object(url, spell(1, "another-machine"))
+        monkeypatch.setattr(lease, "find_tag", count)
+        for _ in range(3):  # the second begins when the first has ended
+            assert num_beats.acquire(timeout=20)
+        assert read_object(url) == spell(1, "another-machine")

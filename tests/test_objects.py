@@ -88,6 +88,18 @@ def test_an_upload_replaces_the_object_at_once(folder: Url, tmp_path: Path) -> N
     assert [url.name for url in folder.iterdir()] == ["x"]
 
 
+def test_an_upload_that_arrives_short_is_an_error_and_shows_nothing(
+    folder: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"whole")
+    system, _ = folder.open_file_system()
+    monkeypatch.setattr(system, "put_file", lambda _, key: system.pipe_file(key, b"whol"))
+    with pytest.raises(MachineError) as caught:
+        upload(tmp_path / "file", folder / "x")
+    assert caught.value.message.endswith(".tmp: holds 4 bytes, 5 bytes were put there")
+    assert not (folder / "x").exists()
+
+
 def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
     with publish(folder / "x") as file:
         file.write(b"abc")

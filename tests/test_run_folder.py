@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from reference import read_folder
 
-from seqpack_cli import PackOptions, TokenizeOptions, disk, pack_store, tokenize
+from seqpack_cli import PackOptions, TokenizeOptions, disk, pack_store, run_folder, tokenize
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.execution import Progress
 from seqpack_cli.manifest import check_files, read_manifest
 from seqpack_cli.reading import hash_regular
+from seqpack_cli.remote.objects import read_object, write_object
 from seqpack_cli.remote.url import Url
 from seqpack_cli.run_folder import open_run, write_receipt
-from seqpack_cli.storage import lock_folder, publish
+from seqpack_cli.storage import lock_folder, publish, write_json
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 PLAN: dict[str, Any] = {"format": "x", "options": {"a": 1, "b": None}, "sources": [{"path": "p"}]}
@@ -252,6 +253,69 @@ def test_overwrite_stopped_anywhere_leaves_the_old_run_or_the_new_one(
         finish(folder, new_plan, overwrite=True)
         assert json.loads(manifest.read_bytes())["options"] == {"a": 2}
     raise AssertionError("more removals than files")
+
+
+def test_overwrite_stopped_behind_the_new_plan_takes_no_part_of_the_old_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the old run has the size of one of the new run, and other ids."""
+    (tmp_path / "corpus.txt").write_text("".join(f"line {number}\n" for number in range(90)))
+
+    def make(place: Path, *, overwrite: bool = False, **options: Any) -> None:
+        tokenize(
+            [str(tmp_path / "corpus.txt")],
+            place,
+            TokenizeOptions(part_bytes=300, **options),
+            num_workers=1,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+    def stop(_: int) -> None:
+        if (tmp_path / "out" / "part-00000.json").exists():
+            raise KeyboardInterrupt
+
+    def stop_behind_plan(path: Path, value: dict[str, Any]) -> str:
+        write_json(path, value)
+        raise KeyboardInterrupt
+
+    progress = Progress(on_advance=stop)
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "out", bos="<eos>")
+    progress = Progress()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(run_folder, "write_json", stop_behind_plan)
+        make(tmp_path / "out", bos="<bos>", overwrite=True)
+    make(tmp_path / "out", bos="<bos>")
+    make(tmp_path / "whole", bos="<bos>")
+    for path in (tmp_path / "whole").glob("part-*"):
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("manifest.json", 0), ("manifest.json", 1), ("plan.json", 0)]
+)
+def test_run_that_lost_its_folder_neither_finishes_nor_removes(
+    tmp_path: Path, name: str, more: int
+) -> None:
+    folder = Url(f"memory://{tmp_path.name}/out")
+    other = b"elsewhere 1 home 0123456789abcdef 0"
+    with pytest.raises(FolderError), open_run(folder, PLAN, overwrite=False) as run:
+        write_object(folder / ".lock", other)
+        with pytest.raises(FolderError) as caught:
+            if name == "manifest.json":
+                size = folder.list_files()["plan.json"]["size"] + more
+                run.finish(PLAN, [{"name": "plan.json", "bytes": size, "sha256": ""}])
+            else:
+                run.forget("plan")
+        assert caught.value.exit_code == 4
+        assert caught.value.message == (
+            f"{folder}: another process took over while this one stood still"
+        )
+        assert caught.value.hint == "wait for it, or choose another -o"
+        raise caught.value
+    assert {path.name for path in folder.iterdir()} == {".lock", "plan.json"}
+    assert read_object(folder / ".lock") == other
 
 
 def test_overwrite_leaves_files_that_only_have_our_names(tmp_path: Path) -> None:

@@ -10,14 +10,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from command import run
 from object_store import FaultProxy, read_objects, serve_bucket
 
+from seqpack_cli.errors import FolderError
 from seqpack_cli.remote import lease
+from seqpack_cli.remote.objects import write_object
+from seqpack_cli.remote.url import Url
 
 for package in ("moto", "s3fs"):
     pytest.importorskip(package)
@@ -103,6 +108,39 @@ def test_a_run_that_wakes_after_a_takeover_changes_nothing(
     assert (code, LOST in errors) == (4, True), errors
     assert errors.count("Error") == 1
     assert "Traceback" not in errors
+
+
+def test_of_two_who_take_a_dead_lock_over_in_the_same_moment_one_succeeds(
+    server, tmp_path, corpus, monkeypatch: pytest.MonkeyPatch
+):
+    folder = Url(f"s3://{BUCKET}/{tmp_path.name}")
+    write_object(folder / ".lock", b"elsewhere 1 another-home 0123456789abcdef 0")
+    found_dead = threading.Barrier(2)
+    has_gone = lease.has_gone
+
+    def meet(url: Url, found: str) -> bool:
+        is_gone = has_gone(url, found)
+        if is_gone:
+            found_dead.wait(SECONDS)
+        return is_gone
+
+    def hold(_: int) -> bool:
+        try:
+            with lease.hold_lease(folder) as held:
+                lease.check_held(held / "x")
+                ended.wait(SECONDS)
+                lease.check_held(held / "x")
+                return True
+        except FolderError as error:
+            assert " writes here" in error.message
+            return False
+        finally:
+            ended.set()
+
+    ended = threading.Event()
+    monkeypatch.setattr(lease, "has_gone", meet)
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(hold, range(2))) == [False, True]
 
 
 def count_requests(server: FaultProxy, *arguments: object) -> dict[str, int]:

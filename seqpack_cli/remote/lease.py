@@ -63,26 +63,26 @@ class Lease:
             if found is None or tag is None:
                 self._create()
                 found = _read(self._url)
-            elif not found.startswith(self._own) and self._has_gone(found):
+            elif not found.startswith(self._own):
+                self._check_dead(found)
                 replace_object(self._url, self._spell(), tag)  # one of all who try succeeds
                 found = _read(self._url)
             if found is not None and found.startswith(self._own):
                 break
         self._thread.start()
 
-    def _has_gone(self, found: str) -> bool:
-        """Say whether the lock was given up or changes hands; raise if its holder is alive."""
+    def _check_dead(self, found: str) -> None:
+        """Raise if the holder of a lock is alive, or what was found is not a lock."""
         if not LOCK.fullmatch(found):
             raise FolderError(
                 f"{self._url}: not a lock of seqpack, expected none",
                 hint="remove it if it is not needed, or choose another -o",
             )
-        if _has_gone(self._url, found):
-            return True
-        host, pid = found.split()[:2]
-        raise FolderError(
-            f"{self._url.parent}: process {pid} on {host} writes here", hint=WAIT_HINT
-        )
+        if not has_gone(self._url, found):
+            host, pid = found.split()[:2]
+            raise FolderError(
+                f"{self._url.parent}: process {pid} on {host} writes here", hint=WAIT_HINT
+            )
 
     def _create(self) -> None:
         try:
@@ -143,7 +143,7 @@ def check_held(url: Url) -> None:
         )
 
 
-def _has_gone(url: Url, found: str) -> bool:
+def has_gone(url: Url, found: str) -> bool:
     """Say whether the holder of a lock has ended: at once of one here, else by watching it."""
     fields = found.split()
     if fields[2] == _find_home() != UNKNOWN and not _is_alive(int(fields[1])):
