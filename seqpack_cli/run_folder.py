@@ -255,7 +255,7 @@ def _remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     _remove_receipts(folder)
     write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
     disk.remove_file(folder / MANIFEST_NAME)
-    disk.remove_files([path for path in own if path.name != PLAN_NAME])
+    disk.remove_files([path for path in own if path.name not in (MANIFEST_NAME, PLAN_NAME)])
 
 
 def _read_format(path: Place) -> str | None:

@@ -18,16 +18,15 @@ from seqpack_cli.reading import (
 )
 from seqpack_cli.remote import objects
 from seqpack_cli.remote.objects import (
-    create_object,
     find_version,
     hash_object,
     iter_object,
     open_object,
     read_object,
     remove_objects,
-    upload,
     write_object,
 )
+from seqpack_cli.remote.puts import create_object, upload
 from seqpack_cli.remote.url import Url
 from seqpack_cli.storage import publish, publish_alone, write_json
 

@@ -38,6 +38,7 @@ from seqpack_cli.remote import lease
 lease.BEAT_SECONDS = {BEAT_SECONDS}
 sys.exit(run())
 """
+CHANGES = ("PutObject", "DeleteObject", "DeleteObjects")
 LOST = "another process took over while this one stood still"
 
 
@@ -149,7 +150,7 @@ def count_requests(server: FaultProxy, *arguments: object) -> dict[str, int]:
     child = start(*arguments)
     _, errors = child.communicate(timeout=SECONDS)
     assert child.returncode == 0, errors
-    return {name: len(server.find(name)) for name in ("PutObject", "DeleteObject")}
+    return {name: len(server.find(name)) for name in CHANGES}
 
 
 @pytest.mark.slow

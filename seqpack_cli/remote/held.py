@@ -18,11 +18,16 @@ from typing import Any
 from seqpack_cli.errors import MachineError, SeqpackError
 from seqpack_cli.remote import lease
 from seqpack_cli.remote.file_systems import AGAIN_HINT
-from seqpack_cli.remote.objects import S3, find_tag, remove_objects, upload, upload_over
+from seqpack_cli.remote.objects import S3, remove_objects
+from seqpack_cli.remote.puts import find_tag, upload, upload_over
 from seqpack_cli.remote.url import Url
 
 MAX_TRIES = 8  # of one change, each after another look at the lock
-OPERATIONS = ("PutObject", "DeleteObject")  # which change what others see, in one short request
+OPERATIONS = (
+    "PutObject",
+    "DeleteObject",
+    "DeleteObjects",
+)  # which change what others see, in one short request
 _ends: ContextVar[tuple[float, float] | None] = ContextVar("_ends", default=None)
 
 

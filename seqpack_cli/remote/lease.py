@@ -21,13 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seqpack_cli.errors import FolderError, SeqpackError
-from seqpack_cli.remote.objects import (
-    create_object,
-    find_tag,
-    read_start,
-    remove_objects,
-    replace_object,
-)
+from seqpack_cli.remote.objects import read_start, remove_objects
+from seqpack_cli.remote.puts import create_object, find_tag, replace_object
 from seqpack_cli.remote.url import Url
 
 LOCK_NAME = ".lock"

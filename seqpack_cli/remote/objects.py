@@ -1,35 +1,26 @@
-"""Whole objects: read, hashed, streamed, uploaded, removed.
-
-An upload appears under its name only when it is whole: object stores promise that of a put and of
-a multipart upload; anywhere else it goes to a temporary name first.
-"""
+"""Whole objects: read, checked, hashed, streamed, written, removed; `puts` uploads files."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import io
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.execution import map_ahead
-from seqpack_cli.remote.file_systems import AGAIN_HINT, naming_failures
+from seqpack_cli.remote.file_systems import ACCESS_HINT, naming_failures
 from seqpack_cli.remote.url import Url
 
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 S3 = ("s3", "s3a")  # s3fs passes If-Match on
-CREATING = (*S3, "gs", "gcs")  # whose packages know mode="create" of files too
 RANGE_BYTES = 8 << 20  # asked for at a time: a request costs 20 to 50 ms, whatever it brings
 NUM_AHEAD = 3  # ranges that are on their way while one is used
-NUM_REMOVING = 16  # requests on their way: one call for many objects hides what was not removed
-REFUSED = re.compile("ConditionalRequestConflict|pre-?conditions?", re.IGNORECASE)
-UNKNOWN_CONDITION = re.compile("NotImplemented|not implemented")  # by this server
+NUM_REMOVED = 1000  # objects in one request to S3: it takes no more
+NUM_THREADS = 16  # that remove objects one by one elsewhere
 MD5 = re.compile("[0-9a-f]{32}")
 SEEK_BYTES = 64 << 10  # read at least where only a few bytes are looked at
 
@@ -126,49 +117,6 @@ def _find_object(url: Url) -> dict[str, Any]:
     return status
 
 
-def upload(path: Path, url: Url) -> None:
-    """Put a local file under a name, where it appears when it is whole.
-
-    Raises:
-        MachineError: the store did not take it, or holds another number of bytes.
-    """
-    system, key = url.open_file_system()
-    if url.protocol in OBJECT_STORES:  # which check the size and a sum before they answer
-        with naming_failures(url):
-            system.put_file(str(path), key)
-        return
-    temporary = url.with_name(f".{url.name}.{os.getpid()}.tmp")
-    with naming_failures(url):
-        system.put_file(str(path), temporary.key)
-    _check_size(temporary, path.stat().st_size)
-    with naming_failures(url):
-        _move(system, temporary.key, key)
-
-
-def upload_over(path: Path, url: Url, tag: str | None) -> bool:
-    """Put a local file under a name if the object there has this tag; say whether it was so.
-
-    Args:
-        tag: of `find_tag`; None if there is none.
-    """
-    if url.protocol not in CREATING:
-        upload(path, url)
-        return True
-    system, key = url.open_file_system()
-    return _put_if(url, functools.partial(system.put_file, str(path), key), **_match(url, tag))
-
-
-def _move(system: Any, key: str, new_key: str) -> None:
-    """Rename an object; fsspec's own way copies it, and takes names for globs."""
-    from fsspec import AbstractFileSystem
-
-    if type(system).mv is not AbstractFileSystem.mv:
-        system.mv(key, new_key)
-        return
-    system.cp_file(key, new_key)
-    system.rm_file(key)
-
-
 def write_object(url: Url, data: bytes) -> None:
     """Put a small object under a name."""
     system, key = url.open_file_system()
@@ -176,68 +124,42 @@ def write_object(url: Url, data: bytes) -> None:
         system.pipe_file(key, data)
 
 
-def create_object(url: Url, data: bytes) -> bool:
-    """Put a small object under a name unless there is one; say whether there was none.
-
-    False too where an answer was lost and the put tried again: who asks reads what is there.
-    """
-    system, key = url.open_file_system()
-    return _put_if(url, functools.partial(system.pipe_file, key, data), mode="create")
-
-
-def replace_object(url: Url, data: bytes, tag: str) -> bool:
-    """Put a small object in the place of one that has this tag; say whether it still had it."""
-    system, key = url.open_file_system()
-    return _put_if(url, functools.partial(system.pipe_file, key, data), **_match(url, tag))
-
-
-def _match(url: Url, tag: str | None) -> dict[str, str]:
-    """Return the condition that an object is the one with a tag, where that can be asked."""
-    if tag is None:
-        return {"mode": "create"}
-    return {"IfMatch": tag} if url.protocol in S3 else {}
-
-
-def _put_if(url: Url, put: Callable[..., Any], **condition: str) -> bool:
-    """Put an object under a condition; say whether it held. A store without conditions puts it."""
-    with naming_failures(url):
-        try:
-            put(**condition)
-        except FileExistsError:
-            return False
-        except FileNotFoundError:
-            if "IfMatch" in condition:
-                return False  # it has been removed
-            raise
-        except OSError as error:
-            if REFUSED.search(str(error)):
-                return False
-            if not UNKNOWN_CONDITION.search(str(error)):
-                raise
-            put()
-        return True
-
-
 def remove_objects(urls: Iterable[Url]) -> None:
-    """Remove objects of one store, those that are there."""
+    """Remove objects of one bucket, those that are there.
 
-    def remove(url: Url) -> None:
-        system, key = url.open_file_system()
-        with naming_failures(url), contextlib.suppress(FileNotFoundError):
-            system.rm_file(key)
-
+    Raises:
+        MachineError: the store refuses or fails; others of them may be removed.
+    """
     urls = list(urls)
-    num_threads = NUM_REMOVING if len(urls) > 1 and urls[0].protocol in OBJECT_STORES else 1
-    for _ in map_ahead(remove, urls, num_threads=num_threads):
+    if len(urls) > 1 and urls[0].protocol in S3:
+        for first in range(0, len(urls), NUM_REMOVED):
+            _remove_together(urls[first : first + NUM_REMOVED])
+        return
+    num_threads = NUM_THREADS if len(urls) > 1 and urls[0].protocol in OBJECT_STORES else 1
+    for _ in map_ahead(_remove, urls, num_threads=num_threads):
         pass
 
 
-def find_tag(url: Url) -> str | None:
-    """Return what the store calls the content of an object; None if there is no object."""
-    status = url.find_status()
-    if status is None or status["type"] != "file":
-        return None
-    return str(status.get("ETag", ""))
+def _remove(url: Url) -> None:
+    system, key = url.open_file_system()
+    with naming_failures(url), contextlib.suppress(FileNotFoundError):
+        system.rm_file(key)
+
+
+def _remove_together(urls: list[Url]) -> None:
+    """Remove objects with one request; s3fs's `rm` expands globs, and hides what it cannot do."""
+    system, _ = urls[0].open_file_system()
+    keys = [{"Key": url.key.partition("/")[2]} for url in urls]
+    with naming_failures(urls[0].parent):
+        bucket = urls[0].key.partition("/")[0]
+        answer = system.call_s3(
+            "delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True}
+        )
+    for error in answer.get("Errors", []):
+        raise MachineError(
+            f"{urls[0].protocol}://{bucket}/{error.get('Key')}: {error.get('Message')}",
+            hint=ACCESS_HINT,
+        )
 
 
 def find_version(url: Url) -> tuple[int, str]:
@@ -255,12 +177,3 @@ def read_version(status: dict[str, Any]) -> str:
     if isinstance(found, datetime):  # listings of some stores have seconds
         found = found.timestamp()
     return str(found).strip('"')
-
-
-def _check_size(url: Url, num_bytes: int) -> None:
-    status = url.find_status()
-    if status is None or status["size"] != num_bytes:
-        found = "nothing" if status is None else f"{status['size']:,} bytes"
-        raise MachineError(
-            f"{url}: holds {found}, {num_bytes:,} bytes were put there", hint=AGAIN_HINT
-        )
