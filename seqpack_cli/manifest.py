@@ -21,7 +21,8 @@ from seqpack_cli.reading import (
     read_regular,
     size_error,
 )
-from seqpack_cli.remote.url import Place
+from seqpack_cli.remote.lease import check_held
+from seqpack_cli.remote.url import Place, Url
 
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
@@ -84,6 +85,44 @@ def check_files(folder: Place, files: list[Any], sizes: dict[str, int] | None = 
             raise FolderError(f"{folder / name}: missing")
         elif sizes[name] != file["bytes"]:
             raise size_error(folder / name, sizes[name], file["bytes"])
+
+
+def check_not_lost(folder: Place, files: list[Any]) -> None:
+    """Raise unless the files that a run has written are there in full size at its end."""
+    try:
+        check_files(folder, files, list_sizes(folder))
+    except FolderError as error:
+        if isinstance(folder, Url):
+            check_held(folder / MANIFEST_NAME)  # or it was a run that took over
+        raise FolderError(
+            f"{error.message}; another program changed it during this run",
+            hint="run the same command again: it makes that file again",
+        ) from error
+
+
+def find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
+    """List the values of the plan that an earlier plan or manifest has otherwise."""
+    if isinstance(plan, dict) and isinstance(found, dict):
+        return [
+            change
+            for key, value in plan.items()
+            for change in find_changes(value, found.get(key), f"{place}.{key}".lstrip("."))
+        ]
+    if isinstance(plan, list) and isinstance(found, list) and len(plan) == len(found):
+        return [
+            change
+            for index, (new, old) in enumerate(zip(plan, found, strict=True))
+            for change in find_changes(new, old, f"{place}[{_name_item(new, old) or index}]")
+        ]
+    if isinstance(plan, list) and isinstance(found, list):
+        return [f"{place} were {len(found)}, are {len(plan)}"]
+    return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
+
+
+def _name_item(new: Any, old: Any) -> object:
+    """Give the path that both have: of a thousand sources nobody knows the number."""
+    both = isinstance(new, dict) and isinstance(old, dict) and new.get("path") == old.get("path")
+    return new.get("path") if both else None
 
 
 def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:

@@ -21,16 +21,15 @@ from seqpack_cli.manifest import (
     PLAN_NAME,
     RECEIPT_PATTERN,
     check_files,
-    list_sizes,
+    check_not_lost,
+    find_changes,
 )
 from seqpack_cli.reading import check_fields, is_there, read_json
-from seqpack_cli.remote.lease import check_held
 from seqpack_cli.remote.url import Place, Url
-from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
+from seqpack_cli.storage import LOCK_NAME, lock_folder, publish, remove_temporary_files, write_json
 
 RUN_NAME = "run.json"
 NUM_READERS = 16  # of receipts far away
-LOST_HINT = "run the same command again: it makes that file again"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 OWN_PATTERN = re.compile(
     r"(manifest|plan|run|tokenizer)\.json|(rejects|special_tokens)\.jsonl"
@@ -46,6 +45,7 @@ class RunFolder:
     def __init__(self, path: Place) -> None:
         self.path = path
         self.manifest: dict[str, Any] | None = None  # of an equal run that finished before
+        self._files: list[dict[str, Any]] = []  # beside the parts or shards
 
     def check_foreign(self, *, overwrite: bool) -> None:
         """Raise if the folder holds files that no run of ours wrote."""
@@ -74,6 +74,12 @@ class RunFolder:
             write_json(self.path / PLAN_NAME, plan)
         else:
             _remove_plan(self.path)
+
+    def write_tokenizer(self, tokenizer_json: bytes) -> None:
+        """Publish the tokenizer.json of a store or of shards."""
+        with publish(self.path / "tokenizer.json") as file:
+            file.write(tokenizer_json)
+            self._files.append({"name": "tokenizer.json", **file.describe()})
 
     def read_receipt(self, name: str, fields: dict[str, type]) -> dict[str, Any] | None:
         """Give the receipt of a part or shard if it and its files are there, whole.
@@ -123,19 +129,12 @@ class RunFolder:
         While the plan is there the run is not finished: who is killed before has not ended well.
 
         Args:
-            files: all that readers need beside the manifest, each with its name, size and sha256.
+            files: of the parts or shards, each with its name and size.
 
         Raises:
-            FolderError: one of them is no longer there, or has another size.
+            FolderError: one of them is lost, or another run has taken the folder over.
         """
-        try:
-            check_files(self.path, files, list_sizes(self.path))
-        except FolderError as error:  # its receipt does not count without it
-            if isinstance(self.path, Url):
-                check_held(self.path / MANIFEST_NAME)  # or a run that took over changed it
-            raise FolderError(
-                f"{error.message}; another program changed it during this run", hint=LOST_HINT
-            ) from error
+        check_not_lost(self.path, [*self._files, *files])
         write_json(self.path / MANIFEST_NAME, manifest)
         _remove_plan(self.path)
 
@@ -192,37 +191,12 @@ def _read_equal_manifest(
     found = read_json(folder / earlier)
     if earlier == PLAN_NAME and not any(map(RECEIPT_PATTERN.fullmatch, names)):
         return None  # it finished nothing, so there is nothing to keep
-    changes = _find_changes(plan, found)
+    changes = find_changes(plan, found)
     if changes:
         raise FolderError(
             f"{folder}: holds a run that differs: {join_items(changes)}", hint=OVERWRITE_HINT
         )
     return found if earlier == MANIFEST_NAME else None
-
-
-def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
-    """List the values of the plan that an earlier plan or manifest has otherwise."""
-    if isinstance(plan, dict) and isinstance(found, dict):
-        return [
-            change
-            for key, value in plan.items()
-            for change in _find_changes(value, found.get(key), f"{place}.{key}".lstrip("."))
-        ]
-    if isinstance(plan, list) and isinstance(found, list) and len(plan) == len(found):
-        return [
-            change
-            for index, (new, old) in enumerate(zip(plan, found, strict=True))
-            for change in _find_changes(new, old, f"{place}[{_name_item(new, old) or index}]")
-        ]
-    if isinstance(plan, list) and isinstance(found, list):
-        return [f"{place} were {len(found)}, are {len(plan)}"]
-    return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
-
-
-def _name_item(new: Any, old: Any) -> object:
-    """Give the path that both have: of a thousand sources nobody knows the number."""
-    both = isinstance(new, dict) and isinstance(old, dict) and new.get("path") == old.get("path")
-    return new.get("path") if both else None
 
 
 def _remove_plan(folder: Place) -> None:

@@ -149,12 +149,10 @@ def _remove(url: Url) -> None:
 def _remove_together(urls: list[Url]) -> None:
     """Remove objects with one request; s3fs's `rm` expands globs, and hides what it cannot do."""
     system, _ = urls[0].open_file_system()
-    keys = [{"Key": url.key.partition("/")[2]} for url in urls]
+    keys = {"Objects": [{"Key": url.key.partition("/")[2]} for url in urls], "Quiet": True}
+    bucket = urls[0].key.partition("/")[0]
     with naming_failures(urls[0].parent):
-        bucket = urls[0].key.partition("/")[0]
-        answer = system.call_s3(
-            "delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True}
-        )
+        answer = system.call_s3("delete_objects", Bucket=bucket, Delete=keys)
     for error in answer.get("Errors", []):
         raise MachineError(
             f"{urls[0].protocol}://{bucket}/{error.get('Key')}: {error.get('Message')}",

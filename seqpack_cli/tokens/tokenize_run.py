@@ -20,7 +20,7 @@ from seqpack_cli.errors import DataError, FolderError, check_choice, join_items
 from seqpack_cli.execution import Executor, Progress, hold_executor
 from seqpack_cli.remote.url import Place, is_shared, is_url
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
-from seqpack_cli.storage import publish, write_json
+from seqpack_cli.storage import write_json
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHOICES, REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
@@ -128,9 +128,7 @@ def _tokenize_sources(
         made = zip(tasks, run.manifest["parts"], strict=False)
         check_inputs_unchanged(made, run, num_workers=num_workers, executor=executor)
         return run.manifest, True
-    with publish(run.path / "tokenizer.json") as file:
-        file.write(tokenizer_json)
-        files = [{"name": "tokenizer.json", **file.describe()}]
+    run.write_tokenizer(tokenizer_json)
     receipts, used_encoder = make_parts(
         run,
         tasks,
@@ -147,8 +145,7 @@ def _tokenize_sources(
     check_ledger(manifest["ledger"], sources)
     seconds = time.monotonic() - started
     how = (options.tokenizer, used_encoder, executor.name, num_workers)
-    files += [file for receipt in receipts for file in receipt["files"]]
-    _publish(run, sources, manifest, receipts, describe_run(*how, sources, seconds), files)
+    _publish(run, sources, manifest, receipts, describe_run(*how, sources, seconds))
     return manifest, False
 
 
@@ -158,13 +155,12 @@ def _publish(
     manifest: dict[str, Any],
     receipts: list[dict[str, Any]],
     done: dict[str, Any],
-    files: list[dict[str, Any]],
 ) -> None:
     """Write what stands beside the parts, the manifest last."""
     write_rejects(run.path, sources, manifest["parts"], receipts)
     write_spelled_tokens(run.path, manifest, receipts)
     write_json(run.path / RUN_NAME, done)
-    run.finish(manifest, files)
+    run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
 
 
 @contextmanager
