@@ -89,11 +89,11 @@ def check_files(folder: Place, files: list[Any], sizes: dict[str, int] | None = 
 
 def check_not_lost(folder: Place, files: list[Any]) -> None:
     """Raise unless the files that a run has written are there in full size at its end."""
+    if isinstance(folder, Url):
+        check_held(folder / MANIFEST_NAME)  # first: a run that took over changed them too
     try:
         check_files(folder, files, list_sizes(folder))
     except FolderError as error:
-        if isinstance(folder, Url):
-            check_held(folder / MANIFEST_NAME)  # or it was a run that took over
         raise FolderError(
             f"{error.message}; another program changed it during this run",
             hint="run the same command again: it makes that file again",

@@ -9,6 +9,7 @@ store that another run has finished stays as it is, byte for byte.
 from __future__ import annotations
 
 import contextlib
+import operator
 import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
@@ -28,6 +29,7 @@ OPERATIONS = (
     "DeleteObject",
     "DeleteObjects",
 )  # which change what others see, in one short request
+_renewals: dict[str, tuple[float, float]] = {}  # when the lock of each holder is read again
 _ends: ContextVar[tuple[float, float] | None] = ContextVar("_ends", default=None)
 
 
@@ -47,7 +49,7 @@ def upload_held(path: Path, url: Url) -> None:
         return
     tag = None  # most often there is nothing to replace
     for _ in range(MAX_TRIES):
-        with contextlib.suppress(LateError), _while_held(url):
+        with contextlib.suppress(LateError), _while_held(url, is_new=tag is None):
             if upload_over(path, url, tag):
                 return
         tag = find_tag(url)
@@ -70,15 +72,24 @@ def remove_held(urls: Iterable[Url]) -> None:
 
 
 @contextlib.contextmanager
-def _while_held(url: Url) -> Iterator[None]:
-    """Check the lock, then let requests begin as long as that counts."""
-    lease.check_held(url)
+def _while_held(url: Url, *, is_new: bool = False) -> Iterator[None]:
+    """Check the lock, then let requests begin as long as that counts.
+
+    Args:
+        is_new: the requests only create what is not there, so that a check of just now will do.
+    """
+    monotonic, wall = _read_clocks()
+    if not (is_new and _is_before(_renewals.get(url.holder))):
+        lease.check_held(url)
+        _renewals[url.holder] = (
+            monotonic + lease.BEAT_SECONDS / 10,
+            wall + lease.BEAT_SECONDS / 10,
+        )
     if not url.holder or url.protocol not in S3:
         yield
         return
     system, _ = url.open_file_system()
     _watch_requests(system.s3)
-    monotonic, wall = _read_clocks()
     token = _ends.set((monotonic + lease.BEAT_SECONDS, wall + lease.BEAT_SECONDS))
     try:
         yield
@@ -99,8 +110,12 @@ def _watch_requests(client: Any) -> None:
 
 def _refuse_late(**_: Any) -> None:
     ends = _ends.get()  # of the thread that called s3fs
-    if ends is not None and any(now > end for now, end in zip(_read_clocks(), ends, strict=True)):
+    if ends is not None and not _is_before(ends):
         raise LateError("the lock was read too long ago")
+
+
+def _is_before(ends: tuple[float, float] | None) -> bool:
+    return ends is not None and all(map(operator.le, _read_clocks(), ends))
 
 
 def _read_clocks() -> tuple[float, float]:
