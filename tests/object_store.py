@@ -21,11 +21,14 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-KINDS = ("cut", "flip", "refuse", "drop", "lose", "stall")
+KINDS = ("cut", "deny", "flip", "refuse", "drop", "lose", "stall")
 STALL_SECONDS = 60  # until a stalled request is dropped though nobody let it go
 SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
 # The server looks whether there is a signature, not at it.
+UNKNOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>NotImplemented</Code><Message>A header implies functionality that is not implemented
+</Message></Error>"""
 SIGNED = "AWS4-HMAC-SHA256 Credential=tester/20260101/us-east-1/s3/aws4_request"
 ADDRESS = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
 # What the proxy says itself, or what ends at it.
@@ -64,7 +67,7 @@ class Fault:
     `cut` closes the connection after `num_bytes` of the answer, `drop` after so many of the
     request, which the server never sees; `lose` when the server has done it; `refuse` answers 503
     SlowDown; `stall` holds the request until it is let go, then drops it; `flip` changes the lowest
-    bit of the answer's byte `num_bytes`.
+    bit of the answer's byte `num_bytes`; `deny` answers 501 NotImplemented to what has a condition.
     """
 
     kind: str  # one of KINDS
@@ -192,6 +195,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(503, {"Content-Type": "application/xml"}, SLOW_DOWN)
             fault.happened.set()
             return
+        if fault is not None and fault.kind == "deny":
+            if self.headers["If-Match"] or self.headers["If-None-Match"]:
+                self._answer(501, {"Content-Type": "application/xml"}, UNKNOWN)
+                return
+            fault = None
         headers = {name: value for name, value in self.headers.items() if not _is_own(name)}
         self._upstream.request(self.command, self.path, body if size else None, headers)
         response = self._upstream.getresponse()

@@ -138,6 +138,14 @@ def test_a_name_that_s3fs_would_cut_is_refused(server, tmp_path, corpus):
     assert found == {"x?versionId=1": b"one"}
 
 
+def test_an_input_that_begins_with_a_slash_is_not_another(server, tmp_path):
+    put_object(server.upstream, f"{BUCKET}//{tmp_path.name}/a.txt", b"itself")
+    put_object(server.upstream, f"{BUCKET}/{tmp_path.name}/a.txt", b"another")
+    result = run("tokenize", f"s3://{BUCKET}//{tmp_path.name}", "-o", tmp_path / "store")
+    assert result.exit_code == 2
+    assert "begins with a slash behind the bucket" in result.stderr
+
+
 # The house
 
 LITERAL = {

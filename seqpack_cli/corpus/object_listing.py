@@ -37,6 +37,8 @@ def find_objects(name: str) -> Iterator[FoundObject]:
     check_address(name)
     protocol, key = split_url(name)
     url = Url(f"{protocol}://{key.strip('/')}")
+    if url.key.partition("/")[2].startswith("/"):  # s3fs would list what lies without it
+        raise OptionError(f"{url}: begins with a slash behind the bucket, expected a name")
     status = url.find_status()
     if status is not None and status["type"] == "file" and not name.endswith("/"):
         yield _describe(url, status, str(url), is_named=True)

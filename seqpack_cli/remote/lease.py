@@ -31,6 +31,7 @@ BEAT_SECONDS = 10.0
 LOCK = re.compile(r"\S+ \d+ \S+ [0-9a-f]{16} \d+")  # host, pid, home, whose it is, beat
 UNKNOWN = "unknown"
 DEAD_BEATS = 4  # that did not come: its holder has gone
+MAX_TRIES = 20  # to take a lock that goes from one process to the next
 WAIT_HINT = "wait for it, or choose another -o"
 
 
@@ -52,7 +53,7 @@ class Lease:
         Raises:
             FolderError: another process holds it, or there is an object of that name that is none.
         """
-        while True:
+        for _ in range(MAX_TRIES):
             tag = find_tag(self._url)  # before what is read: what changes later makes it useless
             found = _read(self._url)  # first: some stores replace what they should only create
             if found is None or tag is None:
@@ -63,8 +64,9 @@ class Lease:
                 replace_object(self._url, self._spell(), tag)  # one of all who try succeeds
                 found = _read(self._url)
             if found is not None and found.startswith(self._own):
-                break
-        self._thread.start()
+                self._thread.start()
+                return
+        raise FolderError(f"{self._url.parent}: other processes write here", hint=WAIT_HINT)
 
     def _check_dead(self, found: str) -> None:
         """Raise if the holder of a lock is alive, or what was found is not a lock."""

@@ -56,7 +56,7 @@ def iter_checked_object(url: Url, num_bytes: int, version: str) -> Iterator[byte
 
     Over https damage on the way cannot stay unnoticed. Over http it can, and no store has checksums
     for ranges of an object; but the ETag of one put is the MD5 of its content, unless a key of the
-    user's encrypts it. MD5 costs about 1.5 s a GiB.
+    user's encrypts it. MD5 costs 1.7 s a GiB.
 
     Args:
         version: as `read_version` gives it.
