@@ -202,7 +202,7 @@ def test_a_run_stopped_at_any_change_changes_nothing_afterwards(
             ended.append((operation, name, code))
             assert after == before, (operation, name)
             assert (code, LOST in errors) == (4, True), (operation, name, errors)
-    assert len(ended) > 12, ended
+    assert len(ended) >= 12, ended
 
 
 @pytest.mark.slow
