@@ -19,7 +19,7 @@ from pathlib import Path
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.reading import SAFE_FLAGS
-from seqpack_cli.remote.objects import remove_objects
+from seqpack_cli.remote.held import remove_held
 from seqpack_cli.remote.url import Place, Url
 
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
@@ -159,7 +159,9 @@ def sync_folder(folder: Path) -> None:
 
 def remove_files(paths: Sequence[Place]) -> None:
     """Remove files of one folder, those that are there."""
-    remove_objects([path for path in paths if isinstance(path, Url)])
+    urls = [path for path in paths if isinstance(path, Url)]
+    if urls:
+        remove_held(urls)
     for path in paths:
         if isinstance(path, Path):
             remove_file(path)
@@ -168,7 +170,7 @@ def remove_files(paths: Sequence[Place]) -> None:
 def remove_file(path: Place) -> None:
     """Remove a file if it is there."""
     if isinstance(path, Url):
-        remove_objects([path])
+        remove_files([path])
         return
     with naming_failures(path), contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108

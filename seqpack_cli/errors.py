@@ -15,6 +15,12 @@ from collections.abc import Iterable
 CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
 )
+# In the address of an object: `user:password@` (which may hold a slash), and values of a query.
+SECRETS = re.compile(
+    r"(:/+)(?!arn:)(?:[^/\s@]*|[^/\s@:]*:(?!\d+/)[^\s@]*)@"
+    r"|([?&](?:[\w.-]*(?:signature|credential|token|secret|passw|key|auth)[\w.-]*|sig)=)[^&\s'\"]+",
+    re.IGNORECASE,
+)
 MAX_QUOTED_CHARACTERS = 60
 MAX_LISTED_ITEMS = 5
 
@@ -25,6 +31,7 @@ class SeqpackError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str | None = None) -> None:
+        message = mask_secrets(message)
         super().__init__(message, hint)  # both in args: the error survives a worker's pickle
         self.message = message
         self.hint = hint
@@ -68,6 +75,15 @@ def escape_controls(text: str) -> str:
     'a name with a line end\\\\n and \\\\x1b[2J'
     """
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def mask_secrets(text: str) -> str:
+    """Replace passwords and signatures in the addresses of a text, which others may read.
+
+    >>> mask_secrets("s3://me:pass@bucket/key?X-Amz-Signature=0123&part=1")
+    's3://***@bucket/key?X-Amz-Signature=***&part=1'
+    """
+    return SECRETS.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
 
 
 def quote(value: object) -> str:

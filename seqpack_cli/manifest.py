@@ -23,8 +23,9 @@ from seqpack_cli.reading import (
     read_regular,
     size_error,
 )
-from seqpack_cli.remote.objects import iter_object
-from seqpack_cli.remote.url import Place
+from seqpack_cli.remote.lease import check_held
+from seqpack_cli.remote.objects import read_start
+from seqpack_cli.remote.url import Place, Url
 
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
@@ -83,7 +84,7 @@ def _read_head(path: Place) -> bytes:
     if isinstance(path, Path):
         with open_regular(path) as file:
             return file.read(HEAD_BYTES)
-    return b"".join(iter_object(path, 0, HEAD_BYTES))
+    return read_start(path, HEAD_BYTES)
 
 
 def list_sizes(folder: Place) -> dict[str, int] | None:
@@ -110,6 +111,19 @@ def check_files(folder: Place, files: list[Any], sizes: dict[str, int] | None = 
             raise FolderError(f"{folder / name}: missing")
         elif sizes[name] != file["bytes"]:
             raise size_error(folder / name, sizes[name], file["bytes"])
+
+
+def check_not_lost(folder: Place, files: list[Any]) -> None:
+    """Raise unless the files that a run has written are there in full size at its end."""
+    if isinstance(folder, Url):
+        check_held(folder / MANIFEST_NAME)  # first: a run that took over changed them too
+    try:
+        check_files(folder, files, list_sizes(folder))
+    except FolderError as error:
+        raise FolderError(
+            f"{error.message}; another program changed it during this run",
+            hint="run the same command again: it makes that file again",
+        ) from error
 
 
 def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:

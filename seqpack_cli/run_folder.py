@@ -15,33 +15,41 @@ from typing import Any, TypeVar
 from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items, quote
+from seqpack_cli.earlier_run import (
+    OVERWRITE_HINT,
+    OWN_PATTERN,
+    Adapt,
+    read_equal_manifest,
+    remove_own_files,
+    remove_plan,
+)
 from seqpack_cli.execution import map_ahead
-from seqpack_cli.manifest import FAILURE, MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, check_files
-from seqpack_cli.plan_changes import find_changes
+from seqpack_cli.manifest import (
+    FAILURE,
+    MANIFEST_NAME,
+    PLAN_NAME,
+    RECEIPT_PATTERN,
+    check_files,
+    check_not_lost,
+)
 from seqpack_cli.reading import check_fields, is_there, read_json
 from seqpack_cli.remote.url import Place, Url
-from seqpack_cli.storage import LOCK_NAME, lock_folder, remove_temporary_files, write_json
+from seqpack_cli.storage import LOCK_NAME, lock_folder, publish, remove_temporary_files, write_json
 
 RUN_NAME = "run.json"
 NUM_READERS = 16  # of receipts far away
-OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
-OWN_PATTERN = re.compile(
-    r"(manifest|plan|run|tokenizer)\.json|(rejects|special_tokens)\.jsonl"
-    r"|part-\d{5,}\.(bin|idx|json)|shard-\d{5,}\.(safetensors|json)"
-)
 
 Task = TypeVar("Task")
-Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 
 class RunFolder:
-    """The folder of a run under way, held by its lock."""
+    """The folder of a run under way, held by its lock; its `path` is the place to write to."""
 
-    def __init__(self, path: Place, check_held: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
-        self._check_held = check_held
         self.manifest: dict[str, Any] | None = None  # of an equal run that finished before
         self._plan: dict[str, Any] | None = None  # of this run, as long as it is unfinished
+        self._files: list[dict[str, Any]] = []  # beside the parts or shards
 
     def check_foreign(self, *, overwrite: bool) -> None:
         """Raise if the folder holds files that no run of ours wrote."""
@@ -67,14 +75,20 @@ class RunFolder:
             FolderError: the folder holds another run or foreign files.
         """
         if overwrite:
-            _remove_own_files(self.path, plan)
+            remove_own_files(self.path, plan)
         self.check_foreign(overwrite=overwrite)
-        self.manifest = _read_equal_manifest(self.path, plan, self._list(), adapt)
+        self.manifest = read_equal_manifest(self.path, plan, self._list(), adapt)
         if self.manifest is None:
             write_json(self.path / PLAN_NAME, plan)
             self._plan = plan
         else:
-            _remove_plan(self.path)
+            remove_plan(self.path)
+
+    def write_tokenizer(self, tokenizer_json: bytes) -> None:
+        """Publish the tokenizer.json of a store or of shards."""
+        with publish(self.path / "tokenizer.json") as file:
+            file.write(tokenizer_json)
+            self._files.append({"name": "tokenizer.json", **file.describe()})
 
     def read_receipt(self, name: str, fields: dict[str, type]) -> dict[str, Any] | None:
         """Give the receipt of a part or shard if it and its files are there, whole.
@@ -118,15 +132,21 @@ class RunFolder:
         """Remove the receipt of a part or shard, so that it is made again."""
         disk.remove_file(self.path / f"{name}.json")
 
-    def finish(self, manifest: dict[str, Any]) -> None:
+    def finish(self, manifest: dict[str, Any], files: list[dict[str, Any]]) -> None:
         """Publish the manifest, then remove what only an unfinished run needs, last the plan.
 
         While the plan is there the run is not finished: who is killed before has not ended well.
+
+        Args:
+            files: of the parts or shards, each with its name and size.
+
+        Raises:
+            FolderError: one of them is lost, or another run has taken the folder over.
         """
-        self._check_held()
+        check_not_lost(self.path, [*self._files, *files])
         write_json(self.path / MANIFEST_NAME, manifest)
         self._plan = None
-        _remove_plan(self.path)
+        remove_plan(self.path)
 
     def abandon(self) -> None:
         """Remove what the run wrote, the plan last: nothing in it is worth to be continued."""
@@ -156,16 +176,16 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
         raise FolderError(f"{folder}: is an object, expected a folder", hint="choose another -o")
     new_folders = disk.make_folder(folder)
     try:
-        with lock_folder(folder) as check_held:
-            remove_temporary_files(folder)
-            run = RunFolder(folder, check_held)
+        with lock_folder(folder) as held:
+            remove_temporary_files(held)
+            run = RunFolder(held)
             try:
                 yield run
             except (DataError, OptionError) as error:  # which the same command ends with again
                 run.record_failure(error)
                 raise
             finally:
-                remove_temporary_files(folder)
+                remove_temporary_files(held)
     except BaseException:
         disk.remove_folders(new_folders)  # unless a run began in them
         raise
@@ -182,69 +202,3 @@ def open_run(folder: Place, plan: dict[str, Any], *, overwrite: bool) -> Iterato
 def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:
     """Publish the receipt of a part or shard whose files stand."""
     write_json(folder / f"{name}.json", receipt)
-
-
-def _read_equal_manifest(
-    folder: Place, plan: dict[str, Any], names: list[str], adapt: Adapt
-) -> dict[str, Any] | None:
-    earlier = next((name for name in (MANIFEST_NAME, PLAN_NAME) if name in names), None)
-    if earlier is None:
-        leftovers = sorted(filter(OWN_PATTERN.fullmatch, names))
-        if leftovers:
-            raise FolderError(
-                f"{folder}: holds {join_items(leftovers)} without a manifest or plan",
-                hint=OVERWRITE_HINT,
-            )
-        return None
-    found = read_json(folder / earlier)
-    if earlier == PLAN_NAME and not any(map(RECEIPT_PATTERN.fullmatch, names)):
-        return None  # it finished nothing, so there is nothing to keep
-    changes = find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
-    if changes:
-        raise FolderError(
-            f"{folder}: holds a run that differs: {join_items(changes)}", hint=OVERWRITE_HINT
-        )
-    return found if earlier == MANIFEST_NAME else None
-
-
-def _remove_plan(folder: Place) -> None:
-    _remove_receipts(folder)
-    disk.remove_file(folder / PLAN_NAME)
-
-
-def _remove_receipts(folder: Place) -> None:
-    receipts = [path for path in folder.iterdir() if RECEIPT_PATTERN.fullmatch(path.name)]
-    disk.remove_files(receipts)
-
-
-def _remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
-    """Remove an earlier run's files, in an order in which a kill leaves the old or the new run."""
-    own = [path for path in folder.iterdir() if OWN_PATTERN.fullmatch(path.name)]
-    if not own:
-        return
-    formats = {_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)} - {None}
-    if formats - {plan["format"]}:
-        raise FolderError(
-            f"{folder}: holds {join_items(sorted(map(quote, formats)))}, expected {plan['format']}",
-            hint="choose another -o; --overwrite only replaces what the same command wrote",
-        )
-    if not formats:
-        names = join_items(sorted(path.name for path in own))
-        raise FolderError(
-            f"{folder}: holds {names} without a manifest or plan of seqpack",
-            hint="remove them yourself if they are not needed, or choose another -o",
-        )
-    _remove_receipts(folder)
-    write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
-    disk.remove_file(folder / MANIFEST_NAME)
-    disk.remove_files([path for path in own if path.name != PLAN_NAME])
-
-
-def _read_format(path: Place) -> str | None:
-    """Read the format of a manifest or plan; None of a file that is ours by its name only."""
-    try:
-        found = read_json(path)
-    except FolderError:
-        return None
-    name = found.get("format")
-    return name if isinstance(name, str) and "options" in found else None

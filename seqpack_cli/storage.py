@@ -12,7 +12,8 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ import numpy as np
 from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.remote.held import upload_held
+from seqpack_cli.remote.lease import LOCK_NAME as LOCK_NAME
 from seqpack_cli.remote.lease import hold_lease
-from seqpack_cli.remote.objects import upload
 from seqpack_cli.remote.url import Place, Url
 
-LOCK_NAME = ".lock"
+OWNER = re.compile(rb"(\S+ \d+)?")  # of a lock: host and pid; none while one begins
 MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
 
 
@@ -86,7 +88,7 @@ def _publish_object(url: Url) -> Iterator[HashingWriter]:
         path = folder / url.name
         with disk.create_file(path) as file:
             yield HashingWriter(file, url)
-        upload(path, url)
+        upload_held(path, url)
 
 
 def write_json(path: Place, value: dict[str, Any]) -> str:
@@ -119,25 +121,26 @@ def _encode_lines(value: dict[str, Any]) -> bytes:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Place) -> Iterator[Callable[[], None]]:
-    """Be the only writer of a folder until the block ends; gives what checks that it still is so.
+def lock_folder(folder: Place) -> Iterator[Place]:
+    """Be the only writer of a folder until the block ends; yield the place to write to.
 
     The kernel lets go of the lock when its process dies, so nothing stale is left to break; the
-    file only tells the next writer who holds it. In an object store a lease does the same.
+    file only tells the next writer who holds it. In an object store a lease does the same, and the
+    place that is given knows its holder.
 
     Raises:
-        FolderError: another process writes there.
+        FolderError: another process writes there, or the lock is a file that seqpack did not write.
     """
     if isinstance(folder, Url):
-        with hold_lease(folder / LOCK_NAME) as lease:
-            yield lease.check
+        with hold_lease(folder) as held:
+            yield held
         return
     path = folder / LOCK_NAME
     with _open_locked(path) as file:
         try:
             file.truncate(0)
             disk.write_all(file, f"{platform.node()} {os.getpid()}".encode(), path)
-            yield lambda: None  # what the kernel locks stays so
+            yield folder
         finally:
             with contextlib.suppress(MachineError):  # it is the lock that counts, not the file
                 disk.remove_file(path)
@@ -151,10 +154,18 @@ def remove_temporary_files(folder: Place) -> None:
 def _open_locked(path: Path) -> FileIO:
     while True:
         file = disk.open_shared(path)
-        if not disk.try_lock(file, path):
-            owner = file.read(200).decode(errors="replace").split()
+        is_locked = disk.try_lock(file, path)
+        owner = file.read(200)
+        if is_locked and not OWNER.fullmatch(owner):
             file.close()
-            host, pid = owner if len(owner) == 2 else ("unknown", "unknown")
+            raise FolderError(
+                f"{path}: not a lock of seqpack, expected none",
+                hint="remove it if it is not needed, or choose another -o",
+            )
+        if not is_locked:
+            file.close()
+            fields = owner.decode(errors="replace").split()
+            host, pid = fields if len(fields) == 2 else ("unknown", "unknown")
             raise FolderError(
                 f"{path.parent}: process {pid} on {host} writes here",
                 hint="wait for it, or choose another -o",

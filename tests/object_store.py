@@ -8,6 +8,7 @@ it meets, and how many it met is counted. One server and one proxy do for a modu
 from __future__ import annotations
 
 import contextlib
+import html
 import http.client
 import re
 import subprocess
@@ -18,11 +19,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-KINDS = ("cut", "refuse", "drop", "lose", "stall")
+import pytest
+
+KINDS = ("cut", "deny", "flip", "refuse", "drop", "lose", "stall")
 STALL_SECONDS = 60  # until a stalled request is dropped though nobody let it go
 SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
 # The server looks whether there is a signature, not at it.
+UNKNOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>NotImplemented</Code><Message>A header implies functionality that is not implemented
+</Message></Error>"""
 SIGNED = "AWS4-HMAC-SHA256 Credential=tester/20260101/us-east-1/s3/aws4_request"
 ADDRESS = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
 # What the proxy says itself, or what ends at it.
@@ -60,7 +66,8 @@ class Fault:
 
     `cut` closes the connection after `num_bytes` of the answer, `drop` after so many of the
     request, which the server never sees; `lose` when the server has done it; `refuse` answers 503
-    SlowDown; `stall` holds the request until it is let go, then drops it.
+    SlowDown; `stall` holds the request until it is let go, then drops it; `flip` changes the lowest
+    bit of the answer's byte `num_bytes`; `deny` answers 501 NotImplemented to what has a condition.
     """
 
     kind: str  # one of KINDS
@@ -188,6 +195,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(503, {"Content-Type": "application/xml"}, SLOW_DOWN)
             fault.happened.set()
             return
+        if fault is not None and fault.kind == "deny":
+            if self.headers["If-Match"] or self.headers["If-None-Match"]:
+                self._answer(501, {"Content-Type": "application/xml"}, UNKNOWN)
+                return
+            fault = None
         headers = {name: value for name, value in self.headers.items() if not _is_own(name)}
         self._upstream.request(self.command, self.path, body if size else None, headers)
         response = self._upstream.getresponse()
@@ -195,7 +207,10 @@ class _Handler(BaseHTTPRequestHandler):
         answered = {name: value for name, value in response.getheaders() if not _is_own(name)}
         if self.command == "HEAD":
             answered["Content-Length"] = response.headers["Content-Length"] or "0"
-        if fault is None:
+        if fault is not None and fault.kind == "flip":
+            place = fault.num_bytes
+            found = found[:place] + bytes([found[place] ^ 1]) + found[place + 1 :]
+        if fault is None or fault.kind == "flip":
             self._answer(response.status, answered, found, len(body))
         elif fault.kind == "lose":
             self._stop(fault, b"")
@@ -285,6 +300,26 @@ def proxy_s3(upstream: str) -> Iterator[FaultProxy]:
             proxy.shutdown()
 
 
+@contextlib.contextmanager
+def serve_bucket(name: str) -> Iterator[FaultProxy]:
+    """Run a server with one bucket behind a proxy, and lead this process and its children there."""
+    import s3fs
+
+    from seqpack_cli.remote import file_systems
+
+    def forget_servers() -> None:
+        file_systems.open_file_system.cache_clear()
+        s3fs.S3FileSystem.clear_instance_cache()
+
+    with serve_s3() as address, proxy_s3(address) as proxy, pytest.MonkeyPatch.context() as patch:
+        for variable, value in make_environment(proxy.address).items():
+            patch.setenv(variable, value)
+        make_bucket(address, name)
+        forget_servers()
+        yield proxy
+        forget_servers()
+
+
 def make_bucket(address: str, name: str) -> None:
     """Make a bucket."""
     _ask(address, "PUT", f"/{name}")
@@ -302,8 +337,9 @@ def remove_object(address: str, path: str) -> None:
 
 def read_objects(address: str, bucket: str, prefix: str) -> dict[str, bytes]:
     """Give every object below a prefix by the rest of its name; at most 1,000."""
-    listing = _ask(address, "GET", f"/{bucket}?list-type=2&prefix={quote(prefix)}/")
-    keys = re.findall(r"<Key>(.*?)</Key>", listing.decode())
+    query = f"list-type=2&prefix={quote(prefix)}/"
+    listing = _ask(address, "GET", f"/{bucket}?{query}")
+    keys = map(html.unescape, re.findall(r"<Key>(.*?)</Key>", listing.decode(), re.DOTALL))
     found = {key.removeprefix(f"{prefix}/"): f"/{bucket}/{quote(key)}" for key in keys}
     return {name: _ask(address, "GET", path) for name, path in found.items()}
 

@@ -13,7 +13,7 @@ import pytest
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.remote import lease
-from seqpack_cli.remote.lease import hold_lease
+from seqpack_cli.remote.lease import check_held, hold_lease
 from seqpack_cli.remote.objects import read_object, write_object
 from seqpack_cli.remote.url import Url
 
@@ -21,7 +21,7 @@ from seqpack_cli.remote.url import Url
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Url:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
-    return Url(f"memory://{tmp_path.name}/.lock")
+    return Url(f"memory://{tmp_path.name}/.lock")  # in the folder that is held
 
 
 def spell(pid: int, home: str, beat: int = 0) -> bytes:
@@ -36,17 +36,17 @@ def find_dead_pid() -> int:
 
 def test_a_lease_is_held_by_one_and_then_gone(url: Url) -> None:
     for _ in range(2):
-        with hold_lease(url) as held:
-            held.check()
-            with pytest.raises(FolderError) as caught, hold_lease(url):
+        with hold_lease(url.parent) as held:
+            check_held(held / "x")
+            with pytest.raises(FolderError) as caught, hold_lease(url.parent):
                 pass
             assert caught.value.message.startswith(f"{url.parent}: process {os.getpid()} on ")
-            held.check()
+            check_held(held / "x")
         assert not url.exists()
 
 
 def test_the_holder_beats(url: Url) -> None:
-    with hold_lease(url):
+    with hold_lease(url.parent):
         first = read_object(url)
         deadline = time.monotonic() + 20
         while read_object(url) == first:
@@ -59,15 +59,15 @@ def test_the_lease_of_a_dead_process_here_is_taken_at_once(
 ) -> None:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 1000)
     write_object(url, spell(find_dead_pid(), lease._find_home()))
-    with hold_lease(url) as held:
-        held.check()
+    with hold_lease(url.parent) as held:
+        check_held(held / "x")
 
 
 @pytest.mark.parametrize("home", ["another-machine", "unknown"])
 def test_a_lease_that_stands_still_is_taken_over(url: Url, home: str) -> None:
     write_object(url, spell(os.getpid(), home))
-    with hold_lease(url) as held:
-        held.check()
+    with hold_lease(url.parent) as held:
+        check_held(held / "x")
 
 
 def test_a_lease_of_another_machine_that_beats_is_respected(url: Url) -> None:
@@ -86,7 +86,7 @@ def test_a_lease_of_another_machine_that_beats_is_respected(url: Url) -> None:
     try:
         with (
             pytest.raises(FolderError, match=f"process {find_dead} on elsewhere writes here"),
-            hold_lease(url),
+            hold_lease(url.parent),
         ):
             pass
     finally:
@@ -95,15 +95,37 @@ def test_a_lease_of_another_machine_that_beats_is_respected(url: Url) -> None:
     assert read_object(url).startswith(b"elsewhere ")
 
 
-def test_what_is_no_lease_is_taken_over(url: Url) -> None:
-    write_object(url, b"something else")
-    with hold_lease(url) as held:
-        held.check()
+@pytest.mark.parametrize("data", [b"", b"something else", b"a 1 b 0123456789abcdef"])
+def test_a_lock_that_is_not_ours_stays(url: Url, data: bytes) -> None:
+    write_object(url, data)
+    with pytest.raises(FolderError) as caught, hold_lease(url.parent):
+        pass
+    assert caught.value.message == f"{url}: not a lock of seqpack, expected none"
+    assert caught.value.hint == "remove it if it is not needed, or choose another -o"
+    assert read_object(url) == data
 
 
 def test_who_lost_the_lease_hears_it_and_leaves_the_new_one_alone(url: Url) -> None:
-    with hold_lease(url) as held:
+    with hold_lease(url.parent) as held:
         write_object(url, spell(1, "another-machine"))
         with pytest.raises(FolderError, match="another process took over"):
-            held.check()
+            check_held(held / "x")
     assert read_object(url) == spell(1, "another-machine")
+
+
+def test_a_beat_leaves_the_lock_of_a_new_holder_alone(
+    url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_beats = threading.Semaphore(0)
+    find_tag = lease.find_tag
+
+    def count(url: Url) -> str | None:
+        num_beats.release()
+        return find_tag(url)
+
+    with hold_lease(url.parent):
+        write_object(url, spell(1, "another-machine"))
+        monkeypatch.setattr(lease, "find_tag", count)
+        for _ in range(3):  # the second begins when the first has ended
+            assert num_beats.acquire(timeout=20)
+        assert read_object(url) == spell(1, "another-machine")

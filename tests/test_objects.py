@@ -18,16 +18,15 @@ from seqpack_cli.reading import (
 )
 from seqpack_cli.remote import objects
 from seqpack_cli.remote.objects import (
-    create_object,
     find_version,
     hash_object,
     iter_object,
     open_object,
     read_object,
     remove_objects,
-    upload,
     write_object,
 )
+from seqpack_cli.remote.puts import create_object, upload
 from seqpack_cli.remote.url import Url
 from seqpack_cli.storage import publish, write_json
 
@@ -88,6 +87,18 @@ def test_an_upload_replaces_the_object_at_once(folder: Url, tmp_path: Path) -> N
     assert [url.name for url in folder.iterdir()] == ["x"]
 
 
+def test_an_upload_that_arrives_short_is_an_error_and_shows_nothing(
+    folder: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"whole")
+    system, _ = folder.open_file_system()
+    monkeypatch.setattr(system, "put_file", lambda _, key: system.pipe_file(key, b"whol"))
+    with pytest.raises(MachineError) as caught:
+        upload(tmp_path / "file", folder / "x")
+    assert caught.value.message.endswith(".tmp: holds 4 bytes, 5 bytes were put there")
+    assert not (folder / "x").exists()
+
+
 def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
     with publish(folder / "x") as file:
         file.write(b"abc")
@@ -100,6 +111,17 @@ def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
     assert read_object(folder / "x") == b"abc"
     write_json(folder / "y.json", {"a": 1})
     assert read_json(folder / "y.json") == {"a": 1}
+
+
+def test_names_are_no_globs(tmp_path: Path) -> None:
+    folder = Url(f"memory://{tmp_path.name}")
+    for name in ("a1", "a?", "a[1]", "*"):
+        with publish(folder / name / "x") as file:
+            file.write(name.encode())
+    for name in ("a?", "a[1]", "*"):
+        remove_objects([folder / name / "x", folder / name / "none"])
+    assert [(folder / name / "x").exists() for name in ("a1", "a?", "*")] == [True, False, False]
+    assert read_object(folder / "a1" / "x") == b"a1"
 
 
 def test_a_full_local_disk_is_an_error_that_names_the_object(

@@ -492,7 +492,7 @@ def test_pack_of_another_seed_gives_other_batches(store: Path, tmp_path: Path) -
 def test_pack_goes_on_when_only_the_manifest_is_missing(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(run: RunFolder, manifest: dict[str, Any]) -> None:
+    def stop(run: RunFolder, manifest: dict[str, Any], files: list[Any]) -> None:
         raise _StopError
 
     with monkeypatch.context() as patch:
@@ -507,7 +507,7 @@ def test_pack_goes_on_when_only_the_manifest_is_missing(
 def test_pack_makes_a_shard_again_that_was_cut(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(run: RunFolder, manifest: dict[str, Any]) -> None:
+    def stop(run: RunFolder, manifest: dict[str, Any], files: list[Any]) -> None:
         raise _StopError
 
     output = tmp_path / "stopped"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,15 @@ from typing import Any
 import pytest
 from reference import read_folder
 
-from seqpack_cli import disk
+from seqpack_cli import PackOptions, TokenizeOptions, disk, pack_store, run_folder, tokenize
 from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.execution import Progress
 from seqpack_cli.manifest import check_files, read_manifest
+from seqpack_cli.reading import hash_regular
+from seqpack_cli.remote.objects import read_object, write_object
+from seqpack_cli.remote.url import Url
 from seqpack_cli.run_folder import open_run, write_receipt
-from seqpack_cli.storage import lock_folder
+from seqpack_cli.storage import lock_folder, publish, write_json
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 PLAN: dict[str, Any] = {"format": "x", "options": {"a": 1, "b": None}, "sources": [{"path": "p"}]}
@@ -30,7 +35,7 @@ def finish(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False
         (folder / "part-00000.bin").write_bytes(b"ids")
         files = [{"name": "part-00000.bin", "bytes": 3, "sha256": ""}]
         write_receipt(run.path, "part-00000", {"files": files})
-        run.finish({**plan, "more": 1})
+        run.finish({**plan, "more": 1}, files)
     return False
 
 
@@ -45,6 +50,60 @@ def test_finished_run_leaves_neither_plan_nor_receipt_nor_lock(tmp_path: Path) -
     assert not finish(tmp_path / "out")
     assert sorted(read_folder(tmp_path / "out")) == ["manifest.json", "part-00000.bin"]
     assert finish(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "part-00000.idx", "shard-00000.safetensors"])
+@pytest.mark.parametrize("place", ["disk", "memory"])
+@pytest.mark.parametrize("fault", ["missing", "2 bytes"])
+def test_file_that_is_lost_during_a_run_is_said_and_made_again(
+    tmp_path: Path, byte_store: Any, name: str, place: str, fault: str
+) -> None:
+    """Something removes or cuts a file while others are still being made."""
+    folder = tmp_path / "out" if place == "disk" else Url(f"memory://{tmp_path.name}/out")
+    is_pack = name.startswith("shard")
+    texts = [f"document {number}" for number in range(40)]
+    source = byte_store(texts) if is_pack else tmp_path / "store.jsonl"
+    byte_store(texts)
+    num_faults = 0
+
+    def harm(_: int) -> None:
+        nonlocal num_faults
+        if num_faults == 0 and (folder / name).exists():
+            num_faults += 1
+            disk.remove_file(folder / name)
+            if fault != "missing":
+                with publish(folder / name) as file:
+                    file.write(b"12")
+
+    def make(place: Path | Url, progress: Progress) -> None:
+        if is_pack:
+            pack_store(
+                source,
+                place,
+                PackOptions(batch_size=8, shard_bytes=300),
+                num_workers=1,
+                progress=progress,
+            )
+        else:
+            options = TokenizeOptions(part_bytes=300)
+            tokenize([str(source)], place, options, num_workers=1, progress=progress)
+
+    progress = Progress(on_advance=harm)
+    with pytest.raises(FolderError) as caught:
+        make(folder, progress)
+    assert num_faults == 1
+    said = "missing" if fault == "missing" else "2 bytes, manifest says [0-9,]+"
+    assert re.fullmatch(
+        rf"{folder / name}: {said}; another program changed it during this run",
+        caught.value.message,
+    )
+    assert not (folder / "manifest.json").exists()
+    make(folder, progress)
+    make(tmp_path / "whole", Progress())
+    names = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert sorted(path.name for path in folder.iterdir()) == names
+    for found in set(names) - {"run.json", "manifest.json"}:
+        assert hash_regular(folder / found) == hash_regular(tmp_path / "whole" / found)
 
 
 def test_plan_stands_before_anything_else(tmp_path: Path) -> None:
@@ -194,6 +253,69 @@ def test_overwrite_stopped_anywhere_leaves_the_old_run_or_the_new_one(
         finish(folder, new_plan, overwrite=True)
         assert json.loads(manifest.read_bytes())["options"] == {"a": 2}
     raise AssertionError("more removals than files")
+
+
+def test_overwrite_stopped_behind_the_new_plan_takes_no_part_of_the_old_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the old run has the size of one of the new run, and other ids."""
+    (tmp_path / "corpus.txt").write_text("".join(f"line {number}\n" for number in range(90)))
+
+    def make(place: Path, *, overwrite: bool = False, **options: Any) -> None:
+        tokenize(
+            [str(tmp_path / "corpus.txt")],
+            place,
+            TokenizeOptions(part_bytes=300, **options),
+            num_workers=1,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+    def stop(_: int) -> None:
+        if (tmp_path / "out" / "part-00000.json").exists():
+            raise KeyboardInterrupt
+
+    def stop_behind_plan(path: Path, value: dict[str, Any]) -> str:
+        write_json(path, value)
+        raise KeyboardInterrupt
+
+    progress = Progress(on_advance=stop)
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "out", bos="<eos>")
+    progress = Progress()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(run_folder, "write_json", stop_behind_plan)
+        make(tmp_path / "out", bos="<bos>", overwrite=True)
+    make(tmp_path / "out", bos="<bos>")
+    make(tmp_path / "whole", bos="<bos>")
+    for path in (tmp_path / "whole").glob("part-*"):
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("manifest.json", 0), ("manifest.json", 1), ("plan.json", 0)]
+)
+def test_run_that_lost_its_folder_neither_finishes_nor_removes(
+    tmp_path: Path, name: str, more: int
+) -> None:
+    folder = Url(f"memory://{tmp_path.name}/out")
+    other = b"elsewhere 1 home 0123456789abcdef 0"
+    with pytest.raises(FolderError), open_run(folder, PLAN, overwrite=False) as run:
+        write_object(folder / ".lock", other)
+        with pytest.raises(FolderError) as caught:
+            if name == "manifest.json":
+                size = folder.list_files()["plan.json"]["size"] + more
+                run.finish(PLAN, [{"name": "plan.json", "bytes": size, "sha256": ""}])
+            else:
+                run.forget("plan")
+        assert caught.value.exit_code == 4
+        assert caught.value.message == (
+            f"{folder}: another process took over while this one stood still"
+        )
+        assert caught.value.hint == "wait for it, or choose another -o"
+        raise caught.value
+    assert {path.name for path in folder.iterdir()} == {".lock", "plan.json"}
+    assert read_object(folder / ".lock") == other
 
 
 def test_overwrite_leaves_files_that_only_have_our_names(tmp_path: Path) -> None:

@@ -20,13 +20,10 @@ import pytest
 from command import run
 from object_store import (
     FaultProxy,
-    make_bucket,
-    make_environment,
-    proxy_s3,
     put_object,
     read_objects,
     remove_object,
-    serve_s3,
+    serve_bucket,
 )
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
@@ -54,17 +51,8 @@ PLACES = re.compile(rb'(s3:/)?/[^"]*/(?=corpus)|(?<="tokens_path": )"[^"]*"')
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[FaultProxy]:
-    import s3fs
-
-    with serve_s3() as address, proxy_s3(address) as proxy, pytest.MonkeyPatch.context() as patch:
-        for name, value in make_environment(proxy.address).items():
-            patch.setenv(name, value)
-        make_bucket(address, BUCKET)
-        file_systems.open_file_system.cache_clear()  # it may know another server
-        s3fs.S3FileSystem.clear_instance_cache()
+    with serve_bucket(BUCKET) as proxy:
         yield proxy
-        file_systems.open_file_system.cache_clear()
-        s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture
@@ -392,7 +380,7 @@ def test_a_server_that_is_down_ends_the_run_which_continues_later(
     assert "Traceback" not in result.stderr
     for name, data in read_url(server, f"{url}/store").items():
         if name == ".lock":  # it could not be removed, and its holder, this process, lives on
-            put_object(server.upstream, f"{url.removeprefix('s3://')}/store/.lock", b"")
+            remove_object(server.upstream, f"{url.removeprefix('s3://')}/store/.lock")
             assert data
     again = run(*arguments, "--num-workers", 1)
     assert again.exit_code == 0, again.stderr

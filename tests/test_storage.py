@@ -9,11 +9,13 @@ import os
 import signal
 import subprocess
 import sys
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from seqpack_cli import disk
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.reading import hash_regular, read_json
 from seqpack_cli.storage import (
@@ -179,6 +181,43 @@ def test_second_writer_is_refused_by_name_until_the_first_dies(tmp_path: Path) -
             process.send_signal(signal.SIGKILL)
         process.wait()
     assert (tmp_path / ".lock").exists()  # what a killed process leaves, and stops nobody
+    with lock_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lock_of_a_file_that_its_owner_removes_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner ends between the second writer's opening of the file and its lock of it."""
+    try_lock = disk.try_lock
+    num_calls = 0
+
+    def remove_and_lock(file: FileIO, path: Path) -> bool:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 1:
+            path.unlink()
+        if num_calls == 2:  # and a third writer has made one of its own
+            path.unlink()
+            path.write_text("")
+        return try_lock(file, path)
+
+    monkeypatch.setattr(disk, "try_lock", remove_and_lock)
+    with lock_folder(tmp_path):
+        assert num_calls == 3
+        assert (tmp_path / ".lock").exists()
+        with pytest.raises(FolderError), lock_folder(tmp_path):
+            pass
+
+
+def test_lock_file_that_is_not_ours_stays(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("{}")
+    with pytest.raises(FolderError) as caught, lock_folder(tmp_path):
+        pass
+    assert caught.value.message == f"{tmp_path}/.lock: not a lock of seqpack, expected none"
+    assert (tmp_path / ".lock").read_text() == "{}"
+    (tmp_path / ".lock").write_text("")  # of a writer that was killed at its beginning
     with lock_folder(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []

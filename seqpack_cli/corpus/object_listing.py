@@ -1,4 +1,8 @@
-"""A URL as the user names it -> the objects it stands for: one, all below it, or a glob's."""
+"""A URL as the user names it -> the objects it stands for: one, all below it, or a glob's.
+
+This is the only place where a URL may be a glob, and only if there is no object of that very name:
+everywhere else `*`, `?` and `[` are letters like others.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any, NamedTuple
 from seqpack_cli.errors import OptionError
 from seqpack_cli.remote.file_systems import naming_failures
 from seqpack_cli.remote.objects import read_version
-from seqpack_cli.remote.url import Url, split_url
+from seqpack_cli.remote.url import Url, check_address, split_url
 
 
 class FoundObject(NamedTuple):
@@ -30,8 +34,11 @@ def find_objects(name: str) -> Iterator[FoundObject]:
         OptionError: there is none.
         MachineError: the store does not answer.
     """
+    check_address(name)
     protocol, key = split_url(name)
     url = Url(f"{protocol}://{key.strip('/')}")
+    if url.key.partition("/")[2].startswith("/"):  # s3fs would list what lies without it
+        raise OptionError(f"{url}: begins with a slash behind the bucket, expected a name")
     status = url.find_status()
     if status is not None and status["type"] == "file" and not name.endswith("/"):
         yield _describe(url, status, str(url), is_named=True)

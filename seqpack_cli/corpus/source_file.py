@@ -12,7 +12,12 @@ from typing import BinaryIO
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, FolderError
-from seqpack_cli.remote.objects import find_version, iter_object, open_object
+from seqpack_cli.remote.objects import (
+    find_version,
+    iter_checked_object,
+    iter_object,
+    open_object,
+)
 from seqpack_cli.remote.url import Url, is_url
 
 BLOCK_BYTES = 1 << 20
@@ -73,8 +78,15 @@ def find_source_version(source: Source) -> tuple[int, int | str]:
 
 
 def _iter_object_blocks(source: Source, start: int, end: int) -> Iterator[bytes]:
+    url = Url(source.location)
+    is_whole = (start, end) == (0, source.num_bytes)
+    pieces = (
+        iter_checked_object(url, end, str(source.modified))
+        if is_whole
+        else iter_object(url, start, end)
+    )
     try:
-        for piece in iter_object(Url(source.location), start, end):
+        for piece in pieces:
             for first in range(0, len(piece), BLOCK_BYTES):
                 yield piece[first : first + BLOCK_BYTES]
     except FolderError as error:

@@ -1,8 +1,11 @@
 """A lock among machines that share nothing but an object store.
 
-Stores have no locks, but they create an object only if there is none. Its holder writes a new beat
-into it every few seconds; who finds one watches it, and takes it over when the beat stands still.
-No clock is compared, so clocks may differ.
+Stores have no locks, but they create an object only if there is none, and replace it only if it is
+still the one that was read. The holder writes a new beat into it every few seconds; who finds one
+watches it, and takes it over when the beat stands still. No clocks are compared.
+
+A holder that stood still may wake up after that: so whatever changes an object of the folder, in
+any process of the run, first reads the lock (`check_held`), one small request.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import secrets
 import threading
 import time
@@ -17,22 +21,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seqpack_cli.errors import FolderError, SeqpackError
-from seqpack_cli.remote.objects import create_object, read_object, remove_objects, write_object
+from seqpack_cli.remote.objects import read_start, remove_objects
+from seqpack_cli.remote.puts import create_object, find_tag, replace_object
 from seqpack_cli.remote.url import Url
 
+LOCK_NAME = ".lock"
+MAX_LOCK_BYTES = 1000  # ours have about 100
 BEAT_SECONDS = 10.0
+LOCK = re.compile(r"\S+ \d+ \S+ [0-9a-f]{16} \d+")  # host, pid, home, whose it is, beat
 UNKNOWN = "unknown"
 DEAD_BEATS = 4  # that did not come: its holder has gone
+MAX_TRIES = 20  # to take a lock that goes from one process to the next
 WAIT_HINT = "wait for it, or choose another -o"
 
 
 class Lease:
     """The lock of one place, held by this process; a thread keeps it alive."""
 
-    def __init__(self, url: Url) -> None:
-        self._url = url
+    def __init__(self, folder: Url) -> None:
+        self._url = Url(f"{folder}/{LOCK_NAME}")
         host = platform.node() or UNKNOWN
         self._own = f"{host} {os.getpid()} {_find_home()} {secrets.token_hex(8)}"
+        self.folder = Url(folder.text, self._own)  # the place to write to, in any process
         self._beat = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, daemon=True)
@@ -41,24 +51,35 @@ class Lease:
         """Take the lock, from a holder that has gone too.
 
         Raises:
-            FolderError: another process holds it.
+            FolderError: another process holds it, or there is an object of that name that is none.
         """
-        while True:
+        for _ in range(MAX_TRIES):
+            tag = find_tag(self._url)  # before what is read: what changes later makes it useless
             found = _read(self._url)  # first: some stores replace what they should only create
-            if found is None:
+            if found is None or tag is None:
                 self._create()
                 found = _read(self._url)
-            if found is None:
-                continue  # its holder has just removed it
-            if found.startswith(self._own):
-                break
-            if not _has_gone(self._url, found):
-                host, pid = found.split()[:2]
-                raise FolderError(
-                    f"{self._url.parent}: process {pid} on {host} writes here", hint=WAIT_HINT
-                )
-            remove_objects([self._url])
-        self._thread.start()
+            elif not found.startswith(self._own):
+                self._check_dead(found)
+                replace_object(self._url, self._spell(), tag)  # one of all who try succeeds
+                found = _read(self._url)
+            if found is not None and found.startswith(self._own):
+                self._thread.start()
+                return
+        raise FolderError(f"{self._url.parent}: other processes write here", hint=WAIT_HINT)
+
+    def _check_dead(self, found: str) -> None:
+        """Raise if the holder of a lock is alive, or what was found is not a lock."""
+        if not LOCK.fullmatch(found):
+            raise FolderError(
+                f"{self._url}: not a lock of seqpack, expected none",
+                hint="remove it if it is not needed, or choose another -o",
+            )
+        if not has_gone(self._url, found):
+            host, pid = found.split()[:2]
+            raise FolderError(
+                f"{self._url.parent}: process {pid} on {host} writes here", hint=WAIT_HINT
+            )
 
     def _create(self) -> None:
         try:
@@ -68,22 +89,13 @@ class Lease:
                 f"{self._url.parent}: no such bucket", hint="make it, or choose another -o"
             ) from error
 
-    def check(self) -> None:
-        """Raise FolderError if another process took it over, since this one stood still so long."""
-        found = _read(self._url)
-        if found is None or not found.startswith(self._own):
-            raise FolderError(
-                f"{self._url.parent}: another process took over while this one stood still",
-                hint=WAIT_HINT,
-            )
-
     def let_go(self) -> None:
         """Remove it, if it is still this process's."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
         with contextlib.suppress(SeqpackError):  # what is left is taken over
-            self.check()
+            check_held(self.folder / LOCK_NAME)
             remove_objects([self._url])
 
     def _spell(self) -> bytes:
@@ -92,31 +104,45 @@ class Lease:
     def _keep_alive(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
             with contextlib.suppress(SeqpackError):  # one beat less
-                self.check()
+                tag = find_tag(self._url)
+                check_held(self.folder / LOCK_NAME)
                 self._beat += 1
-                write_object(self._url, self._spell())
+                replace_object(self._url, self._spell(), tag or "")
 
 
 @contextlib.contextmanager
-def hold_lease(url: Url) -> Iterator[Lease]:
-    """Be the only one who writes below a place until the block ends.
+def hold_lease(folder: Url) -> Iterator[Url]:
+    """Be the only one who writes right below a URL until the block ends; yield the URL to use.
 
     Raises:
         FolderError: another process does.
     """
-    lease = Lease(url)
+    lease = Lease(folder)
     lease.take()
     try:
-        yield lease
+        yield lease.folder
     finally:
         lease.let_go()
 
 
-def _has_gone(url: Url, found: str) -> bool:
+def check_held(url: Url) -> None:
+    """Check that the run which a URL of its folder was made for is still the only writer there.
+
+    Raises:
+        FolderError: another process took over, since this one stood still so long.
+    """
+    if not url.holder:
+        return
+    found = _read(url.with_name(LOCK_NAME))
+    if found is None or not found.startswith(f"{url.holder} "):
+        raise FolderError(
+            f"{url.parent}: another process took over while this one stood still", hint=WAIT_HINT
+        )
+
+
+def has_gone(url: Url, found: str) -> bool:
     """Say whether the holder of a lock has ended: at once of one here, else by watching it."""
     fields = found.split()
-    if len(fields) != 5 or not fields[1].isdecimal():
-        return True  # none of ours
     if fields[2] == _find_home() != UNKNOWN and not _is_alive(int(fields[1])):
         return True
     deadline = time.monotonic() + DEAD_BEATS * BEAT_SECONDS
@@ -148,6 +174,6 @@ def _find_home() -> str:
 
 def _read(url: Url) -> str | None:
     try:
-        return read_object(url).decode(errors="replace")
+        return read_start(url, MAX_LOCK_BYTES).decode(errors="replace")
     except FolderError:
         return None

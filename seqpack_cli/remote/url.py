@@ -10,31 +10,38 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from seqpack_cli.errors import OptionError
+from seqpack_cli.errors import OptionError, mask_secrets
 from seqpack_cli.remote.file_systems import PACKAGES, naming_failures, open_file_system
 
 URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 # What can only be meant as a URL: as a path it would become a folder here.
 MISSPELLED = re.compile(r"(file|s3a?|gs|gcs|memory|https?|[a-z0-9]+:):", re.IGNORECASE)
 URL_HINT = "s3://bucket/name"
+KEYS_HINT = "name the object alone, and put access keys into AWS_ACCESS_KEY_ID and the like"
+VERSION_MARK = "?versionId="  # s3fs cuts a key there, and would take the object before it
 LOCAL_PROTOCOLS = ("file", "local")
 
 
 @dataclass(frozen=True, order=True)
 class Url:
-    """The address of an object, or of all objects below it; without a slash at its end."""
+    """The address of an object, or of all objects below it; without a slash at its end.
+
+    `holder` names the lease under which a run writes there: what changes an object checks it first,
+    in whichever process (`lease.check_held`).
+    """
 
     text: str
+    holder: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
 
     def __truediv__(self, name: str) -> Url:
-        return Url(f"{self.text}/{name}")
+        return Url(f"{self.text}/{name}", self.holder)
 
     @property
     def protocol(self) -> str:
@@ -65,7 +72,7 @@ class Url:
     def parent(self) -> Url:
         """Give what it lies in; a bucket lies in itself."""
         head, _, _ = self.key.rpartition("/")
-        return Url(f"{self.protocol}://{head}") if head else self
+        return Url(f"{self.protocol}://{head}", self.holder) if head else self
 
     def with_name(self, name: str) -> Url:
         """Give a neighbour."""
@@ -76,7 +83,19 @@ class Url:
         return self
 
     def open_file_system(self) -> tuple[Any, str]:
-        """Give fsspec's file system and the path it knows this by."""
+        """Return fsspec's file system and the path it knows this by.
+
+        Only methods that take a path literally may be called on it: `rm`, `mv`, `get`, `put`, `cat`
+        and others expand globs, and then change what lies beside (`tests/test_literal_names.py`).
+
+        Raises:
+            OptionError: the name cannot be used, since s3fs would cut it.
+        """
+        if VERSION_MARK in self.key:
+            raise OptionError(
+                f"{self}: names a version ({VERSION_MARK}), expected the name of an object",
+                hint="copy that version to a name of its own",
+            )
         with naming_failures(self):
             return open_file_system(self.protocol), self.key
 
@@ -143,6 +162,7 @@ def parse_place(text: str | Place) -> Place:
     """
     if not isinstance(text, str):
         return text
+    check_address(text)
     protocol, key = split_url(text)
     if protocol is None:
         if MISSPELLED.match(text):
@@ -156,6 +176,12 @@ def parse_place(text: str | Place) -> Place:
     if protocol in ("http", "https", "ftp") or {"", ".", ".."} & set(parts):
         raise OptionError(f"{text}: no place in an object store", hint=URL_HINT)
     return Url(f"{protocol}://{'/'.join(parts)}")
+
+
+def check_address(text: str) -> None:
+    """Raise OptionError if a URL holds a password or signature: it would end up in the manifest."""
+    if is_url(text) and mask_secrets(text) != text:
+        raise OptionError(f"{text}: holds a secret", hint=KEYS_HINT)
 
 
 def split_url(text: str) -> tuple[str | None, str]:

@@ -47,7 +47,7 @@ from seqpack_cli.shards.shard_manifest import (
     make_manifest,
 )
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.storage import publish, write_json
+from seqpack_cli.storage import write_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
@@ -112,21 +112,21 @@ def _pack_store(
     plan = plan_shards(store, options, found)
     check_memory(plan, options, np.dtype(store.dtype).itemsize)
     with open_run(output, head, overwrite=overwrite) as run:
+        output = run.path  # which knows the holder of its lock
         if run.manifest is not None:
             open_shards(output)  # or say what is damaged
             return run.manifest, True
         note = describe_lent_pad_id(store, options)
         if note is not None:
             progress.on_notice(note)
-        with publish(output / "tokenizer.json") as file:
-            file.write(store.read_tokenizer_json())
+        run.write_tokenizer(store.read_tokenizer_json())
         tasks = _make_tasks(store, store_path, output, head, plan, options)
         receipts = _make_shards(run, tasks, num_workers, executor, progress)
         manifest = make_manifest(store, store_path, output, head, plan, receipts)
         check_ledger(manifest["ledger"], store)
         seconds = time.monotonic() - started
         write_json(output / RUN_NAME, _describe_run(manifest, num_workers, executor, seconds))
-        run.finish(manifest)
+        run.finish(manifest, receipts)
     return manifest, False
 
 

@@ -21,7 +21,8 @@ from seqpack_cli.execution import (
     count_cores,
     run_tasks,
 )
-from seqpack_cli.run_folder import OVERWRITE_HINT, RunFolder
+from seqpack_cli.earlier_run import OVERWRITE_HINT
+from seqpack_cli.run_folder import RunFolder
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
 from seqpack_cli.tokens.receipts import read_receipt

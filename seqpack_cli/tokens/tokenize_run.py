@@ -20,7 +20,7 @@ from seqpack_cli.errors import DataError, check_choice, join_items
 from seqpack_cli.execution import Executor, Progress, hold_executor
 from seqpack_cli.remote.url import Place, is_shared
 from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
-from seqpack_cli.storage import publish, write_json
+from seqpack_cli.storage import write_json
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHOICES, REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
@@ -129,8 +129,7 @@ def _tokenize_sources(
     if run.manifest is not None:
         _check_finished(run, run.manifest, tasks, executor, num_workers)
         return run.manifest, True
-    with publish(run.path / "tokenizer.json") as file:
-        file.write(tokenizer_json)
+    run.write_tokenizer(tokenizer_json)
     receipts, used_encoder = make_parts(
         run,
         tasks,
@@ -174,7 +173,7 @@ def _publish(
     write_rejects(run.path, sources, manifest["parts"], receipts)
     write_spelled_tokens(run.path, manifest, receipts)
     write_json(run.path / RUN_NAME, done)
-    run.finish(manifest)
+    run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
 
 
 def _iter_notices(

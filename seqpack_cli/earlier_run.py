@@ -1,0 +1,132 @@
+"""What an earlier run left in an output folder: compared with a new plan, or removed.
+
+A manifest or plan that says the same as the new plan is continued; any other is refused with the
+values that differ, unless the user asks to replace it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from seqpack_cli import disk
+from seqpack_cli.errors import FolderError, join_items, quote
+from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN
+from seqpack_cli.reading import read_json
+from seqpack_cli.remote.url import Place
+from seqpack_cli.storage import write_json
+
+OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
+OWN_PATTERN = re.compile(
+    r"(manifest|plan|run|tokenizer)\.json|(rejects|special_tokens)\.jsonl"
+    r"|part-\d{5,}\.(bin|idx|json)|shard-\d{5,}\.(safetensors|json)"
+)
+
+Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+
+
+def read_equal_manifest(
+    folder: Place, plan: dict[str, Any], names: list[str], adapt: Adapt
+) -> dict[str, Any] | None:
+    """Return the manifest of a finished run of an equal plan; None where there is work to do.
+
+    Args:
+        names: of the files in the folder.
+        adapt: see `RunFolder.begin`.
+
+    Raises:
+        FolderError: the folder holds another run, or what a run wrote without its plan.
+    """
+    earlier = next((name for name in (MANIFEST_NAME, PLAN_NAME) if name in names), None)
+    if earlier is None:
+        leftovers = sorted(filter(OWN_PATTERN.fullmatch, names))
+        if leftovers:
+            raise FolderError(
+                f"{folder}: holds {join_items(leftovers)} without a manifest or plan",
+                hint=OVERWRITE_HINT,
+            )
+        return None
+    found = read_json(folder / earlier)
+    if earlier == PLAN_NAME and not any(map(RECEIPT_PATTERN.fullmatch, names)):
+        return None  # it finished nothing, so there is nothing to keep
+    changes = _find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
+    if changes:
+        raise FolderError(
+            f"{folder}: holds a run that differs: {join_items(changes)}", hint=OVERWRITE_HINT
+        )
+    return found if earlier == MANIFEST_NAME else None
+
+
+def remove_plan(folder: Place) -> None:
+    """Remove what only an unfinished run needs, the plan last."""
+    remove_receipts(folder)
+    disk.remove_file(folder / PLAN_NAME)
+
+
+def remove_receipts(folder: Place) -> None:
+    """Remove the receipts of parts and shards."""
+    receipts = [path for path in folder.iterdir() if RECEIPT_PATTERN.fullmatch(path.name)]
+    disk.remove_files(receipts)
+
+
+def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
+    """Remove an earlier run's files, in an order in which a kill leaves the old or the new run.
+
+    Raises:
+        FolderError: another command wrote them, or none of ours.
+    """
+    own = [path for path in folder.iterdir() if OWN_PATTERN.fullmatch(path.name)]
+    if not own:
+        return
+    formats = {_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)} - {None}
+    if formats - {plan["format"]}:
+        raise FolderError(
+            f"{folder}: holds {join_items(sorted(map(quote, formats)))}, expected {plan['format']}",
+            hint="choose another -o; --overwrite only replaces what the same command wrote",
+        )
+    if not formats:
+        names = join_items(sorted(path.name for path in own))
+        raise FolderError(
+            f"{folder}: holds {names} without a manifest or plan of seqpack",
+            hint="remove them yourself if they are not needed, or choose another -o",
+        )
+    remove_receipts(folder)
+    write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
+    disk.remove_file(folder / MANIFEST_NAME)
+    disk.remove_files([path for path in own if path.name not in (MANIFEST_NAME, PLAN_NAME)])
+
+
+def _read_format(path: Place) -> str | None:
+    """Read the format of a manifest or plan; None of a file that is ours by its name only."""
+    try:
+        found = read_json(path)
+    except FolderError:
+        return None
+    name = found.get("format")
+    return name if isinstance(name, str) and "options" in found else None
+
+
+def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
+    """List the values of the plan that an earlier plan or manifest has otherwise."""
+    if isinstance(plan, dict) and isinstance(found, dict):
+        return [
+            change
+            for key, value in plan.items()
+            for change in _find_changes(value, found.get(key), f"{place}.{key}".lstrip("."))
+        ]
+    if isinstance(plan, list) and isinstance(found, list) and len(plan) == len(found):
+        return [
+            change
+            for index, (new, old) in enumerate(zip(plan, found, strict=True))
+            for change in _find_changes(new, old, f"{place}[{_name_item(new, old) or index}]")
+        ]
+    if isinstance(plan, list) and isinstance(found, list):
+        return [f"{place} were {len(found)}, are {len(plan)}"]
+    return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
+
+
+def _name_item(new: Any, old: Any) -> object:
+    """Give the path that both have: of a thousand sources nobody knows the number."""
+    both = isinstance(new, dict) and isinstance(old, dict) and new.get("path") == old.get("path")
+    return new.get("path") if both else None

@@ -1,0 +1,123 @@
+"""What a run changes in its folder of an object store, which another run may have taken over.
+
+A process that stood still (a suspended laptop, a network gap) finds out before it changes anything:
+it reads the lock, then creates an object, or replaces the very one that it saw before it read the
+lock. A request that begins later than that, as one that s3fs tries again does, is not sent. So a
+store that another run has finished stays as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import time
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from seqpack_cli.errors import MachineError, SeqpackError
+from seqpack_cli.remote import lease
+from seqpack_cli.remote.file_systems import AGAIN_HINT
+from seqpack_cli.remote.objects import S3, remove_objects
+from seqpack_cli.remote.puts import find_tag, upload, upload_over
+from seqpack_cli.remote.url import Url
+
+MAX_TRIES = 8  # of one change, each after another look at the lock
+OPERATIONS = (
+    "PutObject",
+    "DeleteObject",
+    "DeleteObjects",
+)  # which change what others see, in one short request
+_renewals: dict[str, tuple[float, float]] = {}  # when the lock of each holder is read again
+_ends: ContextVar[tuple[float, float] | None] = ContextVar("_ends", default=None)
+
+
+class LateError(SeqpackError):
+    """A request would begin so long after the lock was read that it may have changed hands."""
+
+
+def upload_held(path: Path, url: Url) -> None:
+    """Put a local file into a run's folder, where it appears when it is whole.
+
+    Raises:
+        FolderError: another run has taken the folder over.
+        MachineError: the store does not take it.
+    """
+    if not url.holder:
+        upload(path, url)
+        return
+    tag = None  # most often there is nothing to replace
+    for _ in range(MAX_TRIES):
+        with contextlib.suppress(LateError), _while_held(url, is_new=tag is None):
+            if upload_over(path, url, tag):
+                return
+        tag = find_tag(url)
+    raise MachineError(f"{url}: another process writes it too", hint=AGAIN_HINT)
+
+
+def remove_held(urls: Iterable[Url]) -> None:
+    """Remove objects of a run's folder, those that are there.
+
+    Raises:
+        FolderError: another run has taken the folder over.
+        MachineError: the store does not remove them.
+    """
+    urls = list(urls)
+    for _ in range(MAX_TRIES):
+        with contextlib.suppress(LateError), _while_held(urls[0]):
+            remove_objects(urls)
+            return
+    raise MachineError(f"{urls[0]}: the store does not answer", hint=AGAIN_HINT)
+
+
+@contextlib.contextmanager
+def _while_held(url: Url, *, is_new: bool = False) -> Iterator[None]:
+    """Check the lock, then let requests begin as long as that counts.
+
+    Args:
+        is_new: the requests only create what is not there, so that a check of just now will do.
+    """
+    monotonic, wall = _read_clocks()
+    if not (is_new and _is_before(_renewals.get(url.holder))):
+        lease.check_held(url)
+        _renewals[url.holder] = (
+            monotonic + lease.BEAT_SECONDS / 10,
+            wall + lease.BEAT_SECONDS / 10,
+        )
+    if not url.holder or url.protocol not in S3:
+        yield
+        return
+    system, _ = url.open_file_system()
+    _watch_requests(system.s3)
+    token = _ends.set((monotonic + lease.BEAT_SECONDS, wall + lease.BEAT_SECONDS))
+    try:
+        yield
+    finally:
+        _ends.reset(token)
+
+
+def _watch_requests(client: Any) -> None:
+    """Let `_refuse_late` hear of every request that changes an object, each time it is tried."""
+    for operation in OPERATIONS:
+        name = f"before-send.s3.{operation}"
+        client.meta.events.register(name, _refuse_late, unique_id=f"seqpack-{operation}")
+    # Below botocore, aiohttp sends a request again, unasked, if a connection ended without answer.
+    with contextlib.suppress(AttributeError):
+        for session in client._endpoint.http_session._sessions.values():
+            session._retry_connection = False
+
+
+def _refuse_late(**_: Any) -> None:
+    ends = _ends.get()  # of the thread that called s3fs
+    if ends is not None and not _is_before(ends):
+        raise LateError("the lock was read too long ago")
+
+
+def _is_before(ends: tuple[float, float] | None) -> bool:
+    return ends is not None and all(map(operator.le, _read_clocks(), ends))
+
+
+def _read_clocks() -> tuple[float, float]:
+    """Read one clock that nobody sets, and one that goes on while the machine sleeps."""
+    return time.monotonic(), time.time()
