@@ -8,13 +8,11 @@ again finds the plan equal, takes the finished receipts and makes the rest.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from seqpack_cli import disk
 from seqpack_cli.disk import TEMP_PATTERN
-from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items, quote
 from seqpack_cli.earlier_run import (
     OVERWRITE_HINT,
     OWN_PATTERN,
@@ -23,6 +21,7 @@ from seqpack_cli.earlier_run import (
     remove_own_files,
     remove_plan,
 )
+from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items
 from seqpack_cli.execution import map_ahead
 from seqpack_cli.manifest import (
     FAILURE,

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.earlier_run import OWN_PATTERN
 from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import count_cores, map_ahead
 from seqpack_cli.manifest import MANIFEST_NAME
-from seqpack_cli.earlier_run import OWN_PATTERN
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.storage import LOCK_NAME
