@@ -80,18 +80,17 @@ def adapt_plan(earlier: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     found, new = earlier.get("options"), plan["options"]
     if not isinstance(found, dict):
         return earlier
+
+    def is_raised(name: str) -> bool:
+        limit = found.get(name)
+        return type(limit) is int and (new[name] is None or new[name] >= limit)
+
     names = [name for name in ("encoding_errors", "on_bad_record") if found.get(name) == "error"]
-    if _is_at_least(new["max_document_bytes"], found.get("max_document_bytes")):
+    if is_raised("max_document_bytes"):
         names.append("max_document_bytes")
-    if found.get("overflow") == "error" and _is_at_least(
-        new["max_length"], found.get("max_length")
-    ):
+    if found.get("overflow") == "error" and is_raised("max_length"):
         names += ["overflow", "max_length"]
     return {**earlier, "options": {**found, **{name: new[name] for name in names}}}
-
-
-def _is_at_least(limit: int | None, earlier: object) -> bool:
-    return type(earlier) is int and (limit is None or limit >= earlier)
 
 
 def make_tasks(
