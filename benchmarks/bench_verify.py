@@ -9,6 +9,8 @@ order as pack makes them, or shuffled and sorted within windows as for training 
 integers   `structure`, `roundtrip` and both together, sha256 of the shards and of the store
            included, beside sha256 of the same files alone on all cores. The files were read just
            before, so they come from the page cache.
+plan       a whole `--level structure`, opening included, with the batches compared with the plan of
+           the token store, beside the same shards without a store to plan from.
 run        the level `run` over every batch, reading, sending and checking included, beside a bare
            nn.LSTM over the same batches, already on the device as int64 ids: embedding and LSTM
            over a PackedSequence, no gradients, no checks, one wait at the end. TF32 is off in both.
@@ -24,6 +26,7 @@ import json
 import platform
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +44,7 @@ from random_store import keep_folder, make_store
 
 from seqpack_cli import PackOptions, open_shards, open_store, pack_store
 from seqpack_cli.execution import count_cores, map_ahead
+from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.reading import hash_regular
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
 from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
@@ -50,7 +54,7 @@ from seqpack_cli.verification.report import LevelReport, Report
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
 
-CASES = ("integers", "run", "errors")
+CASES = ("integers", "plan", "run", "errors")
 NUM_TOKENS = {"cuda": 100_000_000, "cpu": 20_000_000}
 NUM_RUN_TOKENS = {"cuda": 20_000_000, "cpu": 1_000_000}  # on a CPU 130 batches, a minute a round
 
@@ -84,9 +88,12 @@ def main(cases: tuple[str, ...], **options: Any) -> None:
     num_run_tokens = options["run_tokens"] or NUM_RUN_TOKENS[device.type]
     cases, figures = cases or CASES, {}
     with keep_folder(options["folder"]) as folder:
-        if "integers" in cases:
+        if "integers" in cases or "plan" in cases:
             shards = find_shards(folder, "integers", num_tokens, options)
+        if "integers" in cases:
             figures["integers"] = measure_integers(shards, device, repeats)
+        if "plan" in cases:
+            figures["plan"] = measure_plan(shards, device, repeats)
         if "run" in cases or "errors" in cases:
             shards = find_shards(folder, "run", num_run_tokens, options)
         if "run" in cases:
@@ -148,6 +155,46 @@ def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str
         [(name, *show(figure)) for name, figure in figures.items()],
     )
     return figures
+
+
+def measure_plan(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
+    """Time `--level structure` with and without the plan of the store, in turn."""
+    num_tokens = open_shards(path).manifest["ledger"]["num_tokens"]
+    seconds: dict[str, list[float]] = {"compared": [], "not compared": []}
+    with tempfile.TemporaryDirectory(dir=path.parent) as alone:
+        link_without_store(path, Path(alone))
+        for number in range(repeats + 1):
+            for name, folder in (("compared", path), ("not compared", Path(alone))):
+                taken, report = timed(
+                    lambda folder=folder: verify(folder, device, level="structure")
+                )
+                assert report.passed
+                assert report.plan.compared == (name == "compared")
+                if number > 0:  # round 0 warms up
+                    seconds[name].append(taken)
+    pairs = zip(seconds["not compared"], seconds["compared"], strict=True)
+    ratio = round(statistics.median(without / with_ for without, with_ in pairs), 3)
+    print(f"{describe_shards(path)}; files in the page cache; {repeats} rounds\n")
+    figures: dict[str, Any] = {
+        name: summarize(num_tokens, taken) for name, taken in seconds.items()
+    }
+    print_table(
+        ("plan", "M tokens/s, best", "median", "spread", "median of rounds"),
+        [
+            ("compared", *show(figures["compared"]), f"{ratio} x not compared"),
+            ("not compared", *show(figures["not compared"]), ""),
+        ],
+    )
+    return {**figures, "compared_times_not_compared": ratio}
+
+
+def link_without_store(path: Path, alone: Path) -> None:
+    """Link a set of shards into another folder, with a manifest that leads to no token store."""
+    for file in path.iterdir():
+        if file.name != MANIFEST_NAME:
+            (alone / file.name).hardlink_to(file)
+    manifest = json.loads((path / MANIFEST_NAME).read_bytes())
+    (alone / MANIFEST_NAME).write_text(json.dumps({**manifest, "tokens_path": "nowhere"}))
 
 
 def measure_runs(

@@ -28,14 +28,14 @@ COMMANDS = {
     "--bos <bos> --eos <eos> --max-length 40 --part-bytes 220",
     "tokens_words": "tokenize input/words.txt --tokenizer input/words.tokenizer.json "
     "--part-bytes 120",
-    "packed": "pack tokens_bytes --batch-size 3 --shard-bytes 600",
+    "packed": "pack tokens_bytes --batch-size 3 --shard-bytes 1300",
     "padded": "pack tokens_words --layout padded --batch-size 3 --pad-to-multiple 4 "
-    "--shard-bytes 400",
+    "--shard-bytes 1000",
     "padded_left": "pack tokens_bytes --layout padded --buckets 12,24,40 --padding-side left "
-    "--max-tokens 120 --shuffle --seed 7 --window 6 --shard-bytes 700",
+    "--max-tokens 120 --shuffle --seed 7 --window 6 --shard-bytes 1350",
     "filler": "pack tokens_words --layout padded --batch-size 4 --buckets auto "
-    "--num-buckets 2 --last-batch pad --shard-bytes 400",
-    "varlen": "pack tokens_bytes --layout varlen --max-tokens 32 --shard-bytes 700",
+    "--num-buckets 2 --last-batch pad --shard-bytes 1100",
+    "varlen": "pack tokens_bytes --layout varlen --max-tokens 32 --shard-bytes 1350",
 }
 STORES = [name for name, command in COMMANDS.items() if command.startswith("tokenize")]
 SHARDS = [name for name in COMMANDS if name not in STORES]

@@ -182,6 +182,11 @@ def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) ->
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def plan_by_another_version(folder: Path) -> None:
+    """Say that shards were planned by a version that is not ours: verify cannot plan them again."""
+    change_manifest(folder, lambda manifest: manifest.update(plan_version=0))
+
+
 def load_shard(path: Path) -> tuple[Arrays, dict[str, str]]:
     """Read the arrays and metadata of a shard with the safetensors library."""
     with safetensors.safe_open(path, "numpy") as file:

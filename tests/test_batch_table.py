@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,9 +48,8 @@ def test_numbers_are_those_of_each_batch(kind: Kind, seed: int, first_batch: int
     shard, _ = draw_shard(kind, seed)
     generator = random.Random(seed)
     sound = [index for index in range(len(shard)) if generator.random() < 0.8]
-    manifest = {"options": {"max_tokens": MAX_PIECE}}
     table = measure_batches(
-        shard, np.array(sound, np.int64), first_batch=first_batch, manifest=manifest
+        shard, np.array(sound, np.int64), first_batch=first_batch, max_tokens=MAX_PIECE
     )
     assert len(table) == len(sound)
     assert list_batches(table) == [slow_numbers(shard, index, first_batch) for index in sound]
@@ -60,11 +58,10 @@ def test_numbers_are_those_of_each_batch(kind: Kind, seed: int, first_batch: int
 
 
 @every_kind
-@pytest.mark.parametrize("options", [{}, {"max_tokens": None}, {"max_tokens": "many"}], ids=str)
-def test_without_a_budget_no_sequence_is_split(kind: Kind, options: dict[str, Any]) -> None:
+def test_without_a_budget_no_sequence_is_split(kind: Kind) -> None:
     shard, _ = draw_shard(kind, 5)
     every = np.arange(len(shard))
-    table = measure_batches(shard, every, first_batch=0, manifest={"options": options})
+    table = measure_batches(shard, every, first_batch=0, max_tokens=None)
     assert table.num_split_sequences.tolist() == [0] * len(shard)
 
 
@@ -73,7 +70,7 @@ def test_no_sound_batch_gives_an_empty_table(kind: Kind) -> None:
     shard, _ = draw_shard(kind, 6)
     hostile = {**shard.tensors, "lengths": np.full_like(shard.tensors["lengths"], -(2**63))}
     table = measure_batches(
-        shard.with_tensors(hostile), np.empty(0, np.int64), first_batch=3, manifest={"options": {}}
+        shard.with_tensors(hostile), np.empty(0, np.int64), first_batch=3, max_tokens=None
     )
     assert list_batches(table) == []
 
@@ -94,14 +91,13 @@ def test_hostile_batches_leave_the_numbers_of_sound_ones_alone(kind: Kind) -> No
         damaged = shard.with_tensors(changed)
         sound = np.flatnonzero(~damaged.find_unsound())
         assert sound.tolist() == [*range(len(shard) - 1)]
-        options = {"options": {"max_tokens": MAX_PIECE}}
-        table = measure_batches(damaged, sound, first_batch=0, manifest=options)
+        table = measure_batches(damaged, sound, first_batch=0, max_tokens=MAX_PIECE)
         assert list_batches(table) == [slow_numbers(shard, index, 0) for index in sound.tolist()]
 
 
 def measure(seed: int) -> BatchTable:
     shard, _ = draw_shard(KINDS["filler"], seed)
-    return measure_batches(shard, np.arange(len(shard)), first_batch=0, manifest={"options": {}})
+    return measure_batches(shard, np.arange(len(shard)), first_batch=0, max_tokens=None)
 
 
 def test_tables_are_joined_one_after_another() -> None:

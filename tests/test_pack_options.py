@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seqpack_cli.batching.pack_options import COUNTS, PackOptions
+from seqpack_cli.batching.pack_options import COUNTS, MAX_NUM_BUCKETS, PackOptions
 from seqpack_cli.errors import OptionError
 
 NONSENSE: list[tuple[dict[str, Any], str]] = [
@@ -179,3 +179,17 @@ def test_largest_bucket_may_be_the_whole_budget() -> None:
     assert options.resolve().buckets == (8, 16)
     packed = PackOptions(buckets=(64,), max_tokens=16)  # real tokens: a key is no cost
     assert packed.resolve().buckets == (64,)
+
+
+def test_more_buckets_than_can_be_chosen_in_memory_are_refused() -> None:
+    assert PackOptions(buckets="auto", num_buckets=MAX_NUM_BUCKETS).resolve().num_buckets == 1024
+    with pytest.raises(OptionError, match=r"^--num-buckets 1025: expected at most 1,024$"):
+        PackOptions(buckets="auto", num_buckets=MAX_NUM_BUCKETS + 1).resolve()
+
+
+@pytest.mark.parametrize("shard_bytes", [2**50 + 1, 10**30])
+def test_shards_larger_than_any_disk_are_refused(shard_bytes: int) -> None:
+    with pytest.raises(
+        ValueError, match=r"^shard_bytes is \d+, expected at most 1125899906842624$"
+    ):
+        PackOptions(shard_bytes=shard_bytes)

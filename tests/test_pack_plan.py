@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import LENGTHS, make_store, make_texts
+from shard_reference import LENGTHS, make_shards, make_store, make_texts
 
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import PackOptions
@@ -22,6 +22,7 @@ from seqpack_cli.shards.lay_out import ShardRows, make_tensors
 from seqpack_cli.shards.pack_plan import (
     count_bytes,
     count_cells,
+    count_room,
     cut_rows,
     cut_shards,
     make_plan,
@@ -70,26 +71,28 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
 @settings(max_examples=25, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=20),
-    shard_bytes=st.integers(1, 1500),
+    shard_bytes=st.integers(1, 2500),
 )
 def test_cut_shards_fills_each_as_far_as_it_goes(
     values: dict[str, Any], lengths: list[int], shard_bytes: int
 ) -> None:
     plan, options = plan_of(lengths, shard_bytes=shard_bytes, **values)
     sizes = count_bytes(plan, options, 2).tolist()
+    room = count_room(options, 2)
+    assert 0 <= room < shard_bytes
     cuts = cut_shards(plan, options, 2)
     assert (cuts[0], cuts[-1]) == (0, plan.num_batches)
     for first, last in pairwise(cuts):
         assert last > first
-        assert last == first + 1 or sum(sizes[first:last]) <= shard_bytes
-        assert last == plan.num_batches or sum(sizes[first : last + 1]) > shard_bytes
+        assert last == first + 1 or sum(sizes[first:last]) <= room
+        assert last == plan.num_batches or sum(sizes[first : last + 1]) > room
 
 
 @pytest.mark.parametrize("values", [{}, {"window": 3}, {"last_batch": "drop"}], ids=str)
 @settings(max_examples=40, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=3, max_size=60),
-    shard_bytes=st.integers(1, 900),
+    shard_bytes=st.integers(800, 2000),
 )
 def test_cut_shards_is_the_same_without_the_sequences(
     values: dict[str, Any], lengths: list[int], shard_bytes: int
@@ -227,3 +230,19 @@ def test_plan_store_hints_at_a_budget_that_suffices(store: Path) -> None:
     assert caught.value.hint is not None
     hinted = int(caught.value.hint.split("pass --max-tokens ")[1].split(",")[0])
     plan_store(open_store(store), PackOptions(max_tokens=hinted, **values).resolve())
+
+
+@pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("shard_bytes", [1500, 2000, 9_999, 10_001])
+def test_no_file_is_larger_than_shard_bytes(
+    tmp_path: Path, values: dict[str, Any], shard_bytes: int
+) -> None:
+    lengths = [1 + number * 7 % 12 for number in range(400)]
+    path = make_shards(
+        tmp_path, lengths, **{"batch_size": None, **values, "shard_bytes": shard_bytes}
+    )
+    sizes = [file.stat().st_size for file in sorted(path.glob("*.safetensors"))]
+    assert len(sizes) > 1
+    assert max(sizes) <= shard_bytes
+    # nearly full: a batch takes less than 300 bytes, and the longest header 100 more than another
+    assert min(sizes[:-1]) > shard_bytes - 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from shard_reference import (
     read_manifest_json,
 )
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.execution import Progress
 from seqpack_cli.run_folder import RunFolder
@@ -62,7 +63,7 @@ def pack(store: Path, output: Path, **options: Any) -> dict[str, Any]:
 def test_pack_holds_every_sequence_once(
     store: Path, tmp_path: Path, layout: str, options: dict[str, int]
 ) -> None:
-    manifest = pack(store, tmp_path / "shards", layout=layout, shard_bytes=400, **options)
+    manifest = pack(store, tmp_path / "shards", layout=layout, shard_bytes=1104, **options)
     shards, tokens = open_shards(tmp_path / "shards"), open_store(store)
     found: dict[int, list[int]] = {}
     num_padding_cells = 0
@@ -92,7 +93,7 @@ def test_pack_holds_every_sequence_once(
 
 def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) -> None:
     output = tmp_path / "shards"
-    manifest = pack(store, output, batch_size=3, shard_bytes=300)
+    manifest = pack(store, output, batch_size=3, shard_bytes=1004)
     assert read_manifest_json(output) == manifest
     assert sorted(path.name for path in output.iterdir()) == [
         "manifest.json",
@@ -106,7 +107,8 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 1,
+        "format_version": 2,
+        "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
         "pad_id": 256,
@@ -132,7 +134,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "min_length": None,
             "max_length": None,
             "pad_to_multiple": 1,
-            "shard_bytes": 300,
+            "shard_bytes": 1004,
         },
     }
     assert (output / manifest["tokens_path"]).resolve() == store.resolve()
@@ -144,8 +146,10 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
 
 
 def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
-    # 26 ids, 3 rows, 12 steps, offsets: 52 + 48 + 96 + 24 bytes; then 20 + 48 + 40 + 24; then 50
-    for shard_bytes, num_batches in ((1, [1, 1, 1]), (351, [1, 2]), (352, [2, 1]), (402, [3])):
+    # 26 ids, 3 rows, 12 steps, offsets: 52 + 48 + 96 + 24 bytes; then 20 + 48 + 40 + 24; then 50;
+    # 704 for the header and the end of offsets
+    sizes = ((1, [1, 1, 1]), (1055, [1, 2]), (1056, [2, 1]), (1106, [3]))
+    for shard_bytes, num_batches in sizes:
         manifest = pack(store, tmp_path / str(shard_bytes), batch_size=3, shard_bytes=shard_bytes)
         assert [entry["num_batches"] for entry in manifest["shards"]] == num_batches
 
@@ -153,7 +157,7 @@ def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", [*LAYOUTS, "varlen"])
 def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path, layout: str) -> None:
     limit = {"max_tokens": 12} if layout == "varlen" else {"batch_size": 2}
-    options = PackOptions(layout=layout, shard_bytes=100, **limit)
+    options = PackOptions(layout=layout, shard_bytes=700, **limit)
     advanced: list[int] = []
     for num_workers in (1, 2):
         advanced.clear()
@@ -246,7 +250,7 @@ def test_pack_holds_the_store_whatever_the_options(
     monkeypatch: pytest.MonkeyPatch,
     values: dict[str, Any],
 ) -> None:
-    options = {**values, "shard_bytes": 400}
+    options = {**values, "shard_bytes": 1104}
     manifest = pack(long_store, tmp_path / "shards", **options)
     assert len(manifest["shards"]) > 1
     assert_ledger_adds_up(tmp_path / "shards", manifest, values)
@@ -330,7 +334,7 @@ def test_pack_cuts_shards_that_its_options_allow(
 ) -> None:
     values = COMBINATIONS[name]
     pack(long_store, tmp_path / "one", **values, shard_bytes=1 << 20)
-    pack(long_store, tmp_path / "many", **values, shard_bytes=600)
+    pack(long_store, tmp_path / "many", **values, shard_bytes=1304)
     one, many = open_shards(tmp_path / "one"), open_shards(tmp_path / "many")
     assert one.num_shards == 1
     for found, expected in zip(many, one, strict=True):  # cutting moves no row
@@ -338,12 +342,7 @@ def test_pack_cuts_shards_that_its_options_allow(
             assert found.to_arrays()[array_name].tolist() == array.tolist()
     for number in range(many.num_shards):
         shard = many.open_shard(number)
-        num_bytes = sum(
-            array.nbytes - 8 * array_name.endswith("_offsets")
-            for array_name, array in shard.tensors.items()
-        )
-        fillers = shard.tensors.get("num_filler_rows", np.empty(0, np.int64))
-        assert len(shard) == 1 or num_bytes - fillers.nbytes <= 600
+        assert len(shard) == 1 or shard.path.stat().st_size <= 1304
 
 
 @pytest.mark.parametrize(
@@ -718,3 +717,17 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     with pytest.raises(FolderError) as caught:
         make_shard(task)
     assert str(caught.value) == f"{store}: changed since this run began\n\nhint: run pack again"
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffle: bool) -> None:
+    store = make_store(tmp_path / "first", make_texts([9, 5]))
+    opened = open_store(store)
+    options = PackOptions(shuffle=shuffle).resolve()
+    (rows,) = cut_rows(plan_shards(opened, options), options, 2)
+    shutil.rmtree(store)
+    make_store(tmp_path / "second", make_texts([9, 5], seed=1)).rename(store)
+    manifest = {"layout": "packed", "tokens_sha256": opened.sha256, "options": {}}
+    with pytest.raises(FolderError, match="store: changed since this run began"):
+        make_shard(ShardTask(0, tmp_path, store, manifest, rows))
+    assert list(tmp_path.glob("shard-*")) == []

@@ -10,7 +10,7 @@ import pytest
 import torch
 from shard_reference import make_shards
 
-from seqpack_cli.errors import OptionError
+from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
@@ -34,21 +34,28 @@ def draw_lengths(draws: random.Random) -> list[int]:
 def draw_pack_options(draws: random.Random) -> dict[str, Any]:
     """Draw a layout and how batches are cut."""
     options: dict[str, Any] = {
-        "shard_bytes": draws.choice([1, 300, 1 << 20]),
+        "shard_bytes": draws.choice([1, 1000, 2000, 1 << 20]),
         "layout": draws.choice(["packed", "padded", "varlen"]),
         "shuffle": draws.random() < 0.3,
         "seed": draws.randrange(1000),
     }
     if options["layout"] == "varlen":
         packing = draws.choice(["best-fit", "sequential"])
-        return {**options, "batch_size": None, "max_tokens": 1000, "packing": packing}
+        most = {"max_tokens": draws.choice([30, 1000]), "overlong": draws.choice([None, "drop"])}
+        return {**options, "batch_size": None, "packing": packing, **most}
     if draws.random() < 0.3:
         options |= {"batch_size": None, "max_tokens": draws.choice([1000, 4000])}
     else:
         options["batch_size"] = draws.choice([1, 3, 16, 64])
     options["window"] = draws.choice([None, 16])
+    options["order"] = draws.choice(["length", "length", "none"])
+    options["last_batch"] = draws.choice(["keep", "keep", "drop"])
     if draws.random() < 0.3:
-        options["buckets"] = "auto"
+        options["buckets"] = draws.choice(["auto", (8, 16, 64), (8, 1000)])
+    elif options["batch_size"] is None:
+        options["overlong"] = draws.choice([None, "drop"])
+    for name, values in (("min_length", [None, None, 2]), ("max_length", [None, None, 20, 300])):
+        options[name] = draws.choice(values)
     if options["layout"] == "padded":
         options["padding_side"] = draws.choice(["left", "right"])
         options["pad_to_multiple"] = draws.choice([1, 8])
@@ -82,7 +89,7 @@ def test_no_false_alarm_and_every_damage_is_caught(tmp_path: Path, chunk: int) -
         options = draw_verify_options(draws)
         try:
             path = make_shards(tmp_path / str(number), lengths, **packing)
-        except OptionError:  # options that do not go together
+        except (OptionError, DataError):  # options that do not go together, or leave nothing
             continue
         report = verify_shards(path, VerifyOptions(**options, self_test=True))
         said = [str(finding) for finding in report.findings]

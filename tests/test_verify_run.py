@@ -20,9 +20,10 @@ from shard_reference import (
     make_shards,
     make_store,
     make_texts,
+    plan_by_another_version,
 )
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.execution import Progress
 from seqpack_cli.shards.layouts import view_batch
@@ -139,6 +140,7 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "num_sequences": 7,
         "num_tokens": 37,
         "is_gate": True,
+        "plan": {"compared": True, "plan_version": PLAN_VERSION, "why_not": None},
         "findings": [],
         "notes": [],
         "layout_speeds": [],
@@ -482,6 +484,7 @@ def test_swapped_rows_of_every_kind_are_found(kind: Path, tmp_path: Path) -> Non
         indices[places] = indices[places[::-1]]
 
     change_shard(path, swap)
+    plan_by_another_version(path)  # ours would find it at structure
     found = {(finding.batch, finding.row) for finding in verify(path, sample=1).findings}
     # a batch stops at its first row that differs
     assert found == ({min(rows)} if rows[0][0] == rows[1][0] else set(rows))
@@ -497,6 +500,7 @@ def test_wrong_piece_start_is_found(tmp_path: Path, start: int) -> None:
         arrays["piece_starts"][position] = start
 
     change_shard(path, move)
+    plan_by_another_version(path)
     report = verify(path, sample=1)
     assert "structure" in {finding.level for finding in report.findings}
     found = [finding for finding in report.findings if finding.level == "roundtrip"]
@@ -516,6 +520,7 @@ def test_last_piece_that_ends_early_is_found(tmp_path: Path) -> None:
 
     change_shard(path, cut, num_tokens=36)
     change_manifest(path, lambda manifest: manifest["ledger"].update(num_tokens=36))
+    plan_by_another_version(path)
     assert [str(finding) for finding in verify(path, sample=1).findings] == [
         "roundtrip: manifest.json: 36 tokens with those dropped, the token store has 37",
         "roundtrip: shard-00000.safetensors: batch 5: row 1: 1 ids, the token store has 2",
@@ -557,11 +562,13 @@ def test_finding_of_forward_names_the_row_in_the_shards_batch(
 @pytest.mark.parametrize("name", ["varlen", "filler", "buckets"])
 def test_broken_promise_ends_its_shard_at_structure(tmp_path: Path, name: str) -> None:
     path = make_shards(tmp_path, **KINDS[name])
+    option = {"varlen": "max_tokens", "filler": "batch_size", "buckets": "batch_size"}[name]
 
     def promise(manifest: dict[str, Any]) -> None:
-        manifest["options"].update(max_tokens=1)
+        manifest["options"][option] = 1
 
     change_manifest(path, promise)
+    plan_by_another_version(path)
     report = verify(path)
     assert {finding.level for finding in report.findings} == {"structure"}
     assert {finding.batch for finding in report.findings} == set(range(len(open_shards(path))))

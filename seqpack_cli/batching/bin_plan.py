@@ -65,6 +65,17 @@ def plan_bins(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
     return plan
 
 
+def count_pieces(lengths: np.ndarray, options: PackOptions) -> int:
+    """Count the pieces into which `plan_bins` cuts the sequences, before it takes their memory."""
+    kept = lengths[lengths >= (options.min_length or 1)]
+    if options.max_length is not None:
+        kept = kept[kept <= options.max_length]
+    if options.overlong != "split":
+        return len(kept)
+    assert options.max_tokens is not None  # noqa: S101 - resolved
+    return int((-(-kept.astype(np.int64) // options.max_tokens)).sum())
+
+
 def _split(
     order: np.ndarray, lengths: np.ndarray, capacity: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

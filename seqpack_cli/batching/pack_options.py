@@ -11,9 +11,14 @@ from dataclasses import dataclass, replace
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
 
+# Raise it whenever the same lengths and options would be cut into other batches, rows or shards, or
+# put into another order: `verify` plans again only what was planned by its own version.
+PLAN_VERSION = 1
 DEFAULT_BATCH_SIZE = 64
 MAX_COUNT = 2**31 - 1  # tokens of a sequence at most, and so of all that is counted here
 DEFAULT_NUM_BUCKETS = 8
+MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
+MAX_SHARD_BYTES = 2**50
 COUNTS = (
     "batch_size",
     "max_tokens",
@@ -47,7 +52,7 @@ class PackOptions:
     pad_to_multiple: int = 1
     padding_side: str = "right"  # or "left"
     pad_id: int | None = None  # None takes the tokenizer's, or 0
-    shard_bytes: int = 64 << 20
+    shard_bytes: int = 64 << 20  # of a file at most, unless one batch takes more
 
     def __post_init__(self) -> None:
         check_choice("layout", self.layout, ("packed", "padded", "varlen"))
@@ -58,8 +63,9 @@ class PackOptions:
         check_choice("padding_side", self.padding_side, ("right", "left"))
         for name in COUNTS:
             check_positive(name, getattr(self, name))
-            if name != "shard_bytes" and (getattr(self, name) or 0) > MAX_COUNT:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected at most {MAX_COUNT}")
+            most = MAX_SHARD_BYTES if name == "shard_bytes" else MAX_COUNT
+            if (getattr(self, name) or 0) > most:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at most {most}")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}, expected at least 0")
         if self.buckets is not None and self.buckets != "auto":
@@ -175,6 +181,10 @@ def _check_rows(options: PackOptions) -> None:
         )
     if options.num_buckets is not None and options.buckets != "auto":
         raise OptionError("--num-buckets is for --buckets auto", hint="pass --buckets auto")
+    if (options.num_buckets or 0) > MAX_NUM_BUCKETS:
+        raise OptionError(
+            f"--num-buckets {options.num_buckets}: expected at most {MAX_NUM_BUCKETS:,}"
+        )
     if options.last_batch == "pad" and options.max_tokens is not None and not options.buckets:
         raise OptionError(
             "--last-batch pad: with --max-tokens and no --buckets batches have no number of rows "

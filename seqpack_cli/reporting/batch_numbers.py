@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqpack_cli.batching.pack_options import MAX_COUNT
-from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 
 
@@ -71,13 +69,7 @@ def _count(shards: ShardSet, shard: Shard) -> tuple[np.ndarray, ...]:
 
 
 def find_capacity(shards: ShardSet) -> int:
-    """Give the tokens that a row of varlen shards has room for.
-
-    Raises:
-        FolderError: the manifest does not say it.
-    """
-    capacity = read_max_tokens(shards.manifest)
-    if capacity is None or not 1 <= capacity <= MAX_COUNT:
-        found = quote(shards.manifest["options"].get("max_tokens"))
-        raise FolderError(f"{shards.path}: max_tokens is {found}, expected 1 to {MAX_COUNT:,}")
+    """Give the tokens that a row of varlen shards has room for."""
+    capacity = shards.options.max_tokens
+    assert capacity is not None  # noqa: S101 - varlen has it
     return capacity

@@ -15,6 +15,7 @@ from seqpack_cli.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
@@ -42,7 +43,12 @@ def open_any(path: Place) -> TokenStore | ShardSet:
 
 
 def describe(opened: TokenStore | ShardSet) -> dict[str, Any]:
-    """Give the numbers of a token store or of shards."""
+    """Give the numbers of a token store or of shards.
+
+    Raises:
+        FolderError: its tokenizer.json is damaged.
+    """
+    check_kept_tokenizer(opened.path, opened.manifest)
     if isinstance(opened, ShardSet):
         return _describe_shards(opened)
     return _describe_store(opened)

@@ -11,7 +11,6 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.reporting.origins import describe_origin, find_store_of
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
@@ -111,7 +110,7 @@ def _describe_shape(batch: Batch, manifest: dict[str, Any]) -> dict[str, Any]:
         return {"width": batch.ids.shape[1], "padding_side": batch.padding_side}
     if isinstance(batch, VarlenBatch):
         cu_seqlens = batch.cu_seqlens.tolist()
-        return {"max_tokens": read_max_tokens(manifest), "cu_seqlens": cu_seqlens}
+        return {"max_tokens": manifest["options"]["max_tokens"], "cu_seqlens": cu_seqlens}
     shape: dict[str, Any] = {"batch_sizes": batch.batch_sizes.tolist()}
     keys = manifest["bucket_keys"]
     if keys is not None:

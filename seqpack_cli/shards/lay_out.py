@@ -80,6 +80,20 @@ def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.
     Args:
         filler: whether batches are filled up with empty rows.
     """
+    tensors = make_row_tensors(layout, rows, filler=filler)
+    if layout == "packed":
+        steps = count_steps(tensors["lengths"], rows.batch_offsets)
+        tensors["batch_sizes"], tensors["step_offsets"] = steps
+    names = tensor_names(layout, filler=filler)[:-1]
+    return {name: tensors[name].astype(np.int64, copy=False) for name in names}
+
+
+def make_row_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
+    """Make the arrays of a shard from which the others follow: its rows, batches and widths.
+
+    Args:
+        filler: as for make_tensors.
+    """
     lengths = rows.lengths.astype(np.int64)
     num_tokens = np.add.reduceat(lengths, rows.batch_offsets[:-1])
     tensors = {
@@ -88,12 +102,10 @@ def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.
         "sequence_offsets": rows.batch_offsets,
         "data_offsets": to_offsets(num_tokens),
     }
-    if layout == "packed":
-        tensors["batch_sizes"], tensors["step_offsets"] = count_steps(lengths, rows.batch_offsets)
-    elif layout == "varlen":
+    if layout == "varlen":
         starts = rows.piece_starts
         tensors["piece_starts"] = np.zeros_like(lengths) if starts is None else starts
-    else:
+    elif layout == "padded":
         num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
         ends = np.repeat(rows.batch_offsets[1:], rows.num_filler_rows)
         tensors["lengths"] = np.insert(lengths, ends, 0)
@@ -101,9 +113,9 @@ def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.
         tensors["sequence_offsets"] = to_offsets(num_rows)
         tensors["data_offsets"] = to_offsets(num_rows * rows.widths)
         tensors["widths"] = rows.widths
-        tensors["num_filler_rows"] = rows.num_filler_rows
-    names = tensor_names(layout, filler=filler)[:-1]
-    return {name: tensors[name].astype(np.int64, copy=False) for name in names}
+        if filler:
+            tensors["num_filler_rows"] = rows.num_filler_rows
+    return tensors
 
 
 def iter_data(

@@ -20,12 +20,16 @@ from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.lay_out import ShardRows
+from seqpack_cli.shards.layouts import tensor_names
+from seqpack_cli.shards.shard_file import ALIGNMENT, make_header
+from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.token_store import TokenStore
 
 BYTES_PER_ROW = 16  # its length and original index
 BYTES_PER_PIECE_START = 8
 BYTES_PER_STEP = 8  # its entry of batch_sizes
+NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
 # Offsets of rows and ids; in packed also of steps, in padded the width.
 BYTES_PER_BATCH = {"packed": 24, "padded": 24, "varlen": 16}
 
@@ -170,25 +174,39 @@ def _count_bytes(runs: BatchRuns, options: PackOptions, itemsize: int) -> np.nda
 
 
 def cut_shards(plan: Plan, options: PackOptions, itemsize: int) -> list[int]:
-    """Cut batches into shards of at most shard_bytes, or of one batch if that is larger.
-
-    A file is larger by its header, about 1 kB.
-    """
+    """Cut batches into files of at most shard_bytes, or of one batch if that is larger."""
     runs = plan.runs
     sizes = _count_bytes(runs, options, itemsize)
+    room = count_room(options, itemsize)
     # Of each run, and of all: where it ends, in bytes and in batches.
     ends, offsets = to_offsets(sizes * runs.counts), to_offsets(runs.counts)
     cuts, num_batches, filled = [0], runs.num_batches, 0
     while cuts[-1] < num_batches:
-        run = int(np.searchsorted(ends, filled + options.shard_bytes, "right")) - 1
+        run = int(np.searchsorted(ends, filled + room, "right")) - 1
         end = num_batches
         if run < len(sizes):
-            inside = (filled + options.shard_bytes - int(ends[run])) // int(sizes[run])
+            inside = (filled + room - int(ends[run])) // int(sizes[run])
             end = int(offsets[run]) + inside
         cuts.append(max(end, cuts[-1] + 1))
         run = min(int(np.searchsorted(offsets, cuts[-1], "right")) - 1, len(sizes) - 1)
         filled = int(ends[run]) + (cuts[-1] - int(offsets[run])) * int(sizes[run])
     return cuts
+
+
+def count_room(options: PackOptions, itemsize: int) -> int:
+    """Count the bytes that batches may take in a file of shard_bytes.
+
+    The rest is the header, each of whose numbers may have as many digits as shard_bytes, and the
+    last entry of each array of offsets.
+    """
+    names = tensor_names(options.layout, filler=options.last_batch == "pad")
+    metadata = describe_shard({"layout": options.layout, "tokens_sha256": "0" * 64})
+    dtype = {2: "uint16", 4: "int32"}[itemsize]
+    shortest, _ = make_header(dict.fromkeys(names, 0), metadata, data_dtype=dtype)
+    num_digits = NUMBERS_PER_ARRAY * len(names) * (len(str(options.shard_bytes)) - 1)
+    num_ends = sum(name.endswith("_offsets") for name in names)
+    header = len(shortest) + -(-num_digits // ALIGNMENT) * ALIGNMENT
+    return max(options.shard_bytes - header - 8 * num_ends, 0)
 
 
 def cut_rows(plan: Plan, options: PackOptions, itemsize: int) -> Sequence[ShardRows | RangeRows]:

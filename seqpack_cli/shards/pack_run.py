@@ -7,7 +7,6 @@ and publishes one file. What the plan leaves out is in the ledger, by reason.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.range_plan import can_plan_ranges
 from seqpack_cli.copy_marks import find_began, hashing_copies
 from seqpack_cli.errors import OptionError
@@ -39,6 +38,7 @@ from seqpack_cli.shards.pack_plan import (
     plan_shards,
 )
 from seqpack_cli.shards.pack_shard import ShardTask, count_rows, make_shard
+from seqpack_cli.shards.recorded_options import record_options
 from seqpack_cli.shards.shard_manifest import (
     FORMAT,
     FORMAT_VERSION,
@@ -139,20 +139,17 @@ def _is_same(output: Place, store_path: Place) -> bool:
 def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
     """Give what the manifest says before anything is packed; a continued run must agree."""
     pad_id = choose_pad_id(store, options)
-    values = dataclasses.asdict(options)
-    del values["layout"], values["pad_id"], values["padding_side"]
-    if isinstance(options.buckets, tuple):
-        values["buckets"] = list(options.buckets)  # as it comes back from JSON
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
+        "plan_version": PLAN_VERSION,
         "layout": options.layout,
         "dtype": store.dtype,
         "pad_id": pad_id,
         "padding_side": options.padding_side,
         "tokenizer_sha256": store.manifest["tokenizer_sha256"],
         "tokens_sha256": store.sha256,
-        "options": values,
+        "options": record_options(options),
     }
 
 

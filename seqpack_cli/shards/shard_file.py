@@ -40,29 +40,42 @@ def write_shard_file(
         data: the ids in pieces, each written before the next is asked for.
     """
     arrays = {name: np.ascontiguousarray(array, "<i8") for name, array in tensors.items()}
-    kinds = {name: ("<i8", len(array)) for name, array in arrays.items()}
+    counts = {name: len(array) for name, array in arrays.items()}
+    counts["data"] = int(arrays["data_offsets"][-1])
+    header, num_bytes = make_header(counts, metadata, data_dtype=data_dtype)
     ids_dtype = np.dtype(data_dtype).newbyteorder("<")
-    kinds["data"] = (ids_dtype.str, int(arrays["data_offsets"][-1]))
+    with publish(path) as file:
+        file.write(header)
+        for array in arrays.values():
+            file.write(array)
+        for piece in data:
+            file.write(np.ascontiguousarray(piece, ids_dtype))
+        if file.num_bytes != num_bytes:
+            raise ValueError(f"{path}: {file.num_bytes} bytes, its header says {num_bytes}")
+    return file.describe()
+
+
+def make_header(
+    counts: Mapping[str, int], metadata: Mapping[str, str], *, data_dtype: str
+) -> tuple[bytes, int]:
+    """Make the first bytes of a file, up to its arrays; return the size of the whole file too.
+
+    Args:
+        counts: entries of each array, in file order, `data` last.
+    """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    for name, (dtype, count) in kinds.items():
-        start, end = end, end + count * np.dtype(dtype).itemsize
+    for name, count in counts.items():
+        dtype = np.dtype(data_dtype if name == "data" else np.int64).newbyteorder("<")
+        start, end = end, end + count * dtype.itemsize
         header[name] = {
-            "dtype": NAME_OF_DTYPE[dtype],
+            "dtype": NAME_OF_DTYPE[dtype.str],
             "shape": [count],
             "data_offsets": [start, end],
         }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    with publish(path) as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays.values():
-            file.write(array)
-        for piece in data:
-            file.write(np.ascontiguousarray(piece, ids_dtype))
-        if file.num_bytes != 8 + len(text) + end:
-            raise ValueError(f"{path}: {file.num_bytes} bytes for a header of {end}")
-    return file.describe()
+    return len(text).to_bytes(8, "little") + text, 8 + len(text) + end
 
 
 def map_shard_file(

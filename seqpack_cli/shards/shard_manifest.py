@@ -11,11 +11,12 @@ from seqpack_cli.manifest import MANIFEST_NAME, check_files, list_sizes, read_ma
 from seqpack_cli.reading import check_fields
 from seqpack_cli.remote.url import Place, spell_place
 from seqpack_cli.shards.layouts import LAYOUTS
+from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
 
 FORMAT = "seqpack.shards"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 BYTES_PER_BATCH = 16  # of the offsets that every layout has
 BYTES_PER_ROW = 16  # of its length and its index
 COUNTS = (
@@ -28,6 +29,7 @@ COUNTS = (
     "num_padding_cells",
 )
 MANIFEST_FIELDS: dict[str, type] = {
+    "plan_version": int,
     "layout": str,
     "dtype": str,
     "pad_id": int,
@@ -108,10 +110,8 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
     if manifest["padding_side"] not in ("right", "left"):
         found = quote(manifest["padding_side"])
         raise FolderError(f"{source}: padding_side {found}, expected right or left")
-    keys = manifest["bucket_keys"]
-    if keys is not None and not (isinstance(keys, list) and all(type(key) is int for key in keys)):
-        raise FolderError(f"{source}: bucket_keys {quote(keys)}, expected lengths or null")
     check_id_range(manifest, source)
+    check_plan_fields(manifest, read_options(manifest, source), source)
     if not manifest["shards"]:
         raise FolderError(f"{source}: no shards")
     sizes = list_sizes(path) if check_present else None
@@ -145,13 +145,7 @@ def shard_name(number: int) -> str:
 
 def has_filler(manifest: dict[str, Any]) -> bool:
     """Say whether batches are filled up with empty rows."""
-    return bool(manifest["options"].get("last_batch") == "pad")
-
-
-def read_max_tokens(manifest: dict[str, Any]) -> int | None:
-    """Give the budget that pack was told, if the manifest has one."""
-    found = manifest["options"].get("max_tokens")
-    return found if type(found) is int else None
+    return bool(manifest["options"]["last_batch"] == "pad")
 
 
 def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:

@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
-from seqpack_cli.manifest import read_kept_tokenizer
+from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.mapping import keep_mapped, let_pages_go
 from seqpack_cli.object_cache import check_cache_limit
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reading import MAX_MAPPED_FILES
 from seqpack_cli.remote.url import Place, find_place, parse_place
 from seqpack_cli.shards.layouts import Batch, view_ids
+from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
 
@@ -79,6 +81,11 @@ class ShardSet:
         """Count the ids and padding cells of each batch, int64[batches]; maps every shard."""
         shards = (self.open_shard(number) for number in range(self.num_shards))
         return np.concatenate([np.diff(shard.tensors["data_offsets"]) for shard in shards])
+
+    @functools.cached_property
+    def options(self) -> PackOptions:
+        """Return the options that they were packed with."""
+        return read_options(self.manifest, self.path / MANIFEST_NAME)
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import LAYOUTS
+from seqpack_cli.shards.layouts import LAYOUTS, OFFSETS_OF
 from seqpack_cli.shards.shard import Shard
 
 MAX_ROWS = 1000  # looked at for one that differs
@@ -26,6 +26,7 @@ class Damage:
     level: str  # that must find it
     layouts: tuple[str, ...]
     change: Callable[[Shard], dict[str, np.ndarray] | None]
+    needs_plan: bool = False
 
 
 def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
@@ -138,6 +139,22 @@ def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
     return changed
 
 
+def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
+    """Put the first two batches into each other's place, whole."""
+    if len(shard) < 2:
+        return None
+    changed: dict[str, np.ndarray] = {}
+    for name, array in shard.tensors.items():
+        if name.endswith("_offsets"):
+            changed[name] = array.copy()
+            changed[name][1] = array[2] - array[1]
+            continue
+        offsets = shard.tensors[OFFSETS_OF[name]] if name in OFFSETS_OF else np.arange(3)
+        middle, end = offsets[1:3].tolist()
+        changed[name] = np.concatenate([array[middle:end], array[:middle], array[end:]])
+    return changed
+
+
 ALL = tuple(LAYOUTS)
 DAMAGES = (
     Damage("flipped id", "roundtrip", ALL, flip_id),
@@ -147,6 +164,7 @@ DAMAGES = (
     Damage("index that stands twice", "structure", ALL, repeat_index),
     Damage("id in the padding", "structure", ("padded",), spoil_padding),
     Damage("dropped row", "structure", ALL, drop_row),
+    Damage("swapped batches", "structure", ALL, swap_batches, needs_plan=True),
 )
 
 

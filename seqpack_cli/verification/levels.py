@@ -16,12 +16,12 @@ import torch
 from seqpack_cli.execution import Progress
 from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import naming_batch, naming_memory
 from seqpack_cli.verification.integers import roundtrip
 from seqpack_cli.verification.integers.batch_table import BatchTable
+from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
 from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.models.cells import CELLS
@@ -40,6 +40,8 @@ class Verification:
     device: torch.device
     report: Report
     progress: Progress
+    store: TokenStore | None  # None where there is none at level `structure`
+    planned: PlannedShards | None = None  # what the plan has, if it was made again
     faulty_shards: set[int] = field(default_factory=set)
 
     @property
@@ -99,12 +101,23 @@ class Verification:
 
 
 def verify_structure(run: Verification) -> BatchTable:
-    """Check files and numbers of every batch."""
+    """Check files and numbers of every batch, and that it is the planned one."""
     with run.level("structure") as level:
-        findings, batches = check_structure(run.shards, level)
+        if run.store is not None and run.report.plan.compared:
+            run.planned = _plan_again(run, run.store)
+        findings, batches = check_structure(run.shards, level, run.planned)
         for finding in findings:
             run.add(finding)
-    return batches
+    return run.keep_faultless(batches)
+
+
+def _plan_again(run: Verification, store: TokenStore) -> PlannedShards | None:
+    """Plan the batches again; note a finding if that cannot be."""
+    plan = plan_again(run.shards, store)
+    if isinstance(plan, Finding):
+        run.add(plan)
+        return None
+    return PlannedShards(run.shards, store, plan)
 
 
 def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) -> BatchTable:
@@ -114,7 +127,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         FolderError: the token store is damaged.
     """
     options = run.options
-    max_tokens = read_max_tokens(run.shards.manifest)
+    max_tokens = run.shards.options.max_tokens
     run.progress.on_total(int(batches.num_tokens.sum()))
     with run.level("roundtrip") as level:
         store.check_sha256()

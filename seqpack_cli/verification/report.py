@@ -90,6 +90,15 @@ class Control:
     found: str  # in words
 
 
+@dataclass(frozen=True)
+class PlanReport:
+    """Whether the batches were compared with the plan of the token store, made again."""
+
+    compared: bool
+    plan_version: int  # of the shards
+    why_not: str | None = None
+
+
 @dataclass
 class Report:
     """The whole outcome of a verify run."""
@@ -109,6 +118,7 @@ class Report:
     num_sequences: int
     num_tokens: int
     is_gate: bool  # whether float errors above their limits are findings
+    plan: PlanReport
     levels: list[LevelReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_manifest import read_max_tokens
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification.damages import DAMAGES
+from seqpack_cli.verification.damages import DAMAGES, Damage
 from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.integers.coverage import Coverage
+from seqpack_cli.verification.integers.plan_comparison import compare_shard
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
 from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
 from seqpack_cli.verification.levels import Verification
@@ -70,12 +70,12 @@ def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> 
     for damage in DAMAGES:
         if LEVELS.index(damage.level) >= run.options.depth or shard.layout not in damage.layouts:
             continue
-        changed = damage.change(shard)
+        changed = damage.change(shard) if run.planned is not None or not damage.needs_plan else None
         if changed is None:
             yield Control(damage.name, damage.level, None, "")
             continue
         damaged = shard.with_tensors({**shard.tensors, **changed})
-        found = next(_find(run, number, damaged, store, damage.level), None)
+        found = next(_find(run, number, damaged, store, damage), None)
         yield Control(
             damage.name,
             damage.level,
@@ -85,22 +85,27 @@ def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> 
 
 
 def _find(
-    run: Verification, number: int, shard: Shard, store: TokenStore | None, level: str
+    run: Verification, number: int, shard: Shard, store: TokenStore | None, damage: Damage
 ) -> Iterator[Finding]:
-    """Yield what is found up to a level, as if the checksum were right."""
-    manifest = run.shards.manifest
+    """Yield what is found up to the damage's level, as if the checksum were right.
+
+    The plan would find most of it: it is asked only where nothing else can tell.
+    """
     first_batch = int(run.shards.batch_offsets[number])
-    found, batches = check_batches(shard, first_batch=first_batch, manifest=manifest)
+    max_tokens = run.shards.options.max_tokens
+    found, batches = check_batches(shard, first_batch=first_batch, max_tokens=max_tokens)
     yield from found
     yield from mark_rows(shard, Coverage(run.shards.num_store_sequences))
     yield from check_counts(shard.path.name, shard.entry, batches)
-    if level != "structure" and store is not None:  # what it missed must not reach torch
+    if damage.needs_plan and run.planned is not None:
+        yield from compare_shard(shard, run.planned, number, first_batch=first_batch)
+    if damage.level != "structure" and store is not None:  # what it missed must not reach torch
         yield from check_shard(
             shard,
             store,
             run.device,
             first_batch=first_batch,
-            max_tokens=read_max_tokens(manifest),
+            max_tokens=max_tokens,
             max_batch_tokens=run.options.max_batch_tokens,
             on_advance=lambda _: None,
         )

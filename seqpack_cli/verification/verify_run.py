@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import torch
 
+from seqpack_cli.batching.pack_options import PLAN_VERSION
 from seqpack_cli.copy_marks import hashing_copies
-from seqpack_cli.errors import FolderError
 from seqpack_cli.execution import Progress
 from seqpack_cli.remote.url import Place
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification.device import open_device, steady_arithmetic
 from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure
+from seqpack_cli.verification.matching_store import find_matching_store
 from seqpack_cli.verification.model_levels import (
     measure_speeds,
     verify_computation,
     verify_every_batch,
 )
 from seqpack_cli.verification.models.limits import GATES
-from seqpack_cli.verification.report import LEVELS, Report
+from seqpack_cli.verification.report import LEVELS, PlanReport, Report
 from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
@@ -40,12 +40,12 @@ def verify_shards(
     options = options or VerifyOptions()
     shards = open_shards(path, check_present=False)
     device = open_device(options.device)
-    store = _open_matching_store(shards, options.tokens) if options.depth > 1 else None
-    report = _start_report(shards, options, device)
-    run = Verification(shards, options, device, report, progress or Progress())
+    store, why_not = find_matching_store(shards, options)
+    report = _start_report(shards, options, device, why_not)
+    run = Verification(shards, options, device, report, progress or Progress(), store)
     batches = verify_structure(run)
     with steady_arithmetic(device, hidden_size=options.hidden_size):
-        if store is not None:
+        if store is not None and options.depth > 1:
             batches = verify_roundtrip(run, batches, store)
         if options.runs_every_batch:
             batches = verify_every_batch(run, batches)
@@ -58,7 +58,12 @@ def verify_shards(
     return report
 
 
-def _start_report(shards: ShardSet, options: VerifyOptions, device: torch.device) -> Report:
+def _start_report(
+    shards: ShardSet, options: VerifyOptions, device: torch.device, why_not: str | None
+) -> Report:
+    plan_version = shards.manifest["plan_version"]
+    if why_not is None and plan_version != PLAN_VERSION:
+        why_not = f"planned by version {plan_version}, this seqpack plans by version {PLAN_VERSION}"
     ledger = shards.manifest["ledger"]
     is_cuda = device.type == "cuda"
     return Report(
@@ -77,26 +82,5 @@ def _start_report(shards: ShardSet, options: VerifyOptions, device: torch.device
         num_sequences=ledger["num_sequences"],
         num_tokens=ledger["num_tokens"],
         is_gate=DTYPES[options.dtype] in GATES,
+        plan=PlanReport(why_not is None, plan_version, why_not),
     )
-
-
-def _open_matching_store(shards: ShardSet, path: Place | None) -> TokenStore:
-    """Open the token store that the shards were packed from.
-
-    Raises:
-        FolderError: it is not there, or is another one.
-    """
-    found = path or shards.find_store()
-    if found is None:
-        place = shards.manifest["tokens_path"][:200]
-        raise FolderError(
-            f"{shards.path}: its token store is no longer at {place}",
-            hint="pass --tokens STORE, or --level structure to go without it",
-        )
-    store = open_store(found)
-    if store.sha256 != shards.manifest["tokens_sha256"]:
-        raise FolderError(
-            f"{store.path}: another token store than the one these shards were packed from",
-            hint="pass --tokens STORE with that one, or pack again",
-        )
-    return store

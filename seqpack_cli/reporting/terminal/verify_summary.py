@@ -25,6 +25,7 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     failed = {finding["level"] for finding in report["findings"]}
     for level in report["levels"]:
         lines.append(_show_level(level, report, failed=level["level"] in failed))
+    lines.append(_show_plan(report["plan"]))
     lines += [f"  note: {note}" for note in _coverage_notes(report)]
     lines += _show_speeds(report["layout_speeds"]) + _show_controls(report["controls"])
     lines += ["", *findings[:MAX_FINDINGS]] if findings else []
@@ -73,6 +74,12 @@ def _show_level(level: dict[str, Any], report: dict[str, Any], *, failed: bool) 
         worst = max(judged, key=lambda size: float(size["error"]) / size["limit"])
         line += f"  {float(worst['error']):.1e} / {worst['limit']:.1e}"
     return line if report["is_gate"] or not judged else f"{line} (not judged)"
+
+
+def _show_plan(plan: dict[str, Any]) -> str:
+    if plan["compared"]:
+        return f"  plan: compared, version {plan['plan_version']}"
+    return f"  plan: not compared: {plan['why_not']}"
 
 
 def _coverage_notes(report: dict[str, Any]) -> list[str]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_manifest import read_max_tokens
 
 
 @dataclass(frozen=True)
@@ -47,13 +45,14 @@ def join_tables(tables: Sequence[BatchTable]) -> BatchTable:
 
 
 def measure_batches(
-    shard: Shard, sound: np.ndarray, *, first_batch: int, manifest: dict[str, Any]
+    shard: Shard, sound: np.ndarray, *, first_batch: int, max_tokens: int | None
 ) -> BatchTable:
     """Measure the sound batches of a shard.
 
     Args:
         sound: their numbers inside the shard.
         first_batch: the shard's first, in the whole set.
+        max_tokens: where varlen splits a sequence.
     """
     tensors = shard.tensors
     offsets, lengths = tensors["sequence_offsets"], tensors["lengths"]
@@ -63,7 +62,7 @@ def measure_batches(
     longest = np.maximum.reduceat(lengths, offsets[:-1])[sound]
     if shard.layout == "varlen":
         shortest = np.minimum.reduceat(lengths, offsets[:-1])[sound]
-        starts, max_tokens = tensors["piece_starts"], read_max_tokens(manifest)
+        starts = tensors["piece_starts"]
         num_begun = np.add.reduceat((starts == 0).astype(np.int64), offsets[:-1])
         num_split = np.add.reduceat((starts == max_tokens).astype(np.int64), offsets[:-1])
     else:

@@ -2,11 +2,13 @@
 
 Holds when every file is there, regular, of the manifest's size and sha256; every batch's lengths,
 `batch_sizes`, ids and padding belong together; and over all shards each sequence of the store
-stands exactly once, less what the ledger says was dropped.
+stands exactly once, less what the ledger says was dropped. With the plan of the token store at
+hand, every batch is the planned one.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,15 @@ from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.storage import LOCK_NAME
+from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
 from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
 from seqpack_cli.verification.integers.coverage import Coverage
-from seqpack_cli.verification.integers.promises import check_promises
+from seqpack_cli.verification.integers.plan_comparison import (
+    PlannedShards,
+    compare_shard,
+    compare_totals,
+)
+from seqpack_cli.verification.integers.promises import check_promises, find_unused_keys
 from seqpack_cli.verification.report import Finding, LevelReport
 
 LEVEL = "structure"
@@ -31,53 +39,86 @@ MAX_SEQUENCES_PER_ROW = 1024
 FREE_SEQUENCES = 1 << 26
 
 
-def check_structure(shards: ShardSet, report: LevelReport) -> tuple[list[Finding], BatchTable]:
-    """Check every shard; give what was found, and the batches of the shards that hold."""
+def check_structure(
+    shards: ShardSet, report: LevelReport, planned: PlannedShards | None = None
+) -> tuple[list[Finding], BatchTable]:
+    """Check every shard; give what was found, and the batches of the shards that hold.
+
+    Args:
+        planned: what the plan of the token store has, to compare with.
+    """
     ledger = shards.manifest["ledger"]
-    num_dropped = sum(ledger["num_dropped_sequences"].values())
-    num_sequences = ledger["num_sequences"] + num_dropped
-    if num_sequences > MAX_SEQUENCES:
-        what = f"{num_sequences:,} sequences with those dropped, no store has so many"
-        return [Finding(LEVEL, MANIFEST_NAME, what)], join_tables([])
-    num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
-    if num_sequences > FREE_SEQUENCES + MAX_SEQUENCES_PER_ROW * num_rows:
-        what = f"{num_sequences:,} sequences with those dropped, of {num_rows:,} rows"
-        return [Finding(LEVEL, MANIFEST_NAME, what)], join_tables([])
+    num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
+    lie = _find_lie(num_sequences, shards)
+    if lie is not None:
+        return [lie], join_tables([])
     coverage = Coverage(num_sequences)  # of the whole store
+    with ThreadPoolExecutor(1) as pool:  # beside the shards, since a tokenizer takes long to build
+        in_folder = pool.submit(_check_folder, shards)
+        damage, miscounts, unplanned, tables = _check_shards(shards, coverage, report, planned)
+        damage += in_folder.result()
+    fault = coverage.check_pieces() if not damage else None
+    if fault is not None:
+        damage.append(Finding(LEVEL, MANIFEST_NAME, fault))
+    batches = join_tables(tables)
+    findings = [*damage, *miscounts] or _check_totals(shards, coverage, batches)
+    if planned is not None and not findings:
+        unplanned += compare_totals(shards, planned)
+    return [*findings, *unplanned], batches
+
+
+def _check_shards(
+    shards: ShardSet, coverage: Coverage, report: LevelReport, planned: PlannedShards | None
+) -> tuple[list[Finding], list[Finding], list[Finding], list[BatchTable]]:
+    """Check every shard; give damage, wrong counts, what is not as planned, and sound batches."""
     damage: list[Finding] = []
     miscounts: list[Finding] = []
+    unplanned: list[Finding] = []
     tables: list[BatchTable] = []
     numbers = range(shards.num_shards)
     checked = map_ahead(
         lambda number: _check_file(shards, number), numbers, num_threads=count_cores()
     )
     for number, (shard, found, batches) in enumerate(checked):
-        entry = shards.manifest["shards"][number]
+        entry, first_batch = shards.manifest["shards"][number], int(shards.batch_offsets[number])
         if shard is not None:
-            first_batch = int(shards.batch_offsets[number])
             found += mark_rows(shard, coverage, first_batch=first_batch)
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
+        if planned is not None and shard is not None and not found and not miscounted:
+            unplanned += compare_shard(shard, planned, number, first_batch=first_batch)
         damage += found
         miscounts += miscounted
         report.num_batches += len(batches)
         report.num_tokens += int(batches.num_tokens.sum())
         tables += [batches] if not found and not miscounted else []
-    damage += _check_folder(shards)
-    fault = coverage.check_pieces() if not damage else None
-    if fault is not None:
-        damage.append(Finding(LEVEL, MANIFEST_NAME, fault))
-    batches = join_tables(tables)
-    findings = [*damage, *miscounts]
-    if not findings:
-        num_missing = coverage.num_missing
-        if num_missing != num_dropped:
-            what = (
-                f"{num_missing} sequences are missing, the ledger says {num_dropped} were dropped"
-            )
-            findings.append(Finding(LEVEL, MANIFEST_NAME, what))
-        findings += check_counts(MANIFEST_NAME, ledger, batches)
-        findings += _check_split(shards.manifest, batches)
-    return findings, batches
+    return damage, miscounts, unplanned, tables
+
+
+def _find_lie(num_sequences: int, shards: ShardSet) -> Finding | None:
+    """Refuse numbers that would only take memory."""
+    num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
+    if num_sequences > MAX_SEQUENCES:
+        what = f"{num_sequences:,} sequences with those dropped, no store has so many"
+        return Finding(LEVEL, MANIFEST_NAME, what)
+    if num_sequences > FREE_SEQUENCES + MAX_SEQUENCES_PER_ROW * num_rows:
+        what = f"{num_sequences:,} sequences with those dropped, of {num_rows:,} rows"
+        return Finding(LEVEL, MANIFEST_NAME, what)
+    return None
+
+
+def _check_totals(shards: ShardSet, coverage: Coverage, batches: BatchTable) -> list[Finding]:
+    """Compare the manifest with the batches of all shards."""
+    ledger, findings = shards.manifest["ledger"], []
+    num_missing, num_dropped = coverage.num_missing, sum(ledger["num_dropped_sequences"].values())
+    if num_missing != num_dropped:
+        what = f"{num_missing} sequences are missing, the ledger says {num_dropped} were dropped"
+        findings.append(Finding(LEVEL, MANIFEST_NAME, what))
+    findings += check_counts(MANIFEST_NAME, ledger, batches)
+    findings += _check_split(shards.manifest, batches)
+    keys = find_unused_keys(batches, shards.options, shards.manifest["bucket_keys"])
+    return findings + [
+        Finding(LEVEL, MANIFEST_NAME, f"bucket key {key} is the width of no batch") for key in keys
+    ]
 
 
 def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Finding], BatchTable]:
@@ -91,13 +132,21 @@ def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Findi
         what = error.message.removeprefix(place)
         return None, [Finding(LEVEL, entry["name"], what)], join_tables([])
     first_batch = int(shards.batch_offsets[number])
-    return shard, *check_batches(shard, first_batch=first_batch, manifest=shards.manifest)
+    max_tokens = shards.options.max_tokens
+    found, batches = check_batches(shard, first_batch=first_batch, max_tokens=max_tokens)
+    found += _check_promises(entry["name"], batches, shards)
+    return shard, sorted(found, key=lambda finding: finding.batch or 0), batches
 
 
 def check_batches(
-    shard: Shard, *, first_batch: int, manifest: dict[str, Any]
+    shard: Shard, *, first_batch: int, max_tokens: int | None
 ) -> tuple[list[Finding], BatchTable]:
-    """Check all batches of a shard; give what was found, and the sound batches."""
+    """Check all batches of a shard; give what was found, and the sound batches.
+
+    Args:
+        first_batch: the shard's first, in the whole set.
+        max_tokens: where varlen splits a sequence.
+    """
     name, findings = shard.path.name, []
     unsound = shard.find_unsound()
     for inside in np.flatnonzero(unsound).tolist():
@@ -109,10 +158,16 @@ def check_batches(
         else:
             raise AssertionError(f"{shard.path}: batch {inside} is unsound for no reason")
     sound = np.flatnonzero(~unsound)
-    batches = measure_batches(shard, sound, first_batch=first_batch, manifest=manifest)
-    for place, what in sorted(check_promises(batches, manifest)):
-        findings.append(Finding(LEVEL, name, what, batch=int(batches.index[place])))
-    return sorted(findings, key=lambda finding: finding.batch or 0), batches
+    return findings, measure_batches(shard, sound, first_batch=first_batch, max_tokens=max_tokens)
+
+
+def _check_promises(name: str, batches: BatchTable, shards: ShardSet) -> list[Finding]:
+    """Compare the batches of a shard with what pack was told."""
+    broken = check_promises(batches, shards.options, shards.manifest["bucket_keys"])
+    return [
+        Finding(LEVEL, name, what, batch=int(batches.index[place]))
+        for place, what in sorted(broken)
+    ]
 
 
 def mark_rows(shard: Shard, coverage: Coverage, *, first_batch: int = 0) -> list[Finding]:
@@ -140,7 +195,7 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
         if OWN_PATTERN.fullmatch(name) and name not in expected
     ]
     try:
-        shards.read_tokenizer_json()
+        check_kept_tokenizer(shards.path, shards.manifest)
     except FolderError as error:
         what = error.message.removeprefix(f"{shards.path / 'tokenizer.json'}: ")
         findings.append(Finding(LEVEL, "tokenizer.json", what))

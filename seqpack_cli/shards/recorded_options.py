@@ -1,0 +1,122 @@
+"""The options of `pack` in the manifest of shards: written by one function, read by the other.
+
+A reader believes none of them before they are checked: the same types, names and combinations that
+`pack` takes, and no bucket and no dropped sequence that they do not allow. What else follows from
+them needs the lengths of the token store: `verify` plans again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from typing import Any
+
+from seqpack_cli.batching.pack_options import COUNTS, PackOptions
+from seqpack_cli.errors import FolderError, OptionError, join_items, quote
+from seqpack_cli.remote.url import Place
+
+MAX_KEY = 2**32  # a length, rounded up to a multiple
+APART = ("layout", "pad_id", "padding_side")  # these are fields of the manifest itself
+NAMES = tuple(name for name in PackOptions.__dataclass_fields__ if name not in APART)
+TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(COUNTS, (int, type(None))),
+    "order": (str,),
+    "shuffle": (bool,),
+    "seed": (int,),
+    "buckets": (str, list, type(None)),
+    "packing": (str, type(None)),
+    "overlong": (str, type(None)),
+    "last_batch": (str,),
+}
+
+
+def record_options(options: PackOptions) -> dict[str, Any]:
+    """Return resolved options as they are written to the manifest."""
+    values = dataclasses.asdict(options)
+    if isinstance(options.buckets, tuple):
+        values["buckets"] = list(options.buckets)  # as it comes back from JSON
+    return {name: values[name] for name in NAMES}
+
+
+def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
+    """Return the options that a manifest records, resolved.
+
+    Raises:
+        FolderError: `pack` cannot have written them.
+    """
+    values = manifest["options"]
+    if set(values) != set(NAMES):
+        wrong = sorted(set(values) ^ set(NAMES))
+        raise FolderError(
+            f"{source}: options differ from those of pack in {join_items(map(quote, wrong))}"
+        )
+    for name in NAMES:
+        if type(values[name]) not in TYPES[name]:
+            raise FolderError(f"{source}: option {name} is {quote(values[name])}")
+    apart = {name: manifest[name] for name in APART}
+    try:
+        options = PackOptions(**apart, **values).resolve()
+    except (ValueError, OptionError) as error:
+        what = error.message if isinstance(error, OptionError) else str(error)
+        raise FolderError(f"{source}: options that pack refuses: {what[:200]}") from error
+    for name, value in record_options(options).items():
+        if value != values[name]:
+            raise FolderError(
+                f"{source}: option {name} is {quote(values[name])}, pack would record "
+                f"{quote(value)}"
+            )
+    return options
+
+
+def check_plan_fields(manifest: dict[str, Any], options: PackOptions, source: Place) -> None:
+    """Raise FolderError for bucket keys, or reasons to drop sequences, that contradict the options.
+
+    Args:
+        options: those of the manifest.
+    """
+    keys = manifest["bucket_keys"]
+    if not _are_keys(keys, options):
+        expected = _describe_keys(options)
+        raise FolderError(f"{source}: bucket_keys {quote(keys)}, expected {expected}")
+    possible = _list_reasons(options)
+    for reason, count in manifest["ledger"]["num_dropped_sequences"].items():
+        if reason not in possible:
+            raise FolderError(
+                f"{source}: {count:,} sequences dropped by {quote(reason)}, which the options "
+                "do not do"
+            )
+
+
+def _are_keys(keys: object, options: PackOptions) -> bool:
+    if options.buckets is None:
+        return keys is None
+    if not (isinstance(keys, list) and keys and all(type(key) is int for key in keys)):
+        return False
+    if options.buckets != "auto":
+        return tuple(keys) == options.buckets
+    assert options.num_buckets is not None  # noqa: S101 - resolved
+    is_rising = keys[0] >= 1 and all(low < high for low, high in pairwise(keys))
+    multiple = options.pad_to_multiple
+    fits = keys[-1] < MAX_KEY and all(key % multiple == 0 for key in keys)
+    return is_rising and fits and len(keys) <= options.num_buckets
+
+
+def _describe_keys(options: PackOptions) -> str:
+    if options.buckets is None:
+        return "null"
+    if options.buckets != "auto":
+        return quote(list(options.buckets))
+    return f"1 to {options.num_buckets} rising multiples of {options.pad_to_multiple}"
+
+
+def _list_reasons(options: PackOptions) -> set[str]:
+    """Return the reasons for which sequences may be dropped."""
+    has_keys = isinstance(options.buckets, tuple)
+    by_default = has_keys and options.overlong is None
+    reasons = {
+        "min_length": options.min_length is not None,
+        "max_length": options.max_length is not None,
+        "overlong": options.overlong == "drop" or by_default,
+        "last_batch": options.last_batch == "drop",
+    }
+    return {reason for reason, is_possible in reasons.items() if is_possible}

@@ -1,0 +1,186 @@
+"""The plan of a store, made again with the recorded options, beside the batches of its shards.
+
+Where the token store is at hand, `pack`'s own planner says what every batch holds: which sequences,
+in which order, how wide, with how much filler, and what was left out. The arrays of a whole shard
+are compared at once, about 30 ns a sequence; memory is that of `pack`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from seqpack_cli.batching.bin_plan import count_pieces
+from seqpack_cli.batching.range_plan import RangePlan
+from seqpack_cli.batching.row_ranges import RangeRows, RowRange
+from seqpack_cli.errors import DataError, OptionError, quote
+from seqpack_cli.manifest import MANIFEST_NAME
+from seqpack_cli.shards.lay_out import ShardRows, make_row_tensors, take_rows
+from seqpack_cli.shards.pack_plan import Plan, cut_shards, plan_shards
+from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.verification.report import Finding
+
+LEVEL = "structure"
+# Pieces of varlen rows that are planned whatever the shards hold: they take some 100 MB. A manifest
+# that cuts more of them out of a store than its shards have rows is not followed.
+FREE_PIECES = 1 << 22
+
+
+def plan_again(shards: ShardSet, store: TokenStore) -> Plan | Finding:
+    """Plan a store with the options that its shards record, or return why that cannot be."""
+    options = shards.options
+    if options.layout == "varlen":
+        num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
+        num_pieces = count_pieces(store.lengths, options)
+        if num_pieces > 2 * num_rows + FREE_PIECES:
+            what = (
+                f"the options cut the store into {num_pieces:,} rows, the shards have {num_rows:,}"
+            )
+            return Finding(LEVEL, MANIFEST_NAME, what)
+    try:
+        return plan_shards(store, options)
+    except (DataError, OptionError) as error:
+        return Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error.message}")
+
+
+class PlannedShards:
+    """What the plan has for the batches of each shard; rows that neighbours share are kept."""
+
+    def __init__(self, shards: ShardSet, store: TokenStore, plan: Plan) -> None:
+        self.plan = plan
+        self.store = store
+        self._offsets = np.minimum(shards.batch_offsets, plan.num_batches).tolist()
+        self._pieces: dict[int, RangeRows] = {}
+        self._span: RowRange | None = None
+        self._found = (np.empty(0, np.int64), np.empty(0, np.int32))
+        if isinstance(plan, RangePlan):
+            cuts = sorted(set(self._offsets))
+            self._pieces = dict(zip(cuts, plan.cut(cuts), strict=False))
+
+    def find_rows(self, number: int) -> ShardRows | None:
+        """Return the planned batches with the numbers of a shard's, as many as there are, if any.
+
+        Shards are asked for in rising order, or rows are found again.
+        """
+        first, last = self._offsets[number : number + 2]
+        if first == last:
+            return None
+        if not isinstance(self.plan, RangePlan):
+            return ShardRows.cut(self.plan, first, last)
+        rows = self._pieces[first]
+        if rows.span != self._span:
+            self._span, self._found = rows.span, rows.span.find(self.store)
+        return take_rows(rows, *self._found)
+
+
+def compare_shard(
+    shard: Shard, planned_shards: PlannedShards, number: int, *, first_batch: int
+) -> Iterator[Finding]:
+    """Yield the first batch of a shard that is not the planned one.
+
+    Args:
+        shard: a sound one.
+        number: of the shard.
+        first_batch: its first, in the whole set.
+    """
+    rows = planned_shards.find_rows(number)
+    if rows is None:
+        return
+    filler = "num_filler_rows" in shard.tensors
+    planned = make_row_tensors(shard.layout, rows, filler=filler)
+    found = {name: shard.tensors[name] for name in planned}
+    if all(np.array_equal(found[name], planned[name]) for name in planned):
+        return
+    differing = list(_find_differences(found, planned))
+    if differing:  # else the shard only has more batches
+        row, what = _describe_difference(found, planned, min(differing))
+        yield Finding(LEVEL, shard.path.name, what, batch=first_batch + min(differing), row=row)
+
+
+def _find_differences(
+    found: Mapping[str, np.ndarray], planned: Mapping[str, np.ndarray]
+) -> Iterator[int]:
+    """Yield the first batch that differs in each array, if any does."""
+    offsets = planned["sequence_offsets"]
+    for name, array in planned.items():
+        num_entries = min(len(array), len(found[name]))
+        differ = np.flatnonzero(array[:num_entries] != found[name][:num_entries])
+        if not len(differ):
+            continue
+        place = int(differ[0])
+        if name.endswith("_offsets"):
+            yield place - 1  # where that batch ends
+        elif name in ("widths", "num_filler_rows"):
+            yield place
+        else:
+            yield int(np.searchsorted(offsets, place, "right")) - 1
+
+
+def _describe_difference(
+    found: Mapping[str, np.ndarray], planned: Mapping[str, np.ndarray], batch: int
+) -> tuple[int | None, str]:
+    """Return the row and what differs in a batch that is not the planned one."""
+    counts = [int(np.diff(side["sequence_offsets"])[batch]) for side in (found, planned)]
+    for name, (number, expected) in {
+        "rows": counts,
+        "filler rows": _pick("num_filler_rows", batch, found, planned),
+        "width": _pick("widths", batch, found, planned),
+    }.items():
+        if number != expected:
+            return None, f"{number} {name}, the plan has {expected}"
+    start = int(planned["sequence_offsets"][batch])
+    names = {"original_indices": "sequence", "piece_starts": "starts at token", "lengths": "length"}
+    for row in range(counts[0]):
+        for name, words in names.items():
+            number, expected = _pick(name, start + row, found, planned)
+            if number != expected:
+                return row, f"{words} {number}, the plan has {expected}"
+    raise AssertionError(f"batch {batch} is the planned one")
+
+
+def _pick(
+    name: str, place: int, found: Mapping[str, np.ndarray], planned: Mapping[str, np.ndarray]
+) -> tuple[int, int]:
+    if name not in planned:
+        return 0, 0
+    return int(found[name][place]), int(planned[name][place])
+
+
+def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding]:
+    """Yield where the number of batches, the manifest or the ends of shards are not as planned."""
+    plan = planned.plan
+    manifest, num_batches = shards.manifest, plan.num_batches
+    if len(shards) > num_batches:
+        name = manifest["shards"][shards.find(num_batches)[0]]["name"]
+        yield Finding(LEVEL, name, f"the plan has {num_batches} batches", batch=num_batches)
+    elif len(shards) < num_batches:
+        name = manifest["shards"][-1]["name"]
+        what = f"the last batch is {len(shards) - 1}, the plan has {num_batches} batches"
+        yield Finding(LEVEL, name, what)
+    if manifest["bucket_keys"] != plan.bucket_keys:
+        what = f"bucket_keys are {quote(manifest['bucket_keys'])}, the plan has "
+        yield Finding(LEVEL, MANIFEST_NAME, what + quote(plan.bucket_keys))
+    for name in ("num_dropped_sequences", "num_dropped_tokens"):
+        claimed, expected = manifest["ledger"][name], getattr(plan, name)
+        for reason in sorted({*claimed, *expected}):
+            if claimed.get(reason) != expected.get(reason):
+                what = f"{name} by {reason} is {claimed.get(reason)}, "
+                what += f"the plan has {expected.get(reason)}"
+                yield Finding(LEVEL, MANIFEST_NAME, what)
+    if len(shards) == num_batches:
+        yield from _compare_cuts(shards, plan, np.dtype(planned.store.dtype).itemsize)
+
+
+def _compare_cuts(shards: ShardSet, plan: Plan, itemsize: int) -> Iterator[Finding]:
+    """Yield the first shard that does not end where `--shard-bytes` ends it."""
+    cuts = cut_shards(plan, shards.options, itemsize)
+    ends = zip(shards.batch_offsets[1:].tolist(), cuts[1:], strict=False)
+    for number, (end, planned) in enumerate(ends):
+        if end != planned:
+            name = shards.manifest["shards"][number]["name"]
+            what = f"ends after batch {end - 1}, the plan ends it after batch {planned - 1}"
+            yield Finding(LEVEL, name, what)
+            return

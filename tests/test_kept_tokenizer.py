@@ -1,0 +1,100 @@
+"""The tokenizer.json of stores and shards: cut, or cut in both with every digest made to fit."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from command import run
+from shard_reference import (
+    change_manifest,
+    load_shard,
+    make_shards,
+    mend_manifest,
+    safetensors_bytes,
+)
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
+from seqpack_cli.tokens.token_store import open_store
+
+
+def cut_tokenizer(folder: Path, *, digest_fits: bool) -> None:
+    """Cut the second half of a tokenizer.json off."""
+    path = folder / "tokenizer.json"
+    raw = path.read_bytes()[: path.stat().st_size // 2]
+    path.write_bytes(raw)
+    if digest_fits:
+        digest = hashlib.sha256(raw).hexdigest()
+        change_manifest(folder, lambda manifest: manifest.update(tokenizer_sha256=digest))
+
+
+def pretend_to_be_of(shards: Path, store: Path) -> None:
+    """Make shards name a changed store as theirs, in the manifest and in each file."""
+    digest = hashlib.sha256((store / "manifest.json").read_bytes()).hexdigest()
+    change_manifest(shards, lambda manifest: manifest.update(tokens_sha256=digest))
+    for number, path in enumerate(sorted(shards.glob("*.safetensors"))):
+        arrays, metadata = load_shard(path)
+        path.write_bytes(safetensors_bytes(arrays, {**metadata, "tokens_sha256": digest}))
+        mend_manifest(shards, number)
+
+
+def test_good_tokenizers_are_what_their_manifests_say(tmp_path: Path) -> None:
+    shards = open_shards(make_shards(tmp_path))
+    check_kept_tokenizer(shards.path, shards.manifest)
+    store = open_store(tmp_path / "store")
+    check_kept_tokenizer(store.path, store.manifest)
+
+
+@pytest.mark.parametrize("digest_fits", [False, True])
+def test_cut_tokenizer_of_the_store_is_refused(tmp_path: Path, digest_fits: bool) -> None:
+    shards, store = make_shards(tmp_path), tmp_path / "store"
+    cut_tokenizer(store, digest_fits=digest_fits)
+    pretend_to_be_of(shards, store)
+    found = "not a tokenizer (" if digest_fits else "not the tokenizer that the manifest names"
+    for command in (("inspect", store), ("verify", shards, "--level", "structure")):
+        result = run(*command)
+        assert result.exit_code == 4
+        assert f"{store / 'tokenizer.json'}: {found}" in result.stderr
+
+
+def test_tokenizers_that_are_cut_alike_are_a_fault(tmp_path: Path) -> None:
+    shards, store = make_shards(tmp_path), tmp_path / "store"
+    for folder in (shards, store):
+        cut_tokenizer(folder, digest_fits=True)
+    pretend_to_be_of(shards, store)
+    for path in (shards, store):
+        assert run("inspect", path).exit_code == 4
+    result = run("verify", shards, "--level", "structure")
+    assert result.exit_code == 1
+    assert "structure: tokenizer.json: not a tokenizer (" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "max_id"])
+def test_vocabulary_that_is_not_the_manifests_is_named(tmp_path: Path, name: str) -> None:
+    shards = make_shards(tmp_path)
+    change_manifest(shards, lambda manifest: manifest.update({name: manifest[name] + 1}))
+    number = {"vocab_size": 259, "max_id": 258}[name]
+    expected = f"tokenizer.json: {name} is {number}, the manifest has {number + 1}"
+    result = run("verify", shards, "--level", "structure")
+    assert result.exit_code == 1
+    assert f"structure: {expected}" in result.stdout
+    inspected = run("inspect", shards)
+    assert inspected.exit_code == 4
+    assert expected in inspected.stderr
+
+
+EMPTY = b'{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}'
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b"null", EMPTY], ids=str)
+def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path, raw: bytes) -> None:
+    shards = make_shards(tmp_path)
+    (shards / "tokenizer.json").write_bytes(raw)
+    digest = hashlib.sha256(raw).hexdigest()
+    change_manifest(shards, lambda manifest: manifest.update(tokenizer_sha256=digest))
+    opened = open_shards(shards)
+    with pytest.raises(FolderError, match=r"tokenizer.json: not a tokenizer \("):
+        check_kept_tokenizer(opened.path, opened.manifest)
