@@ -269,7 +269,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ["data", "data/**/*[lt]", "data/*"])
 def test_outputs_below_the_input_are_no_input(corpus: Path, name: str) -> None:
     first = run("tokenize", name, "-o", "data/tok", "--json")
-    assert "skipped 1 folder that seqpack writes: data/tok\n" in first.stderr
+    assert "skipped 1 folder written by seqpack: data/tok\n" in first.stderr
     assert (corpus / "tok/special_tokens.jsonl").exists()
     again = run("tokenize", name, "-o", "data/tok", "--json")
     assert json.loads(again.stdout)["already_complete"]
@@ -278,7 +278,7 @@ def test_outputs_below_the_input_are_no_input(corpus: Path, name: str) -> None:
     assert run("pack", "data/tok", "-o", "data/shards").exit_code == 0
     third = run("tokenize", name, "-o", "tok3", "--json")
     assert json.loads(third.stdout)["parts"] == other["parts"]
-    assert "skipped 3 folders that seqpack writes: data/shards, data/tok, data/tok2" in third.stderr
+    assert "skipped 3 folders written by seqpack: data/shards, data/tok, data/tok2" in third.stderr
     run_json = json.loads(Path("tok3/run.json").read_text())
     assert run_json["skipped"] == {"seqpack_output": 3}
 
@@ -309,7 +309,7 @@ def test_file_of_a_store_that_is_named_is_read(corpus: Path) -> None:
     with pytest.raises(OptionError) as caught:
         find_sources(["tok"])
     assert caught.value.message == (
-        "tok: no file with a known suffix (skipped 1 folder that seqpack writes: tok)"
+        "tok: no file with a known suffix (skipped 1 folder written by seqpack: tok)"
     )
 
 
@@ -326,7 +326,10 @@ def test_file_that_unpack_wrote_below_the_input_is_named(corpus: Path) -> None:
     assert run("pack", "tok", "-o", "shards").exit_code == 0
     assert run("unpack", "shards", "--text", "-o", "data/rows.jsonl").exit_code == 0
     result = run("tokenize", "data", "-o", "tok2")
-    assert "note: read although unpack --text writes such files: data/rows.jsonl\n" in result.stderr
+    assert (
+        "note: read as input, although it looks like output of seqpack unpack --text: data/rows.jsonl\n"
+        in result.stderr
+    )
     assert "6 documents" in result.stdout
     (corpus / "rows.jsonl").unlink()
     assert "unpack" not in run("tokenize", "data", "-o", "tok3").stderr

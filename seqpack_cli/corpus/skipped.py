@@ -16,10 +16,10 @@ VANISHED = "vanished"
 NOUNS = {  # one, many
     UNKNOWN_SUFFIX: ("file with an unknown suffix", "files with unknown suffixes"),
     DANGLING_LINK: ("dangling link", "dangling links"),
-    REPEATED_LINK: ("link to what is read already", "links to what is read already"),
+    REPEATED_LINK: ("link to something already read", "links to something already read"),
     SPECIAL_FILE: ("pipe, socket or device", "pipes, sockets or devices"),
-    SEQPACK_OUTPUT: ("folder that seqpack writes", "folders that seqpack writes"),
-    VANISHED: ("entry that vanished meanwhile", "entries that vanished meanwhile"),
+    SEQPACK_OUTPUT: ("folder written by seqpack", "folders written by seqpack"),
+    VANISHED: ("entry that disappeared", "entries that disappeared"),
 }
 
 

@@ -228,5 +228,9 @@ def _find_input(
     if skipped.count():
         progress.on_notice(str(skipped))
     if unpacked := find_unpacked(sources):
-        progress.on_notice(f"read although unpack --text writes such files: {join_items(unpacked)}")
+        looks = "it looks" if len(unpacked) == 1 else "they look"
+        progress.on_notice(
+            f"read as input, although {looks} like output of seqpack unpack --text: "
+            f"{join_items(unpacked)}"
+        )
     return sources, skipped
