@@ -28,7 +28,8 @@ from seqpack_cli.remote.lease import LOCK_NAME as LOCK_NAME
 from seqpack_cli.remote.lease import hold_lease
 from seqpack_cli.remote.url import Place, Url
 
-OWNER = re.compile(rb"(\S+ \d+)?")  # of a lock: host and pid; none while one begins
+# Of a lock: host and pid, or as much of them as a kill left.
+OWNER = re.compile(rb'[^\s{}<>"]*( \d*)?')
 MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
 
 

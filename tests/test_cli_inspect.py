@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import run
-from shard_reference import change_manifest
 
 from seqpack_cli.errors import CONTROLS
 from seqpack_cli.reporting.facts import _STORE_LEDGER
@@ -447,15 +446,6 @@ def test_inspect_numbers_fit_the_terminal_however_large() -> None:
 )
 def test_bytes_are_shown_in_at_most_four_digits(count: int, shown: str) -> None:
     assert show_bytes(count) == shown
-
-
-@pytest.mark.usefixtures("several")
-@pytest.mark.parametrize("max_tokens", [None, "8", 2**200, -(2**70), 0])
-def test_inspect_batch_of_varlen_without_a_capacity_has_no_free_room(max_tokens: object) -> None:
-    pack("--layout", "varlen", "--max-tokens", 8, "--packing", "sequential")
-    change_manifest(Path("out"), lambda manifest: manifest["options"].update(max_tokens=max_tokens))
-    lines = check_lines(run("inspect", "out", "--batch", 1).stdout)
-    assert lines[7] == "  one row of at most 7 tokens, 0 of them free; one token is 4 blocks"
 
 
 @pytest.mark.usefixtures("several")

@@ -640,7 +640,7 @@ def test_read_only_folder_is_refused(good: Path, tmp_path: Path) -> None:
 
 def test_picture_and_page_at_once_beside_json_or_quietly(good: Path, tmp_path: Path) -> None:
     shards, svg, page = good / "packed" / "shards", tmp_path / "x.svg", tmp_path / "x.html"
-    svg.write_text("old")
+    svg.touch()
     assert "written" not in run("inspect", shards, "--batch", 0, "--plot", svg, "-q").stdout
     result = run("inspect", shards, "--plot", svg, "--html", page, "--json")
     assert json.loads(result.stdout)["kind"] == "shards"

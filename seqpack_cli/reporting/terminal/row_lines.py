@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.batching.pack_options import MAX_COUNT
 from seqpack_cli.reporting.terminal.columns import (
     WIDTH,
     cut,
@@ -80,6 +79,4 @@ def _draw_batch(batch: dict[str, Any]) -> list[str]:
         return draw_packed(lengths, batch["batch_sizes"])
     if batch["layout"] == "padded":
         return draw_padded(lengths, batch["width"], padding_side=batch["padding_side"])
-    capacity = batch["max_tokens"]
-    is_one = capacity is not None and batch["num_tokens"] <= capacity <= MAX_COUNT
-    return draw_varlen(lengths, capacity if is_one else batch["num_tokens"])
+    return draw_varlen(lengths, max(batch["max_tokens"], batch["num_tokens"]))
