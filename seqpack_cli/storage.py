@@ -171,6 +171,7 @@ def _open_locked(path: Path) -> FileIO:
                 f"{path.parent}: process {pid} on {host} writes here",
                 hint="wait for it, or choose another -o",
             )
-        if path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino:
-            return file  # not a file that its last owner has just removed
+        with contextlib.suppress(FileNotFoundError):  # its last owner has just removed it
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
         file.close()
