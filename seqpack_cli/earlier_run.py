@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from seqpack_cli import disk
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN
-from seqpack_cli.reading import read_json
+from seqpack_cli.reading import check_regular_file, read_json
 from seqpack_cli.remote.url import Place
 from seqpack_cli.storage import write_json
 
+REMAKE_HINT = "add --overwrite to make it again"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
-OWN_PATTERN = re.compile(
-    r"(manifest|plan|run|tokenizer)\.json|(rejects|special_tokens)\.jsonl"
-    r"|part-\d{5,}\.(bin|idx|json)|shard-\d{5,}\.(safetensors|json)"
-)
+COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
+NAMES = {  # of all that a run writes, by the format of its manifest
+    "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
+    r"|part-\d{5,}\.(bin|idx|json)",
+    "seqpack.shards": rf"{COMMON_NAMES}|shard-\d{{5,}}\.(safetensors|json)",
+}
+OWN_PATTERN = re.compile("|".join(NAMES.values()))
 
 Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
@@ -76,7 +81,8 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     Raises:
         FolderError: another command wrote them, or none of ours.
     """
-    own = [path for path in folder.iterdir() if OWN_PATTERN.fullmatch(path.name)]
+    names = re.compile(NAMES[plan["format"]])
+    own = [path for path in folder.iterdir() if names.fullmatch(path.name)]
     if not own:
         return
     formats = {_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)} - {None}
@@ -86,11 +92,14 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
             hint="choose another -o; --overwrite only replaces what the same command wrote",
         )
     if not formats:
-        names = join_items(sorted(path.name for path in own))
+        found = join_items(sorted(path.name for path in own))
         raise FolderError(
-            f"{folder}: holds {names} without a manifest or plan of seqpack",
+            f"{folder}: holds {found} without a manifest or plan of seqpack",
             hint="remove them yourself if they are not needed, or choose another -o",
         )
+    for path in own:
+        if isinstance(path, Path):
+            check_regular_file(path)  # before anything is removed
     remove_receipts(folder)
     write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
     disk.remove_file(folder / MANIFEST_NAME)

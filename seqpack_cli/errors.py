@@ -18,7 +18,8 @@ CONTROLS = re.compile(
 # In the address of an object: `user:password@` (which may hold a slash), and values of a query.
 SECRETS = re.compile(
     r"(:/+)(?!arn:)(?:[^/\s@]*|[^/\s@:]*:(?!\d+/)[^\s@]*)@"
-    r"|([?&](?:[\w.-]*(?:signature|credential|token|secret|passw|key|auth)[\w.-]*|sig)=)[^&\s'\"]+",
+    r"|((?:[?&#;]|%3f|%26|%23|%3b)"
+    r"(?:[\w.%-]*(?:signature|credential|token|secret|passw|key|auth)[\w.%-]*?|sig)(?:=|%3d))[^&\s'\"]+",
     re.IGNORECASE,
 )
 MAX_QUOTED_CHARACTERS = 60
@@ -31,7 +32,7 @@ class SeqpackError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        message = mask_secrets(message)
+        message, hint = mask_secrets(message), hint and mask_secrets(hint)
         super().__init__(message, hint)  # both in args: the error survives a worker's pickle
         self.message = message
         self.hint = hint

@@ -16,6 +16,7 @@ from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.earlier_run import (
     OVERWRITE_HINT,
     OWN_PATTERN,
+    REMAKE_HINT,
     Adapt,
     read_equal_manifest,
     remove_own_files,
@@ -33,7 +34,14 @@ from seqpack_cli.manifest import (
 )
 from seqpack_cli.reading import check_fields, is_there, read_json
 from seqpack_cli.remote.url import Place, Url
-from seqpack_cli.storage import LOCK_NAME, lock_folder, publish, remove_temporary_files, write_json
+from seqpack_cli.storage import (
+    LOCK_NAME,
+    HashingWriter,
+    lock_folder,
+    publish,
+    remove_temporary_files,
+    write_json,
+)
 
 RUN_NAME = "run.json"
 NUM_READERS = 16  # of receipts far away
@@ -83,11 +91,28 @@ class RunFolder:
         else:
             remove_plan(self.path)
 
+    def check_whole(self, open_folder: Callable[[Place], object]) -> None:
+        """Open the store or shards of a finished run.
+
+        Raises:
+            FolderError: they are damaged; the hint says how to make them again.
+        """
+        try:
+            open_folder(self.path)
+        except FolderError as error:
+            raise FolderError(error.message, hint=error.hint or REMAKE_HINT) from error
+
+    @contextlib.contextmanager
+    def publish(self, name: str) -> Iterator[HashingWriter]:
+        """Publish a file beside the parts or shards; `finish` checks that it is still there."""
+        with publish(self.path / name) as file:
+            yield file
+        self._files.append({"name": name, **file.describe()})
+
     def write_tokenizer(self, tokenizer_json: bytes) -> None:
         """Publish the tokenizer.json of a store or of shards."""
-        with publish(self.path / "tokenizer.json") as file:
+        with self.publish("tokenizer.json") as file:
             file.write(tokenizer_json)
-            self._files.append({"name": "tokenizer.json", **file.describe()})
 
     def read_receipt(self, name: str, fields: dict[str, type]) -> dict[str, Any] | None:
         """Give the receipt of a part or shard if it and its files are there, whole.

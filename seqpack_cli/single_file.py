@@ -19,7 +19,7 @@ from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError
 from seqpack_cli.manifest import is_run_folder
 from seqpack_cli.reading import is_there, open_regular
-from seqpack_cli.remote.objects import iter_object
+from seqpack_cli.remote.objects import find_version, iter_object
 from seqpack_cli.remote.url import Place, Url
 from seqpack_cli.storage import HashingWriter, publish
 
@@ -85,16 +85,22 @@ def _check_folder(path: Place) -> None:
         raise FolderError(f"{path}: is a folder, expected a file", hint=OTHER_NAME)
     if isinstance(path, Path) and not path.parent.is_dir():
         raise FolderError(f"{path.parent}: no such folder", hint=f"make it, or {OTHER_NAME}")
-    if is_run_folder(path.parent):
-        raise FolderError(
-            f"{path}: {path.parent} holds a store or shards, expected another folder",
-            hint="choose a name outside of it",
-        )
+    folder = path.parent.resolve()
+    while True:
+        if is_run_folder(folder):
+            raise FolderError(
+                f"{path}: {folder} holds a store or shards, expected another folder",
+                hint="choose a name outside of it",
+            )
+        if folder == folder.parent:
+            return
+        folder = folder.parent
 
 
 def _read_head(path: Place, num_bytes: int) -> bytes:
     if isinstance(path, Url):
-        return b"".join(iter_object(path, 0, num_bytes))
+        size = find_version(path)[0]
+        return b"".join(iter_object(path, 0, min(num_bytes, size)))
     with open_regular(path) as file:
         return file.read(min(num_bytes, os.fstat(file.fileno()).st_size))
 

@@ -184,7 +184,7 @@ def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) ->
 
 def plan_by_another_version(folder: Path) -> None:
     """Say that shards were planned by a version that is not ours: verify cannot plan them again."""
-    change_manifest(folder, lambda manifest: manifest.update(plan_version=0))
+    change_manifest(folder, lambda manifest: manifest.update(plan_version=2**31))
 
 
 def load_shard(path: Path) -> tuple[Arrays, dict[str, str]]:

@@ -137,6 +137,11 @@ BAD_LINES = [
         SKIP_HINT,
     ),
     (
+        '{"id": "7", "body": "a text"}',
+        "no field 'text' (found: 'id', 'body')",
+        "pass --text-field body",
+    ),
+    (
         '{"body": "a", "id": 7}',
         "no field 'text' (found: 'body', 'id')",
         "pass --text-field body",

@@ -100,6 +100,11 @@ def make_sqlite() -> bytes:
 
 FILES: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "dump": (lambda: gzip.compress(TEXT), "gzip", "gzip -dc dump | seqpack tokenize -"),
+    "a.jsonl": (
+        lambda: gzip.compress(TEXT),
+        "gzip",
+        "gzip -dc a.jsonl | seqpack tokenize - --format jsonl",
+    ),
     "a b": (lambda: bz2.compress(TEXT), "bzip2", "bzip2 -dc 'a b' | seqpack tokenize -"),
     "empty": (lambda: bz2.compress(b""), "bzip2", "bzip2 -dc empty | seqpack tokenize -"),
     "x": (lambda: lzma.compress(TEXT), "xz", "xz -dc x | seqpack tokenize -"),

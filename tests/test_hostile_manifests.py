@@ -66,6 +66,9 @@ def test_hostile_manifest_of_a_store_is_refused(
         ({"options__seed": 1.5}, "option seed is 1.5"),
         ({"options__batch_size": True}, "option batch_size is True"),
         ({"options__max_tokens": 2**31}, "max_tokens is 2147483648, expected at most 2147483647"),
+        ({"plan_version": 0}, "plan_version 0, expected at least 1"),
+        ({"options__shard_bytes": None}, "option shard_bytes is None"),
+        ({"options__pad_to_multiple": None}, "option pad_to_multiple is None"),
         ({"options__shard_bytes": 2**60}, "shard_bytes is 1152921504606846976, expected at most"),
         ({"options__num_buckets": 3}, "options that pack refuses: --num-buckets is for"),
         ({"options__buckets": "auto"}, "option num_buckets is None, pack would record 8"),
@@ -131,7 +134,7 @@ def test_index_beyond_the_store_is_a_fault(folder: Path) -> None:
         options__max_length=3,
         ledger__num_dropped_sequences={"max_length": 5},
         ledger__num_dropped_tokens={"max_length": 0},
-        plan_version=0,
+        plan_version=2,
     )
     result = run("verify", folder / "shards")
     assert result.exit_code == 1

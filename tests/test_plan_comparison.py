@@ -214,7 +214,7 @@ REASONS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another version": (
         plan_by_another_version,
-        f"planned by version 0, this seqpack plans by version {PLAN_VERSION}",
+        f"planned by version 2147483648, this seqpack plans by version {PLAN_VERSION}",
     ),
 }
 

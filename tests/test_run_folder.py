@@ -14,17 +14,22 @@ import pytest
 from reference import read_folder
 
 from seqpack_cli import PackOptions, TokenizeOptions, disk, pack_store, run_folder, tokenize
+from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.execution import Progress
 from seqpack_cli.manifest import check_files, read_manifest
 from seqpack_cli.reading import hash_regular
 from seqpack_cli.remote.objects import read_object, write_object
 from seqpack_cli.remote.url import Url
-from seqpack_cli.run_folder import open_run, write_receipt
+from seqpack_cli.run_folder import RunFolder, open_run, write_receipt
 from seqpack_cli.storage import lock_folder, publish, write_json
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
-PLAN: dict[str, Any] = {"format": "x", "options": {"a": 1, "b": None}, "sources": [{"path": "p"}]}
+PLAN: dict[str, Any] = {
+    "format": "seqpack.tokens",
+    "options": {"a": 1, "b": None},
+    "sources": [{"path": "p"}],
+}
 
 
 def finish(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False) -> bool:
@@ -147,7 +152,7 @@ def test_leftovers_of_a_run_killed_after_its_manifest_are_removed(tmp_path: Path
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        ({**PLAN, "format": "y"}, "format was 'x', is 'y'"),
+        ({**PLAN, "format": "seqpack.shards"}, "format was 'seqpack.tokens', is 'seqpack.shards'"),
         ({**PLAN, "options": {"a": 2, "b": None}}, "options.a was 1, is 2"),
         ({**PLAN, "options": {"a": 1, "b": 3}}, "options.b was None, is 3"),
         ({**PLAN, "options": {**PLAN["options"], "c": 3}}, "options.c was None, is 3"),
@@ -179,7 +184,7 @@ def test_other_run_is_refused_with_what_differs(
 def test_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
     with open_run(tmp_path, PLAN, overwrite=False):
         pass
-    other = {**PLAN, "format": "y"}
+    other = {**PLAN, "format": "seqpack.shards"}
     assert not finish(tmp_path, other)
     assert json.loads((tmp_path / "manifest.json").read_bytes()) == {**other, "more": 1}
 
@@ -210,8 +215,8 @@ def test_foreign_files_stay_under_overwrite(tmp_path: Path) -> None:
 def test_overwrite_does_not_take_a_run_of_another_command(tmp_path: Path) -> None:
     finish(tmp_path)
     before = read_folder(tmp_path)
-    error = refusal(tmp_path, {**PLAN, "format": "y"}, overwrite=True)
-    assert error.message == f"{tmp_path}: holds 'x', expected y"
+    error = refusal(tmp_path, {**PLAN, "format": "seqpack.shards"}, overwrite=True)
+    assert error.message == f"{tmp_path}: holds 'seqpack.tokens', expected seqpack.shards"
     assert error.hint == "choose another -o; --overwrite only replaces what the same command wrote"
     assert read_folder(tmp_path) == before
 
@@ -346,11 +351,46 @@ def test_folder_that_can_not_exist_is_not_to_be_tried_again(tmp_path: Path) -> N
         assert caught.value.hint == "choose another -o"
 
 
+def test_overwrite_removes_only_files_that_this_command_writes(tmp_path: Path) -> None:
+    """A tokenize run has no shards, and a folder is nobody's file: it was found too late."""
+    finish(tmp_path)
+    (tmp_path / "shard-00000.safetensors").write_bytes(b"a model")
+    assert not finish(tmp_path, {**PLAN, "dtype": "y"}, overwrite=True)
+    assert (tmp_path / "shard-00000.safetensors").read_bytes() == b"a model"
+    (tmp_path / "rejects.jsonl").mkdir()
+    before = (tmp_path / "manifest.json").read_bytes()
+    error = refusal(tmp_path, overwrite=True)
+    assert error.message == f"{tmp_path / 'rejects.jsonl'}: not a regular file"
+    assert (tmp_path / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["rejects.jsonl", "special_tokens.jsonl"])
+def test_file_beside_the_parts_that_is_lost_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    corpus, output = tmp_path / "c.txt", tmp_path / "out"
+    corpus.write_bytes(b"good <eos>\n\xff\n")
+    finish_run = RunFolder.finish
+
+    def lose_and_finish(run: RunFolder, *arguments: Any) -> None:
+        (output / name).unlink()
+        finish_run(run, *arguments)
+
+    options = TokenizeOptions(documents=DocumentOptions(encoding_errors="skip"))
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", lose_and_finish)
+        with pytest.raises(FolderError, match=name):
+            tokenize([str(corpus)], output, options, num_workers=1)
+    assert not (output / "manifest.json").exists()
+    tokenize([str(corpus)], output, options, num_workers=1)
+    assert (output / name).exists()
+
+
 def test_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     finish(tmp_path)
     with lock_folder(tmp_path):
         before = read_folder(tmp_path)
-        error = refusal(tmp_path, {**PLAN, "format": "y"}, overwrite=True)
+        error = refusal(tmp_path, {**PLAN, "format": "seqpack.shards"}, overwrite=True)
         assert "writes here" in error.message
         assert read_folder(tmp_path) == before
 

@@ -240,10 +240,21 @@ def test_unpack_gives_the_same_lines(server, remote, shards, tmp_path):
     assert found == {"lines.jsonl": (tmp_path / "here.jsonl").read_bytes()}
 
 
-def test_overwrite_replaces_no_object_but_an_earlier_output(remote, shards):
+def test_overwrite_replaces_no_object_but_an_earlier_output(remote, shards, sample_data):
     lines, other = f"{remote}/mine/lines.jsonl", f"{remote}/shards/manifest.json"
     for _ in range(2):
         assert run("unpack", f"{remote}/shards", "-o", lines, "--overwrite").exit_code == 0
+    tokenizer = f"{remote}/mine/tokenizer.json"  # longer objects are asked for in ranges
+    for _ in range(2):
+        arguments = (
+            "train-tokenizer",
+            sample_data / "stories.txt",
+            "--vocab-size",
+            300,
+            "-o",
+            tokenizer,
+        )
+        assert run(*arguments, "--overwrite").exit_code == 0
     write_object(Url(lines), b"a thesis")
     before = {place: read_object(Url(place)) for place in (lines, other)}
     for place in (lines, other, f"{remote}/shards/new.jsonl"):

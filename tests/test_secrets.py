@@ -19,6 +19,12 @@ URLS = [
     "s3://bucket/x.jsonl?X-Amz-Credential=SECRET&X-Amz-Signature=SECRET",
     "s3://bucket/*.jsonl?part=1&token=SECRET",
     "https://host/x.jsonl?sig=SECRET",
+    "s3://bucket/x?X%2DAmz%2DSignature=SECRET",
+    "s3://bucket/x%3Ftoken%3DSECRET",
+    "s3://bucket/x#access_token=SECRET",
+    "s3://bucket/x;password=SECRET",
+    "s3:/AKIA:SECRET@bucket/x",
+    " s3://AKIA:SECRET@bucket/x",
     "https://me:SECRET@host/x.jsonl",
 ]
 

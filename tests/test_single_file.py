@@ -231,10 +231,12 @@ def command_html(work: Path, path: Path) -> list[object]:
 
 
 Command = Callable[[Path, Path], list[object]]
+ROW = b'{"index": 7, "text": "a"}\n'
 # The commands, the name of a file of each, and files of others that begin much the same.
 COMMANDS: list[tuple[Command, str, list[bytes]]] = [
     (command_unpack, "rows.jsonl", [b'{"index": 0, "label": 1}\n', b'{"index": "a"}\n', b"[1]"]),
-    (command_unpack_text, "rows.jsonl", [b'{"text": "a"}\n']),
+    (command_unpack, "ids.jsonl", [b'{"index": 0, "ids": [1]}\nnotes\n', ROW + ROW]),
+    (command_unpack_text, "rows.jsonl", [b'{"text": "a"}\n', ROW[:-2] + b', "label": "spam"}\n']),
     (command_train, "tokenizer.json", [b'{"version": "1.0"}', b'{"model": {"type": "BPE"}}']),
     (command_plot, "a.svg", [b'<?xml version="1.0"?>\n<svg><metadata>mine</metadata></svg>']),
     (command_plot, "a.png", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"]),
@@ -269,11 +271,17 @@ def test_a_command_puts_no_file_into_a_store_or_shards(
     work: Path, command: Command, name: str
 ) -> None:
     for folder in (work / "store", work / "shards"):
-        before = {path.name: path.read_bytes() for path in folder.iterdir()}
-        for path in (folder / name, folder / f"manifest.json{Path(name).suffix}"):
+        before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        (folder / "inside").mkdir(exist_ok=True)
+        for path in (
+            folder / name,
+            folder / f"manifest.json{Path(name).suffix}",
+            folder / "inside" / name,
+        ):
             result = run(*command(work, path))
             assert result.exit_code == 4
             assert "holds a store or shards" in result.stderr
+        (folder / "inside").rmdir()
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

@@ -97,10 +97,12 @@ def decode(record: bytes, encoding_errors: str) -> str:
 def missing_field_error(
     kind: str, text_field: str, value: dict[str, Any], *, hint: str | None = SKIP_HINT
 ) -> BadRecordError:
-    """Make the error about a field that is not there, hinting at a string that is, if any is."""
+    """Make the error about a field that is not there, hinting at `text`, or the longest string."""
     found = join_items(map(quote, value)) or "none"
     names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
-    hint = f"{TEXT_FIELD_HINT} {shlex.quote(names[0])}" if names else hint
+    if names:
+        likely = max(names, key=lambda name: (name == "text", len(value[name])))
+        hint = f"{TEXT_FIELD_HINT} {shlex.quote(likely)}"
     return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)
 
 

@@ -76,9 +76,11 @@ def _hint_pipe(command: str, source: Source) -> str:
     if source.path == STANDARD_INPUT:
         return f"put {command} before it: … | {command} | seqpack tokenize -"
     typed = shlex.quote(source.path)
+    known = "" if source.format == "text" else f" --format {source.format}"
+    tokenize = f"seqpack tokenize -{known}"
     if source.compression:
-        return f"{source.compression} -dc {typed} | {command} | seqpack tokenize -"
-    return f"{command} {typed} | seqpack tokenize -"
+        return f"{source.compression} -dc {typed} | {command} | {tokenize}"
+    return f"{command} {typed} | {tokenize}"
 
 
 def _hint_iconv(encoding: str, source: Source) -> str:

@@ -165,7 +165,7 @@ def parse_place(text: str | Place) -> Place:
     check_address(text)
     protocol, key = split_url(text)
     if protocol is None:
-        if MISSPELLED.match(text):
+        if MISSPELLED.match(text.strip()):
             raise OptionError(f"{text}: neither a path nor a URL", hint=f"{URL_HINT}, or ./{text}")
         return Path(text)
     if protocol in LOCAL_PROTOCOLS:

@@ -114,7 +114,7 @@ def _pack_store(
     with open_run(output, head, overwrite=overwrite) as run:
         output = run.path  # which knows the holder of its lock
         if run.manifest is not None:
-            open_shards(output)  # or say what is damaged
+            run.check_whole(open_shards)
             return run.manifest, True
         note = describe_lent_pad_id(store, options)
         if note is not None:

@@ -20,6 +20,8 @@ APART = ("layout", "pad_id", "padding_side")  # these are fields of the manifest
 NAMES = tuple(name for name in PackOptions.__dataclass_fields__ if name not in APART)
 TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(COUNTS, (int, type(None))),
+    "shard_bytes": (int,),
+    "pad_to_multiple": (int,),
     "order": (str,),
     "shuffle": (bool,),
     "seed": (int,),

@@ -102,6 +102,8 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
+    if manifest["plan_version"] < 1:
+        raise FolderError(f"{source}: plan_version 0, expected at least 1")
     _check_ledger(manifest["ledger"], source)
     if manifest["layout"] not in LAYOUTS:
         raise FolderError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -26,8 +26,24 @@ from seqpack_cli.tokens.decoder import open_decoder
 ROWS_PER_WRITE = 1024
 IDS_PER_READ = 1 << 20  # their places take 8 bytes each; a longer row is read alone
 ROWS_PER_READ = 1 << 16
-FIRST_ROW = re.compile(rb'\{"index": \d+, "(ids": \[|text": ")')
-ROWS = FileKind("rows that seqpack unpack wrote", lambda head: FIRST_ROW.match(head) is not None)
+NUMBERS = rb"(?:\d+(?:, \d+)*)?"
+ROW = re.compile(
+    rb'\{"index": (\d+), (?:"ids": \[' + NUMBERS + rb'\]|"text": "(?:[^"\\\n]|\\.)*")\}'
+)
+ROW_BEGIN = re.compile(rb'\{"index": \d+, "(?:ids": \[|text": ")')
+LOOK_BYTES = 64 << 20  # 0.3 s
+
+
+def _are_rows(head: bytes) -> bool:
+    """Say whether a file holds what unpack writes and nothing else, as far as it is looked at."""
+    *lines, rest = head.split(b"\n")
+    rows = [ROW.fullmatch(line) for line in lines]
+    indices = [int(row[1]) for row in rows if row is not None]
+    is_rising = all(first < second for first, second in pairwise(indices))
+    return len(indices) == len(rows) and is_rising and (not rest or bool(ROW_BEGIN.match(rest)))
+
+
+ROWS = FileKind("rows that seqpack unpack wrote", _are_rows, max_bytes=LOOK_BYTES)
 
 
 def iter_sequences(

@@ -17,7 +17,7 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.reading import check_fields
 from seqpack_cli.remote.url import Place
 from seqpack_cli.run_folder import RunFolder
-from seqpack_cli.storage import encode_json, publish
+from seqpack_cli.storage import encode_json
 from seqpack_cli.tokens.special_tokens import MAX_PLACES
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES, RANGE_FIELDS, is_balanced
 from seqpack_cli.tokens.tokenize_part import PartTask
@@ -56,7 +56,7 @@ def read_receipt(run: RunFolder, task: PartTask) -> dict[str, Any] | None:
 
 
 def write_rejects(
-    folder: Place,
+    run: RunFolder,
     sources: list[Source],
     parts: list[dict[str, Any]],
     receipts: list[dict[str, Any]],
@@ -65,7 +65,7 @@ def write_rejects(
     if not any(receipt["rejects"] for receipt in receipts):
         return
     seen: Counter[int] = Counter()  # documents of each source in the parts before
-    with publish(folder / "rejects.jsonl") as file:
+    with run.publish("rejects.jsonl") as file:
         for part, receipt in zip(parts, receipts, strict=True):
             for source_index, record, byte, reason in receipt["rejects"]:
                 entry = {

@@ -14,7 +14,8 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.manifest import MANIFEST_NAME
 from seqpack_cli.reading import check_fields, is_there, parse_json, read_regular
 from seqpack_cli.remote.url import Place
-from seqpack_cli.storage import encode_json, publish
+from seqpack_cli.run_folder import RunFolder
+from seqpack_cli.storage import encode_json
 from seqpack_cli.tokens.special_tokens import MAX_PLACES
 
 NAME = "special_tokens.jsonl"
@@ -24,7 +25,7 @@ PLACE_FIELDS: dict[str, type] = {"source": str, "record": int}
 
 
 def write_spelled_tokens(
-    folder: Place, manifest: dict[str, Any], receipts: list[dict[str, Any]]
+    run: RunFolder, manifest: dict[str, Any], receipts: list[dict[str, Any]]
 ) -> None:
     """Add up what the parts found, and name the first records of the whole input."""
     firsts = [source["first_document"] for source in manifest["sources"]]
@@ -39,7 +40,7 @@ def write_spelled_tokens(
                 record = document - source["first_document"] + 1
                 entry["places"].append({"source": source["path"], "record": record})
     if tokens:
-        with publish(folder / NAME) as file:
+        with run.publish(NAME) as file:
             for token in sorted(tokens):
                 file.write(encode_json(tokens[token]) + b"\n")
 

@@ -154,7 +154,7 @@ def _check_finished(
     executor: Executor,
     num_workers: int | None,
 ) -> None:
-    open_store(run.path)  # or say what is damaged
+    run.check_whole(open_store)
     made = zip(tasks, manifest["parts"], strict=False)
     check_inputs_unchanged(made, run, num_workers=num_workers, executor=executor)
 
@@ -170,8 +170,8 @@ def _publish(
     if manifest["ledger"]["num_sequences"] == 0:
         run.abandon()
     check_ledger(manifest["ledger"], sources)
-    write_rejects(run.path, sources, manifest["parts"], receipts)
-    write_spelled_tokens(run.path, manifest, receipts)
+    write_rejects(run, sources, manifest["parts"], receipts)
+    write_spelled_tokens(run, manifest, receipts)
     write_json(run.path / RUN_NAME, done)
     run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
 

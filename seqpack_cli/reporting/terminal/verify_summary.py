@@ -39,7 +39,8 @@ def _judge(report: dict[str, Any]) -> str:
     """Name the levels that hold, and those of 16 bits that nobody judged."""
     levels = [level["level"] for level in report["levels"] if level["num_batches"]]
     if report["is_gate"] or len(levels) <= 2:
-        return "proven at these levels"
+        plan = "" if report["plan"]["compared"] else "; the plan was not compared"
+        return f"proven at these levels{plan}"
     return f"proven: {join_items(levels[:2])}; computed, not judged: {join_items(levels[2:])}"
 
 
