@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 
 import click
 
@@ -32,6 +31,8 @@ def show_versions(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
 
 
 def _find_version(name: str) -> str:
+    from importlib import metadata  # 20 ms, which every command would wait
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -11,7 +11,6 @@ import socket
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from seqpack_cli.errors import MachineError, OptionError
 
@@ -48,6 +47,8 @@ def download_tokenizer_json(name: str) -> bytes:
 
 def can_reach(endpoint: str) -> bool:
     """Say whether a server takes connections; of one behind a proxy nothing is known: True."""
+    from urllib.request import getproxies  # 16 ms, with ssl: only a name on the Hub needs it
+
     if getproxies():
         return True
     address = urlsplit(endpoint)
