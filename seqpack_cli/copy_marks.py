@@ -39,7 +39,7 @@ def hashing_copies(since: int | None = None) -> Iterator[int]:
 
 
 def find_began() -> int | None:
-    """Give when the run of this block began, for its workers."""
+    """Return when the run of this block began, for its workers."""
     return _since
 
 
@@ -59,7 +59,7 @@ def unchanged(path: Path, found: list[int]) -> Iterator[None]:
 
 
 def find_mark(path: Path) -> Path:
-    """Give the file that says of a copy what it was when it was hashed; its time is the last use.
+    """Return the file that says of a copy what it was when it was hashed; its time is the last use.
 
     It holds the copy's inode, size and time of change, and when it was hashed.
     """
@@ -78,7 +78,7 @@ def find_checked(path: Path, num_bytes: int) -> list[int] | None:
 
 
 def _describe(path: Path, num_bytes: int) -> list[int] | None:
-    """Give the inode, size and time of change of a plain file of the expected size."""
+    """Return the inode, size and time of change of a plain file of the expected size."""
     try:
         status = path.lstat()
     except OSError:
@@ -88,7 +88,7 @@ def _describe(path: Path, num_bytes: int) -> list[int] | None:
 
 
 def describe_status(status: os.stat_result) -> list[int]:
-    """Give what identifies a file: inode, size and time of change."""
+    """Return what identifies a file: inode, size and time of change."""
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 

@@ -50,7 +50,7 @@ class _Stderr(io.FileIO):
 
 
 def open_standard_streams() -> None:
-    """Give the program a stdout and a stderr that behave as this module says, closed ones too.
+    """Set up a stdout and a stderr that behave as this module says, closed ones too.
 
     The numbers 0 to 2 are taken in any case: a file that was given one of them would be written to
     by every library that complains.

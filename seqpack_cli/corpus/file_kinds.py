@@ -72,7 +72,7 @@ def _hint_kind(kind: str, source: Source) -> str:
 
 
 def _hint_pipe(command: str, source: Source) -> str:
-    """Give the command that sends a file through another program."""
+    """Return the command that sends a file through another program."""
     if source.path == STANDARD_INPUT:
         return f"put {command} before it: … | {command} | seqpack tokenize -"
     typed = shlex.quote(source.path)

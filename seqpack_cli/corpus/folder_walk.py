@@ -243,7 +243,7 @@ def _add_slash(folder: str) -> str:
 
 
 def _compile(part: str) -> Callable[[str], object]:
-    """Give the test of one part of a pattern; a hidden name is only met by a part that is so."""
+    """Return the test of one part of a pattern; a hidden name is only met by a part that is so."""
     matches = re.compile(fnmatch.translate(part)).match
     if part.startswith("."):
         return matches

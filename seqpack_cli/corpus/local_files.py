@@ -50,7 +50,7 @@ def find_local_files(
 
 
 def _find_status(name: str) -> os.stat_result | None:
-    """Give the status of what a path names, None if nothing is there."""
+    """Return the status of what a path names, None if nothing is there."""
     try:
         return os.stat(name)  # noqa: PTH116
     except ValueError:  # a NUL in it

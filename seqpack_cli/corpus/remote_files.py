@@ -41,7 +41,7 @@ def find_remote_files(
 def _drop_outputs(
     found: list[FoundObject], name: str, skipped: Skipped, output: str | None
 ) -> Iterator[FoundObject]:
-    """Give the objects that lie in no folder of a run."""
+    """Return the objects that lie in no folder of a run."""
     parents = {entry.url.rpartition("/")[0]: None for entry in found if _is_own_name(entry.url)}
     are_runs = map_ahead(lambda url: is_run_folder(Url(url)), parents, num_threads=NUM_READERS)
     folders = {url for url, is_run in zip(parents, are_runs, strict=True) if is_run}
@@ -62,7 +62,7 @@ def _is_own_name(url: str) -> bool:
 
 
 def _find_root(name: str) -> str:
-    """Give the part of a URL before what matches many, with a slash at its end."""
+    """Return the part of a URL before what matches many, with a slash at its end."""
     if not glob.has_magic(name):
         return f"{name.rstrip('/')}/"
     parts = name.split("/")
