@@ -43,8 +43,8 @@ from seqpack_cli import (
     pack_store,
     tokenize,
 )
-from seqpack_cli.remote.file_systems import open_file_system
-from seqpack_cli.remote.url import Place, parse_place
+from seqpack_cli.files.file_systems import open_file_system
+from seqpack_cli.files.url import Place, parse_place
 
 MOTO = f"{sys.executable} -m moto.server -H 127.0.0.1 -p {{port}}"
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -43,9 +43,10 @@ from machine import find_commit
 from random_store import keep_folder, make_store
 
 from seqpack_cli import PackOptions, open_shards, open_store, pack_store
-from seqpack_cli.execution import count_cores, map_ahead
-from seqpack_cli.manifest import MANIFEST_NAME
-from seqpack_cli.reading import hash_regular
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.reading import hash_regular
+from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
 from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
 from seqpack_cli.verification.models.cells import CELLS

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.run_folder import hold_folder
-from seqpack_cli.storage import publish
+from seqpack_cli.files.storage import publish
+from seqpack_cli.runs.run_folder import hold_folder
 from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
 from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions, make_plan

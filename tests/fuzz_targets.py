@@ -42,7 +42,7 @@ from fuzz_uses import (
 )
 from shard_reference import Arrays, load_shard
 
-from seqpack_cli.disk import name_temporary
+from seqpack_cli.files.disk import name_temporary
 from seqpack_cli.shards.pack_run import PackOptions
 from seqpack_cli.tokens.indexed_dataset import CODE_OF_DTYPE, HEADER, MAGIC
 

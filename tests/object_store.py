@@ -305,7 +305,7 @@ def serve_bucket(name: str) -> Iterator[FaultProxy]:
     """Run a server with one bucket behind a proxy, and lead this process and its children there."""
     import s3fs
 
-    from seqpack_cli.remote import file_systems
+    from seqpack_cli.files import file_systems
 
     def forget_servers() -> None:
         file_systems.open_file_system.cache_clear()

@@ -21,7 +21,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from seqpack_cli.errors import DataError
-from seqpack_cli.execution import advance
+from seqpack_cli.runs.progress import advance
 
 END_SECONDS = 20  # until every process of an ended cluster must be gone
 GO_SECONDS = 60

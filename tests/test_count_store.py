@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.execution import Executor
+from seqpack_cli.runs.execution import Executor
 from seqpack_cli.shards.count_store import PARTS_PER_TASK, count_store
 from seqpack_cli.tokens.token_store import open_store
 

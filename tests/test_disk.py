@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqpack_cli import disk
+from seqpack_cli.files import disk
 
 
 def test_a_new_file_holds_nothing_of_one_that_was_there(tmp_path: Path) -> None:

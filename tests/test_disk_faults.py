@@ -26,7 +26,7 @@ import pytest
 from command import run
 
 import seqpack_cli
-from seqpack_cli import disk
+from seqpack_cli.files import disk
 
 TEXT = "".join(f"line {number} of the text, é\n" for number in range(60))
 FILES_OF = {

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.execution import Progress, advance, count_cores, map_ahead, run_tasks
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.runs.execution import count_cores, run_tasks
+from seqpack_cli.runs.progress import Progress, advance
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
@@ -71,7 +73,7 @@ def test_worker_that_dies_is_an_error_that_names_its_tasks() -> None:
 
 KILLED_PARENT = """
 import multiprocessing, os, signal, threading, time
-from seqpack_cli.execution import run_tasks
+from seqpack_cli.runs.execution import run_tasks
 
 def kill_when_workers_run():
     while len(multiprocessing.active_children()) < 2:
@@ -99,7 +101,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
 
 HANDLERS = """
 import signal
-from seqpack_cli.execution import run_tasks
+from seqpack_cli.runs.execution import run_tasks
 
 if __name__ == "__main__":
     print(*{handler.name for handler in run_tasks(signal.getsignal, [2, 2, 2], num_workers=2)})
@@ -173,7 +175,10 @@ def test_advance_reaches_the_caller_from_any_process(num_workers: int) -> None:
     amounts: list[int] = []
     tokens: list[int] = []
     progress = Progress(on_advance=amounts.append, on_tokens=tokens.append)
-    calls = [f"__import__('seqpack_cli.execution').execution.advance({n}, {2 * n})" for n in (3, 4)]
+    calls = [
+        f"__import__('seqpack_cli.runs.progress').runs.progress.advance({n}, {2 * n})"
+        for n in (3, 4)
+    ]
     list(run_tasks(eval, calls, num_workers=num_workers, progress=progress))
     assert (sum(amounts), sum(tokens)) == (7, 14)
     advance(100)  # outside a run nobody listens

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference import GOLDEN_IDS, GOLDEN_INDEX, read_indexed_dataset
 
 from seqpack_cli.errors import DataError, FolderError
-from seqpack_cli.storage import publish
+from seqpack_cli.files.storage import publish
 from seqpack_cli.tokens.indexed_dataset import cast_ids, choose_dtype, read_index, write_index
 
 

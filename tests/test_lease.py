@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.remote import lease
-from seqpack_cli.remote.lease import check_held, hold_lease
-from seqpack_cli.remote.objects import read_object, write_object
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files import lease
+from seqpack_cli.files.lease import check_held, hold_lease
+from seqpack_cli.files.objects import read_object, write_object
+from seqpack_cli.files.url import Url
 
 
 @pytest.fixture

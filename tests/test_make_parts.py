@@ -16,7 +16,7 @@ from tokenizer_kinds import added_tokens_out_of_order, tokenizer_of
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from seqpack_cli.errors import DataError, MachineError, OptionError
-from seqpack_cli.execution import Progress
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens import make_parts
 from seqpack_cli.tokens.encoders import agreement
 from seqpack_cli.tokens.encoders import encoder as encoders

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqpack_cli.mapping import let_pages_go, map_file
+from seqpack_cli.files.mapping import let_pages_go, map_file
 
 CONTENTS = bytes(range(256)) * 64
 
@@ -89,7 +89,7 @@ def test_file_that_can_not_be_mapped_is_an_error(tmp_path: Path) -> None:
 
 def test_interpreter_ends_well_with_maps_in_use() -> None:
     code = (
-        "import numpy as np, seqpack_cli.mapping as m\n"
+        "import numpy as np, seqpack_cli.files.mapping as m\n"
         "file = open(m.__file__, 'rb')\n"
         "np.kept = m.map_file(file.fileno(), 100)[3:]\n"
     )

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpack_cli import copy_marks, object_cache
-from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.object_cache import (
+from seqpack_cli.files import copy_marks, object_cache
+from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.files.object_cache import (
     find_cache_folder,
     find_cache_limit,
     local_file,
 )
-from seqpack_cli.reading import map_regular
-from seqpack_cli.remote.objects import remove_objects, write_object
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files.objects import remove_objects, write_object
+from seqpack_cli.files.reading import map_regular
+from seqpack_cli.files.url import Url
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 
@@ -342,8 +342,8 @@ def test_a_small_cache_serves_many_threads(
 WAITS_IN_A_FETCH = """
 import sys
 from pathlib import Path
-from seqpack_cli import object_cache
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files import object_cache
+from seqpack_cli.files.url import Url
 
 def stream(url, start, end):
     yield b"ab"

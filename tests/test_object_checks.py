@@ -10,8 +10,8 @@ from command import run
 from object_store import FaultProxy, put_object, serve_bucket
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.remote.objects import find_version, iter_checked_object, read_object, write_object
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files.objects import find_version, iter_checked_object, read_object, write_object
+from seqpack_cli.files.url import Url
 
 for package in ("moto", "s3fs"):
     pytest.importorskip(package)

@@ -17,9 +17,9 @@ from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
 from seqpack_cli.corpus.source_file import iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.remote import objects
-from seqpack_cli.remote.objects import read_object, remove_objects, write_object
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files import objects
+from seqpack_cli.files.objects import read_object, remove_objects, write_object
+from seqpack_cli.files.url import Url
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store

@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.reading import (
-    check_regular_file,
-    hash_regular,
-    is_there,
-    read_json,
-    read_regular,
-)
-from seqpack_cli.remote import objects
-from seqpack_cli.remote.objects import (
+from seqpack_cli.files import objects
+from seqpack_cli.files.objects import (
     find_version,
     hash_object,
     iter_object,
@@ -26,9 +19,16 @@ from seqpack_cli.remote.objects import (
     remove_objects,
     write_object,
 )
-from seqpack_cli.remote.puts import create_object, upload
-from seqpack_cli.remote.url import Url
-from seqpack_cli.storage import publish, write_json
+from seqpack_cli.files.puts import create_object, upload
+from seqpack_cli.files.reading import (
+    check_regular_file,
+    hash_regular,
+    is_there,
+    read_json,
+    read_regular,
+)
+from seqpack_cli.files.storage import publish, write_json
+from seqpack_cli.files.url import Url
 
 
 @pytest.fixture

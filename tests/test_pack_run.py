@@ -27,8 +27,8 @@ from shard_reference import (
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.execution import Progress
-from seqpack_cli.run_folder import RunFolder
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.pack_plan import cut_rows, plan_shards
 from seqpack_cli.shards.pack_run import pack_store

@@ -17,10 +17,11 @@ from ray.cluster_utils import Cluster
 from ray_clusters import Counted, Job, node_options, read_attempts, wait_for
 
 import seqpack_cli
-from seqpack_cli import ray_tasks
 from seqpack_cli.errors import DataError, MachineError
-from seqpack_cli.execution import Executor, Progress, WorkerDiedError, run_tasks
-from seqpack_cli.ray_tasks import MAX_RETRIES
+from seqpack_cli.runs import ray_tasks
+from seqpack_cli.runs.execution import Executor, WorkerDiedError, run_tasks
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.ray_tasks import MAX_RETRIES
 
 RAY = Executor("ray")
 
@@ -192,7 +193,7 @@ def test_worker_of_another_version_is_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = seqpack_cli.__version__
-    monkeypatch.setattr(seqpack_cli, "__version__", "9.8.7")
+    monkeypatch.setattr(ray_tasks, "__version__", "9.8.7")
     with pytest.raises(MachineError) as caught:
         list(run_tasks(math.factorial, [1], num_workers=None, executor=RAY))
     assert caught.value.message == (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.reading import (
+from seqpack_cli.files.reading import (
     check_fields,
     check_name,
     check_regular_file,
@@ -157,7 +157,7 @@ def test_link_to_nowhere_is_there(tmp_path: Path) -> None:
 MAPS_MANY = """
 import resource, sys
 from pathlib import Path
-from seqpack_cli.reading import map_regular
+from seqpack_cli.files.reading import map_regular
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
 maps = [map_regular(Path(sys.argv[1])) for _ in range(1000)]

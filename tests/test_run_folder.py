@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 from reference import read_folder
 
-from seqpack_cli import PackOptions, TokenizeOptions, disk, pack_store, run_folder, tokenize
+from seqpack_cli import PackOptions, TokenizeOptions, pack_store, tokenize
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.execution import Progress
-from seqpack_cli.manifest import check_files, read_manifest
-from seqpack_cli.reading import hash_regular
-from seqpack_cli.remote.objects import read_object, write_object
-from seqpack_cli.remote.url import Url
-from seqpack_cli.run_folder import RunFolder, open_run, write_receipt
-from seqpack_cli.storage import lock_folder, publish, write_json
+from seqpack_cli.files import disk
+from seqpack_cli.files.manifest import check_files, read_manifest
+from seqpack_cli.files.objects import read_object, write_object
+from seqpack_cli.files.reading import hash_regular
+from seqpack_cli.files.storage import lock_folder, publish, write_json
+from seqpack_cli.files.url import Url
+from seqpack_cli.runs import run_folder
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.run_folder import RunFolder, open_run, write_receipt
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 PLAN: dict[str, Any] = {
@@ -398,8 +400,8 @@ def test_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from seqpack_cli.run_folder import open_run, write_receipt\n"
-        "from seqpack_cli.storage import publish\n"
+        "from seqpack_cli.runs.run_folder import open_run, write_receipt\n"
+        "from seqpack_cli.files.storage import publish\n"
         f"with open_run(Path(sys.argv[1]), {PLAN!r}, overwrite=False) as run:\n"
         "    with publish(run.path / 'part-00000.bin') as file:\n"
         "        file.write(b'ids')\n"

@@ -28,9 +28,9 @@ from object_store import (
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
 from seqpack_cli.corpus.sources import find_sources
-from seqpack_cli.remote import file_systems, lease
-from seqpack_cli.remote.objects import read_object, write_object
-from seqpack_cli.remote.url import Url, parse_place
+from seqpack_cli.files import file_systems, lease
+from seqpack_cli.files.objects import read_object, write_object
+from seqpack_cli.files.url import Url, parse_place
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -295,7 +295,7 @@ def test_a_url_in_memory_and_one_of_a_file_are_places_too(texts, store, shards, 
 BEATING = """
 import sys
 from seqpack_cli.__main__ import run
-from seqpack_cli.remote import lease
+from seqpack_cli.files import lease
 lease.BEAT_SECONDS = 1.0
 sys.exit(run())
 """
@@ -482,7 +482,7 @@ def test_the_cache_never_gives_other_bytes_than_the_manifest_means(server, remot
 READ = """
 import sys, torch
 from seqpack_cli import ShardDataset
-from seqpack_cli.remote.url import parse_place
+from seqpack_cli.files.url import parse_place
 print("ready", flush=True)
 sys.stdin.readline()  # until the other one is ready too
 dataset = ShardDataset(parse_place(sys.argv[1]))

@@ -14,11 +14,11 @@ import pytest
 from command import run
 from shard_reference import make_shards
 
-from seqpack_cli import disk
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.remote.objects import read_object, write_object
-from seqpack_cli.remote.url import Place, Url
-from seqpack_cli.single_file import FileKind, check_target, publish_alone
+from seqpack_cli.files import disk
+from seqpack_cli.files.objects import read_object, write_object
+from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
+from seqpack_cli.files.url import Place, Url
 
 LINES = FileKind("lines of seven", lambda head: head.startswith(b"7"))
 NEW = b"7 new"
@@ -165,7 +165,7 @@ def test_a_file_system_without_hard_links_takes_files_too(
 KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
-from seqpack_cli.single_file import FileKind, publish_alone
+from seqpack_cli.files.single_file import FileKind, publish_alone
 
 kind = FileKind("anything", lambda head: True)
 with publish_alone(Path(sys.argv[1]), kind, overwrite=True) as file:

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqpack_cli import disk
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.reading import hash_regular, read_json
-from seqpack_cli.storage import (
+from seqpack_cli.files import disk
+from seqpack_cli.files.reading import hash_regular, read_json
+from seqpack_cli.files.storage import (
     lock_folder,
     publish,
     remove_temporary_files,
@@ -91,7 +91,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from seqpack_cli.errors import MachineError
-from seqpack_cli.storage import publish
+from seqpack_cli.files.storage import publish
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -150,7 +150,7 @@ def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
 HOLD_LOCK = """
 import sys, time
 from pathlib import Path
-from seqpack_cli.storage import lock_folder
+from seqpack_cli.files.storage import lock_folder
 
 with lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
@@ -246,7 +246,7 @@ def test_lock_of_two_processes_at_once_is_won_by_one(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "from seqpack_cli.errors import FolderError\n"
-        "from seqpack_cli.storage import lock_folder\n"
+        "from seqpack_cli.files.storage import lock_folder\n"
         "folder, inside = Path(sys.argv[1]), Path(sys.argv[1]) / 'inside'\n"
         "num_won = 0\n"
         "while num_won < 200:\n"

@@ -20,9 +20,9 @@ from command import run
 from object_store import FaultProxy, read_objects, serve_bucket
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.remote import lease
-from seqpack_cli.remote.objects import write_object
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files import lease
+from seqpack_cli.files.objects import write_object
+from seqpack_cli.files.url import Url
 
 for package in ("moto", "s3fs"):
     pytest.importorskip(package)
@@ -34,7 +34,7 @@ TEXT = "".join(f"line {number} of the corpus\n" for number in range(60))
 QUICK = f"""
 import sys
 from seqpack_cli.__main__ import run
-from seqpack_cli.remote import lease
+from seqpack_cli.files import lease
 lease.BEAT_SECONDS = {BEAT_SECONDS}
 sys.exit(run())
 """

@@ -19,7 +19,7 @@ from shard_reference import make_shards, make_store
 from tensor_reference import assert_same
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.mapping import keep_mapped
+from seqpack_cli.files.mapping import keep_mapped
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.training import shard_dataset
 from seqpack_cli.training.shard_dataset import ShardDataset

@@ -31,7 +31,7 @@ from unfinished import stopping_before_manifest
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.execution import Progress
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -610,7 +610,7 @@ def test_progress_adds_up_to_its_total(tmp_path: Path, num_workers: int) -> None
 KILLED_RUN = """
 import os, signal, sys
 from pathlib import Path
-from seqpack_cli.execution import Progress
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

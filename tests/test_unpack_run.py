@@ -12,7 +12,7 @@ from shard_reference import LENGTHS, change_shard, make_shards, make_store, make
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.execution import Progress
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards import unpack_run
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.read_rows import copy_shard_rows

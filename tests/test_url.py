@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.remote.objects import write_object
-from seqpack_cli.remote.url import Url, find_place, is_shared, parse_place, spell_place
+from seqpack_cli.files.objects import write_object
+from seqpack_cli.files.url import Url, find_place, is_shared, parse_place, spell_place
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from shard_reference import (
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.execution import Progress
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import view_batch
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.padded import PaddedBatch

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seqpack_cli import run_folder
+from seqpack_cli.runs import run_folder
 
 
 class Stop(BaseException):

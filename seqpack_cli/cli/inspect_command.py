@@ -10,10 +10,10 @@ import click
 from seqpack_cli.cli.options import FOLDER, json_option, quiet_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 
 if TYPE_CHECKING:
-    from seqpack_cli.execution import Progress
+    from seqpack_cli.runs.progress import Progress
     from seqpack_cli.shards.shard_set import ShardSet
     from seqpack_cli.tokens.token_store import TokenStore
 

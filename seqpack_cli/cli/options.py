@@ -9,8 +9,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from seqpack_cli.batching.pack_options import MAX_COUNT
-from seqpack_cli.execution import EXECUTORS, Executor
-from seqpack_cli.remote.url import Place, is_shared, parse_place
+from seqpack_cli.files.url import Place, is_shared, parse_place
+from seqpack_cli.runs.execution import EXECUTORS, Executor
 from seqpack_cli.sizes import read_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -20,7 +20,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_lines
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 
 
 @click.command("train-tokenizer")
@@ -79,7 +79,7 @@ def command(
         seqpack train-tokenizer wiki.jsonl.zst --model wordpiece --special-token '<mask>' -o wp.json
     """
     from seqpack_cli.corpus.document_block import DocumentOptions
-    from seqpack_cli.single_file import publish_alone
+    from seqpack_cli.files.single_file import publish_alone
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
     from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE
 

@@ -12,7 +12,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_lines, write_stdout
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 
 
 @click.command("unpack")
@@ -32,9 +32,9 @@ def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: 
     The text, on stdout:
         seqpack unpack shards --text -o -
     """
+    from seqpack_cli.files.single_file import publish_alone
     from seqpack_cli.shards.shard_set import open_shards
     from seqpack_cli.shards.unpack_run import ROWS, unpack_shards
-    from seqpack_cli.single_file import publish_alone
 
     opened = open_shards(shards)
     with show_progress("unpack", "row", quiet=quiet) as progress:

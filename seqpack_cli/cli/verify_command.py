@@ -15,7 +15,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 
 EXIT_FAULT = 1
 

@@ -6,7 +6,7 @@ import platform
 
 import click
 
-from seqpack_cli import __version__
+from seqpack_cli.runs.version import __version__
 
 # Those that every user has, then those of the extras.
 PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "click", "tqdm")

@@ -29,7 +29,7 @@ from seqpack_cli.corpus.skipped import (
     Skipped,
 )
 from seqpack_cli.errors import MachineError
-from seqpack_cli.manifest import RUN_NAMES, is_run_folder
+from seqpack_cli.files.manifest import RUN_NAMES, is_run_folder
 
 LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 DEEP = "**"

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.remote.file_systems import naming_failures
-from seqpack_cli.remote.objects import read_version
-from seqpack_cli.remote.url import Url, check_address, split_url
+from seqpack_cli.files.file_systems import naming_failures
+from seqpack_cli.files.objects import read_version
+from seqpack_cli.files.url import Url, check_address, split_url
 
 
 class FoundObject(NamedTuple):

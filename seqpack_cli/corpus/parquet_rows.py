@@ -27,7 +27,7 @@ from seqpack_cli.corpus.parquet_pages import bound_length, find_first_page
 from seqpack_cli.corpus.source_file import open_source
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError, quote
-from seqpack_cli.remote.url import is_url
+from seqpack_cli.files.url import is_url
 
 BATCH_BYTES = 1 << 20
 MAX_BATCH_ROWS = 1 << 14

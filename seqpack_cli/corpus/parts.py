@@ -15,8 +15,8 @@ from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.source_file import open_source
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.execution import WorkerDiedError, run_tasks
-from seqpack_cli.remote.url import is_shared
+from seqpack_cli.files.url import is_shared
+from seqpack_cli.runs.execution import WorkerDiedError, run_tasks
 
 LINE_BLOCK_BYTES = 1 << 20
 MIN_PARTS = 16  # of a small input, so that a few cores end at about the same time

@@ -9,10 +9,10 @@ from seqpack_cli.corpus.folder_walk import FoundFile
 from seqpack_cli.corpus.formats import find_kind
 from seqpack_cli.corpus.object_listing import FoundObject, find_objects
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX, Skipped
-from seqpack_cli.earlier_run import OWN_PATTERN
-from seqpack_cli.execution import map_ahead
-from seqpack_cli.manifest import is_run_folder
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.manifest import is_run_folder
+from seqpack_cli.files.url import Url
+from seqpack_cli.runs.earlier_run import OWN_PATTERN
 
 NUM_READERS = 16  # of manifests
 

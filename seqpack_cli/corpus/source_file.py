@@ -12,13 +12,13 @@ from typing import BinaryIO
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, FolderError
-from seqpack_cli.remote.objects import (
+from seqpack_cli.files.objects import (
     find_version,
     iter_checked_object,
     iter_object,
     open_object,
 )
-from seqpack_cli.remote.url import Url, is_url
+from seqpack_cli.files.url import Url, is_url
 
 BLOCK_BYTES = 1 << 20
 UNPACKED = b'{"index": 0, "text": '

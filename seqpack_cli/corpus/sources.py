@@ -23,7 +23,7 @@ from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.remote.url import LOCAL_PROTOCOLS, Place, is_url, parse_place, split_url
+from seqpack_cli.files.url import LOCAL_PROTOCOLS, Place, is_url, parse_place, split_url
 
 STANDARD_INPUT = "-"
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from seqpack_cli import disk
 from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.errors import MachineError, OptionError
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files import disk
+from seqpack_cli.files.url import Place
 
 BLOCK_BYTES = 1 << 20
 

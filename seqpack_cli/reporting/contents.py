@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.manifest import MANIFEST_NAME
-from seqpack_cli.reading import is_there, read_json
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.reading import is_there, read_json
+from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.run_folder import RUN_NAME
+from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import DataError
-from seqpack_cli.execution import Progress
-from seqpack_cli.mapping import let_pages_go
+from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import expand_ranges
 from seqpack_cli.reporting.origins import describe_origin, find_store_of
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpack_run import iter_sequences
 from seqpack_cli.tokens.decoder import open_decoder

@@ -14,9 +14,9 @@ from itertools import islice
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.execution import Progress
-from seqpack_cli.mapping import let_pages_go
+from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch, is_in_range
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet

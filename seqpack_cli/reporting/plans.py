@@ -10,7 +10,7 @@ import numpy as np
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import MAX_COUNT, PackOptions
 from seqpack_cli.errors import OptionError
-from seqpack_cli.execution import Progress
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_plan import count_bytes, count_cells, make_plan
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore

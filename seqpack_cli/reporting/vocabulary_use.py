@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.execution import Progress
 from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
 from seqpack_cli.reporting.origins import describe_origin, find_store_of, spell_path
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens

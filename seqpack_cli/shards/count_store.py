@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seqpack_cli.batching.length_counts import LengthCounts, count_lengths, join_counts
-from seqpack_cli.copy_marks import find_began, hashing_copies
-from seqpack_cli.execution import Executor, run_tasks
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.copy_marks import find_began, hashing_copies
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.execution import Executor, run_tasks
 from seqpack_cli.shards.pack_shard import open_store_once
 from seqpack_cli.tokens.token_store import TokenStore
 

@@ -17,17 +17,13 @@ import numpy as np
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.range_plan import can_plan_ranges
-from seqpack_cli.copy_marks import find_began, hashing_copies
 from seqpack_cli.errors import OptionError
-from seqpack_cli.execution import (
-    Executor,
-    Progress,
-    count_cores,
-    hold_executor,
-    run_tasks,
-)
-from seqpack_cli.remote.url import Place, is_shared
-from seqpack_cli.run_folder import RUN_NAME, RunFolder, open_run
+from seqpack_cli.files.copy_marks import find_began, hashing_copies
+from seqpack_cli.files.storage import write_json
+from seqpack_cli.files.url import Place, is_shared
+from seqpack_cli.runs.execution import Executor, count_cores, hold_executor, run_tasks
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.pack_plan import (
     Plan,
@@ -47,7 +43,6 @@ from seqpack_cli.shards.shard_manifest import (
     make_manifest,
 )
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.storage import write_json
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.row_ranges import RangeRows, RowRange
-from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError
-from seqpack_cli.execution import advance
-from seqpack_cli.remote.url import Place
-from seqpack_cli.run_folder import write_receipt
+from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.progress import advance
+from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.shards.lay_out import ShardRows, iter_data, make_tensors, take_rows
 from seqpack_cli.shards.shard_file import write_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name

@@ -13,7 +13,7 @@ from typing import Any
 
 from seqpack_cli.batching.pack_options import COUNTS, PackOptions
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 
 MAX_KEY = 2**32  # a length, rounded up to a multiple
 APART = ("layout", "pad_id", "padding_side")  # these are fields of the manifest itself

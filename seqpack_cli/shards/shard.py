@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.manifest import check_files
-from seqpack_cli.mapping import let_pages_go
-from seqpack_cli.object_cache import local_file
-from seqpack_cli.reading import hash_regular
-from seqpack_cli.remote.url import Place, Url
+from seqpack_cli.files.manifest import check_files
+from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.files.object_cache import local_file
+from seqpack_cli.files.reading import hash_regular
+from seqpack_cli.files.url import Place, Url
 from seqpack_cli.shards.layouts import (
     Batch,
     check_ids,

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.reading import map_regular, view_array
-from seqpack_cli.remote.url import Place
-from seqpack_cli.storage import publish
+from seqpack_cli.files.reading import map_regular, view_array
+from seqpack_cli.files.storage import publish
+from seqpack_cli.files.url import Place
 
 NAME_OF_DTYPE = {"<u2": "U16", "<i4": "I32", "<i8": "I64"}
 MAX_HEADER_BYTES = 1 << 20  # ours has about 1,000; the format would allow 100 MB

@@ -18,12 +18,12 @@ import numpy as np
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
-from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.mapping import keep_mapped, let_pages_go
-from seqpack_cli.object_cache import check_cache_limit
+from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
+from seqpack_cli.files.mapping import keep_mapped, let_pages_go
+from seqpack_cli.files.object_cache import check_cache_limit
+from seqpack_cli.files.reading import MAX_MAPPED_FILES
+from seqpack_cli.files.url import Place, find_place, parse_place
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reading import MAX_MAPPED_FILES
-from seqpack_cli.remote.url import Place, find_place, parse_place
 from seqpack_cli.shards.layouts import Batch, view_ids
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard

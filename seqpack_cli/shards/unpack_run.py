@@ -13,14 +13,14 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from seqpack_cli.copy_marks import hashing_copies
 from seqpack_cli.errors import FolderError
-from seqpack_cli.execution import Progress
-from seqpack_cli.mapping import let_pages_go
+from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.files.single_file import FileKind
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.read_rows import copy_shard_rows
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.single_file import FileKind
 from seqpack_cli.tokens.decoder import open_decoder
 
 ROWS_PER_WRITE = 1024

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import DataError, FolderError, quote
+from seqpack_cli.files.reading import map_regular, view_array
+from seqpack_cli.files.storage import HashingWriter
+from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reading import map_regular, view_array
-from seqpack_cli.remote.url import Place
-from seqpack_cli.storage import HashingWriter
 
 MAGIC = b"MMIDIDX\0\0"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, S, D

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import DataError, FolderError
-from seqpack_cli.manifest import read_kept_tokenizer
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.manifest import read_kept_tokenizer
+from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
 

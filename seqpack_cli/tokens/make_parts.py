@@ -14,15 +14,11 @@ from typing import Any
 from seqpack_cli.corpus.blocks import hash_range
 from seqpack_cli.corpus.document_block import TEXT_FIELD_HINT
 from seqpack_cli.corpus.sources import SourceRange
-from seqpack_cli.earlier_run import OVERWRITE_HINT
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
-from seqpack_cli.execution import (
-    Executor,
-    Progress,
-    count_cores,
-    run_tasks,
-)
-from seqpack_cli.run_folder import RunFolder
+from seqpack_cli.runs.earlier_run import OVERWRITE_HINT
+from seqpack_cli.runs.execution import Executor, count_cores, run_tasks
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
 from seqpack_cli.tokens.receipts import read_receipt

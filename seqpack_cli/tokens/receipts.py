@@ -14,10 +14,10 @@ import numpy as np
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.reading import check_fields
-from seqpack_cli.remote.url import Place
-from seqpack_cli.run_folder import RunFolder
-from seqpack_cli.storage import encode_json
+from seqpack_cli.files.reading import check_fields
+from seqpack_cli.files.storage import encode_json
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.special_tokens import MAX_PLACES
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES, RANGE_FIELDS, is_balanced
 from seqpack_cli.tokens.tokenize_part import PartTask

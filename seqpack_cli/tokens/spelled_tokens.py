@@ -11,11 +11,11 @@ import bisect
 from typing import Any
 
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.manifest import MANIFEST_NAME
-from seqpack_cli.reading import check_fields, is_there, parse_json, read_regular
-from seqpack_cli.remote.url import Place
-from seqpack_cli.run_folder import RunFolder
-from seqpack_cli.storage import encode_json
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.reading import check_fields, is_there, parse_json, read_regular
+from seqpack_cli.files.storage import encode_json
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.special_tokens import MAX_PLACES
 
 NAME = "special_tokens.jsonl"

@@ -13,9 +13,9 @@ from typing import Any
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, FolderError, join_items, quote
-from seqpack_cli.manifest import MANIFEST_NAME, check_files, list_sizes, read_manifest
-from seqpack_cli.reading import check_fields
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, list_sizes, read_manifest
+from seqpack_cli.files.reading import check_fields
+from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary
 

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.execution import count_cores, map_ahead
-from seqpack_cli.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.mapping import keep_mapped, let_pages_go
-from seqpack_cli.object_cache import check_cache_limit, local_file
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
+from seqpack_cli.files.mapping import keep_mapped, let_pages_go
+from seqpack_cli.files.object_cache import check_cache_limit, local_file
+from seqpack_cli.files.reading import MAX_MAPPED_FILES, hash_regular, map_regular, view_array
+from seqpack_cli.files.url import Place, Url, parse_place
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reading import MAX_MAPPED_FILES, hash_regular, map_regular, view_array
-from seqpack_cli.remote.url import Place, Url, parse_place
+from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.tokens.indexed_dataset import (
     CODE_OF_DTYPE,
     HEADER,

@@ -21,10 +21,11 @@ from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.execution import advance, map_ahead
-from seqpack_cli.remote.url import Place
-from seqpack_cli.run_folder import write_receipt
-from seqpack_cli.storage import HashingWriter, publish
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.storage import HashingWriter, publish
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.progress import advance
+from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.encoders.agreement import (
     check_agreement,

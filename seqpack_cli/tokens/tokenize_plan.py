@@ -14,7 +14,7 @@ from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import OptionError, check_choice, check_positive
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.affixes import find_affixes
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION

@@ -17,10 +17,11 @@ from seqpack_cli.corpus.source_file import find_unpacked
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, check_choice, join_items
-from seqpack_cli.execution import Executor, Progress, hold_executor
-from seqpack_cli.remote.url import Place, is_shared
-from seqpack_cli.run_folder import RUN_NAME, RunFolder, hold_folder
-from seqpack_cli.storage import write_json
+from seqpack_cli.files.storage import write_json
+from seqpack_cli.files.url import Place, is_shared
+from seqpack_cli.runs.execution import Executor, hold_executor
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, hold_folder
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHOICES, REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores

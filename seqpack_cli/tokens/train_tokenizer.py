@@ -19,8 +19,8 @@ from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import OptionError, check_choice
-from seqpack_cli.execution import Progress
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 from seqpack_cli.tokens.vocabulary import catch_failure
 

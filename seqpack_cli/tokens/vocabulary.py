@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
-from seqpack_cli.manifest import MAX_TOKENIZER_BYTES
-from seqpack_cli.remote.objects import read_object
-from seqpack_cli.remote.url import Place, Url, parse_place
-from seqpack_cli.single_file import FileKind
+from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES
+from seqpack_cli.files.objects import read_object
+from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.files.url import Place, Url, parse_place
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
 

@@ -12,7 +12,7 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.remote.url import Place, parse_place
+from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
 from seqpack_cli.training.batch_tensors import BatchTensors, check_labels, make_tensors
 from seqpack_cli.training.epoch_plan import EpochPlan

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from torch.utils.data import BatchSampler, DataLoader
 
-if TYPE_CHECKING:
-    from seqpack_cli.training.epoch_sampler import EpochSampler
+
+class CountingSampler(Protocol):
+    """What a tracked loader tells its sampler."""
+
+    def __len__(self) -> int: ...
+
+    def begin_pass(self) -> Callable[[], bool]:
+        """Begin to iterate; what is returned says whether this pass still counts."""
+
+    def count_one(self) -> None:
+        """Count a batch that the loop was given."""
+
+    def end_pass(self, *, is_over: bool) -> None:
+        """End it, with the whole epoch if that is over."""
 
 
 class TrackedLoader:
     """Iterates over a loader and counts for its sampler; see EpochSampler.track."""
 
-    def __init__(self, sampler: EpochSampler, loader: Any) -> None:
+    def __init__(self, sampler: CountingSampler, loader: Any) -> None:
         self.sampler = sampler
         self.loader = loader
         # torch's own BatchSampler over ours: an item is a list of batches

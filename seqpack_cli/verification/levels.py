@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from seqpack_cli.execution import Progress
-from seqpack_cli.manifest import MANIFEST_NAME
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore

@@ -7,7 +7,7 @@ report says why.
 from __future__ import annotations
 
 from seqpack_cli.errors import FolderError, SeqpackError
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
 from seqpack_cli.tokens.token_store import TokenStore, open_store

@@ -7,7 +7,7 @@ from itertools import islice
 
 import torch
 
-from seqpack_cli.manifest import MANIFEST_NAME
+from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.device import naming_batch

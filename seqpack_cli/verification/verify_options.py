@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.report import LEVELS
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION
-from seqpack_cli.copy_marks import hashing_copies
-from seqpack_cli.execution import Progress
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.verification.device import open_device, steady_arithmetic
 from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure

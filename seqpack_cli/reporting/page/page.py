@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqpack_cli import __version__
 from seqpack_cli.errors import OptionError, escape_controls
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
+from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.batch_numbers import count_batches
 from seqpack_cli.reporting.facts import list_facts, list_length_facts
 from seqpack_cli.reporting.origins import find_store_of
@@ -26,8 +26,8 @@ from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_installed, draw_svg
 from seqpack_cli.reporting.wording import show_share
+from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.single_file import FileKind, check_target, publish_alone
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
 from seqpack_cli.tokens.token_store import TokenStore
 

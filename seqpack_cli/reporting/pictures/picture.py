@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import MachineError, OptionError
-from seqpack_cli.remote.url import Place
-from seqpack_cli.single_file import FileKind, check_target, publish_alone
+from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
+from seqpack_cli.files.url import Place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

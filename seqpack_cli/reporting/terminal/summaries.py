@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import join_items
-from seqpack_cli.remote.url import Place
+from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.wording import count
 
 

@@ -15,7 +15,7 @@ from seqpack_cli.batching.bin_plan import count_pieces
 from seqpack_cli.batching.range_plan import RangePlan
 from seqpack_cli.batching.row_ranges import RangeRows, RowRange
 from seqpack_cli.errors import DataError, OptionError, quote
-from seqpack_cli.manifest import MANIFEST_NAME
+from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.lay_out import ShardRows, make_row_tensors, take_rows
 from seqpack_cli.shards.pack_plan import Plan, cut_shards, plan_shards
 from seqpack_cli.shards.shard import Shard

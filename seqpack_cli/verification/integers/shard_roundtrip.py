@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from seqpack_cli.execution import map_ahead
+from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import naming_batch

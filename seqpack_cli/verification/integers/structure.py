@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.earlier_run import OWN_PATTERN
 from seqpack_cli.errors import FolderError
-from seqpack_cli.execution import count_cores, map_ahead
-from seqpack_cli.manifest import MANIFEST_NAME
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.storage import LOCK_NAME
+from seqpack_cli.runs.earlier_run import OWN_PATTERN
+from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.storage import LOCK_NAME
 from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
 from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
 from seqpack_cli.verification.integers.coverage import Coverage

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.execution import map_ahead
+from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.packed import PackedBatch, count_alive
 from seqpack_cli.shards.padded import PaddedBatch

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpack_cli import disk
-from seqpack_cli.copy_marks import (
+from seqpack_cli.errors import FolderError, MachineError, OptionError
+from seqpack_cli.files import disk
+from seqpack_cli.files.copy_marks import (
     check_copy,
     describe_status,
     find_checked,
@@ -26,9 +27,8 @@ from seqpack_cli.copy_marks import (
     mark_copy,
     unchanged,
 )
-from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.remote.objects import iter_object
-from seqpack_cli.remote.url import Place, Url
+from seqpack_cli.files.objects import iter_object
+from seqpack_cli.files.url import Place, Url
 from seqpack_cli.sizes import read_size
 
 DEFAULT_BYTES = 64 << 30

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, MachineError, quote
-from seqpack_cli.mapping import map_file
-from seqpack_cli.remote.objects import hash_object, read_object
-from seqpack_cli.remote.url import Place, Url
+from seqpack_cli.files.mapping import map_file
+from seqpack_cli.files.objects import hash_object, read_object
+from seqpack_cli.files.url import Place, Url
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # No link is followed, no pipe waited for; Windows has neither, but text files.

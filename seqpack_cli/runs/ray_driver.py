@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from seqpack_cli.ray_cluster import connect
-from seqpack_cli.ray_tasks import Calls, Common, cancel, run_calls
+from seqpack_cli.runs.ray_cluster import connect
+from seqpack_cli.runs.ray_tasks import Calls, Common, cancel, run_calls
 
 END_SECONDS = 15.0  # to end tasks, and a cluster that was started for the run
 

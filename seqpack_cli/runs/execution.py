@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from seqpack_cli.errors import OptionError, check_choice
-from seqpack_cli.progress import Progress as Progress
-from seqpack_cli.progress import advance as advance
-from seqpack_cli.progress import reporting_to, tell
-from seqpack_cli.ray_cluster import check_installed
-from seqpack_cli.spawned_workers import WorkerDiedError as WorkerDiedError
-from seqpack_cli.spawned_workers import run_in_processes
+from seqpack_cli.runs.progress import Progress, reporting_to, tell
+from seqpack_cli.runs.ray_cluster import check_installed
+from seqpack_cli.runs.spawned_workers import WorkerDiedError as WorkerDiedError
+from seqpack_cli.runs.spawned_workers import run_in_processes
 
 EXECUTORS = ("local", "ray")
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -66,26 +61,6 @@ def count_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def map_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
-) -> Iterator[Result]:
-    """Call the function on every item, in threads, and give the results in the items' order.
-
-    With one thread, in this one. No more than num_threads + 1 results are ahead.
-    """
-    if num_threads == 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(num_threads) as pool:
-        ahead: deque[Future[Result]] = deque()
-        for item in items:
-            ahead.append(pool.submit(function, item))
-            if len(ahead) > num_threads:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
 
 
 def run_tasks(
@@ -133,7 +108,7 @@ def hold_executor(executor: Executor, *, num_workers: int | None) -> Iterator[No
     if executor.name != "ray":
         yield
         return
-    from seqpack_cli.ray_runs import hold_cluster
+    from seqpack_cli.runs.ray_runs import hold_cluster
 
     num_cores = num_workers or count_cores()
     with hold_cluster(executor.ray_address, num_cores=num_cores):
@@ -154,7 +129,7 @@ def _run_on_ray(
     executor: Executor,
     progress: Progress,
 ) -> Iterator[Result]:
-    from seqpack_cli.ray_runs import run_on_ray
+    from seqpack_cli.runs.ray_runs import run_on_ray
 
     if tasks:
         with hold_executor(executor, num_workers=num_workers):

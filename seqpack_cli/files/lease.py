@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seqpack_cli.errors import FolderError, SeqpackError
-from seqpack_cli.remote.objects import read_start, remove_objects
-from seqpack_cli.remote.puts import create_object, find_tag, replace_object
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files.objects import read_start, remove_objects
+from seqpack_cli.files.puts import create_object, find_tag, replace_object
+from seqpack_cli.files.url import Url
 
 LOCK_NAME = ".lock"
 MAX_LOCK_BYTES = 1000  # ours have about 100

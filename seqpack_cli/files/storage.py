@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli import disk
-from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.remote.held import upload_held
-from seqpack_cli.remote.lease import LOCK_NAME as LOCK_NAME
-from seqpack_cli.remote.lease import hold_lease
-from seqpack_cli.remote.url import Place, Url
+from seqpack_cli.files import disk
+from seqpack_cli.files.disk import TEMP_PATTERN
+from seqpack_cli.files.held import upload_held
+from seqpack_cli.files.lease import LOCK_NAME as LOCK_NAME
+from seqpack_cli.files.lease import hold_lease
+from seqpack_cli.files.url import Place, Url
 
 # Of a lock: host and pid, or as much of them as a kill left.
 OWNER = re.compile(rb'[^\s{}<>"]*( \d*)?')

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.remote.file_systems import AGAIN_HINT, naming_failures
-from seqpack_cli.remote.objects import OBJECT_STORES, S3
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files.file_systems import AGAIN_HINT, naming_failures
+from seqpack_cli.files.objects import OBJECT_STORES, S3
+from seqpack_cli.files.url import Url
 
 CREATING = (*S3, "gs", "gcs")  # whose packages know mode="create" of files too
 REFUSED = re.compile("ConditionalRequestConflict|pre-?conditions?", re.IGNORECASE)

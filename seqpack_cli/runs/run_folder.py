@@ -11,20 +11,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from seqpack_cli import disk
-from seqpack_cli.disk import TEMP_PATTERN
-from seqpack_cli.earlier_run import (
-    OVERWRITE_HINT,
-    OWN_PATTERN,
-    REMAKE_HINT,
-    Adapt,
-    read_equal_manifest,
-    remove_own_files,
-    remove_plan,
-)
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items
-from seqpack_cli.execution import map_ahead
-from seqpack_cli.manifest import (
+from seqpack_cli.files import disk
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.disk import TEMP_PATTERN
+from seqpack_cli.files.manifest import (
     FAILURE,
     MANIFEST_NAME,
     PLAN_NAME,
@@ -32,15 +23,24 @@ from seqpack_cli.manifest import (
     check_files,
     check_not_lost,
 )
-from seqpack_cli.reading import check_fields, is_there, read_json
-from seqpack_cli.remote.url import Place, Url
-from seqpack_cli.storage import (
+from seqpack_cli.files.reading import check_fields, is_there, read_json
+from seqpack_cli.files.storage import (
     LOCK_NAME,
     HashingWriter,
     lock_folder,
     publish,
     remove_temporary_files,
     write_json,
+)
+from seqpack_cli.files.url import Place, Url
+from seqpack_cli.runs.earlier_run import (
+    OVERWRITE_HINT,
+    OWN_PATTERN,
+    REMAKE_HINT,
+    Adapt,
+    read_equal_manifest,
+    remove_own_files,
+    remove_plan,
 )
 
 RUN_NAME = "run.json"

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from seqpack_cli import disk
 from seqpack_cli.errors import FolderError, join_items, quote
-from seqpack_cli.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN
-from seqpack_cli.reading import check_regular_file, read_json
-from seqpack_cli.remote.url import Place
-from seqpack_cli.storage import write_json
+from seqpack_cli.files import disk
+from seqpack_cli.files.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN
+from seqpack_cli.files.reading import check_regular_file, read_json
+from seqpack_cli.files.storage import write_json
+from seqpack_cli.files.url import Place
 
 REMAKE_HINT = "add --overwrite to make it again"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"

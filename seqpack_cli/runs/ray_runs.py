@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
-from seqpack_cli.progress import Progress, tell
-from seqpack_cli.ray_cluster import check_installed
-from seqpack_cli.ray_driver import END_SECONDS
-from seqpack_cli.ray_tasks import (
+from seqpack_cli.runs.progress import Progress, tell
+from seqpack_cli.runs.ray_cluster import check_installed
+from seqpack_cli.runs.ray_driver import END_SECONDS
+from seqpack_cli.runs.ray_tasks import (
     Calls,
     Common,
     broken_connection,
@@ -25,7 +25,7 @@ from seqpack_cli.ray_tasks import (
     split_tasks,
 )
 
-START = "import sys; sys.path[:] = {}; from seqpack_cli.ray_driver import serve; serve({})"
+START = "import sys; sys.path[:] = {}; from seqpack_cli.runs.ray_driver import serve; serve({})"
 _driver: _Driver | None = None  # of this process
 
 Task = TypeVar("Task")

@@ -18,9 +18,9 @@ from io import FileIO
 from pathlib import Path
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.reading import SAFE_FLAGS
-from seqpack_cli.remote.held import remove_held
-from seqpack_cli.remote.url import Place, Url
+from seqpack_cli.files.held import remove_held
+from seqpack_cli.files.reading import SAFE_FLAGS
+from seqpack_cli.files.url import Place, Url
 
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
 # Behind the pid in temporary names: machines that share a file system have the same pids.

@@ -11,9 +11,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError, SeqpackError, quote
-from seqpack_cli.reading import (
+from seqpack_cli.files.disk import TEMP_PATTERN
+from seqpack_cli.files.lease import check_held
+from seqpack_cli.files.objects import read_start
+from seqpack_cli.files.reading import (
     check_fields,
     check_name,
     check_regular_file,
@@ -23,9 +25,7 @@ from seqpack_cli.reading import (
     read_regular,
     size_error,
 )
-from seqpack_cli.remote.lease import check_held
-from seqpack_cli.remote.objects import read_start
-from seqpack_cli.remote.url import Place, Url
+from seqpack_cli.files.url import Place, Url
 
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.execution import map_ahead
-from seqpack_cli.remote.file_systems import ACCESS_HINT, naming_failures
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.file_systems import ACCESS_HINT, naming_failures
+from seqpack_cli.files.url import Url
 
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 S3 = ("s3", "s3a")  # s3fs passes If-Match on

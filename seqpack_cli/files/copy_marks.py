@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from seqpack_cli import disk
 from seqpack_cli.errors import MachineError, SeqpackError
-from seqpack_cli.reading import hash_regular, read_regular
+from seqpack_cli.files import disk
+from seqpack_cli.files.reading import hash_regular, read_regular
 
 MAX_MARK_BYTES = 100
 _since: int | None = None  # no copy that was hashed before is trusted, in ns; None: any is

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import seqpack_cli
 from seqpack_cli.errors import MachineError
-from seqpack_cli.progress import reporting_to
-from seqpack_cli.spawned_workers import WorkerDiedError
+from seqpack_cli.runs.progress import reporting_to
+from seqpack_cli.runs.spawned_workers import WorkerDiedError
+from seqpack_cli.runs.version import __version__
 
 MAX_RETRIES = 3  # of a task whose worker or node is lost; an error of the task itself is final
 TASKS_PER_CORE = 4  # in flight, so that a core that is free, or new, finds one waiting
@@ -55,7 +55,7 @@ def split_tasks(
     function: Callable[[Task], Result], tasks: Sequence[Task]
 ) -> tuple[Common, Iterator[Any]]:
     """Find the fields that are one object in all tasks; give them, and the others of each."""
-    version, folder = seqpack_cli.__version__, os.getcwd()  # noqa: PTH109
+    version, folder = __version__, os.getcwd()  # noqa: PTH109
     first = next(iter(tasks), None)
     if not dataclasses.is_dataclass(first):
         return Common(function, None, {}, version, folder), iter(tasks)
@@ -151,9 +151,9 @@ class _Cores:
 
 def _call(common: Common, own: Any) -> tuple[Any, int, int]:
     """Do one task, in a worker; give its result, and the sums of what it said."""
-    if seqpack_cli.__version__ != common.version:
+    if common.version != __version__:
         raise MachineError(
-            f"{platform.node()}: has seqpack {seqpack_cli.__version__},"
+            f"{platform.node()}: has seqpack {__version__},"
             f" expected {common.version} as where the run was started",
             hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
         )

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from seqpack_cli.errors import MachineError, join_items
-from seqpack_cli.progress import Progress, report_to
+from seqpack_cli.runs.progress import Progress, report_to
 
 WATCH_SECONDS = 0.2
 

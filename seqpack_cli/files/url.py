@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from seqpack_cli.errors import OptionError, mask_secrets
-from seqpack_cli.remote.file_systems import PACKAGES, naming_failures, open_file_system
+from seqpack_cli.files.file_systems import PACKAGES, naming_failures, open_file_system
 
 URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 # What can only be meant as a URL: as a path it would become a folder here.

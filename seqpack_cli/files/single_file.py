@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqpack_cli import disk
-from seqpack_cli.disk import TEMP_PATTERN
 from seqpack_cli.errors import FolderError
-from seqpack_cli.manifest import is_run_folder
-from seqpack_cli.reading import is_there, open_regular
-from seqpack_cli.remote.objects import find_version, iter_object
-from seqpack_cli.remote.url import Place, Url
-from seqpack_cli.storage import HashingWriter, publish
+from seqpack_cli.files import disk
+from seqpack_cli.files.disk import TEMP_PATTERN
+from seqpack_cli.files.manifest import is_run_folder
+from seqpack_cli.files.objects import find_version, iter_object
+from seqpack_cli.files.reading import is_there, open_regular
+from seqpack_cli.files.storage import HashingWriter, publish
+from seqpack_cli.files.url import Place, Url
 
 HEAD_BYTES = 4096
 OTHER_NAME = "choose another name"

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import MachineError, SeqpackError
-from seqpack_cli.remote import lease
-from seqpack_cli.remote.file_systems import AGAIN_HINT
-from seqpack_cli.remote.objects import S3, remove_objects
-from seqpack_cli.remote.puts import find_tag, upload, upload_over
-from seqpack_cli.remote.url import Url
+from seqpack_cli.files import lease
+from seqpack_cli.files.file_systems import AGAIN_HINT
+from seqpack_cli.files.objects import S3, remove_objects
+from seqpack_cli.files.puts import find_tag, upload, upload_over
+from seqpack_cli.files.url import Url
 
 MAX_TRIES = 8  # of one change, each after another look at the lock
 OPERATIONS = (

@@ -1,0 +1,31 @@
+"""Call a function on items a few steps ahead, in threads: what hides the time of requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
+) -> Iterator[Result]:
+    """Call a function on every item, in threads, and yield the results in the items' order.
+
+    With one thread, in this one. No more than num_threads + 1 results are ahead.
+    """
+    if num_threads == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(num_threads) as pool:
+        ahead: deque[Future[Result]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > num_threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
