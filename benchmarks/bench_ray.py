@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from blake3 import blake3
 from machine import describe_machine
 
 PACKAGES = ("ray", "tokenizers", "fastokens", "numpy")
@@ -137,12 +138,12 @@ def warm_page_cache(path: Path) -> None:
 
 def hash_folder(folder: Path) -> str:
     """Hash all files of a folder but run.json, which says how it was made."""
-    digest = hashlib.sha256()
+    digest = blake3()
     for path in sorted(folder.iterdir()):
         if path.name != "run.json":
             digest.update(path.name.encode() + b"\0")
             with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+                digest.update(hashlib.file_digest(file, blake3).digest())
     return digest.hexdigest()
 
 

@@ -3,16 +3,15 @@
     python benchmarks/make_corpora.py CORPORA …
     python benchmarks/bench_tokenize.py CORPORA --tokenizer gpt2.tokenizer.json [--runs 3]
 
-Ours is the whole command: start-up, reading, JSON, encoding, sha256 of all that is read and
+Ours is the whole command: start-up, reading, JSON, encoding, BLAKE3 of all that is read and
 written, fsync. A rival is timed from texts in memory and a loaded tokenizer to ids in memory,
 except `datasets.map`, which is timed from its loaded dataset to its written one. Each runs in a
-process of its own, in turns, with both cores; ids are compared by their sha256. The files are in
+process of its own, in turns, with both cores; ids are compared by a checksum. The files are in
 the page cache. Not measured: cold disks, more than one machine. Needs the extra `bench`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import statistics
@@ -26,6 +25,7 @@ from typing import Any
 
 import click
 import numpy as np
+from blake3 import blake3
 from machine import describe_machine
 
 PACKAGES = ("tokenizers", "fastokens", "orjson", "tiktoken", "datasets", "numpy")
@@ -84,7 +84,7 @@ def measure(case: str, corpora: Path, tokenizer: Path, folder: Path, runs: int) 
             else:
                 result = spawn_rival(rival, path, tokenizer)
             found.setdefault(rival, []).append(result)
-    assert len({one["sha256"] for results in found.values() for one in results}) == 1, found
+    assert len({one["blake3"] for results in found.values() for one in results}) == 1, found
     num_bytes = found["seqpack"][0]["bytes"]
     print(f"{case}: {num_bytes / 1e6:.0f} MB", flush=True)
     figures: dict[str, Any] = {"megabytes": round(num_bytes / 1e6)}
@@ -130,7 +130,7 @@ def run_seqpack(path: Path, tokenizer: Path, folder: Path) -> dict[str, Any]:
     assert status == 0, status
     return {
         "seconds": seconds,
-        "sha256": hash_store(store),
+        "blake3": hash_store(store),
         "bytes": count_input_bytes(store),
         "peak_megabytes": usage.ru_maxrss // 1000,
     }
@@ -148,7 +148,7 @@ def warm_page_cache(path: Path) -> None:
 def hash_store(store: Path) -> str:
     """Hash all ids of a store, widened to uint32."""
     dtype = json.loads((store / "manifest.json").read_bytes())["dtype"]
-    digest = hashlib.sha256()
+    digest = blake3()
     for part in sorted(store.glob("part-*.bin")):
         digest.update(np.fromfile(part, dtype).astype("<u4").tobytes())
     return digest.hexdigest()
@@ -182,13 +182,13 @@ def run_rival(rival: str, path: Path, tokenizer: Path) -> dict[str, Any]:
         started = time.perf_counter()
         ids = encode()
         seconds = time.perf_counter() - started
-    digest = hashlib.sha256()
+    digest = blake3()
     for some in ids:
         digest.update(some.astype("<u4").tobytes())
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
         "seconds": seconds,
-        "sha256": digest.hexdigest(),
+        "blake3": digest.hexdigest(),
         "peak_megabytes": max(usage.ru_maxrss for usage in usages) // 1000,
     }
 

@@ -6,8 +6,8 @@ Runs from the source tree, with no more than seqpack's own dependencies. Without
 token store and packed shards: random ids, log-normal lengths of mean 120, batches of 64, in length
 order as pack makes them, or shuffled and sorted within windows as for training (--window 4096).
 
-integers   `structure`, `roundtrip` and both together, sha256 of the shards and of the store
-           included, beside sha256 of the same files alone on all cores. The files were read just
+integers   `structure`, `roundtrip` and both together, BLAKE3 of the shards and of the store
+           included, beside BLAKE3 of the same files alone on all cores. The files were read just
            before, so they come from the page cache.
 plan       a whole `--level structure`, opening included, with the batches compared with the plan of
            the token store, beside the same shards without a store to plan from.
@@ -129,7 +129,7 @@ def describe_shards(path: Path) -> str:
 
 
 def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
-    """Time the levels that compare integers, and sha256 of the same files, in turn."""
+    """Time the levels that compare integers, and BLAKE3 of the same files, in turn."""
     shards = open_shards(path)
     found = shards.find_store()
     assert found is not None, "the token store has to be where the shards were packed from"
@@ -139,7 +139,7 @@ def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str
     files += [path / entry["name"] for entry in shards.manifest["shards"]]
     for file in files:
         file.read_bytes()
-    names = ("structure", "roundtrip", "both together", "sha256 of the files alone")
+    names = ("structure", "roundtrip", "both together", "BLAKE3 of the files alone")
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(repeats + 1):
         levels = verify(path, device, level="roundtrip").levels

@@ -7,7 +7,6 @@ each file and the manifest agree with one another: only the plan of the token st
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import random
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from shard_reference import (
     join_batches,
     lay_out,
@@ -143,7 +143,7 @@ def _describe(forgery: Forgery, batches: list[Batch], path: Path) -> dict[str, A
     return {
         "name": path.name,
         "bytes": len(raw),
-        "sha256": hashlib.sha256(raw).hexdigest(),
+        "blake3": blake3(raw).hexdigest(),
         "num_batches": len(batches),
         "num_rows": len(rows) + num_filler_rows,
         "num_filler_rows": num_filler_rows,

@@ -69,7 +69,7 @@ LITERALS = (
     ),
     *(b'"C64"', b'"X"', b"[1, 2]", b"[0, 0]", b"[8, 0]", b"[-1, 8]", b"[[[[[[[[1]]]]]]]]"),
     *(b'"(a+)+$"', b'{"Regex": "(a|a)*b"}', b'{"Regex": "("}', b'{"String": ""}'),
-    *(b'{"name": "manifest.json", "bytes": 1, "sha256": ""}', b'[{"name": "x", "bytes": 0}]'),
+    *(b'{"name": "manifest.json", "bytes": 1, "blake3": ""}', b'[{"name": "x", "bytes": 0}]'),
     *(
         b'"' + b"x" * 5000 + b'"',
         b"9" * 4299,
@@ -84,7 +84,7 @@ STRINGS = tuple(
     if literal[:1] == b'"' and len(literal) > 1 and literal.isascii()
 )
 NAMES = (
-    *(b"files", b"name", b"bytes", b"sha256", b"format", b"format_version", b"options", b"ledger"),
+    *(b"files", b"name", b"bytes", b"blake3", b"format", b"format_version", b"options", b"ledger"),
     *(b"pad_id", b"max_id", b"dtype", b"bucket_keys", b"last_batch", b"max_tokens", b"data"),
     *(
         b"lengths",

@@ -9,7 +9,6 @@ manifest are often mended, so that the damage is not found by the first check.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from fuzz_lab import FILE_KINDS, MANIFEST, SHARDS, Files, Seed, open_lab, put_kind, replace_files
 from fuzz_mutators import (
     NUMBERS,
@@ -162,7 +162,7 @@ def fuzz_tokenizer_json(data: bytes) -> Outcome:
     seed = choices.choose([*lab.stores, *lab.shards])
     name = choices.choose(("tokenizer.json", "tokenizer.json", "tokenizer.json", "run.json"))
     text = _damage_json(spell_tokenizer(seed.files[name], choices.below(8)), choices)
-    edit = seed.manifest.set(("tokenizer_sha256",), hashlib.sha256(text).hexdigest())
+    edit = seed.manifest.set(("tokenizer_blake3",), blake3(text).hexdigest())
     changes: Files = {name: text}
     if name == "tokenizer.json":
         changes[MANIFEST] = apply_edits(seed.manifest.raw, [edit])
@@ -220,7 +220,7 @@ def _run(seed: Seed, changes: Files, choices: Choices) -> Outcome:
     lab = open_lab()
     shards = choices.choose([one for one in lab.shards if one.folder.parent == seed.folder.parent])
     manifest = changes.get(MANIFEST, seed.manifest.raw) or b""
-    edit = shards.manifest.set(("tokens_sha256",), hashlib.sha256(manifest).hexdigest())
+    edit = shards.manifest.set(("tokens_blake3",), blake3(manifest).hexdigest())
     theirs: Files = {MANIFEST: apply_edits(shards.manifest.raw, [edit])}
     with replace_files(seed, changes), replace_files(shards, theirs):
         return run_use(run_verify, shards.folder, choices)
@@ -239,9 +239,9 @@ def _damage_json(text: JsonText, choices: Choices) -> bytes:
 def _mend(
     seed: Seed, changes: Mapping[str, bytes | None], choices: Choices, edits: Sequence[Edit] = ()
 ) -> Files:
-    """Make the manifest name size, mostly, and sha256, sometimes, of the files that changed."""
+    """Make the manifest name size, mostly, and checksum, sometimes, of the files that changed."""
     edits = list(edits)
-    mends_sha256 = choices.one_in(2)
+    mends_checksum = choices.one_in(2)
     if choices.one_in(16):
         return dict(changes)
     for name, raw in changes.items():
@@ -249,8 +249,8 @@ def _mend(
         if raw is None:
             continue
         edits.append(seed.manifest.set((*path, "bytes"), len(raw)))
-        if mends_sha256:
-            edits.append(seed.manifest.set((*path, "sha256"), hashlib.sha256(raw).hexdigest()))
+        if mends_checksum:
+            edits.append(seed.manifest.set((*path, "blake3"), blake3(raw).hexdigest()))
     if choices.one_in(24):
         edits = [*draw_edits(seed.manifest, choices), *edits]
     return {**changes, MANIFEST: apply_edits(seed.manifest.raw, edits)}
@@ -359,7 +359,7 @@ def _draw_unfinished(seed: Seed, choices: Choices) -> dict[str, bytes]:
     """Draw what a pack run left that was stopped, or that had finished, with one file damaged."""
     manifest = json.loads(seed.manifest.raw)
     names = ("format", "format_version", "layout", "dtype", "pad_id", "padding_side")
-    names += ("tokenizer_sha256", "tokens_sha256", "options")
+    names += ("tokenizer_blake3", "tokens_blake3", "options")
     texts = {"plan.json": spell({name: manifest[name] for name in names})}
     for entry in manifest["shards"]:
         texts[f"{entry['name'].split('.')[0]}.json"] = spell(entry)

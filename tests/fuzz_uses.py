@@ -116,7 +116,7 @@ def read_store(folder: Path, choices: Choices) -> Iterator[None]:
         assert 0 <= origin.piece < origin.num_pieces
     assert num_ids == store.num_tokens
     if choices.one_in(4):
-        store.check_sha256()
+        store.check_digest()
         store.read_tokenizer_json()
 
 

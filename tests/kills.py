@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from blake3 import blake3
 from command import run
 
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
@@ -183,12 +184,12 @@ def run_until(
 
 
 def hash_folder(folder: Path) -> dict[str, str]:
-    """Give the sha256 of every file but run.json, which alone may differ between equal runs."""
+    """Give the checksum of every file but run.json, which alone may differ between equal runs."""
     found = {}
     for path in folder.iterdir():
         if path.name != "run.json":
             with path.open("rb") as file:
-                found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+                found[path.name] = hashlib.file_digest(file, blake3).hexdigest()
     return found
 
 

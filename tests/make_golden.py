@@ -3,13 +3,12 @@
 A version's folder is written once and read for ever: an existing one is never touched. It holds the
 input, token stores and shards as the commands below leave them, and `expected.json`: documents as
 the slow oracles read them, batches as the safetensors library and plain slices do. The script ends
-with the sha256 of every file, for the table in `test_golden.py`.
+with the checksum of every file, for the table in `test_golden.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import sys
 from itertools import pairwise
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.numpy
+from blake3 import blake3
 from command import run
 from reference import slow_jsonl_texts, slow_lines, slow_sequences
 
@@ -206,9 +206,9 @@ def slice_rows(
 
 
 def hash_files(version: Path) -> dict[str, str]:
-    """Give the sha256 of every file below a version's folder."""
+    """Give the checksum of every file below a version's folder."""
     return {
-        path.relative_to(version).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(version).as_posix(): blake3(path.read_bytes()).hexdigest()
         for path in sorted(version.rglob("*"))
         if path.is_file()
     }

@@ -29,7 +29,7 @@ SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 UNKNOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NotImplemented</Code><Message>A header implies functionality that is not implemented
 </Message></Error>"""
-SIGNED = "AWS4-HMAC-SHA256 Credential=tester/20260101/us-east-1/s3/aws4_request"
+SIGNED = "AWS4-HMAC-DIGEST Credential=tester/20260101/us-east-1/s3/aws4_request"
 ADDRESS = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
 # What the proxy says itself, or what ends at it.
 OWN_HEADERS = {"connection", "content-length", "date", "expect", "server", "transfer-encoding"}

@@ -2,12 +2,11 @@
 
 `slow_...` says what a function must give in the most obvious way. `make_store` and `make_shards`
 run the real program on a small text file; `change_shard` rewrites a shard with other arrays and
-mends the manifest's size and sha256, so that only a deeper check can notice.
+mends the manifest's size and checksum, so that only a deeper check can notice.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
+from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.shards.layouts import OFFSETS_OF, Batch, tensor_names
@@ -194,12 +194,12 @@ def load_shard(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def mend_manifest(shards: Path, number: int = 0, **values: Any) -> None:
-    """Make the manifest's size and sha256 of a shard those of the file; set more of its values."""
+    """Set size and checksum of a shard in the manifest to the file's; set more of its values."""
 
     def change(manifest: dict[str, Any]) -> None:
         entry = manifest["shards"][number]
         raw = (shards / entry["name"]).read_bytes()
-        entry.update(bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest(), **values)
+        entry.update(bytes=len(raw), blake3=blake3(raw).hexdigest(), **values)
 
     change_manifest(shards, change)
 
@@ -207,7 +207,7 @@ def mend_manifest(shards: Path, number: int = 0, **values: Any) -> None:
 def change_shard(
     shards: Path, change: Callable[[Arrays], object], *, number: int = 0, **values: Any
 ) -> None:
-    """Rewrite a shard with changed arrays; size and sha256 in the manifest are mended.
+    """Rewrite a shard with changed arrays; size and checksum in the manifest are mended.
 
     Args:
         change: changes the dict of writable arrays in place.

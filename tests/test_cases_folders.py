@@ -525,7 +525,7 @@ def test_case_35_flipped_byte(tmp_path: Path, position: int) -> None:
     (found,) = find_faults(run("verify", shards, "--level", "structure"))
     assert found.startswith(f"structure: {SHARD}: ")
     if position < 0:
-        assert found.endswith(": sha256 is not the manifest's")
+        assert found.endswith(": blake3 is not the manifest's")
 
 
 def test_case_35_flipped_byte_of_the_store(tmp_path: Path) -> None:
@@ -533,7 +533,7 @@ def test_case_35_flipped_byte_of_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store" / "part-00000.bin"
     flip_byte(path, -2)
     hint = "hint: the file was changed or damaged: run tokenize --overwrite"
-    found = f"{path}: sha256 is not the manifest's"
+    found = f"{path}: blake3 is not the manifest's"
     check_refused(run("verify", shards, "--level", "roundtrip"), 4, found, hint)
 
 
@@ -693,14 +693,14 @@ def test_case_39_truncated_manifest(tmp_path: Path) -> None:
         assert (command.exit_code, command.stderr) == (4, result.stderr)
 
 
-@pytest.mark.parametrize("version", [0, 3, "1", None])
+@pytest.mark.parametrize("version", [0, 4, "1", None])
 def test_case_39_unknown_version(tmp_path: Path, version: object) -> None:
     shards = make_shards(tmp_path)
     hint = "hint: install the seqpack that wrote it, or make it again"
     for folder, ours, command in (
-        (shards, 2, ("verify", shards)),
-        (shards, 2, ("inspect", shards)),
-        (tmp_path / "store", 1, ("pack", tmp_path / "store", "-o", tmp_path / "other")),
+        (shards, 3, ("verify", shards)),
+        (shards, 3, ("inspect", shards)),
+        (tmp_path / "store", 2, ("pack", tmp_path / "store", "-o", tmp_path / "other")),
     ):
         change_manifest(folder, lambda manifest: manifest.update(format_version=version))
         found = f"{folder}/manifest.json: format version {version!r}, this seqpack reads {ours}"

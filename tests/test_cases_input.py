@@ -667,7 +667,7 @@ def test_case_25_other_tokenizer_than_before(tmp_path: Path, tiny_tokenizer: Pat
     result = tokenize(corpus, "--tokenizer", tiny_tokenizer)
     assert result.exit_code == 4
     message, _, hint = result.stderr.splitlines()
-    changed = f"Error: {store_of(corpus)}: holds a run that differs: tokenizer_sha256 was '"
+    changed = f"Error: {store_of(corpus)}: holds a run that differs: tokenizer_blake3 was '"
     assert message.startswith(changed)
     assert hint == "hint: choose another -o, or pass --overwrite to replace what is there"
 

@@ -71,7 +71,7 @@ def test_undamaged_copies_pass(shards: dict[str, Path]) -> None:
 
 
 def change(function: Callable[[Arrays], object], number: int = 0, **values: Any) -> Damage:
-    """Damage the arrays of a shard; size and sha256 in the manifest are mended."""
+    """Damage the arrays of a shard; size and checksum in the manifest are mended."""
     return lambda path: change_shard(path, function, number=number, **values)
 
 

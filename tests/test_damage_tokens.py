@@ -144,9 +144,9 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
         "format 'numpy', expected 'seqpack.tokens'",
     ),
     "manifest other version": (
-        manifest(lambda value: value.update(format_version=2)),
+        manifest(lambda value: value.update(format_version=1)),
         "manifest.json",
-        "format version 2, this seqpack reads 1",
+        "format version 1, this seqpack reads 2",
     ),
     "manifest dtype": (
         manifest(lambda value: value.update(dtype="float32")),
@@ -248,12 +248,12 @@ def test_damaged_store_is_refused_by_name(store: Path, name: str) -> None:
     ],
     ids=["flipped id", "bins swapped", "indexes swapped"],
 )
-def test_damage_that_keeps_every_size_is_found_by_its_sha256(store: Path, damage: Damage) -> None:
+def test_damage_that_keeps_every_size_is_found_by_its_checksum(store: Path, damage: Damage) -> None:
     damage(store)
     opened = open_store(store)
     with pytest.raises(FolderError) as caught:
-        opened.check_sha256()
-    assert caught.value.message.endswith(": sha256 is not the manifest's")
+        opened.check_digest()
+    assert caught.value.message.endswith(": blake3 is not the manifest's")
     assert caught.value.hint == "the file was changed or damaged: run tokenize --overwrite"
 
 
@@ -285,7 +285,7 @@ def test_file_in_the_place_of_a_store_is_refused(store: Path) -> None:
 
 
 def test_every_flipped_byte_of_a_store_is_found(store: Path) -> None:
-    """By opening it, or by its sha256; run.json is for people alone."""
+    """By opening it, or by its checksum; run.json is for people alone."""
     for path in sorted(store.iterdir()):
         if path.suffix not in (".bin", ".idx"):
             continue
@@ -293,6 +293,6 @@ def test_every_flipped_byte_of_a_store_is_found(store: Path) -> None:
         for offset in range(len(data)):
             path.write_bytes(data[:offset] + bytes([data[offset] ^ 0x11]) + data[offset + 1 :])
             with pytest.raises(FolderError):
-                open_store(store).check_sha256()
+                open_store(store).check_digest()
         path.write_bytes(data)
-    open_store(store).check_sha256()
+    open_store(store).check_digest()

@@ -210,7 +210,7 @@ def test_text_is_decoded_with_the_tokenizer_of_each_side(
     first = found["sequences"]["first"]
     assert (first["a"]["text"], first["b"]["text"]) == ("one", "<bos>one<eos>")
     names = {entry["name"] for entry in found["facts"]}
-    assert names >= {"vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "tokenizer_sha256"}
+    assert names >= {"vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "tokenizer_blake3"}
     assert "num_special_tokens_added" in {entry["name"] for entry in found["ledger"]}
 
 

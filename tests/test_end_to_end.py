@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from command import run
 from tokenizers import Tokenizer
 
@@ -82,7 +82,7 @@ def test_documents_by_line_paragraph_and_file_hold_the_same_text(tmp_path: Path)
 
 def _hash_folder(folder: Path) -> dict[str, str]:
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        path.name: blake3(path.read_bytes()).hexdigest()
         for path in folder.iterdir()
         if path.name != "run.json"
     }

@@ -218,7 +218,7 @@ def test_files_of_a_shard_entry_do_not_stand_for_the_shard(kind: str) -> None:
     size = len(seed.files["tokenizer.json"])
     entry = {
         **json.loads(seed.manifest.raw)["shards"][0],
-        "files": [{"name": "tokenizer.json", "bytes": size, "sha256": ""}],
+        "files": [{"name": "tokenizer.json", "bytes": size, "blake3": ""}],
     }
     errors = use_all(seed, with_values(seed, [(("shards", 0), entry)]), shard=kind)
     assert any(error is not None and error.startswith("FolderError") for error in errors)
@@ -240,11 +240,11 @@ def test_ledger_of_many_sequences_takes_no_memory(number: int, reason: str | Non
 
 SHOWN: dict[str, list[tuple[str | int, ...]]] = {
     "store": [
-        *(("bos_id",), ("tokenizer_sha256",), ("sources", 0, "path"), ("options",)),
+        *(("bos_id",), ("tokenizer_blake3",), ("sources", 0, "path"), ("options",)),
         ("options", "overflow"),
     ],
     "packed": [
-        *(("tokens_path",), ("tokens_sha256",), ("tokenizer_sha256",), ("options",)),
+        *(("tokens_path",), ("tokens_blake3",), ("tokenizer_blake3",), ("options",)),
         ("ledger", "num_dropped_sequences"),
     ],
 }
@@ -395,7 +395,7 @@ RECEIPTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a false count": lambda entry: entry.update(num_sequences=99),
     "a huge count": lambda entry: entry.update(num_tokens=2**53),
     "another shard": lambda entry: entry.update(name="shard-00001.safetensors"),
-    "no sha256": lambda entry: entry.pop("sha256"),
+    "no checksum": lambda entry: entry.pop("blake3"),
     "files that are a number": lambda entry: entry.update(files=5),
     "files that are none": lambda entry: entry.update(files=None),
     "files of another shard": lambda entry: entry.update(files=[{**entry, "name": "plan.json"}]),

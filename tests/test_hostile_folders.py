@@ -12,12 +12,12 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from command import run
 from fuzz_guard import limited
 from fuzz_lab import FILE_KINDS, MANIFEST, Files, Seed, open_lab, put_kind, replace_files
@@ -371,7 +371,7 @@ HEADERS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("change", HEADERS.values(), ids=HEADERS)
 @pytest.mark.parametrize("name", ["packed", "left"])
 def test_header_that_lies_is_refused(name: str, change: Callable[[bytes], bytes]) -> None:
-    """Size and sha256 in the manifest are those of the file."""
+    """Size and checksum in the manifest are those of the file."""
     seed = find_seed(name)
     changed = change(seed.files[SHARD])
     errors = use_all(seed, {SHARD: changed, **mend(seed, ("shards", 0), changed)})
@@ -380,10 +380,10 @@ def test_header_that_lies_is_refused(name: str, change: Callable[[bytes], bytes]
 
 
 def mend(seed: Seed, path: tuple[str | int, ...], raw: bytes) -> Files:
-    """Give a manifest that names size and sha256 of a changed file."""
+    """Give a manifest that names size and checksum of a changed file."""
     edits = [
         seed.manifest.set((*path, "bytes"), len(raw)),
-        seed.manifest.set((*path, "sha256"), sha256(raw).hexdigest()),
+        seed.manifest.set((*path, "blake3"), blake3(raw).hexdigest()),
     ]
     return {MANIFEST: apply_edits(seed.manifest.raw, edits)}
 
@@ -437,7 +437,7 @@ INDEXES: dict[str, bytes] = {
 
 @pytest.mark.parametrize("raw", INDEXES.values(), ids=INDEXES)
 def test_index_that_lies_is_refused(raw: bytes) -> None:
-    """Size, sha256 and counts in the manifest are those of the file."""
+    """Size, checksum and counts in the manifest are those of the file."""
     seed = find_seed("store")
     num_sequences, num_firsts = (
         int.from_bytes(raw[18 + place : 26 + place], "little") for place in (0, 8)
@@ -445,7 +445,7 @@ def test_index_that_lies_is_refused(raw: bytes) -> None:
     path = ("parts", 0)
     edits = [
         seed.manifest.set((*path, "files", 1, "bytes"), len(raw)),
-        seed.manifest.set((*path, "files", 1, "sha256"), sha256(raw).hexdigest()),
+        seed.manifest.set((*path, "files", 1, "blake3"), blake3(raw).hexdigest()),
         seed.manifest.set((*path, "num_sequences"), min(num_sequences, 2**53)),
         seed.manifest.set((*path, "num_documents"), min(max(num_firsts - 1, 0), 2**53)),
     ]
@@ -497,9 +497,9 @@ HOSTILE_TOKENIZERS: dict[str, bytes] = {
 @pytest.mark.parametrize("raw", HOSTILE_TOKENIZERS.values(), ids=HOSTILE_TOKENIZERS)
 @pytest.mark.parametrize("name", ["store", "packed"])
 def test_hostile_tokenizer_is_used_or_refused(name: str, raw: bytes) -> None:
-    """Its sha256 in the manifest is right."""
+    """Its checksum in the manifest is right."""
     seed = find_seed(name)
-    edit = seed.manifest.set(("tokenizer_sha256",), sha256(raw).hexdigest())
+    edit = seed.manifest.set(("tokenizer_blake3",), blake3(raw).hexdigest())
     changes: Files = {"tokenizer.json": raw, MANIFEST: apply_edits(seed.manifest.raw, [edit])}
     use_all(seed, changes)
 

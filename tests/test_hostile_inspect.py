@@ -17,7 +17,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from xml.etree import ElementTree
 import jinja2
 import matplotlib
 import pytest
+from blake3 import blake3
 from browser import find_browser, open_page
 from click.testing import Result
 from command import run
@@ -308,11 +308,11 @@ def test_odd_shards_manifest_is_refused_safely(
 
 def repoint(shards: Path) -> None:
     """Make the store beside shards the one that they came from, whatever it now says."""
-    digest = sha256((shards.parent / "store" / "manifest.json").read_bytes()).hexdigest()
+    digest = blake3((shards.parent / "store" / "manifest.json").read_bytes()).hexdigest()
     path = shards / "shard-00000.safetensors"
     arrays, metadata = load_shard(path)
-    path.write_bytes(safetensors_bytes(arrays, {**metadata, "tokens_sha256": digest}))
-    change_manifest(shards, lambda manifest: manifest.update(tokens_sha256=digest))
+    path.write_bytes(safetensors_bytes(arrays, {**metadata, "tokens_blake3": digest}))
+    change_manifest(shards, lambda manifest: manifest.update(tokens_blake3=digest))
     mend_manifest(shards)
 
 
@@ -357,12 +357,12 @@ def test_long_name_is_shown_in_time_and_in_its_line(copy: Any, field: str, value
 
 
 def replace_tokens(folder: Path, tokenizer: dict[str, Any]) -> None:
-    """Put another tokenizer into a store and shards, and mend its sha256."""
+    """Put another tokenizer into a store and shards, and mend its checksum."""
     raw = json.dumps(tokenizer).encode()
-    digest = sha256(raw).hexdigest()
+    digest = blake3(raw).hexdigest()
     for kind in ("store", "shards"):
         (folder / kind / "tokenizer.json").write_bytes(raw)
-        change_manifest(folder / kind, lambda m: m.update(tokenizer_sha256=digest))
+        change_manifest(folder / kind, lambda m: m.update(tokenizer_blake3=digest))
 
 
 def spell(tokens: dict[str, int], decoder: object = None) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 from command import run
 from shard_reference import Arrays, change_shard, make_shards
 
@@ -130,7 +130,7 @@ def test_index_beyond_the_store_is_a_fault(folder: Path) -> None:
     shard.write_bytes(data)
     _change(
         folder / "shards" / "manifest.json",
-        shards__0__sha256=hashlib.sha256(data).hexdigest(),
+        shards__0__blake3=blake3(data).hexdigest(),
         options__max_length=3,
         ledger__num_dropped_sequences={"max_length": 5},
         ledger__num_dropped_tokens={"max_length": 0},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 from command import run
 from shard_reference import (
     change_manifest,
@@ -27,17 +27,17 @@ def cut_tokenizer(folder: Path, *, digest_fits: bool) -> None:
     raw = path.read_bytes()[: path.stat().st_size // 2]
     path.write_bytes(raw)
     if digest_fits:
-        digest = hashlib.sha256(raw).hexdigest()
-        change_manifest(folder, lambda manifest: manifest.update(tokenizer_sha256=digest))
+        digest = blake3(raw).hexdigest()
+        change_manifest(folder, lambda manifest: manifest.update(tokenizer_blake3=digest))
 
 
 def pretend_to_be_of(shards: Path, store: Path) -> None:
     """Make shards name a changed store as theirs, in the manifest and in each file."""
-    digest = hashlib.sha256((store / "manifest.json").read_bytes()).hexdigest()
-    change_manifest(shards, lambda manifest: manifest.update(tokens_sha256=digest))
+    digest = blake3((store / "manifest.json").read_bytes()).hexdigest()
+    change_manifest(shards, lambda manifest: manifest.update(tokens_blake3=digest))
     for number, path in enumerate(sorted(shards.glob("*.safetensors"))):
         arrays, metadata = load_shard(path)
-        path.write_bytes(safetensors_bytes(arrays, {**metadata, "tokens_sha256": digest}))
+        path.write_bytes(safetensors_bytes(arrays, {**metadata, "tokens_blake3": digest}))
         mend_manifest(shards, number)
 
 
@@ -93,8 +93,8 @@ EMPTY = b'{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}
 def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path, raw: bytes) -> None:
     shards = make_shards(tmp_path)
     (shards / "tokenizer.json").write_bytes(raw)
-    digest = hashlib.sha256(raw).hexdigest()
-    change_manifest(shards, lambda manifest: manifest.update(tokenizer_sha256=digest))
+    digest = blake3(raw).hexdigest()
+    change_manifest(shards, lambda manifest: manifest.update(tokenizer_blake3=digest))
     opened = open_shards(shards)
     with pytest.raises(FolderError, match=r"tokenizer.json: not a tokenizer \("):
         check_kept_tokenizer(opened.path, opened.manifest)

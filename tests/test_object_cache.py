@@ -1,8 +1,7 @@
-"""Fetched objects: by their sha256, checked, bounded, shared by processes and threads."""
+"""Fetched objects: by their checksum, checked, bounded, shared by processes and threads."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import copy_marks, object_cache
@@ -68,7 +68,7 @@ def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def put(tmp_path: Path, name: str, data: bytes) -> tuple[Url, dict[str, Any]]:
     url = Url(f"memory://{tmp_path.name}/{name}")
     write_object(url, data)
-    return url, {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return url, {"bytes": len(data), "blake3": blake3(data).hexdigest()}
 
 
 def list_kept(cache: Path) -> list[str]:
@@ -87,7 +87,7 @@ def test_an_object_is_fetched_once(tmp_path: Path, cache: Path, fetches: list[st
         with local_file(url, entry) as found:
             assert found.read_bytes() == b"abc" * 1000
     assert fetches == ["x"]
-    assert list_kept(cache) == [entry["sha256"]]
+    assert list_kept(cache) == [entry["blake3"]]
     other, _ = put(tmp_path, "moved", b"abc" * 1000)
     remove_objects([url])
     with local_file(other, entry):
@@ -99,10 +99,10 @@ def test_an_object_that_is_not_what_the_manifest_says_is_refused(
 ) -> None:
     url, entry = put(tmp_path, "x", b"abc")
     for wrong, message in (
-        ({"sha256": "0" * 64}, f"{url}: sha256 is not the manifest's"),
+        ({"blake3": "0" * 64}, f"{url}: blake3 is not the manifest's"),
         ({"bytes": 4}, f"{url}: 3 bytes, manifest says 4"),
-        ({"bytes": 2}, f"{url}: sha256 is not the manifest's"),
-        ({"sha256": "../../name"}, f"{url}: its sha256 in the manifest is none"),
+        ({"bytes": 2}, f"{url}: blake3 is not the manifest's"),
+        ({"blake3": "../../name"}, f"{url}: its blake3 in the manifest is not a checksum"),
     ):
         with pytest.raises(FolderError) as caught, local_file(url, entry | wrong):
             pass
@@ -177,11 +177,11 @@ def test_copy_that_went_bad_is_found_by_every_run_and_hashed_once_in_it(
                 pass
     flip_bit(found, keep_time=True)
     with hashing_copies(began), local_file(url, entry):
-        assert hashes == [entry["sha256"]]  # in its first run, not in its fetch
+        assert hashes == [entry["blake3"]]  # in its first run, not in its fetch
     with hashing_copies(), local_file(url, entry):
         assert found.read_bytes() == b"abc"
     assert fetches == ["x", "x"]
-    assert hashes == [entry["sha256"]] * 2
+    assert hashes == [entry["blake3"]] * 2
 
 
 def test_copy_without_a_mark_is_hashed_once(
@@ -190,11 +190,11 @@ def test_copy_without_a_mark_is_hashed_once(
     """One that an earlier version fetched; and what a run has hashed, loaders trust."""
     url, entry = put(tmp_path, "x", b"abc")
     cache.mkdir()
-    (cache / entry["sha256"]).write_bytes(b"abc")
+    (cache / entry["blake3"]).write_bytes(b"abc")
     for _ in range(3):
         with local_file(url, entry):
             pass
-    assert (fetches, hashes) == ([], [entry["sha256"]])
+    assert (fetches, hashes) == ([], [entry["blake3"]])
 
 
 def test_damaged_copy_of_a_damaged_object_is_the_error_of_the_object(
@@ -205,7 +205,7 @@ def test_damaged_copy_of_a_damaged_object_is_the_error_of_the_object(
         pass
     damage_bit(found)
     write_object(url, b"xyz")
-    found_wrong = pytest.raises(FolderError, match="x: sha256 is not the manifest's")
+    found_wrong = pytest.raises(FolderError, match="x: blake3 is not the manifest's")
     with found_wrong, local_file(url, entry):
         pass
     assert list_kept(cache) == []
@@ -213,7 +213,7 @@ def test_damaged_copy_of_a_damaged_object_is_the_error_of_the_object(
 
 def test_copy_that_is_replaced_while_it_is_opened_is_not_used(tmp_path: Path, cache: Path) -> None:
     url, entry = put(tmp_path, "x", b"abc")
-    changed = pytest.raises(MachineError, match=f"{entry['sha256']}: changed while it was opened")
+    changed = pytest.raises(MachineError, match=f"{entry['blake3']}: changed while it was opened")
     with changed, local_file(url, entry) as found:
         damage_swap(found)
 
@@ -266,9 +266,9 @@ def test_what_was_used_longest_ago_makes_room(
 
     for seconds, name in enumerate("aba"):
         use(name)
-        os.utime(cache / f".{made[name][1]['sha256']}.checked", (seconds, seconds))
+        os.utime(cache / f".{made[name][1]['blake3']}.checked", (seconds, seconds))
     use("c")  # b goes: a was used after it
-    assert list_kept(cache) == sorted(made[name][1]["sha256"] for name in "ac")
+    assert list_kept(cache) == sorted(made[name][1]["blake3"] for name in "ac")
     use("b")
     assert fetches == ["a", "b", "c", "b"]
     assert sum(path.stat().st_size for path in cache.iterdir()) <= 2500
@@ -283,7 +283,7 @@ def test_what_is_larger_than_the_limit_is_kept_alone(
         url, entry = put(tmp_path, name, name.encode() * 1000)
         with local_file(url, entry) as found:
             kept.append(map_regular(found, num_bytes=1000))
-        assert list_kept(cache) == [entry["sha256"]]
+        assert list_kept(cache) == [entry["blake3"]]
     np.testing.assert_array_equal(kept[0], np.full(1000, ord("a")))  # removed, and mapped still
 
 
@@ -303,14 +303,14 @@ def test_threads_share_one_fetch(tmp_path: Path, cache: Path, fetches: list[str]
 
     def use() -> None:
         with local_file(url, entry) as path:
-            found.append(hashlib.sha256(path.read_bytes()).hexdigest())
+            found.append(blake3(path.read_bytes()).hexdigest())
 
     threads = [threading.Thread(target=use) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [entry["sha256"]] * 8
+    assert found == [entry["blake3"]] * 8
     assert fetches == ["x"]
 
 
@@ -352,7 +352,7 @@ def stream(url, start, end):
     yield b"c"
 
 object_cache.iter_object = stream
-with object_cache.local_file(Url("memory://x/y"), {"bytes": 3, "sha256": sys.argv[1]}) as path:
+with object_cache.local_file(Url("memory://x/y"), {"bytes": 3, "blake3": sys.argv[1]}) as path:
     print(path.read_bytes().decode(), flush=True)
 """
 
@@ -362,7 +362,7 @@ def test_a_process_waits_for_the_fetch_of_another(
 ) -> None:
     url, entry = put(tmp_path, "x", b"abc")
     with subprocess.Popen(
-        [sys.executable, "-c", WAITS_IN_A_FETCH, entry["sha256"]],
+        [sys.executable, "-c", WAITS_IN_A_FETCH, entry["blake3"]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as other:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import objects
@@ -53,8 +53,8 @@ def test_an_object_is_read_hashed_and_looked_at(folder: Url) -> None:
     data = os.urandom(100_000)
     write_object(folder / "x", data)
     assert read_object(folder / "x") == read_regular(folder / "x", max_bytes=100_000) == data
-    assert hash_object(folder / "x") == hashlib.sha256(data).hexdigest()
-    assert hash_regular(folder / "x") == hashlib.sha256(data).hexdigest()
+    assert hash_object(folder / "x") == blake3(data).hexdigest()
+    assert hash_regular(folder / "x") == blake3(data).hexdigest()
     with open_object(folder / "x", len(data)) as file:
         file.seek(70_000)
         assert file.read(10) == data[70_000:70_010]
@@ -103,7 +103,7 @@ def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
     with publish(folder / "x") as file:
         file.write(b"abc")
         assert not folder.exists()
-        assert file.describe() == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+        assert file.describe() == {"bytes": 3, "blake3": blake3(b"abc").hexdigest()}
     assert read_object(folder / "x") == b"abc"
     with pytest.raises(ZeroDivisionError), publish(folder / "x") as file:
         file.write(b"other")

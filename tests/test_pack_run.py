@@ -107,7 +107,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 2,
+        "format_version": 3,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
@@ -116,8 +116,8 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         "bucket_keys": None,
         "vocab_size": 259,
         "max_id": 258,
-        "tokenizer_sha256": tokens.manifest["tokenizer_sha256"],
-        "tokens_sha256": tokens.sha256,
+        "tokenizer_blake3": tokens.manifest["tokenizer_blake3"],
+        "tokens_blake3": tokens.digest,
         "tokens_path": manifest["tokens_path"],
         "options": {
             "batch_size": 3,
@@ -709,7 +709,7 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     opened = open_store(store)
     options = PackOptions(min_length=2).resolve()
     (rows,) = cut_rows(plan_shards(opened, options), options, 2)
-    manifest = {"layout": "packed", "tokens_sha256": opened.sha256, "options": {}}
+    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
     task = ShardTask(0, tmp_path, store, manifest, rows)
     with (store / "part-00000.idx").open("r+b") as file:
         file.seek(34)
@@ -727,7 +727,7 @@ def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffl
     (rows,) = cut_rows(plan_shards(opened, options), options, 2)
     shutil.rmtree(store)
     make_store(tmp_path / "second", make_texts([9, 5], seed=1)).rename(store)
-    manifest = {"layout": "packed", "tokens_sha256": opened.sha256, "options": {}}
+    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
     with pytest.raises(FolderError, match="store: changed since this run began"):
         make_shard(ShardTask(0, tmp_path, store, manifest, rows))
     assert list(tmp_path.glob("shard-*")) == []

@@ -40,7 +40,7 @@ def finish(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False
         if run.manifest is not None:
             return True
         (folder / "part-00000.bin").write_bytes(b"ids")
-        files = [{"name": "part-00000.bin", "bytes": 3, "sha256": ""}]
+        files = [{"name": "part-00000.bin", "bytes": 3, "blake3": ""}]
         write_receipt(run.path, "part-00000", {"files": files})
         run.finish({**plan, "more": 1}, files)
     return False
@@ -123,7 +123,7 @@ def test_receipt_is_given_back_while_its_files_stand(tmp_path: Path) -> None:
     with open_run(tmp_path, PLAN, overwrite=False) as run:
         assert run.read_receipt("part-00000", {"files": list}) is None
         (tmp_path / "part-00000.bin").write_bytes(b"ids")
-        receipt = {"files": [{"name": "part-00000.bin", "bytes": 3, "sha256": ""}]}
+        receipt = {"files": [{"name": "part-00000.bin", "bytes": 3, "blake3": ""}]}
         write_receipt(run.path, "part-00000", receipt)
         assert run.read_receipt("part-00000", {"files": list}) == receipt
         (tmp_path / "part-00000.bin").write_bytes(b"id")
@@ -136,7 +136,7 @@ def test_receipt_can_not_name_a_file_outside(tmp_path: Path) -> None:
         write_receipt(
             run.path,
             "part-00000",
-            {"files": [{"name": "../outside.bin", "bytes": 3, "sha256": ""}]},
+            {"files": [{"name": "../outside.bin", "bytes": 3, "blake3": ""}]},
         )
         assert run.read_receipt("part-00000", {"files": list}) is None
 
@@ -312,7 +312,7 @@ def test_run_that_lost_its_folder_neither_finishes_nor_removes(
         with pytest.raises(FolderError) as caught:
             if name == "manifest.json":
                 size = folder.list_files()["plan.json"]["size"] + more
-                run.finish(PLAN, [{"name": "plan.json", "bytes": size, "sha256": ""}])
+                run.finish(PLAN, [{"name": "plan.json", "bytes": size, "blake3": ""}])
             else:
                 run.forget("plan")
         assert caught.value.exit_code == 4
@@ -422,7 +422,7 @@ def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
 
 def read(folder: Path) -> dict[str, Any]:
     return read_manifest(
-        folder, format_name="seqpack.tokens", version=1, fields={"dtype": str, "max_id": int}
+        folder, format_name="seqpack.tokens", version=2, fields={"dtype": str, "max_id": int}
     )
 
 
@@ -437,17 +437,17 @@ def read(folder: Path) -> dict[str, Any]:
         ({"format": "other"}, "format 'other', expected 'seqpack.tokens'", None),
         ({}, "format None, expected 'seqpack.tokens'", None),
         (
-            {"format": "seqpack.tokens", "format_version": 2},
-            "format version 2, this seqpack reads 1",
+            {"format": "seqpack.tokens", "format_version": 1},
+            "format version 1, this seqpack reads 2",
             "install the seqpack that wrote it, or make it again",
         ),
         (
-            {"format": "seqpack.tokens", "format_version": 1, "dtype": "uint16"},
+            {"format": "seqpack.tokens", "format_version": 2, "dtype": "uint16"},
             "no field 'max_id'",
             None,
         ),
         (
-            {"format": "seqpack.tokens", "format_version": 1, "dtype": 2, "max_id": 0},
+            {"format": "seqpack.tokens", "format_version": 2, "dtype": 2, "max_id": 0},
             "field 'dtype' is 2, expected a str",
             None,
         ),
@@ -501,13 +501,13 @@ def test_unfinished_run_is_said_with_how_far_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"name": "../a", "bytes": 1, "sha256": ""}, "'../a' is not a plain file name"),
-        ({"name": "gone", "bytes": 1, "sha256": ""}, "gone: missing"),
-        ({"name": "a", "bytes": 2, "sha256": ""}, "a: 1 bytes, manifest says 2"),
-        ({"name": "link", "bytes": 1, "sha256": ""}, "link: not a regular file"),
-        ({"name": "a", "bytes": -1, "sha256": ""}, "field 'bytes' is -1, expected a count"),
-        ({"name": "a", "bytes": True, "sha256": ""}, "field 'bytes' is True, expected a count"),
-        ({"name": "a", "bytes": 1}, "no field 'sha256'"),
+        ({"name": "../a", "bytes": 1, "blake3": ""}, "'../a' is not a plain file name"),
+        ({"name": "gone", "bytes": 1, "blake3": ""}, "gone: missing"),
+        ({"name": "a", "bytes": 2, "blake3": ""}, "a: 1 bytes, manifest says 2"),
+        ({"name": "link", "bytes": 1, "blake3": ""}, "link: not a regular file"),
+        ({"name": "a", "bytes": -1, "blake3": ""}, "field 'bytes' is -1, expected a count"),
+        ({"name": "a", "bytes": True, "blake3": ""}, "field 'bytes' is True, expected a count"),
+        ({"name": "a", "bytes": 1}, "no field 'blake3'"),
         ("a", "'a', expected an object"),
     ],
 )

@@ -448,12 +448,12 @@ def test_an_object_that_was_changed_is_refused_by_name(server, remote, store, sh
     flip(server, f"{remote}/store/part-00001.bin", (store / "part-00001.bin").read_bytes())
     result = run("pack", f"{remote}/store", "-o", tmp_path / "out")
     assert result.exit_code == 4
-    assert f"{remote}/store/part-00001.bin: sha256 is not the manifest's" in result.stderr
+    assert f"{remote}/store/part-00001.bin: blake3 is not the manifest's" in result.stderr
     name = "shard-00001.safetensors"
     flip(server, f"{remote}/shards/{name}", (shards / name).read_bytes())
     result = run("unpack", f"{remote}/shards", "-o", tmp_path / "lines")
     assert result.exit_code == 4
-    assert f"{remote}/shards/{name}: sha256 is not the manifest's" in result.stderr
+    assert f"{remote}/shards/{name}: blake3 is not the manifest's" in result.stderr
 
 
 def test_verify_finds_a_changed_object_though_the_cache_holds_the_old_one(server, remote, shards):

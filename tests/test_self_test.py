@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from blake3 import blake3
 from command import run
 from shard_reference import LENGTHS, change_shard, flip_byte, make_shards
 
@@ -74,10 +74,10 @@ def find_missed(report: Report) -> list[Control]:
 
 
 def file_states(folder: Path) -> dict[str, tuple[str, int]]:
-    """Give sha256 and time of change of every file."""
+    """Give checksum and time of change of every file."""
     return {
         str(path.relative_to(folder)): (
-            hashlib.sha256(path.read_bytes()).hexdigest(),
+            blake3(path.read_bytes()).hexdigest(),
             path.stat().st_mtime_ns,
         )
         for path in folder.rglob("*")

@@ -394,7 +394,7 @@ def test_offsets_that_do_not_rise_refuse_the_whole_shard(tmp_path: Path) -> None
 
 
 def test_a_flipped_byte_is_seen_where_it_makes_an_id_that_is_none(tmp_path: Path) -> None:
-    """The sha256 is for verify; what could harm a model is seen here."""
+    """The checksum is for verify; what could harm a model is seen here."""
     path = make_shards(tmp_path)
     flip_byte(path / "shard-00000.safetensors", -1)  # the high byte of the last id
     dataset = ShardDataset(path)
@@ -625,5 +625,5 @@ def test_digest_that_is_no_text_is_fingerprinted_all_the_same(tmp_path: Path) ->
     """Fuzzing found it: a lone surrogate can not be encoded."""
     path = make_shards(tmp_path)
     before = ShardDataset(path).fingerprint
-    change_manifest(path, lambda manifest: manifest["shards"][0].update(sha256="\ud800"))
+    change_manifest(path, lambda manifest: manifest["shards"][0].update(blake3="\ud800"))
     assert ShardDataset(path).fingerprint != before

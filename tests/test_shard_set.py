@@ -385,7 +385,7 @@ def test_shard_of_another_store_is_refused(tmp_path: Path) -> None:
     other = make_shards(tmp_path / "b", layout="packed", seed=1)
     (path / SHARD).write_bytes((other / SHARD).read_bytes())
     mend_manifest(path)
-    with pytest.raises(FolderError, match=r"tokens_sha256 is '\w+…, manifest says '\w+…$"):
+    with pytest.raises(FolderError, match=r"tokens_blake3 is '\w+…, manifest says '\w+…$"):
         open_shards(path)[0]
     padded = make_shards(tmp_path / "c", layout="padded")
     change_manifest(padded, lambda manifest: manifest.update(layout="packed"))
@@ -450,7 +450,7 @@ def test_fingerprint_is_of_every_shard(tmp_path: Path) -> None:
     )
     other = open_shards(tmp_path / "other")
     digests = [
-        [entry["sha256"] for entry in shards.manifest["shards"]] for shards in (first, other)
+        [entry["blake3"] for entry in shards.manifest["shards"]] for shards in (first, other)
     ]
     assert digests[0][:2] == digests[1]  # the third held the row of one token
     assert first.fingerprint != other.fingerprint
@@ -473,7 +473,7 @@ def test_open_shards_refuses_other_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"format_version": 1}, "format version 1, this seqpack reads 2"),
+        ({"format_version": 1}, "format version 1, this seqpack reads 3"),
         ({"layout": "varlem"}, "layout 'varlem', expected packed or padded or varlen"),
         ({"dtype": "int64"}, r"dtype 'int64', expected uint16 or int32"),
         ({"dtype": "float16"}, r"dtype 'float16', expected uint16 or int32"),
@@ -575,14 +575,14 @@ def assert_valid(batch: Any) -> None:
         assert len(arrays["data"]) == len(batch.lengths) * int(arrays["widths"][0])
 
 
-def test_shard_sha256_is_checked_when_asked_for(tmp_path: Path) -> None:
+def test_shard_checksum_is_checked_when_asked_for(tmp_path: Path) -> None:
     path = make_shards(tmp_path)
     shards: ShardSet = open_shards(path)
-    shards.open_shard(0).check_sha256()
+    shards.open_shard(0).check_digest()
     flip_byte(path / SHARD, -2)
     with pytest.raises(FolderError) as caught:
-        open_shards(path).open_shard(0).check_sha256()
-    assert str(caught.value) == f"{path / SHARD}: sha256 is not the manifest's"
+        open_shards(path).open_shard(0).check_digest()
+    assert str(caught.value) == f"{path / SHARD}: blake3 is not the manifest's"
 
 
 def test_shards_keep_their_tokenizer(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
@@ -42,8 +42,8 @@ def test_published_file_is_whole_counted_and_hashed(tmp_path: Path) -> None:
         assert not path.exists()
     data = b"ab\1\0\0\0\2\0\0\0"
     assert path.read_bytes() == data
-    assert file.describe() == {"bytes": 10, "sha256": hashlib.sha256(data).hexdigest()}
-    assert hash_regular(path) == file.describe()["sha256"]
+    assert file.describe() == {"bytes": 10, "blake3": blake3(data).hexdigest()}
+    assert hash_regular(path) == file.describe()["blake3"]
     assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
 
 
@@ -130,7 +130,7 @@ def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
     value = {"b": [1, None], "a": "é漢𝄞\u2028", "c": {"d": []}, "e": [{"f": 1}, {"g": [2]}]}
     digest = write_json(path, value)
     assert read_json(path) == value
-    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert digest == blake3(path.read_bytes()).hexdigest()
     golden = [
         "{",
         ' "b": [1, null],',

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batch_tables import BatchNumbers, list_batches
+from blake3 import blake3
 from shard_reference import (
     LENGTHS,
     Arrays,
@@ -76,7 +76,7 @@ FILE_DAMAGE: dict[str, tuple[FileDamage, str, str]] = {
         SHARDS[1],
         "[0-9,]+ bytes, manifest says [0-9,]+",
     ),
-    "flipped byte": (lambda shard: flip_byte(shard, -2), SHARDS[1], "sha256 is not the manifest's"),
+    "flipped byte": (lambda shard: flip_byte(shard, -2), SHARDS[1], "blake3 is not the manifest's"),
     "no safetensors": (
         lambda shard: shard.write_bytes(b"\0" * shard.stat().st_size),
         SHARDS[1],
@@ -191,7 +191,7 @@ def test_wrong_index_is_found_beside_another_damaged_shard(tmp_path: Path, index
     change_shard(path, set_entry("original_indices", 1, index))
     flip_byte(path / SHARDS[1], -2)
     findings, statistics, _ = check(path)
-    assert f"structure: {SHARDS[1]}: sha256 is not the manifest's" in findings
+    assert f"structure: {SHARDS[1]}: blake3 is not the manifest's" in findings
     place = f"structure: {SHARDS[0]}: batch 0: row 1"
     assert f"{place}: original index {index}, the store has 7 sequences" in findings
     assert [batch.index for batch in statistics] == [2]
@@ -286,11 +286,11 @@ def test_finding_of_a_folder_with_a_colon_says_what_was_found(tmp_path: Path) ->
     assert check(path)[0] == [f"structure: {SHARDS[0]}: missing"]
 
 
-def test_sha256_of_every_shard_is_the_files(tmp_path: Path) -> None:
+def test_checksum_of_every_shard_is_the_files(tmp_path: Path) -> None:
     shards = open_shards(make_shards(tmp_path, shard_bytes=1))
     for entry in shards.manifest["shards"]:
         raw = (shards.path / entry["name"]).read_bytes()
-        assert entry["sha256"] == hashlib.sha256(raw).hexdigest()
+        assert entry["blake3"] == blake3(raw).hexdigest()
     assert sum(entry["num_sequences"] for entry in shards.manifest["shards"]) == len(LENGTHS)
 
 

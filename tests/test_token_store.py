@@ -108,7 +108,7 @@ def test_opened_store_knows_its_tokenizer_and_digests(byte_store: Callable[..., 
     path = byte_store(["abc"])
     store = open_store(str(path))
     assert store.read_tokenizer_json() == (path / "tokenizer.json").read_bytes()
-    store.check_sha256()
+    store.check_digest()
     assert (store.dtype, store.max_id, len(store)) == ("uint16", 258, 1)
 
 

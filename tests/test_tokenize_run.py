@@ -394,14 +394,14 @@ def test_manifest_says_nothing_of_how_the_run_was_done(tmp_path: Path) -> None:
         "bos_id",
         "eos_id",
         "unk_id",
-        "tokenizer_sha256",
+        "tokenizer_blake3",
         "options",
         "ledger",
         "sources",
         "parts",
     ]
     assert manifest["format"] == "seqpack.tokens"
-    assert manifest["format_version"] == 1
+    assert manifest["format_version"] == 2
     assert manifest["sources"] == [
         {
             "path": str(corpus),
@@ -757,7 +757,7 @@ def test_changed_size_or_number_of_inputs_is_refused_and_named(tmp_path: Path) -
 def test_changed_tokenizer_is_refused(tmp_path: Path, tiny_tokenizer: Path) -> None:
     corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
     run([corpus], output)
-    with pytest.raises(FolderError, match="holds a run that differs: tokenizer_sha256 was '"):
+    with pytest.raises(FolderError, match="holds a run that differs: tokenizer_blake3 was '"):
         run([corpus], output, tokenizer=str(tiny_tokenizer))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 from tokenizers import AddedToken, Tokenizer, models
 
 from seqpack_cli.errors import DataError, OptionError
@@ -52,7 +52,7 @@ def test_missing_tokenizer_is_refused_without_asking_the_network(
 
 def test_bytes_vocabulary_is_described() -> None:
     vocabulary = describe_vocabulary(byte_tokenizer_json())
-    assert vocabulary.tokenizer_sha256 == hashlib.sha256(byte_tokenizer_json()).hexdigest()
+    assert vocabulary.tokenizer_blake3 == blake3(byte_tokenizer_json()).hexdigest()
     assert (vocabulary.vocab_size, vocabulary.max_id) == (259, 258)
     assert (vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id) == (256, 257, 258)
     assert vocabulary.unk_id is None

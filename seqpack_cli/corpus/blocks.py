@@ -6,8 +6,9 @@ there and counts its progress.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
+
+from blake3 import blake3
 
 from seqpack_cli.corpus.decompression import BadCompressionError, BombError, iter_decompressed
 from seqpack_cli.corpus.file_kinds import check_text
@@ -84,8 +85,8 @@ def check_unchanged(source: Source) -> None:
 
 
 def hash_range(source_range: SourceRange) -> str:
-    """Give the sha256 of a range's bytes as hex, or "" if they are no longer there."""
-    digest = hashlib.sha256()
+    """Give the checksum of a range's bytes as hex, or "" if they are no longer there."""
+    digest = blake3()
     try:
         for _ in iter_raw_blocks(source_range, digest.update):
             pass

@@ -92,11 +92,11 @@ def describe_status(status: os.stat_result) -> list[int]:
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
-def check_copy(path: Path, num_bytes: int, sha256: str) -> bool:
+def check_copy(path: Path, num_bytes: int, checksum: str) -> bool:
     """Hash a copy, and mark it if it is what it should be; one that can not be read is not."""
     found = _describe(path, num_bytes)
     try:
-        if found is None or hash_regular(path) != sha256:
+        if found is None or hash_regular(path) != checksum:
             return False
     except SeqpackError:
         return False

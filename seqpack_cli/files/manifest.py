@@ -6,10 +6,11 @@ A folder is a finished run if it has a manifest and no plan any more, and nothin
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
+
+from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, SeqpackError, quote
 from seqpack_cli.files.disk import TEMP_PATTERN
@@ -37,7 +38,7 @@ MAX_FAILURE = 1000  # characters of it
 CONTINUE_HINT = "run the same command again: it continues where it stopped"
 CORRECT_HINT = "correct that, then run the same command with --overwrite"
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
-FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
+FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "blake3": str}
 RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
 
 
@@ -130,7 +131,7 @@ def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
     """Read the tokenizer.json of a store or of shards, checked against the manifest."""
     path = folder / "tokenizer.json"
     tokenizer_json = read_regular(path, max_bytes=MAX_TOKENIZER_BYTES)
-    if hashlib.sha256(tokenizer_json).hexdigest() != manifest["tokenizer_sha256"]:
+    if blake3(tokenizer_json).hexdigest() != manifest["tokenizer_blake3"]:
         raise FolderError(f"{path}: not the tokenizer that the manifest names")
     return tokenizer_json
 

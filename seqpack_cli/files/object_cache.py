@@ -1,6 +1,6 @@
 """Objects that readers need, as local files: fetched once, checked, shared by processes.
 
-A file is named by its sha256, so what is found is what the manifest means, whatever store it came
+A file is named by its checksum, so what is found is what the manifest means, whatever store it came
 from and whoever fetched it. It is hashed when it is fetched, and later as `copy_marks` says; a
 damaged one is fetched again. The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds
 at most SEQPACK_CACHE_BYTES (default 64 GiB): who needs room removes what was used longest ago. A
@@ -10,12 +10,13 @@ file that is mapped may be removed: its bytes stay until the last map has gone.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
@@ -32,7 +33,7 @@ from seqpack_cli.files.url import Place, Url
 from seqpack_cli.sizes import read_size
 
 DEFAULT_BYTES = 64 << 30
-SHA256 = re.compile(r"[0-9a-f]{64}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @contextlib.contextmanager
@@ -40,7 +41,7 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
     """Give the local file of a place to open: itself, or a copy of the object, which then stays.
 
     Args:
-        entry: of a manifest, with `bytes` and `sha256`.
+        entry: of a manifest, with `bytes` and `blake3`.
 
     Raises:
         FolderError: the object is missing, or not what the manifest says.
@@ -49,11 +50,11 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
     if isinstance(place, Path):
         yield place
         return
-    num_bytes, sha256 = entry["bytes"], entry["sha256"]
-    if not SHA256.fullmatch(sha256):  # it becomes the name of a file
-        raise FolderError(f"{place}: its sha256 in the manifest is none")
+    num_bytes, checksum = entry["bytes"], entry["blake3"]
+    if not DIGEST.fullmatch(checksum):  # it becomes the name of a file
+        raise FolderError(f"{place}: its blake3 in the manifest is not a checksum")
     folder = find_cache_folder()
-    path = folder / sha256
+    path = folder / checksum
     while True:
         with _naming_cache():
             disk.make_folder(folder)  # whoever clears caches may do it now
@@ -63,10 +64,10 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
                 with unchanged(path, found):
                     yield path
                 return
-        with _hold_lock(folder, f"fetch-{sha256[0]}"):
-            if not find_checked(path, num_bytes) and not check_copy(path, num_bytes, sha256):
+        with _hold_lock(folder, f"fetch-{checksum[0]}"):
+            if not find_checked(path, num_bytes) and not check_copy(path, num_bytes, checksum):
                 disk.remove_file(path)
-                _fetch(place, path, num_bytes, sha256)
+                _fetch(place, path, num_bytes, checksum)
 
 
 def check_cache_limit(place: Place) -> None:
@@ -108,9 +109,9 @@ def _naming_cache() -> Iterator[None]:
         raise MachineError(error.message, hint=hint) from error
 
 
-def _fetch(url: Url, path: Path, num_bytes: int, sha256: str) -> None:
+def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
     temporary = disk.name_temporary(path)
-    digest = hashlib.sha256()
+    digest = blake3()
     num_found = 0
     with _hold_lock(path.parent, "room"):
         _make_room(path.parent, num_bytes)
@@ -125,8 +126,8 @@ def _fetch(url: Url, path: Path, num_bytes: int, sha256: str) -> None:
                 num_found += len(block)
             if num_found != num_bytes:
                 raise FolderError(f"{url}: {num_found:,} bytes, manifest says {num_bytes:,}")
-            if digest.hexdigest() != sha256:
-                raise FolderError(f"{url}: sha256 is not the manifest's")
+            if digest.hexdigest() != checksum:
+                raise FolderError(f"{url}: blake3 is not the manifest's")
             found = describe_status(os.fstat(file.fileno()))  # of what was hashed, whatever comes
             disk.rename(temporary, path)
     except BaseException:
@@ -143,7 +144,7 @@ def _make_room(folder: Path, num_bytes: int) -> None:
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
-            if SHA256.fullmatch(path.name):
+            if DIGEST.fullmatch(path.name):
                 found.append((_find_last_use(path, status), status.st_size, path))
             elif not disk.TEMP_PATTERN.fullmatch(path.name) or _remove_left_over(path):
                 continue

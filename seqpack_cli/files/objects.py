@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, BinaryIO
 
+from blake3 import blake3
+
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.file_systems import ACCESS_HINT, naming_failures
@@ -103,8 +105,8 @@ def open_object(url: Url, num_bytes: int) -> BinaryIO:
 
 
 def hash_object(url: Url) -> str:
-    """Give the sha256 of a whole object as hex."""
-    digest = hashlib.sha256()
+    """Give the checksum of a whole object as hex."""
+    digest = blake3()
     for block in iter_object(url, 0, int(_find_object(url)["size"])):
         digest.update(block)
     return digest.hexdigest()

@@ -9,7 +9,6 @@ same way; what is to be mapped becomes a local file first (`object_cache`).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError, quote
 from seqpack_cli.files.mapping import map_file
@@ -32,6 +32,7 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 FLAG_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 SAFE_FLAGS = sum(getattr(os, name, 0) for name in FLAG_NAMES)
 MAX_COUNT = 2**53  # sums of a few stay within int64
+HASH_BYTES = 1 << 20  # read at a time: they stay in the cache
 MAX_JSON_BYTES = 128 << 20  # a hundred thousand parts and sources take about 90 MB
 MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
 MAX_MAPPED_FILES = 16_384  # that one reader keeps: Linux allows a process 65,530 maps
@@ -170,11 +171,14 @@ def check_fields(value: object, fields: dict[str, type], *, source: Place | str)
 
 
 def hash_regular(path: Place) -> str:
-    """Give the sha256 of a whole plain file as hex."""
+    """Return the BLAKE3 checksum of a whole plain file as hex."""
     if isinstance(path, Url):
         return hash_object(path)
     with open_regular(path) as file, _naming_failures(path):
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = blake3()
+        while block := file.read(HASH_BYTES):
+            digest.update(block)
+        return digest.hexdigest()
 
 
 def map_regular(path: Path, *, num_bytes: int | None = None) -> np.ndarray:

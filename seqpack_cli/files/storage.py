@@ -1,14 +1,13 @@
-"""Files that are either whole or absent: atomic publishing, sha256, JSON, locks.
+"""Files that are either whole or absent: atomic publishing, checksums, JSON, locks.
 
 A file is published under its name only when it is whole: a temporary file in the same folder,
 written, fsynced and hashed on the way, then renamed, then the folder fsynced. Whatever stops the
-machine leaves the old file or none. sha256 costs about 0.7 s a GiB on one core.
+machine leaves the old file or none. BLAKE3 costs about 0.2 s a GiB on one core.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
@@ -39,7 +39,7 @@ class HashingWriter:
     def __init__(self, file: FileIO, path: Place) -> None:
         self._file = file
         self._path = path
-        self._hash = hashlib.sha256()
+        self._hash = blake3()
         self.num_bytes = 0
 
     def write(self, data: bytes | np.ndarray) -> None:
@@ -51,7 +51,7 @@ class HashingWriter:
 
     def describe(self) -> dict[str, Any]:
         """Give size and digest as a manifest names them."""
-        return {"bytes": self.num_bytes, "sha256": self._hash.hexdigest()}
+        return {"bytes": self.num_bytes, "blake3": self._hash.hexdigest()}
 
 
 @contextlib.contextmanager
@@ -93,10 +93,10 @@ def _publish_object(url: Url) -> Iterator[HashingWriter]:
 
 
 def write_json(path: Place, value: dict[str, Any]) -> str:
-    """Publish a JSON object, one stable text for one value, and give its sha256."""
+    """Publish a JSON object, one stable text for one value, and give its BLAKE3 checksum."""
     with publish(path) as file:
         file.write(_encode_lines(value))
-    return str(file.describe()["sha256"])
+    return str(file.describe()["blake3"])
 
 
 def encode_json(value: object) -> bytes:

@@ -86,7 +86,7 @@ def _compare_manifests(
     """
     facts = []
     for opened in (first, second):
-        opened.read_tokenizer_json()  # which has the sha256 that the manifest says, or it raises
+        opened.read_tokenizer_json()  # which has the checksum that the manifest says, or it raises
         manifest = opened.manifest
         fields = {name: value for name, value in manifest.items() if name not in NO_FACTS}
         facts.append({**fields, f"num_{files}": len(manifest[files])})
@@ -156,7 +156,7 @@ def _compare_sources(first: Mapping[str, Any], second: Mapping[str, Any]) -> dic
 def _read_sources(
     manifest: Mapping[str, Any],
 ) -> dict[tuple[str, int], tuple[dict[str, int], dict[tuple[int, int], str]]]:
-    """Give size, documents and the sha256 of each range of the sources.
+    """Give size, documents and the checksum of each range of the sources.
 
     Returns:
         By path and turn, which counts the sources of that path before.
@@ -164,7 +164,7 @@ def _read_sources(
     texts: dict[int, dict[tuple[int, int], str]] = defaultdict(dict)
     for part in manifest["parts"]:
         for entry in part["ranges"]:
-            texts[entry["source"]][entry["start"], entry["end"]] = entry["sha256"]
+            texts[entry["source"]][entry["start"], entry["end"]] = entry["blake3"]
     turns: Counter[str] = Counter()
     found = {}
     for number, source in enumerate(manifest["sources"]):

@@ -17,7 +17,7 @@ def find_store_of(shards: ShardSet) -> TokenStore | None:
         store = open_store(path) if path is not None else None
     except FolderError:
         return None
-    return store if store is not None and store.sha256 == shards.manifest["tokens_sha256"] else None
+    return store if store is not None and store.digest == shards.manifest["tokens_blake3"] else None
 
 
 def describe_origin(store: TokenStore, index: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class CountTask:
     """Some parts of a store, whose lengths are to be counted."""
 
     store: Place
-    tokens_sha256: str
+    tokens_blake3: str
     first_part: int
     last_part: int
     began: int | None = None  # the run, in ns: see `hashing_copies`
@@ -41,7 +41,7 @@ def count_store(store: TokenStore, *, num_workers: int | None, executor: Executo
     path, began = store.path.resolve(), find_began()
     num_parts = len(store.manifest["parts"])
     tasks = [
-        CountTask(path, store.sha256, first, min(first + PARTS_PER_TASK, num_parts), began)
+        CountTask(path, store.digest, first, min(first + PARTS_PER_TASK, num_parts), began)
         for first in range(0, num_parts, PARTS_PER_TASK)
     ]
     found = run_tasks(count_parts, tasks, num_workers=num_workers, executor=executor)
@@ -51,6 +51,6 @@ def count_store(store: TokenStore, *, num_workers: int | None, executor: Executo
 def count_parts(task: CountTask) -> LengthCounts:
     """Check the indices of some parts, and count their lengths."""
     with hashing_copies(task.began):
-        store = open_store_once(task.store, task.tokens_sha256, task.began)
+        store = open_store_once(task.store, task.tokens_blake3, task.began)
         store.check_indices(task.first_part, task.last_part)
         return count_lengths(map(store.part_lengths, range(task.first_part, task.last_part)))

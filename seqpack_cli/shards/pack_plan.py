@@ -200,7 +200,7 @@ def count_room(options: PackOptions, itemsize: int) -> int:
     last entry of each array of offsets.
     """
     names = tensor_names(options.layout, filler=options.last_batch == "pad")
-    metadata = describe_shard({"layout": options.layout, "tokens_sha256": "0" * 64})
+    metadata = describe_shard({"layout": options.layout, "tokens_blake3": "0" * 64})
     dtype = {2: "uint16", 4: "int32"}[itemsize]
     shortest, _ = make_header(dict.fromkeys(names, 0), metadata, data_dtype=dtype)
     num_digits = NUMBERS_PER_ARRAY * len(names) * (len(str(options.shard_bytes)) - 1)

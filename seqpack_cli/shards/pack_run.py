@@ -142,8 +142,8 @@ def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
         "dtype": store.dtype,
         "pad_id": pad_id,
         "padding_side": options.padding_side,
-        "tokenizer_sha256": store.manifest["tokenizer_sha256"],
-        "tokens_sha256": store.sha256,
+        "tokenizer_blake3": store.manifest["tokenizer_blake3"],
+        "tokens_blake3": store.digest,
         "options": record_options(options),
     }
 

@@ -44,7 +44,7 @@ def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
 
 def _make_shard(task: ShardTask) -> dict[str, Any]:
     manifest = task.manifest
-    store = open_store_once(task.store, manifest["tokens_sha256"], task.began)
+    store = open_store_once(task.store, manifest["tokens_blake3"], task.began)
     rows = _find_rows(task)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     data = iter_data(
@@ -100,7 +100,7 @@ def _find_rows(task: ShardTask) -> ShardRows:
     rows = task.rows
     if isinstance(rows, ShardRows):
         return rows
-    store = open_store_once(task.store, task.manifest["tokens_sha256"], task.began)
+    store = open_store_once(task.store, task.manifest["tokens_blake3"], task.began)
     found = _find_span_once(store, rows.span)
     taken = take_rows(rows, *found)
     num_tokens = np.add.reduceat(taken.lengths, taken.batch_offsets[:-1], dtype=np.int64)
@@ -126,11 +126,11 @@ def _counting(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[
 
 
 @functools.lru_cache(maxsize=1)
-def open_store_once(path: Place, sha256: str, began: int | None) -> TokenStore:
-    """Open the store of a run; kept by its sha256 too, since a path may get another store."""
+def open_store_once(path: Place, checksum: str, began: int | None) -> TokenStore:
+    """Open the store of a run; kept by its checksum too, since a path may get another store."""
     del began  # another run opens it again, and hashes what it reads
     store = open_store(path, check_indices=False)  # the run has: each shard reads few of them
-    if store.sha256 != sha256:
+    if store.digest != checksum:
         raise _changed(path)
     return store
 

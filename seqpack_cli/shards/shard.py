@@ -113,10 +113,10 @@ class Shard:
             viewed = self._viewed = index, self.view(index)  # many rows of one batch are asked for
         return viewed[1].row(int(position - offsets[index]))
 
-    def check_sha256(self) -> None:
+    def check_digest(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""
-        if hash_regular(self.path) != self.entry["sha256"]:
-            raise FolderError(f"{self.path}: sha256 is not the manifest's")
+        if hash_regular(self.path) != self.entry["blake3"]:
+            raise FolderError(f"{self.path}: blake3 is not the manifest's")
 
     def view(self, index: int) -> Batch:
         """Give a batch that was checked before."""

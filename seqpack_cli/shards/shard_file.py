@@ -32,7 +32,7 @@ def write_shard_file(
     data: Iterable[np.ndarray],
     data_dtype: str,
 ) -> dict[str, Any]:
-    """Publish arrays as a safetensors file; give its size and sha256.
+    """Publish arrays as a safetensors file; give its size and checksum.
 
     Args:
         tensors: int64, written in this order; the last entry of `data_offsets` is the length of

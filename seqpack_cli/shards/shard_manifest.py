@@ -16,7 +16,7 @@ from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
 
 FORMAT = "seqpack.shards"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 BYTES_PER_BATCH = 16  # of the offsets that every layout has
 BYTES_PER_ROW = 16  # of its length and its index
 COUNTS = (
@@ -37,8 +37,8 @@ MANIFEST_FIELDS: dict[str, type] = {
     "bucket_keys": object,
     "vocab_size": int,
     "max_id": int,
-    "tokenizer_sha256": str,
-    "tokens_sha256": str,
+    "tokenizer_blake3": str,
+    "tokens_blake3": str,
     "tokens_path": str,
     "options": dict,
     "ledger": dict,
@@ -52,7 +52,7 @@ LEDGER_FIELDS: dict[str, type] = {
 SHARD_FIELDS: dict[str, type] = {
     "name": str,
     "bytes": int,
-    "sha256": str,
+    "blake3": str,
     **dict.fromkeys(COUNTS, int),
     "longest": int,
 }
@@ -70,7 +70,7 @@ def make_manifest(
     ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
     ledger["num_dropped_sequences"] = plan.num_dropped_sequences
     ledger["num_dropped_tokens"] = plan.num_dropped_tokens
-    inherited = ("vocab_size", "max_id", "tokenizer_sha256")
+    inherited = ("vocab_size", "max_id", "tokenizer_blake3")
     return {
         **head,
         **{name: store.manifest[name] for name in inherited},
@@ -156,5 +156,5 @@ def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
         "layout": manifest["layout"],
-        "tokens_sha256": manifest["tokens_sha256"],
+        "tokens_blake3": manifest["tokens_blake3"],
     }

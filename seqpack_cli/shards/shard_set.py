@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import bisect
 import functools
-import hashlib
 import operator
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
@@ -89,9 +89,9 @@ class ShardSet:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Give a sha256 that is the same for the same batches, wherever they lie."""
-        digests = [entry["sha256"] for entry in self.manifest["shards"]]
-        return hashlib.sha256("".join(digests).encode(errors="backslashreplace")).hexdigest()
+        """Give a checksum that is the same for the same batches, wherever they lie."""
+        digests = [entry["blake3"] for entry in self.manifest["shards"]]
+        return blake3("".join(digests).encode(errors="backslashreplace")).hexdigest()
 
     @property
     def num_shards(self) -> int:

@@ -1,6 +1,6 @@
 """The tasks of a tokenize run -> its parts: those that were finished before, and the rest.
 
-A finished part is taken as it is if the input it was made from still has the same sha256. A fast
+A finished part is taken as it is if the input it was made from still has the same checksum. A fast
 encoder that is refused, or found to differ anywhere, is not trusted for any part of the run.
 """
 
@@ -196,6 +196,6 @@ def _find_changed(part: _FinishedPart) -> str | None:
         index, source, start, end = source_range
         # A line end that moved cuts the parts elsewhere, though each has its bytes still.
         is_same = len(found) == len(part.ranges) and found[place] == (index, start, end)
-        if not is_same or hash_range(source_range) != part.made_from[place]["sha256"]:
+        if not is_same or hash_range(source_range) != part.made_from[place]["blake3"]:
             return source.path
     return None

@@ -20,12 +20,12 @@ from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 FORMAT = "seqpack.tokens"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_FIELDS: dict[str, type] = {
     "dtype": str,
     "vocab_size": int,
     "max_id": int,
-    "tokenizer_sha256": str,
+    "tokenizer_blake3": str,
     "options": dict,
     "ledger": dict,
     "sources": list,
@@ -44,7 +44,7 @@ RANGE_FIELDS: dict[str, type] = {
     "start": int,
     "end": int,
     "num_documents": int,
-    "sha256": str,
+    "blake3": str,
 }
 LEDGER_NAMES = (
     "num_documents",
@@ -99,7 +99,7 @@ def make_manifest(
         "format_version": plan["format_version"],
         "dtype": plan["dtype"],
         **{name: getattr(vocabulary, name) for name in names},
-        "tokenizer_sha256": vocabulary.tokenizer_sha256,
+        "tokenizer_blake3": vocabulary.tokenizer_blake3,
         "options": plan["options"],
         "ledger": {name: counts[name] for name in LEDGER_NAMES},
         "sources": list(_describe_sources(plan["sources"], documents_of_source)),

@@ -51,7 +51,7 @@ class TokenStore:
     def __init__(self, path: Place, manifest: dict[str, Any]) -> None:
         self.path = path
         self.manifest = manifest
-        self.sha256 = hash_regular(path / MANIFEST_NAME)
+        self.digest = hash_regular(path / MANIFEST_NAME)
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
         parts = manifest["parts"]
@@ -153,7 +153,7 @@ class TokenStore:
         """Read the tokenizer.json in the store, checked against the manifest."""
         return read_kept_tokenizer(self.path, self.manifest)
 
-    def check_sha256(self) -> None:
+    def check_digest(self) -> None:
         """Read every file, on all cores, and compare it with the manifest.
 
         Raises:
@@ -164,9 +164,9 @@ class TokenStore:
         for file, found in zip(
             files, map_ahead(hash_regular, paths, num_threads=count_cores()), strict=True
         ):
-            if found != file["sha256"]:
+            if found != file["blake3"]:
                 raise FolderError(
-                    f"{self.path / file['name']}: sha256 is not the manifest's",
+                    f"{self.path / file['name']}: blake3 is not the manifest's",
                     hint="the file was changed or damaged: run tokenize --overwrite",
                 )
 

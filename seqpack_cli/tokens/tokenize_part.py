@@ -8,13 +8,13 @@ here, by the worker itself.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 
 from seqpack_cli.corpus.blocks import check_unchanged
 from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions
@@ -161,7 +161,7 @@ def _check_head(
 def _iter_blocks(task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
     """Read the ranges one after another, and describe each when it is read and hashed."""
     for source_range in task.ranges:
-        digest = hashlib.sha256()
+        digest = blake3()
 
         def on_read(block: bytes, digest: Any = digest) -> None:
             digest.update(block)
@@ -180,7 +180,7 @@ def _iter_blocks(task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
                 "start": source_range.start,
                 "end": source_range.end,
                 "num_documents": num_documents,
-                "sha256": digest.hexdigest(),
+                "blake3": digest.hexdigest(),
             }
         )
 

@@ -60,12 +60,12 @@ def make_plan(
     """Give all that decides the bytes of the store, as plain values."""
     values = dataclasses.asdict(options)
     values.update(values.pop("documents"))
-    del values["tokenizer"]  # where it lay; its sha256 says what it was
+    del values["tokenizer"]  # where it lay; its checksum says what it was
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
-        "tokenizer_sha256": vocabulary.tokenizer_sha256,
+        "tokenizer_blake3": vocabulary.tokenizer_blake3,
         "options": values,
         "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }

@@ -9,13 +9,14 @@ loses on pickling: build the tokenizer where it is used.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from blake3 import blake3
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
 from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES
@@ -44,7 +45,7 @@ UNK_NAMES = ("<unk>", "[UNK]", "<|unk|>")
 class Vocabulary:
     """What a token store says about the ids in it."""
 
-    tokenizer_sha256: str
+    tokenizer_blake3: str
     vocab_size: int  # number of tokens, added ones included
     max_id: int  # with gaps in the ids, more than vocab_size - 1
     pad_id: int | None
@@ -134,7 +135,7 @@ def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
         return next((ids[name] for name in names if name in ids), None)
 
     return Vocabulary(
-        tokenizer_sha256=hashlib.sha256(tokenizer_json).hexdigest(),
+        tokenizer_blake3=blake3(tokenizer_json).hexdigest(),
         vocab_size=len(ids),
         max_id=max_id,
         pad_id=find(PAD_NAMES),

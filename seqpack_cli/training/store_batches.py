@@ -9,12 +9,12 @@ each until its end (40 while it plans). An epoch may have some batches more or f
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any, overload
 
 import numpy as np
+from blake3 import blake3
 
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
@@ -51,8 +51,8 @@ class StoreBatches:
             raise ValueError("shuffle and seed are the sampler's, leave them out of the options")
         self.dataset = dataset
         self.options = replace(options, shuffle=False).resolve()
-        described = f"{dataset.open_store().sha256} {_describe(self.options)}"
-        self.fingerprint = hashlib.sha256(described.encode()).hexdigest()
+        described = f"{dataset.open_store().digest} {_describe(self.options)}"
+        self.fingerprint = blake3(described.encode()).hexdigest()
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Make batches, shuffled by the seed, or in the order of pack without one."""

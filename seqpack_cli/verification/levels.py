@@ -130,7 +130,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
     max_tokens = run.shards.options.max_tokens
     run.progress.on_total(int(batches.num_tokens.sum()))
     with run.level("roundtrip") as level:
-        store.check_sha256()
+        store.check_digest()
         for what in roundtrip.compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
             run.faulty_shards.update(range(run.shards.num_shards))  # it is the manifest of all

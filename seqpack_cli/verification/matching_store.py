@@ -29,7 +29,7 @@ def find_matching_store(
             raise
         return None, error.message
     store.check_indices()
-    if store.manifest["tokenizer_sha256"] == shards.manifest["tokenizer_sha256"]:
+    if store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]:
         store.read_tokenizer_json()  # the copy beside the shards is looked into with them
     else:
         check_kept_tokenizer(store.path, store.manifest)
@@ -45,7 +45,7 @@ def _open_store(shards: ShardSet, path: Place | None) -> TokenStore:
             hint="pass --tokens STORE, or --level structure to go without it",
         )
     store = open_store(found, check_indices=False)
-    if store.sha256 != shards.manifest["tokens_sha256"]:
+    if store.digest != shards.manifest["tokens_blake3"]:
         raise FolderError(
             f"{store.path}: another token store than the one these shards were packed from",
             hint="pass --tokens STORE with that one, or pack again",

@@ -80,7 +80,7 @@ def compare_manifests(manifest: dict[str, Any], store: TokenStore) -> Iterator[s
 
     A model is sized by these numbers.
     """
-    for name in ("dtype", "vocab_size", "max_id", "tokenizer_sha256"):
+    for name in ("dtype", "vocab_size", "max_id", "tokenizer_blake3"):
         if manifest[name] != store.manifest[name]:
             yield f"{name} is {manifest[name]}, the token store has {store.manifest[name]}"
     ledger = manifest["ledger"]

@@ -1,6 +1,6 @@
 """Level `structure`: files, checksums and numbers of every shard, without torch.
 
-Holds when every file is there, regular, of the manifest's size and sha256; every batch's lengths,
+Holds when every file is there, regular, of the manifest's size and checksum; every batch's lengths,
 `batch_sizes`, ids and padding belong together; and over all shards each sequence of the store
 stands exactly once, less what the ledger says was dropped. With the plan of the token store at
 hand, every batch is the planned one.
@@ -127,7 +127,7 @@ def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Findi
     entry = shards.manifest["shards"][number]
     try:
         shard = shards.open_shard(number)
-        shard.check_sha256()
+        shard.check_digest()
     except FolderError as error:
         place = f"{shards.path / entry['name']}: "
         what = error.message.removeprefix(place)
