@@ -21,6 +21,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
+from seqpack_cli.files.url import Url
+
 KINDS = ("cut", "deny", "flip", "refuse", "drop", "lose", "stall")
 STALL_SECONDS = 60  # until a stalled request is dropped though nobody let it go
 SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -328,6 +330,12 @@ def make_bucket(address: str, name: str) -> None:
 def put_object(address: str, path: str, data: bytes) -> None:
     """Put an object, with nothing that the program uses."""
     _ask(address, "PUT", f"/{quote(path)}", data)
+
+
+def write_object(url: Url, data: bytes) -> None:
+    """Write an object of any store, as another program would."""
+    system, key = url.open_file_system()
+    system.pipe_file(key, data)
 
 
 def remove_object(address: str, path: str) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from command import run
-from object_store import FaultProxy, put_object, serve_bucket
+from object_store import FaultProxy, put_object, serve_bucket, write_object
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.files.objects import find_version, iter_checked_object, read_object, write_object
+from seqpack_cli.files.objects import find_object, iter_checked_object, read_object
 from seqpack_cli.files.url import Url
 
 for package in ("moto", "s3fs"):
@@ -64,7 +64,7 @@ def test_an_etag_that_is_no_md5_of_the_content_is_not_compared(server, tmp_path)
     for version in ("0" * 32, f"{'0' * 32}-2", "1795356884.2"):
         assert b"".join(iter_checked_object(url, len(TEXT), version)) == TEXT
     system.pipe_file(key, TEXT)
-    assert b"".join(iter_checked_object(url, *find_version(url))) == TEXT
+    assert b"".join(iter_checked_object(url, *find_object(url))) == TEXT
     with pytest.raises(MachineError):
         b"".join(iter_checked_object(url, len(TEXT), "0" * 32))
 

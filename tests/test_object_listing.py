@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import run
+from object_store import write_object
 
 from seqpack_cli.corpus import source_file
 from seqpack_cli.corpus.blocks import check_unchanged, hash_range, iter_raw_blocks
@@ -18,7 +19,7 @@ from seqpack_cli.corpus.source_file import iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.files import objects
-from seqpack_cli.files.objects import read_object, remove_objects, write_object
+from seqpack_cli.files.objects import read_object, remove_objects
 from seqpack_cli.files.url import Url
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.shard_set import open_shards

@@ -10,17 +10,9 @@ from pathlib import Path
 import pytest
 
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.files.reading import (
-    check_fields,
-    check_name,
-    check_regular_file,
-    is_there,
-    map_regular,
-    open_regular,
-    parse_json,
-    read_json,
-    view_array,
-)
+from seqpack_cli.files.json_files import check_fields, check_name, parse_json, read_json
+from seqpack_cli.files.places import at
+from seqpack_cli.files.regular_files import map_regular, open_regular, view_array
 
 
 @pytest.mark.parametrize(
@@ -57,13 +49,13 @@ def test_only_a_plain_file_of_the_right_size_is_regular(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("a")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    check_regular_file(tmp_path / "a")
-    check_regular_file(tmp_path / "a", num_bytes=3)
+    at(tmp_path / "a").check_size()
+    at(tmp_path / "a").check_size(3)
     cases = {"gone": "missing", "a": "3 bytes, manifest says 2,000"}
     cases |= dict.fromkeys(("link", "folder", "pipe"), "not a regular file")
     for name, said in cases.items():
         with pytest.raises(FolderError) as caught:
-            check_regular_file(tmp_path / name, num_bytes=2000)
+            at(tmp_path / name).check_size(2000)
         assert caught.value.message == f"{tmp_path / name}: {said}"
 
 
@@ -141,7 +133,7 @@ def test_file_that_may_not_be_read_is_an_error_of_the_machine(tmp_path: Path) ->
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(FolderError, match="missing"):
         open_regular(tmp_path / "file" / "below")
-    assert not is_there(tmp_path / "file" / "below")
+    assert not at(tmp_path / "file" / "below").exists()
     with pytest.raises(MachineError, match="File name too long"):
         open_regular(tmp_path / ("x" * 300))
     with pytest.raises(FolderError, match="null"):
@@ -150,14 +142,14 @@ def test_file_that_may_not_be_read_is_an_error_of_the_machine(tmp_path: Path) ->
 
 def test_link_to_nowhere_is_there(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("gone")
-    assert is_there(tmp_path / "link")
-    assert not is_there(tmp_path / "gone")
+    assert at(tmp_path / "link").exists()
+    assert not at(tmp_path / "gone").exists()
 
 
 MAPS_MANY = """
 import resource, sys
 from pathlib import Path
-from seqpack_cli.files.reading import map_regular
+from seqpack_cli.files.regular_files import map_regular
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
 maps = [map_regular(Path(sys.argv[1])) for _ in range(1000)]

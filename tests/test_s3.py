@@ -24,12 +24,13 @@ from object_store import (
     read_objects,
     remove_object,
     serve_bucket,
+    write_object,
 )
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.files import file_systems, lease
-from seqpack_cli.files.objects import read_object, write_object
+from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.url import Url, parse_place
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.tokens.tokenize_run import tokenize

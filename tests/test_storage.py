@@ -17,13 +17,9 @@ from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
-from seqpack_cli.files.reading import hash_regular, read_json
-from seqpack_cli.files.storage import (
-    lock_folder,
-    publish,
-    remove_temporary_files,
-    write_json,
-)
+from seqpack_cli.files.json_files import read_json, write_json
+from seqpack_cli.files.places import at
+from seqpack_cli.runs.run_folder import remove_temporary_files
 
 FILE_LIMIT_HINT = "raise the limit on file sizes (ulimit -f), then run the same command again"
 
@@ -34,7 +30,7 @@ class Stop(BaseException):
 
 def test_published_file_is_whole_counted_and_hashed(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
-    with publish(path) as file:
+    with at(path).publish() as file:
         file.write(b"ab")
         file.write(np.array([1, 2], "<i4"))
         file.write(np.empty(0, "<i4"))
@@ -43,7 +39,7 @@ def test_published_file_is_whole_counted_and_hashed(tmp_path: Path) -> None:
     data = b"ab\1\0\0\0\2\0\0\0"
     assert path.read_bytes() == data
     assert file.describe() == {"bytes": 10, "blake3": blake3(data).hexdigest()}
-    assert hash_regular(path) == file.describe()["blake3"]
+    assert at(path).hash() == file.describe()["blake3"]
     assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
 
 
@@ -55,7 +51,7 @@ def test_failed_publish_leaves_what_was_there(
     path = tmp_path / "a.bin"
     if earlier is not None:
         path.write_bytes(earlier)
-    with pytest.raises(error), publish(path) as file:
+    with pytest.raises(error), at(path).publish() as file:
         file.write(b"new")
         raise error
     assert [found.read_bytes() for found in tmp_path.iterdir()] == ([earlier] if earlier else [])
@@ -64,7 +60,7 @@ def test_failed_publish_leaves_what_was_there(
 def test_publish_replaces_the_file_at_the_end_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(b"old")
-    with publish(path) as file:
+    with at(path).publish() as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
@@ -82,7 +78,7 @@ def test_file_is_synced_before_its_rename_and_its_folder_after(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noting_fsync)
-    with publish(tmp_path / "a.bin") as file:
+    with at(tmp_path / "a.bin").publish() as file:
         file.write(b"x")
     assert calls == ["file False", "folder True"]
 
@@ -91,11 +87,11 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from seqpack_cli.errors import MachineError
-from seqpack_cli.files.storage import publish
+from seqpack_cli.files.places import at
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    with publish(Path(sys.argv[1])) as file:
+    with at(Path(sys.argv[1])).publish() as file:
         for _ in range(int(sys.argv[2])):
             file.write(b"x" * int(sys.argv[3]))
 except MachineError as error:
@@ -120,7 +116,7 @@ def test_disk_without_room_is_an_error_of_the_machine(
 
 
 def test_missing_folder_is_an_error_of_the_machine(tmp_path: Path) -> None:
-    with pytest.raises(MachineError) as caught, publish(tmp_path / "gone" / "a.bin"):
+    with pytest.raises(MachineError) as caught, at(tmp_path / "gone" / "a.bin").publish():
         pass
     assert caught.value.message == f"{tmp_path / 'gone' / 'a.bin'}: No such file or directory"
 
@@ -150,9 +146,9 @@ def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
 HOLD_LOCK = """
 import sys, time
 from pathlib import Path
-from seqpack_cli.files.storage import lock_folder
+from seqpack_cli.files.places import at
 
-with lock_folder(Path(sys.argv[1])):
+with at(Path(sys.argv[1])).lock_folder():
     print("held", flush=True)
     time.sleep(60)
 """
@@ -170,7 +166,7 @@ def hold_lock(folder: Path) -> subprocess.Popen[str]:
 def test_second_writer_is_refused_by_name_until_the_first_dies(tmp_path: Path) -> None:
     with hold_lock(tmp_path) as process:
         try:
-            with pytest.raises(FolderError) as caught, lock_folder(tmp_path):
+            with pytest.raises(FolderError) as caught, at(tmp_path).lock_folder():
                 pass
             host = os.uname().nodename
             assert caught.value.message == (
@@ -181,7 +177,7 @@ def test_second_writer_is_refused_by_name_until_the_first_dies(tmp_path: Path) -
             process.send_signal(signal.SIGKILL)
         process.wait()
     assert (tmp_path / ".lock").exists()  # what a killed process leaves, and stops nobody
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -204,39 +200,42 @@ def test_lock_of_a_file_that_its_owner_removes_is_taken_again(
         return try_lock(file, path)
 
     monkeypatch.setattr(disk, "try_lock", remove_and_lock)
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         assert num_calls == 3
         assert (tmp_path / ".lock").exists()
-        with pytest.raises(FolderError), lock_folder(tmp_path):
+        with pytest.raises(FolderError), at(tmp_path).lock_folder():
             pass
 
 
 def test_lock_file_that_is_not_ours_stays(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("{}")
-    with pytest.raises(FolderError) as caught, lock_folder(tmp_path):
+    with pytest.raises(FolderError) as caught, at(tmp_path).lock_folder():
         pass
     assert caught.value.message == f"{tmp_path}/.lock: not a lock of seqpack, expected none"
     assert (tmp_path / ".lock").read_text() == "{}"
     (tmp_path / ".lock").write_text("")  # of a writer that was killed at its beginning
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_lock_is_held_once_within_a_process_too(tmp_path: Path) -> None:
-    with lock_folder(tmp_path):
-        with pytest.raises(FolderError), lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
+        with pytest.raises(FolderError), at(tmp_path).lock_folder():
             pass
-        with pytest.raises(FolderError), lock_folder(tmp_path):  # refused ones take no lock away
+        with (
+            pytest.raises(FolderError),
+            at(tmp_path).lock_folder(),
+        ):  # refused ones take no lock away
             pass
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         pass
 
 
 def test_lock_is_let_go_after_an_error(tmp_path: Path) -> None:
-    with pytest.raises(Stop), lock_folder(tmp_path):
+    with pytest.raises(Stop), at(tmp_path).lock_folder():
         raise Stop
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -246,12 +245,12 @@ def test_lock_of_two_processes_at_once_is_won_by_one(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "from seqpack_cli.errors import FolderError\n"
-        "from seqpack_cli.files.storage import lock_folder\n"
+        "from seqpack_cli.files.places import at\n"
         "folder, inside = Path(sys.argv[1]), Path(sys.argv[1]) / 'inside'\n"
         "num_won = 0\n"
         "while num_won < 200:\n"
         "    try:\n"
-        "        with lock_folder(folder):\n"
+        "        with at(folder).lock_folder():\n"
         "            inside.touch(exist_ok=False)\n"
         "            inside.unlink()\n"
         "            num_won += 1\n"

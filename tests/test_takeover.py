@@ -17,11 +17,10 @@ from pathlib import Path
 
 import pytest
 from command import run
-from object_store import FaultProxy, read_objects, serve_bucket
+from object_store import FaultProxy, read_objects, serve_bucket, write_object
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import lease
-from seqpack_cli.files.objects import write_object
 from seqpack_cli.files.url import Url
 
 for package in ("moto", "s3fs"):

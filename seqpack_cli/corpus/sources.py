@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from seqpack_cli.corpus.folder_walk import FoundFile
@@ -23,7 +22,8 @@ from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.files.url import LOCAL_PROTOCOLS, Place, is_url, parse_place, split_url
+from seqpack_cli.files.places import at
+from seqpack_cli.files.url import Place, find_local_name, locate
 
 STANDARD_INPUT = "-"
 
@@ -43,8 +43,13 @@ class Source(NamedTuple):
 
     @property
     def location(self) -> str:
-        """Give the path to open."""
+        """Return the path to open."""
         return self.spool or self.path
+
+    @property
+    def place(self) -> Place:
+        """Return the place to open."""
+        return locate(self.location)
 
     @property
     def name(self) -> str:
@@ -95,7 +100,7 @@ def find_sources(
     """
     sources: dict[str, Source] = {}  # by what they are, however they are spelled
     skipped = Skipped()
-    folder = os.path.realpath(output) if isinstance(output, Path) else str(output or "") or None
+    folder = None if output is None else at(output).find_real_name()
     for name in inputs:
         for file in _find_files(name, spool, skipped, file_format != "auto", folder):
             source = _describe(file, file_format, document)
@@ -124,10 +129,9 @@ def _find_files(
         status = os.stat(spool)  # noqa: PTH116
         kind = find_kind(name)
         return [FoundFile(name, name, status.st_size, status.st_mtime_ns, kind, is_named=True)]
-    if is_url(name) and split_url(name)[0] not in LOCAL_PROTOCOLS:
-        return find_remote_files(name, skipped, takes_all=takes_all, output=output)
-    path = str(parse_place(name)) if is_url(name) else name
-    return find_local_files(path, skipped, takes_all=takes_all, output=output)
+    name = find_local_name(name)
+    find = at(locate(name)).choose(here=find_local_files, there=find_remote_files)
+    return find(name, skipped, takes_all=takes_all, output=output)
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+MAX_MAPPED_FILES = 16_384  # that one reader keeps: Linux allows a process 65,530 maps
 Mapped = TypeVar("Mapped")
 
 
@@ -85,7 +86,7 @@ def keep_mapped(
 
 @functools.cache
 def _system() -> Any:
-    """Give the system's own functions, or None where there are none."""
+    """Return the system's own functions, or None where there are none."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return None
     library = ctypes.CDLL(None, use_errno=True)
