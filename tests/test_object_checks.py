@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 
 import pytest
 from command import run
-from object_store import FaultProxy, put_object, serve_bucket, write_object
+from object_store import put_object, write_object
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.files.objects import find_object, iter_checked_object, read_object
 from seqpack_cli.files.url import Url
 
-for package in ("moto", "s3fs"):
-    pytest.importorskip(package)
-
 BUCKET = "checks"
 TEXT = b"".join(b"line %d of the corpus\n" % number for number in range(400))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultProxy]:
-    with serve_bucket(BUCKET) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])

@@ -15,12 +15,11 @@ from seqpack_cli.files.json_files import read_json, write_json
 from seqpack_cli.files.objects import (
     find_object,
     iter_object,
-    open_object,
     read_object,
     remove_objects,
 )
 from seqpack_cli.files.places import at
-from seqpack_cli.files.puts import create_object, upload
+from seqpack_cli.files.puts import put_over, upload
 from seqpack_cli.files.url import Url
 
 
@@ -47,7 +46,7 @@ def test_an_object_is_read_hashed_and_looked_at(folder: Url) -> None:
     write_object(folder / "x", data)
     assert read_object(folder / "x") == at(folder / "x").read(max_bytes=100_000) == data
     assert at(folder / "x").hash() == blake3(data).hexdigest()
-    with open_object(folder / "x", len(data)) as file:
+    with at(folder / "x").open_input(len(data)) as file:
         file.seek(70_000)
         assert file.read(10) == data[70_000:70_010]
 
@@ -131,9 +130,9 @@ def test_a_full_local_disk_is_an_error_that_names_the_object(
     assert not folder.exists()
 
 
-def test_create_object_never_replaces_one(folder: Url) -> None:
-    assert create_object(folder / "x", b"first")
-    assert not create_object(folder / "x", b"second")
+def test_what_is_put_over_nothing_replaces_no_object(folder: Url) -> None:
+    assert put_over(folder / "x", b"first", None)
+    assert not put_over(folder / "x", b"second", None)
     assert read_object(folder / "x") == b"first"
 
 

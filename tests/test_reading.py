@@ -11,8 +11,8 @@ import pytest
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files.json_files import check_fields, check_name, parse_json, read_json
+from seqpack_cli.files.mapping import map_regular, open_regular, view_array
 from seqpack_cli.files.places import at
-from seqpack_cli.files.regular_files import map_regular, open_regular, view_array
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_link_to_nowhere_is_there(tmp_path: Path) -> None:
 MAPS_MANY = """
 import resource, sys
 from pathlib import Path
-from seqpack_cli.files.regular_files import map_regular
+from seqpack_cli.files.mapping import map_regular
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
 maps = [map_regular(Path(sys.argv[1])) for _ in range(1000)]

@@ -78,7 +78,7 @@ def test_file_that_is_lost_during_a_run_is_said_and_made_again(
         nonlocal num_faults
         if num_faults == 0 and (folder / name).exists():
             num_faults += 1
-            at(folder / name).remove()
+            at(folder).remove_files([name])
             if fault != "missing":
                 with at(folder / name).publish() as file:
                     file.write(b"12")

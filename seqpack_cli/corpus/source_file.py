@@ -48,8 +48,9 @@ def find_unpacked(sources: Sequence[Source]) -> list[str]:
     lines = [source for source in sources if source.format == "jsonl" and not source.compression]
     found = []
     for source in lines[:MAX_LOOKS]:
+        is_unpacked = at(source.place).choose(here=_is_unpacked, there=_is_too_far)
         with contextlib.suppress(OSError):  # said when it is read
-            if at(source.place).read_input_head(len(UNPACKED)) == UNPACKED:
+            if is_unpacked(source):
                 found.append(source.path)
     return found
 
@@ -63,6 +64,15 @@ def find_source_version(source: Source) -> tuple[int, int | str]:
     """
     with _naming_data():
         return at(source.place).find_version()
+
+
+def _is_unpacked(source: Source) -> bool:
+    with open_source(source) as file:
+        return file.read(len(UNPACKED)) == UNPACKED
+
+
+def _is_too_far(_: Source) -> bool:
+    return False  # a request is too much for a warning
 
 
 def _find_path(source: Source) -> str | BinaryIO:

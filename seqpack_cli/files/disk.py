@@ -28,22 +28,16 @@ from seqpack_cli.files.url import Place
 # No link is followed, no pipe waited for; Windows has neither, but text files.
 FLAG_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 SAFE_FLAGS = sum(getattr(os, name, 0) for name in FLAG_NAMES)
+LOCK_NAME = ".lock"  # in a folder that one process writes, in a store too
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
 # Behind the pid in temporary names: machines that share a file system have the same pids.
 MACHINE = secrets.randbelow(10**9)
 HINTS = {
-    errno.ENOSPC: "make room, then run the same command again",
-    errno.EDQUOT: "make room, then run the same command again",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, then run the same command again"),
     errno.EFBIG: "raise the limit on file sizes (ulimit -f), then run the same command again",
-    errno.EACCES: "choose another -o",
-    errno.EPERM: "choose another -o",
-    errno.EROFS: "choose another -o",
-    errno.EEXIST: "choose another -o",
-    errno.ENOTDIR: "choose another -o",
-    errno.EISDIR: "choose another -o",
-    errno.ELOOP: "choose another -o",
-    errno.ENAMETOOLONG: "choose another -o",
-    errno.EINVAL: "choose another -o",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose another -o"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), "choose another -o"),
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.EINVAL), "choose another -o"),
     errno.ENOENT: "run the same command again",
 }
 # What file systems without hard links answer.

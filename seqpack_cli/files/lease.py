@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seqpack_cli.errors import FolderError, SeqpackError
+from seqpack_cli.files.disk import LOCK_NAME
 from seqpack_cli.files.failures import WAIT_HINT, foreign_lock_error, in_use_error
-from seqpack_cli.files.folder_lock import LOCK_NAME
 from seqpack_cli.files.objects import iter_object, remove_objects
-from seqpack_cli.files.puts import create_object, find_tag, replace_object
+from seqpack_cli.files.puts import find_tag, put_over
 from seqpack_cli.files.url import Url
 
 MAX_LOCK_BYTES = 1000  # ours have about 100
@@ -61,7 +61,7 @@ class Lease:
                 found = _read(self._url)
             elif not found.startswith(self._own):
                 self._check_dead(found)
-                replace_object(self._url, self._spell(), tag)  # one of all who try succeeds
+                put_over(self._url, self._spell(), tag)  # one of all who try succeeds
                 found = _read(self._url)
             if found is not None and found.startswith(self._own):
                 self._thread.start()
@@ -78,7 +78,7 @@ class Lease:
 
     def _create(self) -> None:
         try:
-            create_object(self._url, self._spell())
+            put_over(self._url, self._spell(), None)
         except FolderError as error:  # an object needs no folder
             raise FolderError(
                 f"{self._url.parent}: no such bucket", hint="make it, or choose another -o"
@@ -102,7 +102,7 @@ class Lease:
                 tag = find_tag(self._url)
                 check_held(self.folder / LOCK_NAME)
                 self._beat += 1
-                replace_object(self._url, self._spell(), tag or "")
+                put_over(self._url, self._spell(), tag or "")
 
 
 @contextlib.contextmanager

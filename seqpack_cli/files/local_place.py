@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, TypeVar
 
@@ -22,12 +25,13 @@ from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
-from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.failures import check_at_most
-from seqpack_cli.files.folder_lock import hold_folder_lock
-from seqpack_cli.files.regular_files import NO_FILE, look_at, naming_reads, open_regular
+from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
+from seqpack_cli.files.failures import check_at_most, foreign_lock_error, in_use_error
+from seqpack_cli.files.mapping import NO_FILE, look_at, naming_reads, open_regular
 
 Choice = TypeVar("Choice")
+# Of a lock: host and pid, or as much of them as a kill left.
+OWNER = re.compile(rb'[^\s{}<>"]*( \d*)?')
 BLOCK_BYTES = 1 << 20  # read at a time: they stay in the cache
 
 
@@ -137,10 +141,6 @@ class LocalPlace:
                 disk.remove_file(temp)
             raise
 
-    def remove(self) -> None:
-        """Remove the file if it is there."""
-        disk.remove_file(self.path)
-
     def remove_files(self, names: Iterable[str]) -> None:
         """Remove files of this folder, those that are there."""
         for name in names:
@@ -150,13 +150,25 @@ class LocalPlace:
         """Make the folder and those above it; return the new ones, the innermost first."""
         return disk.make_folder(self.path)
 
-    def lock_folder(self) -> AbstractContextManager[Path]:
+    @contextlib.contextmanager
+    def lock_folder(self) -> Iterator[Path]:
         """Be the only writer of the folder until the block ends; yield the place to write to.
+
+        The kernel lets go of the lock when its process dies, so nothing stale is left to break; the
+        file only tells the next writer who holds it.
 
         Raises:
             FolderError: another process writes there, or the lock is a file that is not ours.
         """
-        return hold_folder_lock(self.path)
+        path = self.path / LOCK_NAME
+        with _open_locked(path) as file:
+            try:
+                file.truncate(0)
+                disk.write_all(file, f"{platform.node()} {os.getpid()}".encode(), path)
+                yield self.path
+            finally:
+                with contextlib.suppress(MachineError):  # it is the lock that counts, not the file
+                    disk.remove_file(path)
 
     def check_held(self) -> None:
         """Raise FolderError if another run has taken the folder over: no kernel lets it."""
@@ -194,11 +206,6 @@ class LocalPlace:
         """Read a whole file; None if no file of this machine has the name."""
         return self.path.read_bytes() if self.path.is_file() else None
 
-    def read_input_head(self, num_bytes: int) -> bytes:
-        """Read the first bytes of a file where that costs next to nothing."""
-        with self.path.open("rb") as file:
-            return file.read(num_bytes)
-
     def iter_input(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
         """Read a range in pieces; less where the file ends.
 
@@ -217,3 +224,22 @@ class LocalPlace:
         """Return the size of a file as it is now, and what changes when it is written again."""
         status = self.path.stat()
         return status.st_size, status.st_mtime_ns
+
+
+def _open_locked(path: Path) -> FileIO:
+    while True:
+        file = disk.open_shared(path)
+        is_locked = disk.try_lock(file, path)
+        owner = file.read(200)
+        if is_locked and not OWNER.fullmatch(owner):
+            file.close()
+            raise foreign_lock_error(path)
+        if not is_locked:
+            file.close()
+            fields = owner.decode(errors="replace").split()
+            host, pid = fields if len(fields) == 2 else ("unknown", "unknown")
+            raise in_use_error(path.parent, f"process {pid} on {host} writes")
+        with contextlib.suppress(FileNotFoundError):  # its last owner has just removed it
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
+        file.close()

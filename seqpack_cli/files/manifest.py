@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from blake3 import blake3
 
@@ -39,21 +39,16 @@ FindSize = Callable[[str], int | None]
 RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
 
 
-class FoundManifest(NamedTuple):
-    """The manifest of a finished store or shards, read once."""
-
-    fields: dict[str, Any]
-    digest: str  # the BLAKE3 checksum of its bytes, as hex
-    find_size: FindSize  # of the files beside it
-
-
 def read_manifest(
     folder: Place, *, format_name: str, version: int, fields: dict[str, type]
-) -> FoundManifest:
-    """Read the manifest of a finished store or shards; of a store far away with three requests.
+) -> tuple[dict[str, Any], str, FindSize]:
+    """Read the manifest of a finished store or shards, once: in an object store three requests.
 
     Args:
         fields: what it must hold, name to type.
+
+    Returns:
+        It, the BLAKE3 checksum of its bytes, and what finds the sizes of the files beside it.
 
     Raises:
         FolderError: there is none, or it is another format or version, or lacks a field.
@@ -78,7 +73,7 @@ def read_manifest(
             hint="install the seqpack that wrote it, or make it again",
         )
     check_fields(manifest, fields, source=path)
-    return FoundManifest(manifest, blake3(data).hexdigest(), find_size)
+    return manifest, blake3(data).hexdigest(), find_size
 
 
 def is_run_folder(folder: Place) -> bool:

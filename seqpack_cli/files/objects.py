@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files.ahead import map_ahead
@@ -23,7 +22,6 @@ NUM_AHEAD = 3  # ranges that are on their way while one is used
 NUM_REMOVED = 1000  # objects in one request to S3: it takes no more
 NUM_THREADS = 16  # that remove objects one by one elsewhere
 MD5 = re.compile("[0-9a-f]{32}")
-SEEK_BYTES = 64 << 10  # read at least where only a few bytes are looked at
 
 
 def find_object(url: Url) -> tuple[int, str]:
@@ -102,14 +100,6 @@ def _has_own_key(url: Url) -> bool:
         status = system.call_s3("head_object", Bucket=bucket, Key=name)
     encryption = str(status.get("ServerSideEncryption", ""))
     return "kms" in encryption or "SSECustomerAlgorithm" in status
-
-
-def open_object(url: Url, num_bytes: int) -> BinaryIO:
-    """Open an object of a known size to look at a few places of it."""
-    system, key = url.open_file_system()
-    with naming_requests(url):
-        file = system.open(key, "rb", cache_type="none", size=num_bytes)
-        return io.BufferedReader(file, SEEK_BYTES)
 
 
 def remove_objects(urls: Iterable[Url]) -> None:

@@ -66,17 +66,14 @@ def _move(system: Any, key: str, new_key: str) -> None:
     system.rm_file(key)
 
 
-def create_object(url: Url, data: bytes) -> bool:
-    """Put a small object under a name unless there is one; say whether there was none.
+def put_over(url: Url, data: bytes, tag: str | None) -> bool:
+    """Put a small object under a name if the object there has this tag; say whether it was so.
 
     False too where an answer was lost and the put tried again: who asks reads what is there.
+
+    Args:
+        tag: of `find_tag`; None if there is none.
     """
-    system, key = url.open_file_system()
-    return _put_if(url, functools.partial(system.pipe_file, key, data), mode="create")
-
-
-def replace_object(url: Url, data: bytes, tag: str) -> bool:
-    """Put a small object in the place of one that has this tag; say whether it still had it."""
     system, key = url.open_file_system()
     return _put_if(url, functools.partial(system.pipe_file, key, data), **_match(url, tag))
 

@@ -206,10 +206,9 @@ def is_shared(place: str | Place) -> bool:
 
 def spell_place(place: Place, folder: Place) -> str:
     """Return how a folder names another: by the way there, or by URL if it is elsewhere."""
-    if isinstance(place, Path) and isinstance(folder, Path):
-        return os.path.relpath(place.resolve(), folder.resolve())
     if isinstance(place, Path):
-        return f"file://{place.resolve()}"
+        path, is_here = place.resolve(), isinstance(folder, Path)
+        return os.path.relpath(path, str(folder.resolve())) if is_here else f"file://{path}"
     bucket, _, key = place.key.partition("/")
     beside = f"{place.protocol}://{bucket}/"
     if str(folder).startswith(beside):

@@ -13,8 +13,8 @@ from typing import Any
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.files.json_files import read_json, write_json
 from seqpack_cli.files.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, RUN_NAMES
+from seqpack_cli.files.mapping import NO_FILE
 from seqpack_cli.files.places import at
-from seqpack_cli.files.regular_files import NO_FILE
 from seqpack_cli.files.url import Place
 
 REMAKE_HINT = "add --overwrite to make it again"
@@ -65,7 +65,7 @@ def read_equal_manifest(
 def remove_plan(folder: Place) -> None:
     """Remove what only an unfinished run needs, the plan last."""
     remove_receipts(folder)
-    at(folder / PLAN_NAME).remove()
+    at(folder).remove_files([PLAN_NAME])
 
 
 def remove_receipts(folder: Place) -> None:
@@ -102,7 +102,7 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
             at(folder / name).check_size()  # before anything is removed
     remove_receipts(folder)
     write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
-    at(folder / MANIFEST_NAME).remove()
+    at(folder).remove_files([MANIFEST_NAME])
     at(folder).remove_files([name for name in own if name not in RUN_NAMES])
 
 

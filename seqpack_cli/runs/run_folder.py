@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items
 from seqpack_cli.files import disk
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.folder_lock import LOCK_NAME
+from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.json_files import check_fields, read_json, write_json
 from seqpack_cli.files.manifest import (
     FAILURE,
@@ -146,7 +145,7 @@ class RunFolder:
 
     def forget(self, name: str) -> None:
         """Remove the receipt of a part or shard, so that it is made again."""
-        at(self.path / f"{name}.json").remove()
+        at(self.path).remove_files([f"{name}.json"])
 
     def finish(self, manifest: dict[str, Any], files: list[dict[str, Any]]) -> None:
         """Publish the manifest, then remove what only an unfinished run needs, last the plan.
@@ -168,7 +167,7 @@ class RunFolder:
         """Remove what the run wrote, the plan last: nothing in it is worth to be continued."""
         own = filter(OWN_PATTERN.fullmatch, self._list())
         at(self.path).remove_files([name for name in own if name != PLAN_NAME])
-        at(self.path / PLAN_NAME).remove()
+        at(self.path).remove_files([PLAN_NAME])
         self._plan = None
 
     def record_failure(self, error: SeqpackError) -> None:

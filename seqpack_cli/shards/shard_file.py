@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.places import at
-from seqpack_cli.files.regular_files import map_regular, view_array
 from seqpack_cli.files.url import Place
 
 NAME_OF_DTYPE = {"<u2": "U16", "<i4": "I32", "<i8": "I64"}

@@ -17,9 +17,14 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
+from seqpack_cli.files.mapping import (
+    MAX_MAPPED_FILES,
+    keep_mapped,
+    let_pages_go,
+    map_regular,
+    view_array,
+)
 from seqpack_cli.files.places import at
-from seqpack_cli.files.regular_files import map_regular, view_array
 from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.execution import count_cores
