@@ -25,7 +25,7 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Url
 from seqpack_cli.runs import run_folder
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder, open_run, write_receipt
+from seqpack_cli.runs.run_folder import RunFolder, open_run, remove_temporary_files, write_receipt
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 PLAN: dict[str, Any] = {
@@ -416,6 +416,14 @@ def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     assert names[2:] == ["plan.json"]
     assert not finish(tmp_path)
     assert sorted(read_folder(tmp_path)) == ["manifest.json", "part-00000.bin"]
+
+
+def test_only_temporary_files_are_removed(tmp_path: Path) -> None:
+    for name in (".a.bin.12.tmp", ".manifest.json.9.tmp", ".lock", "a.tmp", ".a.tmp", "a.12.tmp"):
+        (tmp_path / name).write_text(json.dumps(name))
+    remove_temporary_files(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".a.tmp", ".lock", "a.12.tmp", "a.tmp"]
 
 
 # Reading a manifest

@@ -1,9 +1,8 @@
-"""Files that are whole or absent, JSON and locks."""
+"""Paths of this machine: plain files, files that are whole or absent, the lock of a folder."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -17,15 +16,34 @@ from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
-from seqpack_cli.files.json_files import read_json, write_json
 from seqpack_cli.files.places import at
-from seqpack_cli.runs.run_folder import remove_temporary_files
 
 FILE_LIMIT_HINT = "raise the limit on file sizes (ulimit -f), then run the same command again"
 
 
 class Stop(BaseException):
     """Stands for Ctrl-C: no `except Exception` sees it."""
+
+
+def test_only_a_plain_file_of_the_right_size_is_regular(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    at(tmp_path / "a").check_size()
+    at(tmp_path / "a").check_size(3)
+    cases = {"gone": "missing", "a": "3 bytes, manifest says 2,000"}
+    cases |= dict.fromkeys(("link", "folder", "pipe"), "not a regular file")
+    for name, said in cases.items():
+        with pytest.raises(FolderError) as caught:
+            at(tmp_path / name).check_size(2000)
+        assert caught.value.message == f"{tmp_path / name}: {said}"
+
+
+def test_link_to_nowhere_is_there(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    assert at(tmp_path / "link").exists()
+    assert not at(tmp_path / "gone").exists()
 
 
 def test_published_file_is_whole_counted_and_hashed(tmp_path: Path) -> None:
@@ -120,28 +138,6 @@ def test_missing_folder_is_an_error_of_the_machine(tmp_path: Path) -> None:
         pass
     assert caught.value.message == f"{tmp_path / 'gone' / 'a.bin'}: No such file or directory"
 
-
-def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    value = {"b": [1, None], "a": "é漢𝄞\u2028", "c": {"d": []}, "e": [{"f": 1}, {"g": [2]}]}
-    digest = write_json(path, value)
-    assert read_json(path) == value
-    assert digest == blake3(path.read_bytes()).hexdigest()
-    golden = [
-        "{",
-        ' "b": [1, null],',
-        ' "a": "é漢𝄞\u2028",',
-        ' "c": {"d": []},',
-        ' "e": [',
-        '  {"f": 1},',
-        '  {"g": [2]}',
-        " ]",
-        "}",
-    ]
-    assert path.read_bytes() == "".join(line + "\n" for line in golden).encode()
-
-
-# Locks
 
 HOLD_LOCK = """
 import sys, time
@@ -264,11 +260,3 @@ def test_lock_of_two_processes_at_once_is_won_by_one(tmp_path: Path) -> None:
     for process in processes:
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, b"")
-
-
-def test_only_temporary_files_are_removed(tmp_path: Path) -> None:
-    for name in (".a.bin.12.tmp", ".manifest.json.9.tmp", ".lock", "a.tmp", ".a.tmp", "a.12.tmp"):
-        (tmp_path / name).write_text(json.dumps(name))
-    remove_temporary_files(tmp_path)
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [".a.tmp", ".lock", "a.12.tmp", "a.tmp"]
