@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-import inspect
 from collections import Counter
 from graphlib import TopologicalSorter
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from conftest import OPTIONAL, find_imports
 
 import seqpack_cli
+from seqpack_cli.files.inputs import LocalInput, RemoteInput
 from seqpack_cli.files.local_place import LocalPlace
 from seqpack_cli.files.remote_place import RemotePlace
 
@@ -173,7 +174,7 @@ def test_cuda_tests_run_where_no_optional_package_is(path):
     assert not find_imports(path) & set(OPTIONAL), "tests for a GPU need pytest alone"
 
 
-KINDS = {"Path", "Url", "LocalPlace", "RemotePlace"}
+KINDS = {"Path", "Url", "LocalPlace", "RemotePlace", "LocalInput", "RemoteInput"}
 
 
 def _find_kind_tests(path: Path) -> list[str]:
@@ -197,25 +198,26 @@ def _find_kind_tests(path: Path) -> list[str]:
 def test_one_place_asks_whether_something_is_a_path_or_a_url():
     """`places.at` does, and gives what has the verbs of both kinds: a third is one class more.
 
-    The others turn text into a place or back, and spell one place as seen from another: `url.py`
-    asks a text three times whether it is a URL, and a folder three times whether it is a path.
+    For inputs, which are texts, `inputs.find_input` does. The others, in `url.py`, turn text into a
+    place or back, and spell one place as seen from another: twice a text is asked whether it is a
+    URL, three times a place whether it is a path.
     """
     found = [place for path in FILES for place in _find_kind_tests(path)]
     modules = Counter(place.partition(":")[0] for place in found)
-    assert modules == {"files/places.py": 1, "files/url.py": 6}, found
+    assert modules == {"files/places.py": 1, "files/inputs.py": 1, "files/url.py": 5}, found
 
 
 def test_places_of_both_kinds_have_the_same_verbs():
     """Of the same parameters too, so that nobody has to ask which kind a place is."""
-    local, remote = (
-        {name: value for name, value in vars(kind).items() if not name.startswith("_")}
-        for kind in (LocalPlace, RemotePlace)
-    )
-    assert set(local) == set(remote)
-    for name, verb in local.items():
-        if callable(verb):
-            found = inspect.signature(remote[name]).parameters
-            assert found == inspect.signature(verb).parameters, name
+    for kinds in ((LocalPlace, RemotePlace), (LocalInput, RemoteInput)):
+        local, remote = (
+            {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+            for kind in kinds
+        )
+        assert set(local) - {"path"} == set(remote) - {"url"}
+        for name in set(local) & set(remote):
+            if callable(local[name]):
+                assert signature(local[name]).parameters == signature(remote[name]).parameters, name
 
 
 READERS = {"read_bytes", "read_text", "memmap", "fromfile", "mmap", "open", "safe_open", "load"}

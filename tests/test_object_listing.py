@@ -18,7 +18,7 @@ from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
 from seqpack_cli.corpus.source_file import iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.files import objects, remote_place
+from seqpack_cli.files import inputs, objects
 from seqpack_cli.files.objects import read_object, remove_objects
 from seqpack_cli.files.url import Url
 from seqpack_cli.shards.pack_run import pack_store
@@ -111,7 +111,7 @@ def test_a_store_of_objects_has_the_bytes_of_one_of_files(corpus: Url, tmp_path:
 def test_cuts_are_those_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str, seek_bytes: int
 ) -> None:
-    monkeypatch.setattr(remote_place, "SEEK_BYTES", seek_bytes)
+    monkeypatch.setattr(inputs, "SEEK_BYTES", seek_bytes)
     data = b"".join(b"x" * (number % 7) + b"\n" for number in range(60))
     (tmp_path / "x.txt").write_bytes(data)
     url = Url(f"memory://{tmp_path.name}/x.txt")

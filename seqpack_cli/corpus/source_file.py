@@ -11,21 +11,15 @@ from typing import BinaryIO
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, FolderError
-from seqpack_cli.files.places import at
+from seqpack_cli.files.inputs import BLOCK_BYTES, find_input
 
-BLOCK_BYTES = 1 << 20
 UNPACKED = b'{"index": 0, "text": '
 MAX_LOOKS = 1000  # take 20 ms
 
 
 def open_source(source: Source) -> BinaryIO:
     """Open a source to look at a few places of it."""
-    return at(source.place).open_input(source.num_bytes)
-
-
-def find_openable(source: Source) -> str | BinaryIO:
-    """Return what a library opens that reads paths by itself, faster than files of Python's."""
-    return at(source.place).choose(here=_find_path, there=open_source)(source)
+    return find_input(source.location).open(source.num_bytes)
 
 
 def iter_range(source: Source, start: int, end: int) -> Iterator[bytes]:
@@ -36,11 +30,13 @@ def iter_range(source: Source, start: int, end: int) -> Iterator[bytes]:
         DataError: the object is gone.
     """
     is_whole = (start, end) == (0, source.num_bytes)
-    pieces = at(source.place).iter_input(start, end, source.modified if is_whole else None)
-    with _naming_data():
-        for piece in pieces:
+    version = source.modified if is_whole else None
+    try:
+        for piece in find_input(source.location).iter_range(start, end, version):
             for first in range(0, len(piece), BLOCK_BYTES):
                 yield piece[first : first + BLOCK_BYTES]
+    except FolderError as error:
+        raise DataError(error.message) from error
 
 
 def find_unpacked(sources: Sequence[Source]) -> list[str]:
@@ -48,9 +44,8 @@ def find_unpacked(sources: Sequence[Source]) -> list[str]:
     lines = [source for source in sources if source.format == "jsonl" and not source.compression]
     found = []
     for source in lines[:MAX_LOOKS]:
-        is_unpacked = at(source.place).choose(here=_is_unpacked, there=_is_too_far)
         with contextlib.suppress(OSError):  # said when it is read
-            if is_unpacked(source):
+            if find_input(source.location).read_head(len(UNPACKED)) == UNPACKED:
                 found.append(source.path)
     return found
 
@@ -62,27 +57,7 @@ def find_source_version(source: Source) -> tuple[int, int | str]:
         OSError: the file can not be found.
         DataError: the object is gone.
     """
-    with _naming_data():
-        return at(source.place).find_version()
-
-
-def _is_unpacked(source: Source) -> bool:
-    with open_source(source) as file:
-        return file.read(len(UNPACKED)) == UNPACKED
-
-
-def _is_too_far(_: Source) -> bool:
-    return False  # a request is too much for a warning
-
-
-def _find_path(source: Source) -> str | BinaryIO:
-    return source.location
-
-
-@contextlib.contextmanager
-def _naming_data() -> Iterator[None]:
-    """Say of an object that is gone that the data are wrong, not a folder of ours."""
     try:
-        yield
+        return find_input(source.location).find_version()
     except FolderError as error:
         raise DataError(error.message) from error

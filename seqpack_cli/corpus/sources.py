@@ -22,8 +22,9 @@ from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.errors import FolderError, OptionError, join_items
+from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place, find_local_name, locate
+from seqpack_cli.files.url import Place, find_local_name
 
 STANDARD_INPUT = "-"
 
@@ -45,11 +46,6 @@ class Source(NamedTuple):
     def location(self) -> str:
         """Return the path to open."""
         return self.spool or self.path
-
-    @property
-    def place(self) -> Place:
-        """Return the place to open."""
-        return locate(self.location)
 
     @property
     def name(self) -> str:
@@ -130,7 +126,7 @@ def _find_files(
         kind = find_kind(name)
         return [FoundFile(name, name, status.st_size, status.st_mtime_ns, kind, is_named=True)]
     name = find_local_name(name)
-    find = at(locate(name)).choose(here=find_local_files, there=find_remote_files)
+    find = find_input(name).choose(here=find_local_files, there=find_remote_files)
     return find(name, skipped, takes_all=takes_all, output=output)
 
 

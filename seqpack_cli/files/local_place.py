@@ -1,10 +1,9 @@
 """A path of this machine: what `places.at` gives for it, with the verbs of `RemotePlace`.
 
-Outputs and what readers open may be a stranger's: a regular file of the size that was promised,
-opened without following links or waiting for a pipe. Inputs are the user's own, and opened as the
-system opens them. A file that is written appears under its name when it is whole: a temporary file
-in the same folder, fsynced and hashed on the way, then renamed, then the folder fsynced. Whatever
-stops the machine leaves the old file or none. BLAKE3 costs about 0.2 s a GiB on one core.
+What is read may be a stranger's (`mapping`). A file that is written appears under its name when it
+is whole: a temporary file in the same folder, fsynced and hashed on the way, then renamed, then the
+folder fsynced. Whatever stops the machine leaves the old file or none. BLAKE3 costs about 0.2 s a
+GiB on one core.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from blake3 import blake3
 
@@ -29,7 +28,6 @@ from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.failures import check_at_most, foreign_lock_error, in_use_error
 from seqpack_cli.files.mapping import NO_FILE, look_at, naming_reads, open_regular
 
-Choice = TypeVar("Choice")
 # Of a lock: host and pid, or as much of them as a kill left.
 OWNER = re.compile(rb'[^\s{}<>"]*( \d*)?')
 BLOCK_BYTES = 1 << 20  # read at a time: they stay in the cache
@@ -111,11 +109,6 @@ class LocalPlace:
     def check_cache(self) -> None:
         """Raise OptionError, before anything is read, if a cache is needed and is set wrongly."""
 
-    def choose(self, *, here: Choice, there: Choice) -> Choice:
-        """Return one of two things, where the difference is no matter of files."""
-        del there
-        return here
-
     # Writing
 
     @contextlib.contextmanager
@@ -194,36 +187,6 @@ class LocalPlace:
     def hold_spool_folder(self) -> AbstractContextManager[Path]:
         """Yield a folder of this machine for temporary files of a run that writes here: itself."""
         return contextlib.nullcontext(self.path)
-
-    # Inputs; what the system refuses is an OSError
-
-    def open_input(self, num_bytes: int) -> BinaryIO:
-        """Open a file of a known size to look at a few places of it."""
-        del num_bytes
-        return self.path.open("rb")
-
-    def read_input(self) -> bytes | None:
-        """Read a whole file; None if no file of this machine has the name."""
-        return self.path.read_bytes() if self.path.is_file() else None
-
-    def iter_input(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
-        """Read a range in pieces; less where the file ends.
-
-        Args:
-            version: of an object that is read as a whole, to compare its bytes with.
-        """
-        del version
-        with self.path.open("rb", buffering=0) as file:
-            if start:
-                file.seek(start)
-            while start < end and (block := file.read(min(BLOCK_BYTES, end - start))):
-                yield block
-                start += len(block)
-
-    def find_version(self) -> tuple[int, int | str]:
-        """Return the size of a file as it is now, and what changes when it is written again."""
-        status = self.path.stat()
-        return status.st_size, status.st_mtime_ns
 
 
 def _open_locked(path: Path) -> FileIO:

@@ -9,12 +9,11 @@ lease is the lock of a folder, and what changes objects of a folder under a leas
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from blake3 import blake3
 
@@ -22,21 +21,16 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import LOCK_NAME, HashingWriter
 from seqpack_cli.files.failures import check_same_size
-from seqpack_cli.files.file_systems import naming_requests
 from seqpack_cli.files.held import remove_held, upload_held
 from seqpack_cli.files.lease import check_held, hold_lease
 from seqpack_cli.files.mapping import NO_FILE
 from seqpack_cli.files.object_cache import find_cache_limit, local_file
 from seqpack_cli.files.objects import (
     find_object,
-    iter_checked_object,
     iter_object,
     read_object,
 )
 from seqpack_cli.files.url import Url
-
-Choice = TypeVar("Choice")
-SEEK_BYTES = 64 << 10  # read at least where only a few bytes are looked at
 
 
 @dataclass(frozen=True)
@@ -82,10 +76,6 @@ class RemotePlace:
     def check_cache(self) -> None:
         find_cache_limit()
 
-    def choose(self, *, here: Choice, there: Choice) -> Choice:
-        del here
-        return there
-
     # Writing
 
     @contextlib.contextmanager
@@ -123,22 +113,3 @@ class RemotePlace:
 
     def hold_spool_folder(self) -> AbstractContextManager[Path]:
         return disk.temporary_folder()
-
-    # Inputs
-
-    def open_input(self, num_bytes: int) -> BinaryIO:
-        system, key = self.url.open_file_system()
-        with naming_requests(self.url):
-            file = system.open(key, "rb", cache_type="none", size=num_bytes)
-            return io.BufferedReader(file, SEEK_BYTES)
-
-    def read_input(self) -> bytes | None:
-        return read_object(self.url)
-
-    def iter_input(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
-        if version is not None:
-            return iter_checked_object(self.url, end, str(version))
-        return iter_object(self.url, start, end)
-
-    def find_version(self) -> tuple[int, int | str]:
-        return find_object(self.url)

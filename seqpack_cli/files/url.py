@@ -177,11 +177,6 @@ def parse_place(text: str | Place) -> Place:
     return Url(f"{protocol}://{'/'.join(parts)}")
 
 
-def locate(text: str) -> Place:
-    """Return the place that `str` spells so; unlike `parse_place` it takes any name."""
-    return Url(text) if is_url(text) else Path(text)
-
-
 def find_local_name(name: str) -> str:
     """Return the path that a `file://` URL names; any other name as it is."""
     return str(parse_place(name)) if split_url(name)[0] in LOCAL_PROTOCOLS else name

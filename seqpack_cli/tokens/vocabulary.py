@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
+from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import FileKind
@@ -66,7 +67,7 @@ def read_tokenizer_json(name: str) -> bytes:
     if name == BYTES:
         return byte_tokenizer_json()
     path = locate_tokenizer(name)
-    tokenizer_json = at(path).read_input()
+    tokenizer_json = find_input(str(path)).read()
     if tokenizer_json is not None:
         return tokenizer_json
     is_link = at(path).exists()  # to nowhere
