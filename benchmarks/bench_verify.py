@@ -128,6 +128,11 @@ def describe_shards(path: Path) -> str:
     )
 
 
+def hash_all(files: list[Path]) -> list[str]:
+    """Hash files on all cores."""
+    return list(map_ahead(lambda file: at(file).hash(), files, num_threads=count_cores()))
+
+
 def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
     """Time the levels that compare integers, and BLAKE3 of the same files, in turn."""
     shards = open_shards(path)

@@ -11,11 +11,9 @@ import pytest
 from command import run
 from object_store import write_object
 
-from seqpack_cli.corpus import source_file
 from seqpack_cli.corpus.blocks import check_unchanged, hash_range, iter_raw_blocks
 from seqpack_cli.corpus.parts import find_record_start, plan_parts
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
-from seqpack_cli.corpus.source_file import iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.files import inputs, objects
@@ -129,11 +127,11 @@ def test_a_range_comes_in_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_bytes: int, block_bytes: int
 ) -> None:
     monkeypatch.setattr(objects, "RANGE_BYTES", range_bytes)
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
     url = Url(f"memory://{tmp_path.name}/x.txt")
     write_object(url, bytes(range(100)))
     (source,), _ = find_sources([str(url)])
-    blocks = list(iter_range(source, 13, 77))
+    blocks = list(source.input.iter_range(13, 77))
     assert b"".join(blocks) == bytes(range(13, 77))
     assert max(map(len, blocks)) <= block_bytes
 

@@ -26,7 +26,6 @@ from seqpack_cli.corpus.document_block import (
 from seqpack_cli.corpus.parquet_pages import bound_length, find_first_page
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError, quote
-from seqpack_cli.files.inputs import find_input
 
 BATCH_BYTES = 1 << 20
 MAX_BATCH_ROWS = 1 << 14
@@ -225,7 +224,7 @@ def _open(source: Source) -> Any:
         ) from error
     try:
         file = pq.ParquetFile(
-            find_input(source.location).open_natively(source.num_bytes),
+            source.input.open_natively(source.num_bytes),
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,  # where the writer made any

@@ -7,6 +7,7 @@ here: 100,000 files take about a second.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,11 +23,13 @@ from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place, find_local_name
 
 STANDARD_INPUT = "-"
+UNPACKED = b'{"index": 0, "text": '
+MAX_LOOKS = 1000  # take 20 ms
 
 
 class Source(NamedTuple):
@@ -46,6 +49,11 @@ class Source(NamedTuple):
     def location(self) -> str:
         """Return the path to open."""
         return self.spool or self.path
+
+    @property
+    def input(self) -> LocalInput | RemoteInput:
+        """Return what reads it."""
+        return find_input(self.location)
 
     @property
     def name(self) -> str:
@@ -116,6 +124,17 @@ def find_sources(
             hint=f"known are {known}; pass --format text to take every file",
         )
     return list(sources.values()), skipped
+
+
+def find_unpacked(sources: Sequence[Source]) -> list[str]:
+    """Name the files that look like what `unpack --text` wrote, among the first JSON lines here."""
+    lines = [source for source in sources if source.format == "jsonl" and not source.compression]
+    found = []
+    for source in lines[:MAX_LOOKS]:
+        with contextlib.suppress(OSError):  # said when it is read
+            if source.input.read_head(len(UNPACKED)) == UNPACKED:
+                found.append(source.path)
+    return found
 
 
 def _find_files(

@@ -52,7 +52,7 @@ class LocalInput(NamedTuple):
             return file.read(num_bytes)
 
     def iter_range(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
-        """Read a range in pieces; less where the input ends.
+        """Read a range in blocks of at most 1 MiB; less where the input ends.
 
         Args:
             version: of `find_version`, where a whole object is read: its bytes are compared.
@@ -98,9 +98,12 @@ class RemoteInput(NamedTuple):
         return b""  # a request is too much for what only serves a warning
 
     def iter_range(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
-        if version is None:
-            return iter_object(self.url, start, end)
-        return iter_checked_object(self.url, end, str(version))
+        pieces = iter_object(self.url, start, end)
+        if version is not None:
+            pieces = iter_checked_object(self.url, end, str(version))
+        for piece in pieces:
+            for first in range(0, len(piece), BLOCK_BYTES):
+                yield piece[first : first + BLOCK_BYTES]
 
     def find_version(self) -> tuple[int, int | str]:
         return find_object(self.url)

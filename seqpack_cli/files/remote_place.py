@@ -53,7 +53,7 @@ class RemotePlace:
 
     def find_sizes(self) -> Callable[[str], int | None]:
         sizes = {
-            name: int(found["size"]) if found["type"] == "file" else NO_FILE
+            name: int(found["size"] or 0) if found["type"] == "file" else NO_FILE
             for name, found in self.url.list_files().items()
         }
         return sizes.get

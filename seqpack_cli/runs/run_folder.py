@@ -113,8 +113,6 @@ class RunFolder:
             fields: what it must hold; it may be a stranger's.
         """
         path = self.path / f"{name}.json"
-        if not at(path).exists():
-            return None
         try:
             receipt = read_json(path)
             check_fields(receipt, fields, source=path)
