@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from blake3 import blake3
-
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
 from seqpack_cli.files.copy_marks import (
@@ -28,6 +26,7 @@ from seqpack_cli.files.copy_marks import (
     mark_copy,
     unchanged,
 )
+from seqpack_cli.files.failures import check_same_size
 from seqpack_cli.files.objects import iter_object
 from seqpack_cli.files.url import Url
 from seqpack_cli.sizes import read_size
@@ -102,8 +101,6 @@ def _naming_cache() -> Iterator[None]:
 
 def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
     temporary = disk.name_temporary(path)
-    digest = blake3()
-    num_found = 0
     with _hold_lock(path.parent, "room"):
         _make_room(path.parent, num_bytes)
         file = disk.create_file(temporary)
@@ -111,13 +108,11 @@ def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
         disk.reserve(file, num_bytes, path)
     try:
         with file:
+            writer = disk.HashingWriter(file, path)
             for block in iter_object(url, 0, num_bytes):
-                disk.write_all(file, block, path)
-                digest.update(block)
-                num_found += len(block)
-            if num_found != num_bytes:
-                raise FolderError(f"{url}: {num_found:,} bytes, manifest says {num_bytes:,}")
-            if digest.hexdigest() != checksum:
+                writer.write(block)
+            check_same_size(url, writer.num_bytes, num_bytes)
+            if writer.describe()["blake3"] != checksum:
                 raise FolderError(f"{url}: blake3 is not the manifest's")
             found = describe_status(os.fstat(file.fileno()))  # of what was hashed, whatever comes
             disk.rename(temporary, path)
