@@ -85,7 +85,7 @@ class Url:
         """Return fsspec's file system and the path it knows this by.
 
         Only methods that take a path literally may be called on it: `rm`, `mv`, `get`, `put`, `cat`
-        and others expand globs, and then change what lies beside (`tests/test_literal_names.py`).
+        and others expand globs, and then change what lies beside (`tests/test_object_names.py`).
 
         Raises:
             OptionError: the name cannot be used, since s3fs would cut it.
@@ -99,7 +99,7 @@ class Url:
             return open_file_system(self.protocol), self.key
 
     def find_status(self) -> dict[str, Any] | None:
-        """Give what the store says of it, `type` and `size` among it; None if nothing is there.
+        """Return what the store says of it, `type` and `size` among it; None if nothing is there.
 
         Raises:
             MachineError: the store does not say.
