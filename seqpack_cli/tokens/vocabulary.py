@@ -70,13 +70,8 @@ def read_tokenizer_json(name: str) -> bytes:
     tokenizer_json = find_input(str(path)).read()
     if tokenizer_json is not None:
         return tokenizer_json
-    is_no_file = at(path).exists()  # but a link to nowhere, a device or the like
-    if (
-        is_no_file
-        or path.suffix == ".json"
-        or name.startswith((".", "/", "~"))
-        or name.count("/") > 1
-    ):
+    is_odd = at(path).exists()  # a link to nowhere, a device or the like
+    if is_odd or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise OptionError(f"{path}: no such file", hint=HINT)
     return download_tokenizer_json(name)
 
