@@ -45,6 +45,7 @@ from seqpack_cli import (
 )
 from seqpack_cli.files.file_systems import open_file_system
 from seqpack_cli.files.url import Place, parse_place
+from seqpack_cli.runs.workers import Executor
 
 MOTO = f"{sys.executable} -m moto.server -H 127.0.0.1 -p {{port}}"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -153,11 +154,11 @@ def make_steps(
             [source],
             tokens,
             TokenizeOptions(tokenizer=tokenizer),
-            num_workers=workers,
+            executor=Executor(num_workers=workers),
             overwrite=True,
         ),
         "pack": lambda: pack_store(
-            tokens, shards, PackOptions(), num_workers=workers, overwrite=True
+            tokens, shards, PackOptions(), executor=Executor(num_workers=workers), overwrite=True
         ),
         "read": read,
     }

@@ -46,7 +46,7 @@ from seqpack_cli import PackOptions, open_shards, open_store, pack_store
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import at
-from seqpack_cli.runs.execution import count_cores
+from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
 from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
 from seqpack_cli.verification.models.cells import CELLS

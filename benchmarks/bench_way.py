@@ -27,6 +27,7 @@ from machine import describe_machine
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
 
 from seqpack_cli import (
+    Executor,
     PackOptions,
     ShardDataset,
     TokenizeOptions,
@@ -41,6 +42,7 @@ from seqpack_cli.corpus.sources import SourceRange, find_sources
 from seqpack_cli.shards.unpack_run import iter_sequences
 
 TEXTS_PER_CALL = 1000
+HERE = Executor(num_workers=1)
 
 
 @click.command()
@@ -95,7 +97,7 @@ def measure(
         options = TokenizeOptions(tokenizer=tokenizer)
         timed(
             "tokenize",
-            lambda: tokenize(inputs, tokens, options, num_workers=1, overwrite=True),  # noqa: B023
+            lambda: tokenize(inputs, tokens, options, executor=HERE, overwrite=True),  # noqa: B023
             run,
         )
         ids = timed("tokenizers alone", lambda: encode_all(library, texts), run)
@@ -106,7 +108,7 @@ def measure(
             packing = PackOptions(layout=layout)
             timed(
                 f"pack --layout {layout}",
-                lambda: pack_store(tokens, shards, packing, num_workers=1, overwrite=True),  # noqa: B023
+                lambda: pack_store(tokens, shards, packing, executor=HERE, overwrite=True),  # noqa: B023
                 run,
             )
             dataset = ShardDataset(shards)

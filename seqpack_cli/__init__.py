@@ -14,6 +14,8 @@ from seqpack_cli.runs.version import __version__ as __version__
 if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.errors import SeqpackError
+    from seqpack_cli.runs.progress import Progress
+    from seqpack_cli.runs.workers import Executor
     from seqpack_cli.shards.pack_and_pad import pack, pad, unpack, unpad
     from seqpack_cli.shards.pack_run import pack_store
     from seqpack_cli.shards.packed import PackedBatch
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
     from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.token_store import TokenStore, open_store
-    from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+    from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
     from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
@@ -35,18 +37,20 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "EpochSampler": "training.epoch_sampler",
+    "Executor": "runs.workers",
     "PackOptions": "batching.pack_options",
     "PackedBatch": "shards.packed",
     "PackedTensors": "training.batch_tensors",
     "PaddedBatch": "shards.padded",
     "PaddedTensors": "training.batch_tensors",
+    "Progress": "runs.progress",
     "SeqpackError": "errors",
     "ShardDataset": "training.shard_dataset",
     "ShardSet": "shards.shard_set",
     "StoreBatches": "training.store_batches",
     "StoreDataset": "training.store_dataset",
     "TokenStore": "tokens.token_store",
-    "TokenizeOptions": "tokens.tokenize_plan",
+    "TokenizeOptions": "tokens.tokenize_options",
     "TrainTokenizerOptions": "tokens.train_tokenizer",
     "VarlenBatch": "shards.varlen",
     "VarlenTensors": "training.batch_tensors",
@@ -68,11 +72,13 @@ _MODULE_OF = {
 
 __all__ = [
     "EpochSampler",
+    "Executor",
     "PackOptions",
     "PackedBatch",
     "PackedTensors",
     "PaddedBatch",
     "PaddedTensors",
+    "Progress",
     "SeqpackError",
     "ShardDataset",
     "ShardSet",

@@ -16,9 +16,11 @@ import pytest
 from object_store import s3_address as s3_address  # fixtures of the tests with a real S3 server
 from object_store import server as server
 
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.runs.workers import Executor
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
+HERE = Executor(num_workers=1)  # a run in this process, without threads
 # A GPU machine may have pytest alone: tests that need more stay out there, the others run.
 OPTIONAL = (
     "backports",
@@ -127,7 +129,7 @@ def byte_store(tmp_path: Path) -> Callable[..., Path]:
         corpus = tmp_path / f"{name}.jsonl"
         lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts]
         corpus.write_bytes("".join(lines).encode())
-        tokenize([str(corpus)], tmp_path / name, TokenizeOptions(**options), num_workers=1)
+        tokenize([str(corpus)], tmp_path / name, TokenizeOptions(**options), executor=HERE)
         return tmp_path / name
 
     return build

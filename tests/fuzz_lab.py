@@ -22,6 +22,7 @@ from typing import Any
 from fuzz_mutators import JsonText, spell
 from shard_reference import make_store
 
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.pack_run import PackOptions, pack_store
 
 MANIFEST = "manifest.json"
@@ -89,7 +90,9 @@ def open_lab() -> Lab:
         store = make_store(folder, TEXTS, tokenizer=str(tokenizer), part_bytes=part_bytes)
         stores.append(_read_seed(store))
         for layout, options in SHARDS.items() if name == "narrow" else [*SHARDS.items()][:1]:
-            pack_store(store, folder / layout, PackOptions(**options), num_workers=1)
+            pack_store(
+                store, folder / layout, PackOptions(**options), executor=Executor(num_workers=1)
+            )
             shards.append(_read_seed(folder / layout))
     return Lab(root, outside, stores, shards)
 

@@ -28,6 +28,7 @@ from fuzz_mutators import NUMBERS, Choices
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting import contents, rows
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
 from seqpack_cli.tokens.token_store import open_store
@@ -308,7 +309,7 @@ def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
     open_store(folder)
     yield
     try:
-        pack_store(folder, output, options, num_workers=1)
+        pack_store(folder, output, options, executor=Executor(num_workers=1))
         for batch in open_shards(output):
             batch.rows()
     finally:
@@ -324,7 +325,7 @@ def pack_and_read(
     from seqpack_cli.shards.pack_run import pack_store
 
     try:
-        pack_store(store, output, options, num_workers=1, overwrite=overwrite)
+        pack_store(store, output, options, executor=Executor(num_workers=1), overwrite=overwrite)
         yield
         for shard in map(open_shards(output).open_shard, range(open_shards(output).num_shards)):
             shard.find_unsound()

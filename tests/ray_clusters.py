@@ -149,7 +149,6 @@ class Job:
 
     number: int
     folder: Path
-    common: Any = None
 
     def __str__(self) -> str:
         return f"job-{self.number}"
@@ -230,9 +229,10 @@ def kill_own_worker(job: Job) -> int:
     return job.number
 
 
-def count_bytes(job: Job) -> int:
-    """Give the size of what all jobs have in common."""
-    return len(job.common.data)
+def count_bytes(common: Any, job: Job) -> int:
+    """Return the size of what all jobs have in common."""
+    del job
+    return len(common.data)
 
 
 def name_folder(job: Job) -> str:

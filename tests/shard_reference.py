@@ -19,13 +19,14 @@ import safetensors.numpy
 from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 Arrays = dict[str, np.ndarray]
@@ -168,7 +169,12 @@ def make_store(folder: Path, texts: Sequence[str], **options: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     text_file = folder / "corpus.txt"
     text_file.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    tokenize([str(text_file)], folder / "store", TokenizeOptions(**options), num_workers=1)
+    tokenize(
+        [str(text_file)],
+        folder / "store",
+        TokenizeOptions(**options),
+        executor=Executor(num_workers=1),
+    )
     return folder / "store"
 
 
@@ -179,7 +185,7 @@ def make_shards(
     store = make_store(folder, make_texts(lengths, seed))
     if options.get("layout") != "varlen":
         options.setdefault("batch_size", 3)
-    pack_store(store, folder / "shards", PackOptions(**options), num_workers=1)
+    pack_store(store, folder / "shards", PackOptions(**options), executor=Executor(num_workers=1))
     return folder / "shards"
 
 

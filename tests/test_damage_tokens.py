@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HERE
 from reference import change_json
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 Damage = Callable[[Path], object]
@@ -25,7 +26,7 @@ def store(tmp_path: Path) -> Path:
     """A store of two parts of equal numbers but for one length."""
     (tmp_path / "a.txt").write_text("abc\nde\nfghi\nj\n")
     options = TokenizeOptions(part_bytes=7)
-    tokenize([str(tmp_path / "a.txt")], tmp_path / "store", options, num_workers=1)
+    tokenize([str(tmp_path / "a.txt")], tmp_path / "store", options, executor=HERE)
     assert (tmp_path / "store" / "part-00001.bin").exists()
     return tmp_path / "store"
 

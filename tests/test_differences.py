@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import HERE
 from shard_reference import Arrays, change_manifest, change_shard, make_texts
 
 from seqpack_cli.batching.pack_options import PackOptions
@@ -24,7 +25,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 TEXTS = ["abc", "defghijkl", "mnopq", "r", "stuvw", "xyzabcdefghi", "jk"]
@@ -42,13 +43,13 @@ def store(folder: Path, name: str, texts: Sequence[str], **options: Any) -> Path
     """Tokenize texts, always from the same file, into folder/name."""
     corpus = folder / "corpus.txt"
     corpus.write_text("".join(f"{text}\n" for text in texts))
-    tokenize([str(corpus)], folder / name, TokenizeOptions(**options), num_workers=1)
+    tokenize([str(corpus)], folder / name, TokenizeOptions(**options), executor=HERE)
     return folder / name
 
 
 def pack(tokens: Path, name: str, **options: Any) -> Path:
     """Pack a store into a folder beside it."""
-    pack_store(tokens, tokens.parent / name, PackOptions(**options), num_workers=1)
+    pack_store(tokens, tokens.parent / name, PackOptions(**options), executor=HERE)
     return tokens.parent / name
 
 
@@ -258,7 +259,7 @@ def test_sources_are_compared_by_path(tmp_path: Path) -> None:
 
     def run(name: str, sources: str) -> Path:
         paths = [str(tmp_path / source) for source in sources]
-        tokenize(paths, tmp_path / name, TokenizeOptions(), num_workers=1)
+        tokenize(paths, tmp_path / name, TokenizeOptions(), executor=HERE)
         return tmp_path / name
 
     a = run("a", "xyzu")
@@ -496,9 +497,9 @@ def test_show_differences_of_two_stores(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     one, two = Path("one"), Path("two")
     Path("a.txt").write_text("ab\nThe quick brown fox\n")
-    tokenize(["a.txt"], one, TokenizeOptions(), num_workers=1)
+    tokenize(["a.txt"], one, TokenizeOptions(), executor=HERE)
     Path("a.txt").write_text("ab\nThe quick\n\n")
-    tokenize(["a.txt"], two, TokenizeOptions(max_length=7), num_workers=1)
+    tokenize(["a.txt"], two, TokenizeOptions(max_length=7), executor=HERE)
     assert show_differences(compare(open_any(one), open_any(two))) == [
         "token stores compared",
         "  A                  one",

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 from click.testing import CliRunner
+from conftest import HERE
 
 from seqpack_cli import (
     PackOptions,
@@ -131,7 +132,7 @@ def test_classifier_writes_predictions_in_the_order_of_the_input(tmp_path: Path)
 def test_classifier_predicts_of_each_text_what_it_does_of_it_alone(tmp_path: Path) -> None:
     example = load("classifier")
     options = TokenizeOptions(max_length=30, overflow="truncate")
-    tokenize([str(SAMPLE_DATA / "languages.jsonl")], tmp_path, options, num_workers=1)
+    tokenize([str(SAMPLE_DATA / "languages.jsonl")], tmp_path, options, executor=HERE)
     dataset = StoreDataset(tmp_path)
     batches = StoreBatches(dataset, PackOptions(layout="padded", batch_size=16))
     torch.manual_seed(1)
@@ -151,7 +152,7 @@ def test_transformer_has_a_falling_loss() -> None:
 def test_transformer_computes_each_sequence_of_a_row_as_alone(tmp_path: Path) -> None:
     example = load("transformer")
     (tmp_path / "text.txt").write_text("lighthouse\nfog\na boat\n")
-    tokenize([str(tmp_path / "text.txt")], tmp_path / "tokens", num_workers=1)
+    tokenize([str(tmp_path / "text.txt")], tmp_path / "tokens", executor=HERE)
     rows = list(StoreDataset(tmp_path / "tokens"))
     model = example.Transformer(vocab_size=259, hidden_size=8)
     alone = [model(collate_varlen([row])) for row in rows]
@@ -173,10 +174,10 @@ def test_transformer_mask_shows_no_later_token() -> None:
 def test_buckets_are_compiled_once_for_each_shape(tmp_path: Path, is_bucketed: bool) -> None:
     example = load("buckets")
     tokens = TokenizeOptions(max_length=128)
-    tokenize([str(SAMPLE_DATA / "stories.txt")], tmp_path / "tokens", tokens, num_workers=1)
+    tokenize([str(SAMPLE_DATA / "stories.txt")], tmp_path / "tokens", tokens, executor=HERE)
     buckets = {"buckets": "auto", "last_batch": "pad"} if is_bucketed else {}
     options = PackOptions(layout="padded", max_tokens=1024, min_length=2, **buckets)
-    manifest, _ = pack_store(tmp_path / "tokens", tmp_path / "shards", options, num_workers=1)
+    manifest, _ = pack_store(tmp_path / "tokens", tmp_path / "shards", options, executor=HERE)
     dataset = ShardDataset(tmp_path / "shards", labels="next")
     shapes = example.find_shapes(dataset)
     widths = [width for _, width in shapes]

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import run
+from conftest import HERE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -146,7 +147,7 @@ def test_file_that_is_no_text_says_what_it_is(
     monkeypatch.chdir(tmp_path)
     Path(name).write_bytes(make())
     with pytest.raises(DataError) as caught:
-        tokenize([name], Path("store"), num_workers=1)
+        tokenize([name], Path("store"), executor=HERE)
     assert caught.value.message.startswith(f"{name}: {kind} (begins with b")
     assert caught.value.message.endswith("), expected UTF-8 text")
     assert caught.value.hint == hint
@@ -188,7 +189,7 @@ def test_utf16_in_standard_input_and_utf32_are_named() -> None:
 def test_bytes_that_are_no_text_and_have_no_sign_are_called_binary(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(struct.pack("<500H", *range(500)))
     with pytest.raises(DataError) as caught:
-        tokenize([str(tmp_path / "a.bin")], tmp_path / "store", num_workers=1)
+        tokenize([str(tmp_path / "a.bin")], tmp_path / "store", executor=HERE)
     assert "expected UTF-8" in caught.value.message
     assert caught.value.hint == (
         "it has NUL bytes beside it, which no text has: name text files only"

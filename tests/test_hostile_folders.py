@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 from command import run
+from conftest import HERE
 from fuzz_guard import limited
 from fuzz_lab import FILE_KINDS, MANIFEST, Files, Seed, open_lab, put_kind, replace_files
 from fuzz_mutators import Choices, apply_edits
@@ -550,10 +551,10 @@ def run_into(output: Path, command: str) -> None:
         with limited():
             if command.startswith("pack"):
                 options = PackOptions(batch_size=3, shard_bytes=300)
-                pack_store(seed.folder, output, options, num_workers=1, overwrite=overwrite)
+                pack_store(seed.folder, output, options, executor=HERE, overwrite=overwrite)
                 assert sum(1 for _ in open_shards(output)) == 3
             else:
-                tokenize([str(text)], output, num_workers=1, overwrite=overwrite)
+                tokenize([str(text)], output, executor=HERE, overwrite=overwrite)
                 assert len(open_store(output)) == 2
     except SeqpackError:
         return

@@ -29,6 +29,7 @@ from blake3 import blake3
 from browser import find_browser, open_page
 from click.testing import Result
 from command import run
+from conftest import HERE
 from fuzz_guard import limited
 from fuzz_uses import check_output, check_page
 from shard_reference import (
@@ -377,7 +378,7 @@ def make_letters(folder: Path, texts: list[str], **more: int) -> Path:
     tokens = {letter: number for number, letter in enumerate(LETTERS)} | more
     tokenizer.write_text(json.dumps(spell(tokens)))
     store = make_store(folder, texts, tokenizer=str(tokenizer))
-    pack_store(store, folder / "shards", PackOptions(batch_size=3), num_workers=1)
+    pack_store(store, folder / "shards", PackOptions(batch_size=3), executor=HERE)
     return folder
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from command import run
+from conftest import HERE
 from kills import (
     campaign_of_both,
     count_receipts,
@@ -38,7 +39,7 @@ from reference import read_folder
 
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 pytestmark = [
@@ -211,7 +212,7 @@ def while_it_is_read(text: Path, output: Path, change: Callable[[], object]) -> 
 
     options = TokenizeOptions(part_bytes=1000)
     progress = Progress(on_advance=on_advance)
-    tokenize([str(text)], output, options, num_workers=1, progress=progress)
+    tokenize([str(text)], output, options, executor=HERE, progress=progress)
 
 
 def replace_whole(path: Path) -> None:

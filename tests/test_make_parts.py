@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from command import run as run_command
+from conftest import HERE
 from reference import read_folder, read_store_documents
 from tokenizer_kinds import added_tokens_out_of_order, tokenizer_of
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from seqpack_cli.errors import DataError, MachineError, OptionError
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Executor, Workers
 from seqpack_cli.tokens import make_parts
 from seqpack_cli.tokens.encoders import agreement
 from seqpack_cli.tokens.encoders import encoder as encoders
@@ -26,7 +30,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncoderRefusedError,
     EncodersDifferError,
 )
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 NUM_LINES = 400
@@ -81,9 +85,8 @@ def run(
     tokenize(
         [str(corpus)],
         output,
-        TokenizeOptions(tokenizer=str(tokenizer), part_bytes=part_bytes),
-        encoder=encoder,
-        num_workers=num_workers,
+        TokenizeOptions(tokenizer=str(tokenizer), part_bytes=part_bytes, encoder=encoder),
+        executor=Executor(num_workers=num_workers),
         progress=Progress(on_notice=notices.append),
     )
     return notices
@@ -116,7 +119,8 @@ def test_bytes_are_the_same_for_every_encoder_and_any_number_of_workers(
     workers = {"tokenizers": (1, 2), "fastokens": (1, 3), "auto": (1, 2)}
     for encoder, num_workers in ((name, num) for name, nums in workers.items() for num in nums):
         output = tmp_path / f"{encoder}-{num_workers}"
-        tokenize(inputs, output, options, encoder=encoder, num_workers=num_workers)
+        executor = Executor(num_workers=num_workers)
+        tokenize(inputs, output, replace(options, encoder=encoder), executor=executor)
         folders[output.name] = read_folder(output)
         used = json.loads((output / "run.json").read_bytes())
         expected = "tokenizers" if encoder == "tokenizers" else "fastokens"
@@ -138,7 +142,8 @@ def test_bytes_of_the_byte_tokenizer_are_the_same_for_every_encoder(
         file.write("<bos><pad> é <eos><eos>\n")
     used = []
     for encoder in ("auto", "fastokens", "tokenizers"):
-        tokenize([str(corpus)], tmp_path / encoder, options, encoder=encoder, num_workers=1)
+        chosen = replace(options, encoder=encoder)
+        tokenize([str(corpus)], tmp_path / encoder, chosen, executor=HERE)
         used.append(read_encoder(tmp_path / encoder))
     assert used == ["fastokens" if allow else "bytes", "fastokens", "tokenizers"]
     first = read_folder(tmp_path / "auto")
@@ -246,12 +251,12 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, num_parts: int) -> None:
     """Stop a run in this process when so many of its parts are made."""
     left = num_parts
 
-    def stop(task: Any) -> Any:
+    def stop(setup: Any, task: Any) -> Any:
         nonlocal left
         if left == 0:
             raise Stop
         left -= 1
-        return make(task)
+        return make(setup, task)
 
     make = make_parts.tokenize_part
     monkeypatch.setattr(make_parts, "tokenize_part", stop)
@@ -499,20 +504,20 @@ def test_part_whose_result_never_arrived_is_forgotten_too(
     output = tmp_path / "store"
     run(corpus, tmp_path / "slow", tokenizer, encoder="tokenizers")
     fake_fast(is_wrong=has_line(80))
-    run_tasks = make_parts.run_tasks
+    run_all = Workers.run
 
-    def run_two(function: Any, tasks: list[Any], **options: Any) -> Iterator[Any]:
-        if function is not make_parts.tokenize_part:
-            yield from run_tasks(function, tasks, **options)
+    def run_two(self: Workers, function: Any, tasks: list[Any], **options: Any) -> Iterator[Any]:
+        if not isinstance(function, functools.partial):
+            yield from run_all(self, function, tasks, **options)
             return
-        if tasks[0].encoder == "fastokens":
+        if function.args[0].encoder == "fastokens":
             function(tasks[0])  # made and published, not yet heard of
             raise EncodersDifferError("no luck")
-        yield from run_tasks(function, tasks[1:2], **options)
+        yield from run_all(self, function, tasks[1:2], **options)
         raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(make_parts, "run_tasks", run_two)
+        patch.setattr(Workers, "run", run_two)
         with pytest.raises(Stop):
             run(corpus, output, tokenizer)
     assert run(corpus, output, tokenizer) == ["1 of 4 parts were finished before"]

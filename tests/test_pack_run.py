@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import HERE
 from shard_reference import (
     LENGTHS,
     batch_cost,
@@ -30,6 +31,7 @@ from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.workers import Executor, Workers
 from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_run import pack_store
@@ -50,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pack(store: Path, output: Path, **options: Any) -> dict[str, Any]:
-    manifest, complete = pack_store(store, output, PackOptions(**options), num_workers=1)
+    manifest, complete = pack_store(store, output, PackOptions(**options), executor=HERE)
     assert not complete
     return manifest
 
@@ -166,7 +168,7 @@ def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path, lay
             store,
             tmp_path / str(num_workers),
             options,
-            num_workers=num_workers,
+            executor=Executor(num_workers=num_workers),
             progress=Progress(on_advance=advanced.append),
         )
         assert sum(advanced) == 37
@@ -237,7 +239,7 @@ def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def two_processes() -> Iterator[Executor]:
+def two_processes() -> Iterator[ProcessPoolExecutor]:
     """Give two spawned processes that stay, as starting them takes longer than all packing here."""
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         yield pool
@@ -246,7 +248,7 @@ def two_processes() -> Iterator[Executor]:
 @pytest.mark.parametrize("values", COMBINATIONS.values(), ids=COMBINATIONS)
 def test_pack_holds_the_store_whatever_the_options(
     long_store: Path,
-    two_processes: Executor,
+    two_processes: ProcessPoolExecutor,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     values: dict[str, Any],
@@ -258,12 +260,12 @@ def test_pack_holds_the_store_whatever_the_options(
     assert verify_shards(tmp_path / "shards", VerifyOptions(level="roundtrip")).passed
 
     def run_in_two(
-        function: Callable[[Any], Any], tasks: Sequence[Any], **kwargs: Any
+        self: Workers, function: Callable[[Any], Any], tasks: Sequence[Any]
     ) -> Iterator[Any]:
         futures = [two_processes.submit(function, task) for task in reversed(tasks)]
         yield from (future.result() for future in as_completed(futures))
 
-    monkeypatch.setattr(pack_run, "run_tasks", run_in_two)
+    monkeypatch.setattr(Workers, "run", run_in_two)
     assert pack(long_store, tmp_path / "again", **options) == manifest
     assert folder_bytes(tmp_path / "again") == folder_bytes(tmp_path / "shards")
 
@@ -375,7 +377,7 @@ def test_pack_names_all_buckets(
 def test_pack_with_buckets_again_is_already_complete(store: Path, tmp_path: Path) -> None:
     values = {"layout": "padded", "batch_size": 2, "buckets": (4, 8, 16)}
     manifest = pack(store, tmp_path / "shards", **values)
-    again = pack_store(store, tmp_path / "shards", PackOptions(**values), num_workers=1)  # type: ignore[arg-type]
+    again = pack_store(store, tmp_path / "shards", PackOptions(**values), executor=HERE)  # type: ignore[arg-type]
     assert again == (manifest, True)
 
 
@@ -412,7 +414,7 @@ def test_pack_goes_on_where_it_stopped(
         store,
         output,
         PackOptions(**options),  # type: ignore[arg-type]
-        num_workers=1,
+        executor=HERE,
         progress=Progress(on_notice=notices.append),
     )
     assert notices == ([f"{num_finished} of 3 shards were finished before"] if kept else [])
@@ -438,6 +440,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards import pack_shard
 from seqpack_cli.shards.pack_run import pack_store
 
@@ -450,7 +453,7 @@ def write_or_die(folder, name, receipt):
 
 pack_shard.write_receipt = write_or_die
 options = PackOptions(**eval(sys.argv[3]))
-pack_store(Path(sys.argv[1]), Path(sys.argv[2]), options, num_workers=1)
+pack_store(Path(sys.argv[1]), Path(sys.argv[2]), options, executor=Executor(num_workers=1))
 """
 
 
@@ -470,7 +473,7 @@ def test_pack_that_shuffles_goes_on_after_a_kill_with_the_same_bytes(
     notices: list[str] = []
     progress = Progress(on_notice=notices.append)
     manifest, complete = pack_store(
-        store, output, PackOptions(**options), num_workers=1, progress=progress
+        store, output, PackOptions(**options), executor=HERE, progress=progress
     )
     num_shards = len(manifest["shards"])
     assert (num_shards >= 3, complete) == (True, False)
@@ -526,14 +529,14 @@ def test_pack_makes_a_shard_again_that_was_cut(
 def test_pack_again_is_already_complete(store: Path, tmp_path: Path) -> None:
     manifest = pack(store, tmp_path / "shards", batch_size=3)
     before = folder_bytes(tmp_path / "shards")
-    again = pack_store(store, tmp_path / "shards", PackOptions(batch_size=3), num_workers=1)
+    again = pack_store(store, tmp_path / "shards", PackOptions(batch_size=3), executor=HERE)
     assert again == (manifest, True)
     assert folder_bytes(tmp_path / "shards") == before
 
 
 def test_pack_of_the_default_is_64_rows(store: Path, tmp_path: Path) -> None:
     manifest = pack(store, tmp_path / "shards")
-    again = pack_store(store, tmp_path / "shards", PackOptions(batch_size=64), num_workers=1)
+    again = pack_store(store, tmp_path / "shards", PackOptions(batch_size=64), executor=HERE)
     assert again == (manifest, True)
 
 
@@ -557,19 +560,19 @@ def test_pack_with_other_options_is_refused_until_overwritten(
     pack(store, output, batch_size=3, shard_bytes=1)
     other = PackOptions(**{"batch_size": 3, "shard_bytes": 1, **options})
     with pytest.raises(FolderError) as caught:
-        pack_store(store, output, other, num_workers=1)
+        pack_store(store, output, other, executor=HERE)
     assert str(caught.value) == (
         f"{output}: holds a run that differs: {change}\n\n"
         "hint: choose another -o, or pass --overwrite to replace what is there"
     )
-    pack_store(store, output, other, num_workers=1, overwrite=True)
-    pack_store(store, tmp_path / "fresh", other, num_workers=1)
+    pack_store(store, output, other, executor=HERE, overwrite=True)
+    pack_store(store, tmp_path / "fresh", other, executor=HERE)
     assert folder_bytes(output) == folder_bytes(tmp_path / "fresh")
 
 
 def test_pack_overwrites_a_larger_run_without_leftovers(store: Path, tmp_path: Path) -> None:
     pack(store, tmp_path / "shards", batch_size=1, shard_bytes=1)
-    pack_store(store, tmp_path / "shards", PackOptions(batch_size=7), num_workers=1, overwrite=True)
+    pack_store(store, tmp_path / "shards", PackOptions(batch_size=7), executor=HERE, overwrite=True)
     assert len(list((tmp_path / "shards").glob("shard-*"))) == 1
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from command import run
+from conftest import HERE
 from forgeries import FORGERIES, put_together, take_apart
 from shard_reference import (
     change_manifest,
@@ -151,7 +152,7 @@ def gives_the_same(
     apart = {name: manifest[name] for name in ("layout", "padding_side", "pad_id")}
     try:
         found, _ = pack_store(
-            path.parent / "store", other, PackOptions(**apart, **options), num_workers=1
+            path.parent / "store", other, PackOptions(**apart, **options), executor=HERE
         )
     except (SeqpackError, ValueError, TypeError):
         return False

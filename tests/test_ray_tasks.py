@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import signal
@@ -19,11 +20,14 @@ from ray_clusters import Counted, Job, node_options, read_attempts, wait_for
 import seqpack_cli
 from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.runs import ray_tasks
-from seqpack_cli.runs.execution import Executor, WorkerDiedError, run_tasks
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.ray_tasks import MAX_RETRIES
+from seqpack_cli.runs.spawned_workers import WorkerDiedError
+from seqpack_cli.runs.workers import Executor, Workers
 
-RAY = Executor("ray")
+
+def on_ray(progress: Progress | None = None, *, num_workers: int | None = None) -> Workers:
+    return Workers(Executor("ray", num_workers=num_workers), progress or Progress())
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,7 @@ def start_collecting(
     found: list[int] = []
 
     def collect() -> None:
-        found.extend(run_tasks(function, jobs, num_workers=None, executor=RAY, progress=progress))
+        found.extend(on_ray(progress).run(function, jobs))
 
     thread = threading.Thread(target=collect)
     thread.start()
@@ -56,13 +60,13 @@ def test_every_task_runs_once_whatever_is_in_flight(
     cluster: Cluster, num_workers: int | None
 ) -> None:
     tasks = list(range(20))
-    found = sorted(run_tasks(math.factorial, tasks, num_workers=num_workers, executor=RAY))
+    found = sorted(on_ray(num_workers=num_workers).run(math.factorial, tasks))
     assert found == [math.factorial(task) for task in tasks]
 
 
 def test_no_task_gives_nothing_and_needs_no_cluster() -> None:
     nowhere = Executor("ray", "127.0.0.1:1")
-    assert list(run_tasks(math.factorial, [], num_workers=1, executor=nowhere)) == []
+    assert list(Workers(nowhere, Progress()).run(math.factorial, [])) == []
 
 
 def test_tasks_run_in_workers_in_the_folder_of_the_driver(
@@ -70,39 +74,25 @@ def test_tasks_run_in_workers_in_the_folder_of_the_driver(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     jobs = make_jobs(tmp_path, 2)
-    found = run_tasks(ray_clusters.name_folder, jobs, num_workers=None, executor=RAY)
+    found = on_ray().run(ray_clusters.name_folder, jobs)
     assert list(found) == [str(tmp_path)] * 2
-    (pid,) = run_tasks(eval, ["__import__('os').getpid()"], num_workers=None, executor=RAY)
+    (pid,) = on_ray().run(eval, ["__import__('os').getpid()"])
     assert pid != os.getpid()
-
-
-def test_isolated_tasks_stay_on_this_machine(cluster: Cluster) -> None:
-    ask = "__import__('multiprocessing').parent_process().pid"
-    found = run_tasks(eval, [ask], num_workers=1, executor=RAY, isolated=True)
-    assert list(found) == [os.getpid()]
 
 
 def test_at_most_so_many_tasks_are_in_flight(cluster: Cluster, tmp_path: Path) -> None:
     jobs = make_jobs(tmp_path, 5)
-    times = sorted(run_tasks(ray_clusters.tell_times, jobs, num_workers=1, executor=RAY))
+    times = sorted(on_ray(num_workers=1).run(ray_clusters.tell_times, jobs))
     assert all(times[i][1] <= times[i + 1][0] for i in range(4))
 
 
 def test_what_all_tasks_have_in_common_is_sent_once(cluster: Cluster, tmp_path: Path) -> None:
     """A tokenizer may have megabytes, and be in every task of a hundred thousand."""
-    common = Counted(b"t" * 5_000_000)
-    jobs = [Job(number, tmp_path, common) for number in range(50)]
+    count = functools.partial(ray_clusters.count_bytes, Counted(b"t" * 5_000_000))
     Counted.num_pickled = 0
-    found = list(run_tasks(ray_clusters.count_bytes, jobs, num_workers=None, executor=RAY))
+    found = list(on_ray().run(count, make_jobs(tmp_path, 50)))
     assert found == [5_000_000] * 50
     assert Counted.num_pickled == 1
-
-
-def test_what_only_some_tasks_have_is_their_own(cluster: Cluster, tmp_path: Path) -> None:
-    short, long = Counted(b"ab"), Counted(b"abc")
-    jobs = [Job(0, tmp_path, short), Job(1, tmp_path, short), Job(2, tmp_path, long)]
-    found = run_tasks(ray_clusters.count_bytes, jobs, num_workers=None, executor=RAY)
-    assert sorted(found) == [2, 2, 3]
 
 
 def test_error_of_a_task_comes_out_as_itself_and_ends_the_rest(
@@ -110,7 +100,7 @@ def test_error_of_a_task_comes_out_as_itself_and_ends_the_rest(
 ) -> None:
     jobs = make_jobs(tmp_path, 6)
     with pytest.raises(DataError) as caught:
-        list(run_tasks(ray_clusters.wait_or_fail, jobs, num_workers=None, executor=RAY))
+        list(on_ray().run(ray_clusters.wait_or_fail, jobs))
     assert type(caught.value) is DataError
     assert caught.value.message == "a.jsonl:7: no field 'text'"
     assert caught.value.hint == "pass --text-field body"
@@ -122,7 +112,7 @@ def test_error_of_a_task_comes_out_as_itself_and_ends_the_rest(
 def test_results_that_nobody_takes_are_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     jobs = make_jobs(tmp_path, 2)
     (tmp_path / "go").touch()
-    results = run_tasks(ray_clusters.wait_for_go, jobs, num_workers=1, executor=RAY)
+    results = on_ray(num_workers=1).run(ray_clusters.wait_for_go, jobs)
     next(results)
     (tmp_path / "go").unlink()
     started = time.monotonic()
@@ -150,11 +140,7 @@ def test_killed_worker_costs_only_its_own_task(cluster: Cluster, tmp_path: Path)
 
 def test_task_that_always_kills_its_worker_is_named(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError) as caught:
-        list(
-            run_tasks(
-                ray_clusters.kill_own_worker, make_jobs(tmp_path, 2), num_workers=1, executor=RAY
-            )
-        )
+        list(on_ray(num_workers=1).run(ray_clusters.kill_own_worker, make_jobs(tmp_path, 2)))
     assert caught.value.message == (
         "a Ray worker or its node died 4 times while it held: job-1 (WorkerCrashedError)"
     )
@@ -195,7 +181,7 @@ def test_worker_of_another_version_is_refused(
     there = seqpack_cli.__version__
     monkeypatch.setattr(ray_tasks, "__version__", "9.8.7")
     with pytest.raises(MachineError) as caught:
-        list(run_tasks(math.factorial, [1], num_workers=None, executor=RAY))
+        list(on_ray().run(math.factorial, [1]))
     assert caught.value.message == (
         f"{os.uname().nodename}: has seqpack {there}, expected 9.8.7 as where the run was started"
     )
@@ -205,9 +191,9 @@ def test_worker_of_another_version_is_refused(
 def test_worker_that_can_not_read_the_task_is_told_to_have_the_same_version(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    jobs = [Job(0, tmp_path, ray_clusters.Foreign())]
+    count = functools.partial(ray_clusters.count_bytes, ray_clusters.Foreign())
     with pytest.raises(MachineError) as caught:
-        list(run_tasks(ray_clusters.count_bytes, jobs, num_workers=None, executor=RAY))
+        list(on_ray().run(count, make_jobs(tmp_path, 1)))
     assert caught.value.message == (
         "a Ray worker can not load the task: AttributeError: module 'os' has no attribute"
         " 'no_such_name'"
@@ -223,9 +209,7 @@ def test_cluster_that_gets_no_core_is_given_up(
     monkeypatch.setattr(ray_tasks, "WAIT_SECONDS", 0.3)
     monkeypatch.setattr(ray, "cluster_resources", dict)
     notices: list[str] = []
-    tasks = run_tasks(
-        time.sleep, [5], num_workers=None, executor=RAY, progress=Progress(on_notice=notices.append)
-    )
+    tasks = on_ray(Progress(on_notice=notices.append)).run(time.sleep, [5])
     with pytest.raises(MachineError, match=r"the Ray cluster has had no CPU for 0 s"):
         list(tasks)
     assert notices == ["the Ray cluster has no CPU; waiting for a node, 0 s at most"]
@@ -233,5 +217,5 @@ def test_cluster_that_gets_no_core_is_given_up(
 
 def test_connection_of_the_caller_is_used_and_left(cluster: Cluster) -> None:
     elsewhere = Executor("ray", "127.0.0.1:1")  # not asked, since there is a connection
-    assert list(run_tasks(math.factorial, [3], num_workers=None, executor=elsewhere)) == [6]
+    assert list(Workers(elsewhere, Progress()).run(math.factorial, [3])) == [6]
     assert ray.is_initialized()

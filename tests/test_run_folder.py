@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HERE
 from object_store import write_object
 from reference import read_folder
 
@@ -89,12 +90,12 @@ def test_file_that_is_lost_during_a_run_is_said_and_made_again(
                 source,
                 place,
                 PackOptions(batch_size=8, shard_bytes=300),
-                num_workers=1,
+                executor=HERE,
                 progress=progress,
             )
         else:
             options = TokenizeOptions(part_bytes=300)
-            tokenize([str(source)], place, options, num_workers=1, progress=progress)
+            tokenize([str(source)], place, options, executor=HERE, progress=progress)
 
     progress = Progress(on_advance=harm)
     with pytest.raises(FolderError) as caught:
@@ -274,7 +275,7 @@ def test_overwrite_stopped_behind_the_new_plan_takes_no_part_of_the_old_run(
             [str(tmp_path / "corpus.txt")],
             place,
             TokenizeOptions(part_bytes=300, **options),
-            num_workers=1,
+            executor=HERE,
             overwrite=overwrite,
             progress=progress,
         )
@@ -383,9 +384,9 @@ def test_file_beside_the_parts_that_is_lost_is_noticed(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "finish", lose_and_finish)
         with pytest.raises(FolderError, match=name):
-            tokenize([str(corpus)], output, options, num_workers=1)
+            tokenize([str(corpus)], output, options, executor=HERE)
     assert not (output / "manifest.json").exists()
-    tokenize([str(corpus)], output, options, num_workers=1)
+    tokenize([str(corpus)], output, options, executor=HERE)
     assert (output / name).exists()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 from command import run
+from conftest import HERE
 from object_store import (
     FaultProxy,
     put_object,
@@ -304,9 +305,9 @@ def test_a_url_in_memory_and_one_of_a_file_are_places_too(texts, store, shards, 
     expected = [batch.data.tolist() for batch in open_shards(shards)]
     for place in (Url(f"memory://{tmp_path.name}"), parse_place(f"file://{tmp_path}/file")):
         options = TokenizeOptions(part_bytes=PART_BYTES)
-        tokenize([str(texts)], place / "store", options, num_workers=1)
+        tokenize([str(texts)], place / "store", options, executor=HERE)
         packing = PackOptions(shard_bytes=SHARD_BYTES)
-        pack_store(place / "store", place / "shards", packing, num_workers=1)
+        pack_store(place / "store", place / "shards", packing, executor=HERE)
         assert [batch.data.tolist() for batch in open_shards(place / "shards")] == expected
     assert read_folder(tmp_path / "file" / "store").keys() == read_folder(store).keys()
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HERE
 from reference import change_json, read_folder
 from unfinished import stopping_before_manifest
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import FolderError
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens import text_batches
 from seqpack_cli.tokens.spelled_tokens import NAME, read_spelled_tokens
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 RECORDS = ("<pad> <bos>", "no", 7, "<eos><eos>", "", "<bos> and <eos>", "<bos", "<eos>", "<eos>")
@@ -54,7 +57,9 @@ def expect(records: Path, lines: Path) -> list[dict[str, Any]]:
 def run(inputs: list[Path], output: Path, *, num_workers: int = 1, **options: Any) -> None:
     documents = DocumentOptions(on_bad_record="skip")
     made = TokenizeOptions(documents=documents, **options)
-    tokenize([str(path) for path in inputs], output, made, num_workers=num_workers)
+    tokenize(
+        [str(path) for path in inputs], output, made, executor=Executor(num_workers=num_workers)
+    )
 
 
 def unfinish(inputs: list[Path], output: Path, **options: Any) -> None:
@@ -102,7 +107,8 @@ def test_bytes_are_the_same_for_any_workers_and_encoder(
     found = []
     for number, (num_workers, encoder) in enumerate([(1, "tokenizers"), (1, "auto"), (2, "auto")]):
         output = tmp_path / str(number)
-        tokenize(names, output, options, encoder=encoder, num_workers=num_workers)
+        executor = Executor(num_workers=num_workers)
+        tokenize(names, output, replace(options, encoder=encoder), executor=executor)
         found.append((output / NAME).read_bytes())
     assert found[0] == found[1] == found[2]
     assert [json.loads(line)["token"] for line in found[0].splitlines()] == [
@@ -130,7 +136,7 @@ def test_text_without_special_tokens_leaves_no_file(tmp_path: Path) -> None:
 def test_overwrite_leaves_nothing_of_the_store_before(tmp_path: Path, inputs: list[Path]) -> None:
     run(inputs, tmp_path / "store")
     (tmp_path / "a.txt").write_text("plain\n")
-    tokenize([str(tmp_path / "a.txt")], tmp_path / "store", num_workers=1, overwrite=True)
+    tokenize([str(tmp_path / "a.txt")], tmp_path / "store", executor=HERE, overwrite=True)
     assert not (tmp_path / "store" / NAME).exists()
 
 

@@ -9,8 +9,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -226,13 +228,27 @@ def test_training_reads_standard_input_and_leaves_nothing(tmp_path: Path) -> Non
 # The spool
 
 
+@contextmanager
+def reading(stream: object) -> Iterator[None]:
+    """Let a stream be standard input."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+        yield
+
+
+@contextmanager
+def spooled(inputs: list[str], stream: object, folder: Path) -> Iterator[str | None]:
+    with reading(stream), spool_standard_input(inputs, folder) as spool:
+        yield spool
+
+
 @pytest.mark.parametrize("block_bytes", [1, 3, 1 << 20])
 def test_spool_holds_every_byte_while_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
     monkeypatch.setattr(standard_input, "BLOCK_BYTES", block_bytes)
     data = bytes(range(256))
-    with spool_standard_input(["a", "-"], io.BytesIO(data), tmp_path) as spool:
+    with spooled(["a", "-"], io.BytesIO(data), tmp_path) as spool:
         assert spool is not None
         assert Path(spool).read_bytes() == data
         assert Path(spool).parent == tmp_path
@@ -248,14 +264,14 @@ def test_pipe_that_gives_little_at_a_time_is_read_to_its_end(tmp_path: Path) -> 
         os.close(sender)
         with (
             os.fdopen(receiver, "rb") as pipe,
-            spool_standard_input(["-"], pipe, tmp_path) as spool,
+            spooled(["-"], pipe, tmp_path) as spool,
         ):
             assert Path(str(spool)).read_bytes() == b"x" * 49950
 
 
 def test_input_that_is_not_named_is_not_read(tmp_path: Path) -> None:
     stream = io.BytesIO(b"data")
-    with spool_standard_input(["a.txt"], stream, tmp_path) as spool:
+    with spooled(["a.txt"], stream, tmp_path) as spool:
         assert spool is None
         assert list(tmp_path.iterdir()) == []
     assert stream.read() == b"data"
@@ -264,7 +280,7 @@ def test_input_that_is_not_named_is_not_read(tmp_path: Path) -> None:
 def test_missing_standard_input_is_an_error(tmp_path: Path) -> None:
     with (
         pytest.raises(OptionError) as caught,
-        spool_standard_input(["-"], None, tmp_path),
+        spooled(["-"], None, tmp_path),
     ):
         pass
     assert caught.value.message == "-: no standard input here"
@@ -274,7 +290,7 @@ def test_missing_standard_input_is_an_error(tmp_path: Path) -> None:
 def test_run_that_fails_leaves_no_spool(tmp_path: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
-        spool_standard_input(["-"], io.BytesIO(b"data"), tmp_path),
+        spooled(["-"], io.BytesIO(b"data"), tmp_path),
     ):
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
@@ -284,7 +300,7 @@ def test_disk_that_fails_leaves_no_spool(tmp_path: Path) -> None:
     broken = Broken(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     with (
         pytest.raises(MachineError) as caught,
-        spool_standard_input(["-"], broken, tmp_path),  # type: ignore[arg-type]
+        spooled(["-"], broken, tmp_path),
     ):
         pass
     assert caught.value.message == "-: No space left on device"
@@ -297,7 +313,7 @@ def test_interrupt_while_it_is_copied_leaves_no_spool(tmp_path: Path) -> None:
     broken = Broken(KeyboardInterrupt())
     with (
         pytest.raises(KeyboardInterrupt),
-        spool_standard_input(["-"], broken, tmp_path),  # type: ignore[arg-type]
+        spooled(["-"], broken, tmp_path),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -305,8 +321,9 @@ def test_interrupt_while_it_is_copied_leaves_no_spool(tmp_path: Path) -> None:
 
 def test_interrupted_run_leaves_no_spool_and_continues(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with pytest.raises(KeyboardInterrupt):
-        tokenize(["-"], store, standard_input=Broken(KeyboardInterrupt()), num_workers=1)  # type: ignore[arg-type]
+    with reading(Broken(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        tokenize(["-"], store)
     assert not store.exists()
-    tokenize(["-"], store, standard_input=io.BytesIO(b"ab\n"), num_workers=1)
+    with reading(io.BytesIO(b"ab\n")):
+        tokenize(["-"], store)
     assert [ids.tolist() for ids in open_store(store)] == [[97, 98]]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from batching_reference import Parts
+from conftest import HERE
 from shard_reference import make_store, make_texts
 from torch.utils.data import DataLoader
 
@@ -149,7 +150,7 @@ def write_epoch(
     """Let pack write the batches of an epoch."""
     seed = epoch_seed(SEED, epoch) if shuffle else 0
     packing = PackOptions(**options, shuffle=shuffle, seed=seed)
-    pack_store(store, output, packing, num_workers=1)
+    pack_store(store, output, packing, executor=HERE)
     return open_shards(output)
 
 

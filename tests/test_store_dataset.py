@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import HERE
 from hypothesis import given
 from hypothesis import strategies as st
 from shard_reference import make_store, make_texts
 from torch.utils.data import DataLoader, Subset
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset, TokenSequence
 
@@ -206,7 +207,7 @@ def test_wide_ids_are_kept_and_negative_ones_refused(tmp_path: Path) -> None:
     model = {"type": "BPE", "vocab": {"a": 0, "b": 70_000}, "merges": []}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
     options = TokenizeOptions(tokenizer=str(tmp_path))
-    tokenize([str(tmp_path / "corpus.txt")], tmp_path / "store", options, num_workers=1)
+    tokenize([str(tmp_path / "corpus.txt")], tmp_path / "store", options, executor=HERE)
     part = tmp_path / "store" / "part-00000.bin"
     found = StoreDataset(tmp_path / "store").__getitems__([1, 0])
     assert [item.ids.tolist() for item in found] == [[70_000, 70_000], [0, 70_000]]

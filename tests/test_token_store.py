@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import GOLDEN_IDS, GOLDEN_INDEX, read_store_documents
@@ -16,7 +17,7 @@ from strategies import texts
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.tokens.token_store import Origin, open_store
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 
@@ -37,7 +38,7 @@ def test_store_reads_back_as_utf8_bytes(
     lines = [json.dumps({"text": text}) + "\n" for text in documents]
     (folder / "a.jsonl").write_text("".join(lines))
     options = TokenizeOptions(part_bytes=part_bytes)
-    tokenize([str(folder / "a.jsonl")], folder / "store", options, num_workers=1)
+    tokenize([str(folder / "a.jsonl")], folder / "store", options, executor=HERE)
     expected = [list(text.encode()) for text in documents]
     store = open_store(folder / "store")
     assert [ids.tolist() for ids in store] == [ids for ids in expected if ids]
@@ -90,7 +91,7 @@ def test_locate_names_source_record_and_piece_whatever_the_parts(
         (tmp_path / name).write_text(content)
     paths = [str(tmp_path / name) for name in names]
     tokenize(
-        paths, tmp_path / "s", TokenizeOptions(max_length=2, part_bytes=part_bytes), num_workers=1
+        paths, tmp_path / "s", TokenizeOptions(max_length=2, part_bytes=part_bytes), executor=HERE
     )
     store = open_store(tmp_path / "s")
     assert [store.locate(index) for index in range(len(store))] == [

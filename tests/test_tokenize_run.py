@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import (
@@ -32,8 +33,9 @@ from unfinished import stopping_before_manifest
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
@@ -43,7 +45,7 @@ BOS, EOS = 257, 258  # of the byte tokenizer; <pad> is 256
 def run(inputs: list[Path], output: Path, **options: Any) -> dict[str, Any]:
     """Tokenize in this process and give the manifest."""
     names = [str(path) for path in inputs]
-    return tokenize(names, output, TokenizeOptions(**options), num_workers=1)[0]
+    return tokenize(names, output, TokenizeOptions(**options), executor=HERE)[0]
 
 
 def write_lines(path: Path, num_lines: int = 60) -> Path:
@@ -190,7 +192,7 @@ def test_saved_truncation_and_padding_are_switched_off_and_said(
     for name, path in (("saved", tmp_path / "tokenizer.json"), ("plain", tiny_tokenizer)):
         options = TokenizeOptions(tokenizer=str(path))
         progress = Progress(on_notice=notices.append)
-        tokenize([str(corpus)], tmp_path / name, options, num_workers=1, progress=progress)
+        tokenize([str(corpus)], tmp_path / name, options, executor=HERE, progress=progress)
     assert notices == [
         "tokenizer.json: its saved truncation is switched off",
         "tokenizer.json: its saved padding is switched off",
@@ -462,7 +464,9 @@ def test_bytes_are_the_same_for_any_number_of_workers(
     inputs = [str(sample_data / "languages.jsonl"), str(sample_data / "stories.txt")]
     folders = []
     for num_workers in (1, 2, 3):
-        tokenize(inputs, tmp_path / str(num_workers), options, num_workers=num_workers)
+        tokenize(
+            inputs, tmp_path / str(num_workers), options, executor=Executor(num_workers=num_workers)
+        )
         folders.append(read_folder(tmp_path / str(num_workers)))
     assert len([name for name in folders[0] if name.endswith(".bin")]) >= 6
     assert folders[0] == folders[1] == folders[2]
@@ -478,7 +482,7 @@ def test_error_in_a_worker_arrives_whole(tmp_path: Path, num_workers: int) -> No
             [str(corpus)],
             tmp_path / "store",
             TokenizeOptions(part_bytes=400),
-            num_workers=num_workers,
+            executor=Executor(num_workers=num_workers),
         )
     assert caught.value.message == f"{corpus}:101: byte 0xff, expected UTF-8"
     assert caught.value.hint == (
@@ -597,7 +601,7 @@ def test_progress_adds_up_to_its_total(tmp_path: Path, num_workers: int) -> None
         [str(corpus)],
         tmp_path / "store",
         TokenizeOptions(part_bytes=500),
-        num_workers=num_workers,
+        executor=Executor(num_workers=num_workers),
         progress=Progress(on_total=totals.append, on_advance=amounts.append),
     )
     assert totals == [corpus.stat().st_size]
@@ -611,7 +615,8 @@ KILLED_RUN = """
 import os, signal, sys
 from pathlib import Path
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.runs.workers import Executor
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 left = int(sys.argv[3])
@@ -624,7 +629,8 @@ def kill(amount):
 
 options = TokenizeOptions(part_bytes=500)
 progress = Progress(on_advance=kill)
-tokenize([sys.argv[1]], Path(sys.argv[2]), options, num_workers=1, progress=progress)
+one = Executor(num_workers=1)
+tokenize([sys.argv[1]], Path(sys.argv[2]), options, executor=one, progress=progress)
 """
 
 
@@ -651,7 +657,7 @@ def test_killed_run_continues_without_redoing_finished_parts(tmp_path: Path) -> 
     totals: list[int] = []
     progress = Progress(on_notice=notices.append, on_total=totals.append)
     _, was_complete = tokenize(
-        [str(corpus)], output, TokenizeOptions(part_bytes=500), num_workers=1, progress=progress
+        [str(corpus)], output, TokenizeOptions(part_bytes=500), executor=HERE, progress=progress
     )
     assert not was_complete
     assert notices == ["2 of 4 parts were finished before"]
@@ -790,7 +796,7 @@ def test_overwrite_makes_the_store_anew(tmp_path: Path) -> None:
     run([corpus], output, part_bytes=100)
     (tmp_path / "b.txt").write_text("another\n")
     options = TokenizeOptions(eos="<eos>")
-    tokenize([str(tmp_path / "b.txt")], output, options, num_workers=1, overwrite=True)
+    tokenize([str(tmp_path / "b.txt")], output, options, executor=HERE, overwrite=True)
     run([tmp_path / "b.txt"], tmp_path / "fresh", eos="<eos>")
     assert read_folder(output) == read_folder(tmp_path / "fresh")
 
@@ -831,4 +837,4 @@ def test_options_cover_all_fields_of_the_plan(tmp_path: Path) -> None:
     manifest = run([write_lines(tmp_path / "a.txt")], tmp_path / "store")
     names = {field.name for field in dataclasses.fields(TokenizeOptions)}
     names |= {field.name for field in dataclasses.fields(DocumentOptions)}
-    assert set(manifest["options"]) == names - {"tokenizer", "documents"}
+    assert set(manifest["options"]) == names - {"tokenizer", "documents", "encoder"}

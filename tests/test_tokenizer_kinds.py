@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import read_store_documents
@@ -32,7 +33,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
 )
 from seqpack_cli.tokens.encoders.encoder import open_encoder
 from seqpack_cli.tokens.encoders.fastokens_encoder import is_installed
-from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
@@ -328,7 +329,7 @@ def test_rows_of_a_store_equal_the_library(
     options = TokenizeOptions(
         tokenizer=str(tmp_path), add_special_tokens=add_special_tokens, part_bytes=4000
     )
-    tokenize([str(corpus)], tmp_path / "store", options, num_workers=1)
+    tokenize([str(corpus)], tmp_path / "store", options, executor=HERE)
     library = library_of(kind, False)
     expected = [
         [library.encode(text, add_special_tokens=add_special_tokens).ids]
@@ -345,6 +346,6 @@ def test_auto_takes_fastokens_for_the_kinds_that_agree(tmp_path: Path, kind: str
     (tmp_path / "tokenizer.json").write_text(tokenizer_of(kind))
     (tmp_path / "a.txt").write_text("some text\n")
     options = TokenizeOptions(tokenizer=str(tmp_path))
-    tokenize([str(tmp_path / "a.txt")], tmp_path / "store", options, num_workers=1)
+    tokenize([str(tmp_path / "a.txt")], tmp_path / "store", options, executor=HERE)
     done = json.loads((tmp_path / "store" / "run.json").read_bytes())
     assert done["encoder"] == ("fastokens" if kind in FAST_KINDS else "tokenizers")

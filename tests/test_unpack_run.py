@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import HERE
 from shard_reference import LENGTHS, change_shard, make_shards, make_store, make_texts
 
 from seqpack_cli.batching.pack_options import PackOptions
@@ -100,14 +101,14 @@ def test_unpack_leaves_dropped_sequences_out(tmp_path: Path, options: dict[str, 
 def test_unpack_gives_the_text_back(tmp_path: Path) -> None:
     texts = ["Grüße, 世界 👋", 'a "quoted" \\ line', "x", "\ttab and  spaces ", "<pad>"]
     store = make_store(tmp_path, texts)
-    pack_store(store, tmp_path / "shards", PackOptions(batch_size=2), num_workers=1)
+    pack_store(store, tmp_path / "shards", PackOptions(batch_size=2), executor=HERE)
     found = unpack(tmp_path / "shards", as_text=True)
     assert found == [{"index": index, "text": text} for index, text in enumerate(texts)]
 
 
 def test_unpack_writes_one_json_line_a_sequence(tmp_path: Path) -> None:
     store = make_store(tmp_path, ["ab", "é"])
-    pack_store(store, tmp_path / "shards", num_workers=1)
+    pack_store(store, tmp_path / "shards", executor=HERE)
     shards = open_shards(tmp_path / "shards")
     written: list[bytes] = []
     unpack_shards(shards, written.append)
@@ -174,7 +175,7 @@ def test_unpack_puts_pieces_of_any_order_together(tmp_path: Path) -> None:
     for seed in range(3):
         path = tmp_path / f"shards{seed}"
         options = PackOptions(layout="varlen", max_tokens=2, seed=seed, shard_bytes=200)
-        pack_store(store, path, options, num_workers=1)
+        pack_store(store, path, options, executor=HERE)
         assert [line["ids"] for line in unpack(path)] == [ids.tolist() for ids in open_store(store)]
         orders.add(str([batch.original_indices for batch in open_shards(path)]))
     assert len(orders) == 3

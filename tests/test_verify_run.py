@@ -26,6 +26,7 @@ from shard_reference import (
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_arrays import ShardArrays
@@ -377,7 +378,9 @@ def test_shards_of_one_token_pass(tmp_path: Path) -> None:
 
 def test_shards_of_a_store_in_several_parts_pass(tmp_path: Path) -> None:
     store = make_store(tmp_path, make_texts(LENGTHS), part_bytes=10)
-    pack_store(store, tmp_path / "shards", PackOptions(batch_size=3), num_workers=1)
+    pack_store(
+        store, tmp_path / "shards", PackOptions(batch_size=3), executor=Executor(num_workers=1)
+    )
     assert verify(tmp_path / "shards", cell="rnn").passed
 
 

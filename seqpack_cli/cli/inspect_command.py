@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seqpack_cli.cli.options import FOLDER, json_option, quiet_option
+from seqpack_cli.cli.options import PLACE, json_option, quiet_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
@@ -22,7 +22,7 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 
 
 @click.command("inspect")
-@click.argument("path", type=FOLDER)
+@click.argument("path", type=PLACE)
 @click.option("--batch", type=click.IntRange(min=0), metavar="I", help="Show one batch of shards.")
 @click.option(
     "--sequence",
@@ -41,18 +41,18 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     help="Special tokens spelled in the text, unknown tokens, ids never used, and where.",
 )
 @click.option(
-    "--diff", type=FOLDER, metavar="OTHER", help="What differs from another store or shards."
+    "--diff", type=PLACE, metavar="OTHER", help="What differs from another store or shards."
 )
 @click.option(
     "--plot",
-    type=FOLDER,
+    type=PLACE,
     metavar="FILE.png|svg",
     help="Draw lengths, padding and a batch; with --batch or --plan that. Replaces a picture of "
     "seqpack, and no other file.",
 )
 @click.option(
     "--html",
-    type=FOLDER,
+    type=PLACE,
     metavar="FILE",
     help="Write one page that stands alone: numbers, pictures, batches, rows, search. Replaces a "
     "page of seqpack, and no other file.",

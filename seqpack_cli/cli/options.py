@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,10 +11,11 @@ from click.shell_completion import CompletionItem
 
 from seqpack_cli.batching.pack_options import MAX_INT32
 from seqpack_cli.files.url import Place, is_shared, parse_place
-from seqpack_cli.runs.execution import EXECUTORS, Executor
+from seqpack_cli.runs.workers import EXECUTORS, Executor
 from seqpack_cli.sizes import read_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Command = Callable[..., None]
 
 MAX_SIZE = 2**50
 
@@ -130,7 +132,7 @@ def _is_count(text: str, *, at_most: int) -> bool:
 SIZE = SizeType()
 BUCKETS = BucketsType()
 POSITIVE = CountType()
-FOLDER = PlaceType()
+PLACE = PlaceType()
 
 format_option = click.option(
     "--format",
@@ -143,41 +145,29 @@ format_option = click.option(
 text_field_option = click.option(
     "--text-field", default="text", show_default=True, help="JSON field or column; a.b is nested."
 )
-encoding_errors_option = click.option(
-    "--encoding-errors",
-    type=click.Choice(["error", "replace", "skip"]),
-    default="error",
-    show_default=True,
-    help="What to do with a record that is not valid UTF-8.",
-)
-on_bad_record_option = click.option(
-    "--on-bad-record",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
-    help="What to do with a record without a text; tokenize lists skipped ones in rejects.jsonl.",
-)
-max_document_bytes_option = click.option(
-    "--max-document-bytes",
-    type=SIZE,
-    default="64MiB",
-    show_default=True,
-    help="Size of a document above which it is an error.",
-)
-num_workers_option = click.option(
-    "--num-workers", type=POSITIVE, help="Worker processes.  [default: the cores]"
-)
-executor_option = click.option(
-    "--executor",
-    type=click.Choice(EXECUTORS),
-    default="local",
-    show_default=True,
-    help="Where the work is done: on this machine, or on a Ray cluster.",
-)
-ray_address_option = click.option(
-    "--ray-address",
-    metavar="HOST:PORT",
-    help="Ray cluster.  [default: RAY_ADDRESS, or the one here; else one is started here]",
+RECORD_OPTIONS = (
+    click.option(
+        "--encoding-errors",
+        type=click.Choice(["error", "replace", "skip"]),
+        default="error",
+        show_default=True,
+        help="What to do with a record that is not valid UTF-8.",
+    ),
+    click.option(
+        "--on-bad-record",
+        type=click.Choice(["error", "skip"]),
+        default="error",
+        show_default=True,
+        help="What to do with a record without a text; tokenize lists skipped ones in "
+        "rejects.jsonl.",
+    ),
+    click.option(
+        "--max-document-bytes",
+        type=SIZE,
+        default="64MiB",
+        show_default=True,
+        help="Size of a document above which it is an error.",
+    ),
 )
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace what this command wrote before, and nothing else."
@@ -194,8 +184,60 @@ def output_option(
     return click.option("-o", "--output", type=kind, required=True, metavar="PATH", help=help_text)
 
 
-def make_executor(name: str, ray_address: str | None) -> Executor:
-    """Give what --executor and --ray-address name."""
-    if ray_address is not None and name != "ray":
-        raise click.UsageError("--ray-address needs --executor ray")
-    return Executor(name, ray_address)
+RUN_OPTIONS = (
+    click.option("--num-workers", type=POSITIVE, help="Worker processes.  [default: the cores]"),
+    click.option(
+        "--executor",
+        type=click.Choice(EXECUTORS),
+        default="local",
+        show_default=True,
+        help="Where the work is done: on this machine, or on a Ray cluster.",
+    ),
+    click.option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Ray cluster.  [default: RAY_ADDRESS, or the one here; else one is started here]",
+    ),
+    overwrite_option,
+    json_option,
+    quiet_option,
+)
+
+
+def record_options(function: Command) -> Command:
+    """Add the options of records; with --text-field they come as one, `documents`."""
+
+    @functools.wraps(function)
+    def command(
+        text_field: str,
+        encoding_errors: str,
+        on_bad_record: str,
+        max_document_bytes: int,
+        **others: Any,
+    ) -> None:
+        from seqpack_cli.corpus.document_block import DocumentOptions
+
+        documents = DocumentOptions(text_field, encoding_errors, on_bad_record, max_document_bytes)
+        function(documents=documents, **others)
+
+    return _add(RECORD_OPTIONS, command)
+
+
+def run_options(function: Command) -> Command:
+    """Add the options of a run; those that say where tasks run come as one, `executor`."""
+
+    @functools.wraps(function)
+    def command(
+        num_workers: int | None, executor: str, ray_address: str | None, **others: Any
+    ) -> None:
+        if ray_address is not None and executor != "ray":
+            raise click.UsageError("--ray-address needs --executor ray")
+        function(executor=Executor(executor, ray_address, num_workers), **others)
+
+    return _add(RUN_OPTIONS, command)
+
+
+def _add(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+    for option in reversed(options):  # as decorators of it, which act from the last one up
+        command = option(command)
+    return command

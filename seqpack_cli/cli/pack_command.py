@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,24 +9,20 @@ import click
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.cli.options import (
     BUCKETS,
-    FOLDER,
+    PLACE,
     POSITIVE,
     SIZE,
-    executor_option,
-    json_option,
-    make_executor,
-    num_workers_option,
     output_option,
-    overwrite_option,
-    quiet_option,
-    ray_address_option,
+    run_options,
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.workers import Executor
 
 
 @click.command("pack")
-@click.argument("store", type=FOLDER)
+@click.argument("store", type=PLACE)
 @output_option("Folder of the shards.")
 @click.option(
     "--layout",
@@ -101,18 +96,11 @@ from seqpack_cli.cli.progress import show_progress
 @click.option(
     "--shard-bytes", type=SIZE, default="64MiB", show_default=True, help="Size of a shard at most."
 )
-@num_workers_option
-@executor_option
-@ray_address_option
-@overwrite_option
-@json_option
-@quiet_option
+@run_options
 def command(
-    store: Path,
-    output: Path,
-    num_workers: int | None,
-    executor: str,
-    ray_address: str | None,
+    store: Place,
+    output: Place,
+    executor: Executor,
     overwrite: bool,
     as_json: bool,
     quiet: bool,
@@ -140,8 +128,7 @@ def command(
             store,
             output,
             PackOptions(**options),
-            num_workers=num_workers,
-            executor=make_executor(executor, ray_address),
+            executor=executor,
             overwrite=overwrite,
             progress=progress,
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,22 +9,16 @@ import click
 from seqpack_cli.cli.options import (
     POSITIVE,
     SIZE,
-    encoding_errors_option,
-    executor_option,
     format_option,
-    json_option,
-    make_executor,
-    max_document_bytes_option,
-    num_workers_option,
-    on_bad_record_option,
     output_option,
-    overwrite_option,
-    quiet_option,
-    ray_address_option,
+    record_options,
+    run_options,
     text_field_option,
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.workers import Executor
 
 
 @click.command("tokenize")
@@ -68,9 +60,7 @@ from seqpack_cli.cli.progress import show_progress
     show_default=True,
     help="What happens to a longer document.",
 )
-@encoding_errors_option
-@on_bad_record_option
-@max_document_bytes_option
+@record_options
 @click.option(
     "--part-bytes", type=SIZE, default="64MiB", show_default=True, help="Input bytes of a part."
 )
@@ -81,19 +71,11 @@ from seqpack_cli.cli.progress import show_progress
     show_default=True,
     help="Who encodes; auto is the fastest that agrees with tokenizers.",
 )
-@num_workers_option
-@executor_option
-@ray_address_option
-@overwrite_option
-@json_option
-@quiet_option
+@run_options
 def command(
     inputs: tuple[str, ...],
-    output: Path,
-    encoder: str,
-    num_workers: int | None,
-    executor: str,
-    ray_address: str | None,
+    output: Place,
+    executor: Executor,
     overwrite: bool,
     as_json: bool,
     quiet: bool,
@@ -114,23 +96,17 @@ def command(
     What another program writes:
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """
-    from seqpack_cli.corpus.document_block import DocumentOptions
     from seqpack_cli.reporting.terminal.summaries import summarize_tokenize
-    from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
+    from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
 
-    names = ("text_field", "encoding_errors", "on_bad_record", "max_document_bytes")
-    documents = DocumentOptions(**{name: options.pop(name) for name in names})
     with show_progress("tokenize", "B", quiet=quiet) as progress:
         manifest, was_complete = tokenize(
             inputs,
             output,
-            TokenizeOptions(documents=documents, **options),
-            encoder=encoder,
-            num_workers=num_workers,
-            executor=make_executor(executor, ray_address),
+            TokenizeOptions(**options),
+            executor=executor,
             overwrite=overwrite,
-            standard_input=getattr(sys.stdin, "buffer", None),  # None if it is closed
             progress=progress,
         )
     if as_json:

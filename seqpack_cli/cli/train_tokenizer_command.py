@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from seqpack_cli.cli.options import (
     POSITIVE,
-    encoding_errors_option,
     format_option,
-    max_document_bytes_option,
-    on_bad_record_option,
     output_option,
     overwrite_option,
     quiet_option,
+    record_options,
     text_field_option,
 )
 from seqpack_cli.cli.output import print_lines
@@ -52,22 +49,11 @@ from seqpack_cli.files.url import Place
 )
 @format_option
 @text_field_option
-@encoding_errors_option
-@on_bad_record_option
-@max_document_bytes_option
+@record_options
 @overwrite_option
 @quiet_option
 def command(
-    inputs: tuple[str, ...],
-    output: Place,
-    model: str,
-    vocab_size: int,
-    special_tokens: tuple[str, ...],
-    min_frequency: int,
-    file_format: str,
-    overwrite: bool,
-    quiet: bool,
-    **documents: Any,
+    inputs: tuple[str, ...], output: Place, overwrite: bool, quiet: bool, **options: Any
 ) -> None:
     """Train a tokenizer on text, as tokenize reads it.
 
@@ -78,29 +64,16 @@ def command(
         seqpack tokenize corpus/ --tokenizer tokenizer.json --eos '<eos>' -o tokens
         seqpack train-tokenizer wiki.jsonl.zst --model wordpiece --special-token '<mask>' -o wp.json
     """
-    from seqpack_cli.corpus.document_block import DocumentOptions
     from seqpack_cli.files.single_file import publish_alone
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
     from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE
 
-    options = TrainTokenizerOptions(
-        model=model,
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=special_tokens,
-        file_format=file_format,
-        documents=DocumentOptions(**documents),
-    )
     with (
         show_progress("train", "B", quiet=quiet) as progress,
         publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file,
     ):
         tokenizer_json, num_tokens = train_tokenizer(
-            inputs,
-            options,
-            folder=output.parent,
-            standard_input=getattr(sys.stdin, "buffer", None),  # None if it is closed
-            progress=progress,
+            inputs, TrainTokenizerOptions(**options), folder=output.parent, progress=progress
         )
         file.write(tokenizer_json)
     if not quiet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from seqpack_cli.cli.options import (
-    FOLDER,
+    PLACE,
     output_option,
     overwrite_option,
     quiet_option,
@@ -16,7 +16,7 @@ from seqpack_cli.files.url import Place
 
 
 @click.command("unpack")
-@click.argument("shards", type=FOLDER)
+@click.argument("shards", type=PLACE)
 @output_option("JSON lines file, or - for stdout.", is_file=True, takes_stdout=True)
 @click.option(
     "--ids/--text", "as_ids", default=True, show_default=True, help="What each line holds."

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from seqpack_cli.cli.options import (
-    FOLDER,
+    PLACE,
     POSITIVE,
     SampleType,
     json_option,
@@ -21,10 +21,8 @@ EXIT_FAULT = 1
 
 
 @click.command("verify")
-@click.argument("shards", type=FOLDER)
-@click.option(
-    "--tokens", type=FOLDER, help="The token store.  [default: where it was when packing]"
-)
+@click.argument("shards", type=PLACE)
+@click.option("--tokens", type=PLACE, help="The token store.  [default: where it was when packing]")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option(
     "--level",

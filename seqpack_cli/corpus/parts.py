@@ -15,7 +15,8 @@ from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
-from seqpack_cli.runs.execution import WorkerDiedError, run_tasks
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.spawned_workers import WorkerDiedError, run_in_processes
 
 LINE_BLOCK_BYTES = 1 << 20
 MIN_PARTS = 16  # of a small input, so that a few cores end at about the same time
@@ -34,7 +35,7 @@ def check_footers(sources: Sequence[Source]) -> None:
     files = [source for source in files if is_shared(source.location)]
     num_read = 0
     try:
-        for _ in run_tasks(find_row_groups, files, num_workers=1, isolated=True):
+        for _ in run_in_processes(find_row_groups, files, num_processes=1, progress=Progress()):
             num_read += 1  # one worker reads them in order
     except WorkerDiedError as error:
         message = f"{files[num_read].path}: not Parquet, or damaged (pyarrow broke off)"

@@ -7,6 +7,7 @@ same bytes come in again.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -21,10 +22,8 @@ BLOCK_BYTES = 1 << 20
 
 
 @contextmanager
-def spool_standard_input(
-    inputs: Sequence[str], standard_input: BinaryIO | None, folder: Place
-) -> Iterator[str | None]:
-    """Copy standard input into a file of the folder if `-` is among the inputs; give its path.
+def spool_standard_input(inputs: Sequence[str], folder: Place) -> Iterator[str | None]:
+    """Copy standard input into a file of the folder if `-` is among the inputs; yield its path.
 
     Of a folder in an object store, into a temporary one of this machine.
 
@@ -35,7 +34,8 @@ def spool_standard_input(
     if STANDARD_INPUT not in inputs:
         yield None
         return
-    if standard_input is None:
+    standard_input = getattr(sys.stdin, "buffer", None)
+    if standard_input is None:  # it is closed
         raise OptionError(f"{STANDARD_INPUT}: no standard input here", hint="name a file")
     with contextlib.ExitStack() as stack:
         spool_folder = stack.enter_context(at(folder).hold_spool_folder())
@@ -48,13 +48,10 @@ def spool_standard_input(
 
 
 def _iter_blocks(standard_input: BinaryIO) -> Iterator[bytes]:
-    while True:
-        try:
-            block = standard_input.read(BLOCK_BYTES)
-        except OSError as error:
-            raise MachineError(
-                f"{STANDARD_INPUT}: {error.strerror or error}", hint="name a file"
-            ) from error
-        if not block:
-            return
-        yield block
+    try:
+        while block := standard_input.read(BLOCK_BYTES):
+            yield block
+    except OSError as error:
+        raise MachineError(
+            f"{STANDARD_INPUT}: {error.strerror or error}", hint="name a file"
+        ) from error

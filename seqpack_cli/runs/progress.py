@@ -24,18 +24,17 @@ class Progress:
     on_tokens: Callable[[int], None] = lambda _: None
     on_notice: Callable[[str], None] = lambda _: None
 
+    def tell(self, amount: int, num_tokens: int) -> None:
+        """Pass on what a task said."""
+        if amount:
+            self.on_advance(amount)
+        if num_tokens:
+            self.on_tokens(num_tokens)
+
 
 def advance(amount: int, num_tokens: int = 0) -> None:
     """Say, from within a task, that so much more of it is done."""
     _report(amount, num_tokens)
-
-
-def tell(progress: Progress, amount: int, num_tokens: int) -> None:
-    """Pass on what a task said."""
-    if amount:
-        progress.on_advance(amount)
-    if num_tokens:
-        progress.on_tokens(num_tokens)
 
 
 def report_to(report: Callable[[int, int], None]) -> None:

@@ -1,20 +1,19 @@
 """Run independent tasks on a Ray cluster: one Ray task each, made again where a node was lost.
 
-Ray plans, retries and moves the bytes; here is what one run means on it. What all tasks have in
-common goes to each node once, not with each task. A worker calls the same function as a local one,
+Ray plans, retries and moves the bytes; here is what one run means on it. The function, and all that
+is bound to it, goes to each node once, not with each task. A worker calls it as a local one does,
 in the driver's folder where its node has that too, and only if its seqpack is of the same version.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.runs.progress import reporting_to
@@ -29,50 +28,27 @@ NO_IMPORT = "failed to import on the worker"  # Ray's words for a module that a 
 CANCEL_WAYS = (None, {"force": False}, {"force": True})  # one after the other
 WAIT_SECONDS = 600.0  # for a first core: an autoscaler takes minutes
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
 
 @dataclass(frozen=True)
 class Common:
-    """What all tasks of a run have in common."""
+    """What all tasks of a run have in common; `function` holds it where they share more."""
 
     function: Callable[[Any], Any]
-    kind: Callable[..., Any] | None  # makes a task of its fields; None: it is sent whole
-    fields: dict[str, Any]
     version: str
     folder: str
 
-    def make_task(self, own: Any) -> Any:
-        """Make a task of what only it has."""
-        return own if self.kind is None else self.kind(**self.fields, **own)
+
+Calls = dict[Any, Any]  # tasks, by the references to their results
 
 
-Calls = dict[Any, Any]  # what a task alone has, by the reference to its result
-
-
-def split_tasks(
-    function: Callable[[Task], Result], tasks: Sequence[Task]
-) -> tuple[Common, Iterator[Any]]:
-    """Find the fields that are one object in all tasks; give them, and the others of each."""
-    version, folder = __version__, os.getcwd()  # noqa: PTH109
-    first = next(iter(tasks), None)
-    if not dataclasses.is_dataclass(first):
-        return Common(function, None, {}, version, folder), iter(tasks)
-    fields = {field.name: getattr(first, field.name) for field in dataclasses.fields(first)}
-    same = {
-        name: value
-        for name, value in fields.items()
-        if all(getattr(task, name) is value for task in tasks)
-    }
-    names = [name for name in fields if name not in same]
-    own = ({name: getattr(task, name) for name in names} for task in tasks)
-    return Common(function, type(first), same, version, folder), own
+def make_common(function: Callable[[Any], Any]) -> Common:
+    """Describe a run whose tasks are calls of a function."""
+    return Common(function, __version__, os.getcwd())  # noqa: PTH109
 
 
 def run_calls(
     common: Common,
-    own: Iterator[Any],
+    tasks: Iterator[Any],
     calls: Calls,
     *,
     num_workers: int | None,
@@ -82,7 +58,7 @@ def run_calls(
 
     Args:
         common: what they have in common.
-        own: what only one has, of each; taken when there is a place for it.
+        tasks: taken when there is a place for one.
         calls: holds those in flight, also after an error: `cancel` ends them.
         num_workers: tasks in flight at most; None keeps all cores busy, new ones too.
         on_notice: hears that the cluster has no cores.
@@ -102,7 +78,7 @@ def run_calls(
         shared = ray.put(common)
         while True:
             limit = max(1, num_workers or TASKS_PER_CORE * cores.count())
-            while len(calls) < limit and (task := next(own, None)) is not None:
+            while len(calls) < limit and (task := next(tasks, None)) is not None:
                 calls[call.remote(shared, task)] = task
             if not calls:
                 return
@@ -149,7 +125,7 @@ class _Cores:
         return found
 
 
-def _call(common: Common, own: Any) -> tuple[Any, int, int]:
+def _call(common: Common, task: Any) -> tuple[Any, int, int]:
     """Do one task, in a worker; give its result, and the sums of what it said."""
     if common.version != __version__:
         raise MachineError(
@@ -159,7 +135,6 @@ def _call(common: Common, own: Any) -> tuple[Any, int, int]:
         )
     with contextlib.suppress(OSError):  # a node that lacks the folder can only take whole paths
         os.chdir(common.folder)
-    task = common.make_task(own)
     amounts: list[tuple[int, int]] = [(0, 0)]
     with reporting_to(lambda amount, num_tokens: amounts.append((amount, num_tokens))):
         result = common.function(task)
@@ -167,7 +142,7 @@ def _call(common: Common, own: Any) -> tuple[Any, int, int]:
     return result, amount, num_tokens
 
 
-def _fetch(reference: Any, common: Common, own: Any) -> Any:
+def _fetch(reference: Any, common: Common, task: Any) -> Any:
     """Give the result of a task, or raise what it raised."""
     import ray
     from ray.exceptions import LocalRayletDiedError, RayError, RaySystemError, RayTaskError
@@ -186,7 +161,7 @@ def _fetch(reference: Any, common: Common, own: Any) -> Any:
     except RayError as error:
         raise WorkerDiedError(
             f"a Ray worker or its node died {1 + MAX_RETRIES} times while it held:"
-            f" {common.make_task(own)} ({type(error).__name__})",
+            f" {task} ({type(error).__name__})",
             hint="run the same command again with fewer workers (--num-workers 1): it continues",
         ) from error
 

@@ -32,7 +32,6 @@ class WorkerDiedError(MachineError):
 def run_in_processes(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
-    *,
     num_processes: int,
     progress: Progress,
 ) -> Iterator[Result]:
@@ -73,10 +72,7 @@ class _Watch:
     def look(self) -> None:
         """Report what is new."""
         amount, num_tokens = sum(self._counts[::2]), sum(self._counts[1::2])
-        if amount != self._seen[0]:
-            self._progress.on_advance(amount - self._seen[0])
-        if num_tokens != self._seen[1]:
-            self._progress.on_tokens(num_tokens - self._seen[1])
+        self._progress.tell(amount - self._seen[0], num_tokens - self._seen[1])
         self._seen = (amount, num_tokens)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from seqpack_cli.batching.length_counts import LengthCounts, count_lengths, join_counts
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.execution import Executor, run_tasks
+from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.pack_shard import open_store_once
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -32,7 +32,7 @@ class CountTask:
         return f"parts {self.first_part} to {self.last_part - 1}"
 
 
-def count_store(store: TokenStore, *, num_workers: int | None, executor: Executor) -> LengthCounts:
+def count_store(store: TokenStore, workers: Workers) -> LengthCounts:
     """Check every index of a store, and count its lengths, in tasks.
 
     Raises:
@@ -44,8 +44,7 @@ def count_store(store: TokenStore, *, num_workers: int | None, executor: Executo
         CountTask(path, store.digest, first, min(first + PARTS_PER_TASK, num_parts), began)
         for first in range(0, num_parts, PARTS_PER_TASK)
     ]
-    found = run_tasks(count_parts, tasks, num_workers=num_workers, executor=executor)
-    return join_counts(list(found))
+    return join_counts(list(workers.run(count_parts, tasks)))
 
 
 def count_parts(task: CountTask) -> LengthCounts:

@@ -21,9 +21,9 @@ from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place, is_shared
-from seqpack_cli.runs.execution import Executor, count_cores, hold_executor, run_tasks
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, open_run
+from seqpack_cli.runs.workers import Executor, Workers, count_cores
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.pack_plan import (
     check_memory,
@@ -51,7 +51,6 @@ def pack_store(
     output: Place,
     options: PackOptions | None = None,
     *,
-    num_workers: int | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -60,8 +59,7 @@ def pack_store(
 
     Args:
         output: the shards' folder; an interrupted run there is continued.
-        num_workers: processes; None takes one a core.
-        executor: where they are; None is this machine.
+        executor: where, and by how many workers; None is this machine, with a process a core.
 
     Returns:
         The shards' manifest, and whether it was complete before.
@@ -70,40 +68,23 @@ def pack_store(
         SeqpackError: see its children; nothing unfinished counts as shards.
     """
     options = (options or PackOptions()).resolve()
-    progress = progress or Progress()
-    executor = executor or Executor()
+    workers = Workers(executor or Executor(), progress or Progress())
     if not (is_shared(store_path) and is_shared(output)):
-        num_workers = executor.keep_here()
-    with hold_executor(executor, num_workers=num_workers):
-        return _pack_store(
-            store_path,
-            output,
-            options,
-            num_workers=num_workers,
-            executor=executor,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        workers = workers.stay_here()
+    with workers.hold():
+        return _pack_store(store_path, output, options, workers, overwrite)
 
 
 def _pack_store(
-    store_path: Place,
-    output: Place,
-    options: PackOptions,
-    *,
-    num_workers: int | None,
-    executor: Executor,
-    overwrite: bool,
-    progress: Progress,
+    store_path: Place, output: Place, options: PackOptions, workers: Workers, overwrite: bool
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
-    is_here = executor.name == "local" or needs_array(options)
+    is_here = workers.are_local or needs_array(options)
     store = open_store(store_path, check_indices=is_here)
     if at(output).find_real_name() == at(store_path).find_real_name():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     head = _make_head(store, options)
-    found = None if is_here else count_store(store, num_workers=num_workers, executor=executor)
-    plan = plan_store(store, options, found)
+    plan = plan_store(store, options, None if is_here else count_store(store, workers))
     check_memory(plan.table, np.dtype(store.dtype).itemsize)
     with open_run(output, head, overwrite=overwrite) as run:
         output = run.path  # which knows the holder of its lock
@@ -112,14 +93,14 @@ def _pack_store(
             return run.manifest, True
         note = describe_lent_pad_id(store, options)
         if note is not None:
-            progress.on_notice(note)
+            workers.progress.on_notice(note)
         run.write_tokenizer(store.read_tokenizer_json())
         tasks = _make_tasks(store, store_path, output, head, plan, options)
-        receipts = _make_shards(run, tasks, num_workers, executor, progress)
+        receipts = _make_shards(run, tasks, workers)
         manifest = make_manifest(store, store_path, output, head, plan, receipts)
         check_ledger(manifest["ledger"], store)
         seconds = time.monotonic() - started
-        write_json(output / RUN_NAME, _describe_run(manifest, num_workers, executor, seconds))
+        write_json(output / RUN_NAME, _describe_run(manifest, workers, seconds))
         run.finish(manifest, receipts)
     return manifest, False
 
@@ -157,24 +138,16 @@ def _make_tasks(
     ]
 
 
-def _make_shards(
-    run: RunFolder,
-    tasks: list[ShardTask],
-    num_workers: int | None,
-    executor: Executor,
-    progress: Progress,
-) -> list[dict[str, Any]]:
-    """Make the shards that are not there yet; give all receipts in order."""
+def _make_shards(run: RunFolder, tasks: list[ShardTask], workers: Workers) -> list[dict[str, Any]]:
+    """Make the shards that are not there yet; return all receipts in order."""
     named = {Path(str(task)).stem: task for task in tasks}
     receipts = dict(enumerate(run.read_receipts(named, lambda task: _read_receipt(run, task))))
     waiting = [task for task in tasks if receipts[task.number] is None]
     if len(waiting) < len(tasks):
-        progress.on_notice(
+        workers.progress.on_notice(
             f"{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
         )
-    for number, receipt in run_tasks(
-        make_shard, waiting, num_workers=num_workers, progress=progress, executor=executor
-    ):
+    for number, receipt in workers.run(make_shard, waiting):
         receipts[number] = receipt
     return [receipt for receipt in receipts.values() if receipt is not None]
 
@@ -188,14 +161,13 @@ def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
     return {name: receipt[name] for name in SHARD_FIELDS}
 
 
-def _describe_run(
-    manifest: dict[str, Any], num_workers: int | None, executor: Executor, seconds: float
-) -> dict[str, Any]:
+def _describe_run(manifest: dict[str, Any], workers: Workers, seconds: float) -> dict[str, Any]:
     """Say how the run was done; no reader needs it."""
     num_tokens = manifest["ledger"]["num_tokens"]
     return {
-        "executor": executor.name,
-        "num_workers": num_workers or (count_cores() if executor.name == "local" else None),
+        "executor": workers.executor.name,
+        "num_workers": workers.executor.num_workers
+        or (count_cores() if workers.are_local else None),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(num_tokens / seconds),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},

@@ -19,7 +19,7 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.special_tokens import MAX_PLACES
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES, RANGE_FIELDS, is_balanced
-from seqpack_cli.tokens.tokenize_part import PartTask
+from seqpack_cli.tokens.tokenize_part import PartSetup, PartTask
 
 RECEIPT_FIELDS: dict[str, type] = {
     "ledger": dict,
@@ -32,7 +32,7 @@ RECEIPT_FIELDS: dict[str, type] = {
 REJECT_TYPES = ([int, int, int, str], [int, int, type(None), str])  # source, record, byte, reason
 
 
-def read_receipt(run: RunFolder, task: PartTask) -> dict[str, Any] | None:
+def read_receipt(run: RunFolder, task: PartTask, setup: PartSetup) -> dict[str, Any] | None:
     """Give the receipt of a finished part if it can be what this program wrote."""
     receipt = run.read_receipt(task.name, RECEIPT_FIELDS)
     if receipt is None:
@@ -45,10 +45,10 @@ def read_receipt(run: RunFolder, task: PartTask) -> dict[str, Any] | None:
         for entry in receipt["rejects"]:
             _check_reject(entry, indices, source=source)
         _check_counts(receipt["ledger"], source=source)
-        _check_special_tokens(receipt, task.vocabulary.special_tokens, source=source)
+        _check_special_tokens(receipt, setup.vocabulary.special_tokens, source=source)
     except FolderError:
         return None
-    num_bytes = receipt["ledger"]["num_tokens"] * np.dtype(task.dtype).itemsize
+    num_bytes = receipt["ledger"]["num_tokens"] * np.dtype(setup.dtype).itemsize
     found = [(file["name"], file["bytes"]) for file in receipt["files"]]
     is_sound = len(found) == 2 and found[0] == (f"{task.name}.bin", num_bytes)
     return receipt if is_sound and found[1][0] == f"{task.name}.idx" else None

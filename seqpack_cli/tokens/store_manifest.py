@@ -6,13 +6,11 @@ through all parts in order.
 
 from __future__ import annotations
 
-import platform
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from seqpack_cli.corpus.sources import Source
-from seqpack_cli.errors import DataError, FolderError, join_items, quote
+from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place
@@ -122,40 +120,6 @@ def is_balanced(ledger: dict[str, int]) -> bool:
     came_in = ledger["num_encoded_tokens"] + ledger["num_special_tokens_added"]
     left_out = ledger["num_truncated_tokens"] + ledger["num_dropped_tokens"]
     return came_in == ledger["num_tokens"] + left_out
-
-
-def check_ledger(ledger: dict[str, int], sources: list[Source]) -> None:
-    """Raise if there is nothing to write, or, which would be our own bug, tokens went astray."""
-    if ledger["num_sequences"] == 0:
-        raise DataError(
-            f"{join_items(source.path for source in sources)}: no document with a token "
-            f"({ledger['num_documents']:,} documents read)"
-        )
-    if not is_balanced(ledger):
-        raise AssertionError(f"the ledger does not add up: {ledger}")
-
-
-def describe_run(
-    tokenizer: str,
-    encoder: str,
-    executor: str,
-    num_workers: int | None,
-    sources: list[Source],
-    seconds: float,
-) -> dict[str, Any]:
-    """Say how the run was done; no reader needs it."""
-    import tokenizers
-
-    num_bytes = sum(source.num_bytes for source in sources)
-    return {
-        "tokenizer": tokenizer,
-        "encoder": encoder,
-        "executor": executor,
-        "num_workers": num_workers,
-        "seconds": round(seconds, 3),
-        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
-        "versions": {"python": platform.python_version(), "tokenizers": tokenizers.__version__},
-    }
 
 
 def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:

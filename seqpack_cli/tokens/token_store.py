@@ -27,7 +27,7 @@ from seqpack_cli.files.mapping import (
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.runs.execution import count_cores
+from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.indexed_dataset import (
     CODE_OF_DTYPE,
     HEADER,

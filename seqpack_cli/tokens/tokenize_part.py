@@ -34,31 +34,39 @@ from seqpack_cli.tokens.encoders.agreement import (
     take_head,
 )
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
-from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
+from seqpack_cli.tokens.indexed_dataset import cast_ids, choose_dtype, write_index
 from seqpack_cli.tokens.sequences import DocumentSequences, TooLongError, make_sequences
 from seqpack_cli.tokens.special_tokens import SpecialTokenCounts
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES
 from seqpack_cli.tokens.text_batches import TextBatch, gather
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
-class PartTask:
-    """All that a worker needs to make one part."""
+class PartSetup:
+    """What a worker needs to make any part of a run."""
 
-    name: str
     folder: Place
-    ranges: list[SourceRange]
     tokenizer_json: bytes
     vocabulary: Vocabulary
-    dtype: str
     affixes: Affixes
-    documents: DocumentOptions
-    allow_special_tokens: bool
-    max_length: int | None
-    overflow: str
-    encoder: str = "tokenizers"
+    options: TokenizeOptions
+    encoder: str  # the one that is used
     num_threads: int = 1
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the ids."""
+        return choose_dtype(self.vocabulary.max_id)
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """One part to make."""
+
+    name: str
+    ranges: list[SourceRange]
 
     @property
     def num_bytes(self) -> int:
@@ -83,8 +91,8 @@ class _Counts:
     special_tokens: dict[str, Any] = field(default_factory=dict)
 
 
-def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
-    """Make one part and publish it; give its name and receipt.
+def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]]:
+    """Make one part and publish it; return its name and receipt.
 
     Raises:
         DataError: a record can not be read, encoded, or is too long.
@@ -92,20 +100,20 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
         EncoderRefusedError, EncodersDifferError: another encoder has to do it.
     """
     encoder, reference = open_checked_encoder(
-        task.encoder,
-        task.tokenizer_json,
-        allow_special_tokens=task.allow_special_tokens,
-        num_threads=task.num_threads,
-        added_tokens=task.vocabulary.added_tokens,
+        setup.encoder,
+        setup.tokenizer_json,
+        allow_special_tokens=setup.options.allow_special_tokens,
+        num_threads=setup.num_threads,
+        added_tokens=setup.vocabulary.added_tokens,
     )
     counts = _Counts()
-    bin_path, idx_path = (task.folder / f"{task.name}.{suffix}" for suffix in ("bin", "idx"))
+    bin_path, idx_path = (setup.folder / f"{task.name}.{suffix}" for suffix in ("bin", "idx"))
     with at(bin_path).publish() as bin_file:
-        _write_batches(bin_file, counts, task, encoder, reference)
+        _write_batches(bin_file, counts, setup, task, encoder, reference)
         bin_entry = {"name": bin_path.name, **bin_file.describe()}
     with at(idx_path).publish() as idx_file:
         lengths, num_sequences = _join(counts.lengths), _join(counts.num_sequences)
-        write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=task.dtype)
+        write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=setup.dtype)
         idx_entry = {"name": idx_path.name, **idx_file.describe()}
     receipt = {
         "ledger": {name: counts.ledger[name] for name in LEDGER_NAMES},
@@ -113,33 +121,34 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
         "files": [bin_entry, idx_entry],
         "rejects": counts.rejects,
         "special_tokens": counts.special_tokens,
-        "encoder": task.encoder,
+        "encoder": setup.encoder,
     }
-    write_receipt(task.folder, task.name, receipt)
+    write_receipt(setup.folder, task.name, receipt)
     return task.name, receipt
 
 
 def _write_batches(
     file: HashingWriter,
     counts: _Counts,
+    setup: PartSetup,
     task: PartTask,
     encoder: Encoder,
     reference: Encoder | None,
 ) -> None:
-    special_tokens = SpecialTokenCounts(task.vocabulary.special_tokens)
-    batches = gather(_iter_blocks(task, counts))
+    special_tokens = SpecialTokenCounts(setup.vocabulary.special_tokens)
+    batches = gather(_iter_blocks(task, setup.options.documents, counts))
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
 
     def encode(batch: TextBatch) -> tuple[TextBatch, EncodedTexts]:
         return batch, _encode(encoder, batch)
 
-    for batch, encoded in map_ahead(encode, batches, num_threads=task.num_threads):
+    for batch, encoded in map_ahead(encode, batches, num_threads=setup.num_threads):
         counts.ledger["num_special_tokens_in_text"] += special_tokens.add(
             batch.texts, first_document=counts.ledger["num_documents"]
         )
-        made = _make_sequences(encoded, batch, task)
-        file.write(cast_ids(made.ids, task.dtype, max_id=task.vocabulary.max_id))
+        made = _make_sequences(encoded, batch, setup)
+        file.write(cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id))
         counts.lengths.append(_narrow(made.lengths))
         counts.num_sequences.append(_narrow(made.num_sequences))
         _count(counts.ledger, batch, encoded, made)
@@ -159,7 +168,9 @@ def _check_head(
     yield from batches
 
 
-def _iter_blocks(task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
+def _iter_blocks(
+    task: PartTask, options: DocumentOptions, counts: _Counts
+) -> Iterator[DocumentBlock]:
     """Read the ranges one after another, and describe each when it is read and hashed."""
     for source_range in task.ranges:
         digest = blake3()
@@ -169,7 +180,7 @@ def _iter_blocks(task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
             advance(len(block))
 
         num_documents = 0
-        for block in iter_documents(source_range, task.documents, on_read):
+        for block in iter_documents(source_range, options, on_read):
             yield block
             num_documents += len(block.texts)
             for reject in block.rejects:
@@ -217,15 +228,16 @@ def _encode(encoder: Encoder, batch: TextBatch) -> EncodedTexts:
         raise
 
 
-def _make_sequences(encoded: EncodedTexts, batch: TextBatch, task: PartTask) -> DocumentSequences:
+def _make_sequences(encoded: EncodedTexts, batch: TextBatch, setup: PartSetup) -> DocumentSequences:
+    max_length = setup.options.max_length
     try:
         return make_sequences(
-            encoded, affixes=task.affixes, max_length=task.max_length, overflow=task.overflow
+            encoded, affixes=setup.affixes, max_length=max_length, overflow=setup.options.overflow
         )
     except TooLongError as error:
         raise DataError(
             f"{batch.find_place(error.document)}: {error.length:,} tokens, "
-            f"expected at most {task.max_length:,}",
+            f"expected at most {max_length:,}",
             hint="pass a larger --max-length, or --overflow split, truncate or drop",
         ) from error
 

@@ -5,68 +5,29 @@ The plan is all that decides the bytes of the store; it becomes part of the mani
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
 from typing import Any
 
-from seqpack_cli.corpus.document_block import DocumentOptions
-from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.errors import OptionError, check_choice, check_positive
-from seqpack_cli.files.url import Place
-from seqpack_cli.tokens.affixes import find_affixes
+from seqpack_cli.errors import OptionError
+from seqpack_cli.tokens.affixes import Affixes, find_affixes
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_part import PartTask
-from seqpack_cli.tokens.vocabulary import BYTES, Vocabulary
-
-
-@dataclass(frozen=True)
-class TokenizeOptions:
-    """All that decides the bytes of a token store, besides the input and the tokenizer's bytes."""
-
-    tokenizer: str = BYTES
-    file_format: str = "auto"
-    document: str = "line"
-    documents: DocumentOptions = field(default_factory=DocumentOptions)
-    add_special_tokens: bool = True
-    bos: str | None = None
-    eos: str | None = None
-    allow_special_tokens: bool = False
-    max_length: int | None = None
-    overflow: str = "split"
-    part_bytes: int = 64 << 20
-
-    def __post_init__(self) -> None:
-        check_choice("file_format", self.file_format, ("auto", *FORMATS))
-        check_choice("document", self.document, ("line", "file", "paragraph"))
-        check_choice("overflow", self.overflow, ("split", "truncate", "drop", "error"))
-        check_positive("max_length", self.max_length)
-        check_positive("part_bytes", self.part_bytes)
-
-
-def check_overflow(options: TokenizeOptions) -> None:
-    """Raise if there is no length that a document could exceed."""
-    if options.max_length is None and options.overflow != "split":
-        raise OptionError(
-            f"--overflow {options.overflow}: nothing is too long without --max-length"
-        )
+from seqpack_cli.tokens.vocabulary import Vocabulary
 
 
 def make_plan(
     sources: list[Source], vocabulary: Vocabulary, options: TokenizeOptions
 ) -> dict[str, Any]:
     """Give all that decides the bytes of the store, as plain values."""
-    values = dataclasses.asdict(options)
-    values.update(values.pop("documents"))
-    del values["tokenizer"]  # where it lay; its checksum says what it was
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
-        "options": values,
+        "options": options.record(),
         "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }
 
@@ -93,18 +54,22 @@ def adapt_plan(earlier: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     return {**earlier, "options": {**found, **{name: new[name] for name in names}}}
 
 
-def make_tasks(
-    sources: list[Source],
-    tokenizer_json: bytes,
-    vocabulary: Vocabulary,
-    options: TokenizeOptions,
-    output: Place,
-) -> list[PartTask]:
-    """Cut the input into parts, one task each; the encoder is chosen later.
+def make_tasks(sources: list[Source], options: TokenizeOptions) -> list[PartTask]:
+    """Cut the input into parts, one task each.
+
+    Raises:
+        DataError: a source can not be read.
+    """
+    parts = plan_parts(sources, part_bytes=options.part_bytes)
+    return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
+
+
+def choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
+    """Find the special tokens that go around each document.
 
     Raises:
         OptionError: --bos or --eos is unknown, or leaves no room for text.
-        DataError: a source can not be read, or the tokenizer's template not be followed.
+        DataError: the tokenizer's template can not be followed.
     """
     affixes = find_affixes(
         tokenizer_json,
@@ -117,19 +82,4 @@ def make_tasks(
             f"--max-length {options.max_length}: no room for text beside the "
             f"{len(affixes)} special tokens of each document"
         )
-    return [
-        PartTask(
-            name=f"part-{number:05d}",
-            folder=output,
-            ranges=ranges,
-            tokenizer_json=tokenizer_json,
-            vocabulary=vocabulary,
-            dtype=choose_dtype(vocabulary.max_id),
-            affixes=affixes,
-            documents=options.documents,
-            allow_special_tokens=options.allow_special_tokens,
-            max_length=options.max_length,
-            overflow=options.overflow,
-        )
-        for number, ranges in enumerate(plan_parts(sources, part_bytes=options.part_bytes))
-    ]
+    return affixes

@@ -6,40 +6,32 @@ options give the same bytes for any number of workers, any encoder, and after an
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any
 
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources, find_unpacked
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import DataError, check_choice, join_items
+from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.url import Place, is_shared
-from seqpack_cli.runs.execution import Executor, hold_executor
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, hold_folder
+from seqpack_cli.runs.workers import Executor, Workers
 from seqpack_cli.tokens.encoders.agreement import start_loading
-from seqpack_cli.tokens.encoders.encoder import CHOICES, REFERENCE, choose_encoder
+from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
 from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
-from seqpack_cli.tokens.store_manifest import (
-    check_ledger,
-    describe_run,
-    make_manifest,
-)
+from seqpack_cli.tokens.store_manifest import is_balanced, make_manifest
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.tokens.tokenize_part import PartTask
-from seqpack_cli.tokens.tokenize_plan import (
-    TokenizeOptions,
-    adapt_plan,
-    check_overflow,
-    make_plan,
-    make_tasks,
-)
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.tokenize_part import PartSetup
+from seqpack_cli.tokens.tokenize_plan import adapt_plan, choose_affixes, make_plan, make_tasks
 from seqpack_cli.tokens.vocabulary import (
     Vocabulary,
     describe_vocabulary,
@@ -54,11 +46,8 @@ def tokenize(
     output: Place,
     options: TokenizeOptions | None = None,
     *,
-    encoder: str = "auto",
-    num_workers: int | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
-    standard_input: BinaryIO | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], bool]:
     """Tokenize files, folders and globs into a token store.
@@ -66,10 +55,8 @@ def tokenize(
     Args:
         inputs: files, folders, globs and `-`, in the order their documents shall have.
         output: the store's folder; an interrupted run there is continued.
-        encoder: "auto", "fastokens" or "tokenizers"; the bytes are the same.
-        num_workers: processes; None takes as many as the input is worth, at most one a core.
-        executor: where they are; None is this machine.
-        standard_input: what `-` stands for.
+        executor: where, and by how many workers; None is this machine, with as many processes as
+            the input is worth, at most one a core.
 
     Returns:
         The store's manifest, and whether it was complete before.
@@ -77,27 +64,17 @@ def tokenize(
     Raises:
         SeqpackError: see its children; nothing unfinished counts as a store.
     """
-    options, progress = options or TokenizeOptions(), progress or Progress()
-    check_choice("encoder", encoder, CHOICES)
-    check_overflow(options)
-    executor = executor or Executor()
+    options = options or TokenizeOptions()
+    workers = Workers(executor or Executor(), progress or Progress())
     if not all(map(is_shared, (*inputs, output))):
-        num_workers = executor.keep_here()
+        workers = workers.stay_here()
     # The cluster first: where none answers, nothing has begun.
-    with hold_executor(executor, num_workers=num_workers), hold_folder(output) as run:
+    with workers.hold(), hold_folder(output) as run:
         if STANDARD_INPUT in inputs:
             run.check_foreign(overwrite=overwrite)  # before the wait for what comes in
-        with spool_standard_input(inputs, standard_input, output) as spool:
-            return _tokenize_sources(
-                run,
-                *_find_input(inputs, output, options, spool, progress),
-                options,
-                encoder=encoder,
-                num_workers=num_workers,
-                executor=executor,
-                overwrite=overwrite,
-                progress=progress,
-            )
+        with spool_standard_input(inputs, output) as spool:
+            found = _find_input(inputs, output, options, spool, workers.progress)
+            return _tokenize_sources(run, *found, options, workers, overwrite)
 
 
 def _tokenize_sources(
@@ -105,58 +82,55 @@ def _tokenize_sources(
     sources: list[Source],
     skipped: Skipped,
     options: TokenizeOptions,
-    *,
-    encoder: str,
-    num_workers: int | None,
-    executor: Executor,
+    workers: Workers,
     overwrite: bool,
-    progress: Progress,
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
     tokenizer_json = read_tokenizer_json(options.tokenizer)
     with _naming_tokenizer(options.tokenizer):
-        first_encoder = choose_encoder(
-            encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
+        encoder = choose_encoder(
+            options.encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
         )
-        _start_encoder(first_encoder, tokenizer_json, options, sources, executor, num_workers)
+        _start_encoder(encoder, tokenizer_json, options, sources, workers)
         vocabulary = describe_vocabulary(tokenizer_json)
     for notice in _iter_notices(tokenizer_json, vocabulary, options):
-        progress.on_notice(notice)
+        workers.progress.on_notice(notice)
     check_footers(sources)
-    tasks = make_tasks(sources, tokenizer_json, vocabulary, options, run.path)
+    affixes = choose_affixes(tokenizer_json, options)
+    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder)
+    tasks = make_tasks(sources, options)
     plan = make_plan(sources, vocabulary, options)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
     if run.manifest is not None:
-        _check_finished(run, run.manifest, tasks, executor, num_workers)
+        run.check_whole(open_store)
+        made = zip(tasks, run.manifest["parts"], strict=False)
+        check_inputs_unchanged(made, run, workers)
         return run.manifest, True
     run.write_tokenizer(tokenizer_json)
-    receipts, used_encoder = make_parts(
-        run,
-        tasks,
-        encoder=first_encoder,
-        may_fall_back=encoder == "auto",
-        num_workers=num_workers,
-        executor=executor,
-        progress=progress,
-    )
+    receipts, encoder = make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, receipts)
     seconds = time.monotonic() - started
-    how = (options.tokenizer, used_encoder, executor.name, num_workers)
-    done = {**describe_run(*how, sources, seconds), "skipped": skipped.count()}
-    _publish(run, sources, manifest, receipts, done)
+    done = _describe_run(options.tokenizer, encoder, workers.executor, sources, seconds)
+    _publish(run, sources, manifest, receipts, {**done, "skipped": skipped.count()})
     return manifest, False
 
 
-def _check_finished(
-    run: RunFolder,
-    manifest: dict[str, Any],
-    tasks: list[PartTask],
-    executor: Executor,
-    num_workers: int | None,
-) -> None:
-    run.check_whole(open_store)
-    made = zip(tasks, manifest["parts"], strict=False)
-    check_inputs_unchanged(made, run, num_workers=num_workers, executor=executor)
+def _describe_run(
+    tokenizer: str, encoder: str, executor: Executor, sources: list[Source], seconds: float
+) -> dict[str, Any]:
+    """Say how the run was done; no reader needs it."""
+    import tokenizers
+
+    num_bytes = sum(source.num_bytes for source in sources)
+    return {
+        "tokenizer": tokenizer,
+        "encoder": encoder,
+        "executor": executor.name,
+        "num_workers": executor.num_workers,
+        "seconds": round(seconds, 3),
+        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+        "versions": {"python": platform.python_version(), "tokenizers": tokenizers.__version__},
+    }
 
 
 def _publish(
@@ -167,9 +141,15 @@ def _publish(
     done: dict[str, Any],
 ) -> None:
     """Write what stands beside the parts, the manifest last."""
-    if manifest["ledger"]["num_sequences"] == 0:
+    ledger = manifest["ledger"]
+    if ledger["num_sequences"] == 0:
         run.abandon()
-    check_ledger(manifest["ledger"], sources)
+        raise DataError(
+            f"{join_items(source.path for source in sources)}: no document with a token "
+            f"({ledger['num_documents']:,} documents read)"
+        )
+    if not is_balanced(ledger):
+        raise AssertionError(f"the ledger does not add up: {ledger}")
     write_rejects(run, sources, manifest["parts"], receipts)
     write_spelled_tokens(run, manifest, receipts)
     write_json(run.path / RUN_NAME, done)
@@ -201,13 +181,12 @@ def _start_encoder(
     tokenizer_json: bytes,
     options: TokenizeOptions,
     sources: list[Source],
-    executor: Executor,
-    num_workers: int | None,
+    workers: Workers,
 ) -> None:
     """Begin to load the encoder while this thread reads the vocabulary, if it is used here."""
     num_bytes = sum(source.num_bytes for source in sources)
-    num_processes, num_threads = share_cores(num_workers, num_bytes)
-    if executor.name == "local" and num_processes == 1 and name != REFERENCE:
+    num_processes, num_threads = share_cores(workers, num_bytes)
+    if workers.are_local and num_processes == 1 and name != REFERENCE:
         start_loading(name, tokenizer_json, options.allow_special_tokens, num_threads)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
@@ -57,10 +57,9 @@ def train_tokenizer(
     options: TrainTokenizerOptions | None = None,
     *,
     folder: Place | None = None,
-    standard_input: BinaryIO | None = None,
     progress: Progress | None = None,
 ) -> tuple[bytes, int]:
-    """Train on files, folders, globs and `-`; give the tokenizer.json and its number of tokens.
+    """Train on files, folders, globs and `-`; return the tokenizer.json and its number of tokens.
 
     Args:
         folder: where standard input may be spooled; None is the current one.
@@ -71,7 +70,7 @@ def train_tokenizer(
     """
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
     _check_vocab_size(options)
-    with spool_standard_input(inputs, standard_input, folder or Path()) as spool:
+    with spool_standard_input(inputs, folder or Path()) as spool:
         sources, skipped = find_sources(inputs, file_format=options.file_format, spool=spool)
         if skipped.count():
             progress.on_notice(str(skipped))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
-from seqpack_cli.runs.progress import Progress, tell
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.ray_cluster import check_installed
 from seqpack_cli.runs.ray_driver import END_SECONDS
 from seqpack_cli.runs.ray_tasks import (
@@ -21,8 +21,8 @@ from seqpack_cli.runs.ray_tasks import (
     Common,
     broken_connection,
     cancel,
+    make_common,
     run_calls,
-    split_tasks,
 )
 
 START = "import sys; sys.path[:] = {}; from seqpack_cli.runs.ray_driver import serve; serve({})"
@@ -60,7 +60,6 @@ def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[None]:
 def run_on_ray(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
-    *,
     num_workers: int | None,
     progress: Progress,
 ) -> Iterator[Result]:
@@ -70,7 +69,6 @@ def run_on_ray(
     this process to a cluster, that connection is used.
 
     Args:
-        function: a module's own.
         num_workers: tasks in flight at most; None keeps all cores busy, new ones too.
         progress: hears of a task when it has ended, so that one made again counts once.
 
@@ -78,14 +76,11 @@ def run_on_ray(
         WorkerDiedError: a task killed its worker, or lost its node, again and again.
         MachineError: the cluster has gone, or has no cores.
     """
-    common, own = split_tasks(function, tasks)
-    if _driver is not None:
-        done = _driver.run(common, own, num_workers, progress.on_notice)
-    else:
-        done = _run_here(common, own, num_workers, progress.on_notice)
+    run = _run_here if _driver is None else _driver.run
+    done = run(make_common(function), iter(tasks), num_workers, progress.on_notice)
     with contextlib.closing(done):
         for result, amount, num_tokens in done:
-            tell(progress, amount, num_tokens)
+            progress.tell(amount, num_tokens)
             yield result
 
 
@@ -95,11 +90,11 @@ def _is_connected() -> bool:
 
 
 def _run_here(
-    common: Common, own: Iterator[Any], num_workers: int | None, on_notice: Callable[[str], None]
+    common: Common, tasks: Iterator[Any], num_workers: int | None, on_notice: Callable[[str], None]
 ) -> Generator[Any, None, None]:
     calls: Calls = {}
     try:
-        yield from run_calls(common, own, calls, num_workers=num_workers, on_notice=on_notice)
+        yield from run_calls(common, tasks, calls, num_workers=num_workers, on_notice=on_notice)
     finally:
         cancel(list(calls))
 
@@ -130,7 +125,7 @@ class _Driver:
     def run(
         self,
         common: Common,
-        own: Iterator[Any],
+        tasks: Iterator[Any],
         num_workers: int | None,
         on_notice: Callable[[str], None],
     ) -> Generator[Any, None, None]:
@@ -146,7 +141,7 @@ class _Driver:
                         raise value
                     return
                 if kind == "wanted":
-                    self._send([each for each in [next(own, None)] if each is not None])
+                    self._send([each for each in [next(tasks, None)] if each is not None])
                 elif kind == "notice":
                     on_notice(value)
                 else:

@@ -19,7 +19,7 @@ from kills import count_receipts, hash_folder, write_text
 from ray.cluster_utils import Cluster
 from ray_clusters import python, wait_for
 
-from seqpack_cli.runs.execution import Executor
+from seqpack_cli.runs.workers import Executor
 
 NUM_BYTES = 3_000_000
 NUM_PARTS = 30

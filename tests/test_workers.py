@@ -16,36 +16,40 @@ import pytest
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.runs.execution import count_cores, run_tasks
 from seqpack_cli.runs.progress import Progress, advance
+from seqpack_cli.runs.workers import Executor, Workers, count_cores
+
+
+def make_workers(num_workers: int | None, progress: Progress | None = None) -> Workers:
+    return Workers(Executor(num_workers=num_workers), progress or Progress())
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_every_task_runs_once(num_workers: int) -> None:
     tasks = list(range(10))
-    found = sorted(run_tasks(math.factorial, tasks, num_workers=num_workers))
+    found = sorted(make_workers(num_workers).run(math.factorial, tasks))
     assert found == [math.factorial(task) for task in tasks]
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
-def test_no_task_gives_nothing(num_workers: int) -> None:
-    assert list(run_tasks(math.factorial, [], num_workers=num_workers)) == []
+@pytest.mark.parametrize("num_workers", [None, 1, 3])
+def test_no_task_gives_nothing(num_workers: int | None) -> None:
+    assert list(make_workers(num_workers).run(math.factorial, [])) == []
 
 
 def test_one_worker_or_one_task_runs_in_this_process() -> None:
-    assert list(run_tasks(os.getpgid, [0, 0], num_workers=1)) == [os.getpgid(0)] * 2
+    assert list(make_workers(1).run(os.getpgid, [0, 0])) == [os.getpgid(0)] * 2
     seen: list[int] = []
-    list(run_tasks(seen.append, [7], num_workers=4))
+    list(make_workers(4).run(seen.append, [7]))
     assert seen == [7]
 
 
 def test_workers_are_spawned_never_forked() -> None:
     ask = "__import__('multiprocessing').get_start_method(allow_none=True)"
-    assert set(run_tasks(eval, [ask, ask], num_workers=2)) == {"spawn"}
+    assert set(make_workers(2).run(eval, [ask, ask])) == {"spawn"}
 
 
 def test_results_come_as_they_finish() -> None:
-    results = run_tasks(time.sleep, [30, 0], num_workers=2)
+    results = make_workers(2).run(time.sleep, [30, 0])
     started = time.monotonic()
     next(results)
     assert time.monotonic() - started < 20
@@ -56,13 +60,13 @@ def test_results_come_as_they_finish() -> None:
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_first_error_stops_the_rest(num_workers: int) -> None:
     with pytest.raises(ValueError, match="factorial"):
-        list(run_tasks(math.factorial, [3, -1, 4, 5], num_workers=num_workers))
+        list(make_workers(num_workers).run(math.factorial, [3, -1, 4, 5]))
     assert multiprocessing.active_children() == []
 
 
 def test_worker_that_dies_is_an_error_that_names_its_tasks() -> None:
     with pytest.raises(MachineError) as caught:
-        list(run_tasks(signal.raise_signal, [9, 9, 9], num_workers=2))
+        list(make_workers(2).run(signal.raise_signal, [9, 9, 9]))
     assert caught.value.message.startswith("a worker process died while it held one of: 9")
     assert caught.value.hint == (
         "run the same command again with fewer workers (--num-workers 1): it continues"
@@ -73,7 +77,8 @@ def test_worker_that_dies_is_an_error_that_names_its_tasks() -> None:
 
 KILLED_PARENT = """
 import multiprocessing, os, signal, threading, time
-from seqpack_cli.runs.execution import run_tasks
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Executor, Workers
 
 def kill_when_workers_run():
     while len(multiprocessing.active_children()) < 2:
@@ -83,7 +88,7 @@ def kill_when_workers_run():
 
 if __name__ == "__main__":
     threading.Thread(target=kill_when_workers_run).start()
-    list(run_tasks(time.sleep, [60, 60], num_workers=2))
+    list(Workers(Executor(num_workers=2), Progress()).run(time.sleep, [60, 60]))
 """
 
 
@@ -101,10 +106,12 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
 
 HANDLERS = """
 import signal
-from seqpack_cli.runs.execution import run_tasks
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Executor, Workers
 
 if __name__ == "__main__":
-    print(*{handler.name for handler in run_tasks(signal.getsignal, [2, 2, 2], num_workers=2)})
+    workers = Workers(Executor(num_workers=2), Progress())
+    print(*{handler.name for handler in workers.run(signal.getsignal, [2, 2, 2])})
 """
 
 
@@ -131,7 +138,7 @@ def test_failed_run_leaves_the_callers_own_processes_alone() -> None:
     other.start()
     try:
         with pytest.raises(ValueError, match="factorial"):
-            list(run_tasks(math.factorial, [-1, -1], num_workers=2))
+            list(make_workers(2).run(math.factorial, [-1, -1]))
         other.join(0.5)
         assert other.is_alive()
     finally:
@@ -179,7 +186,7 @@ def test_advance_reaches_the_caller_from_any_process(num_workers: int) -> None:
         f"__import__('seqpack_cli.runs.progress').runs.progress.advance({n}, {2 * n})"
         for n in (3, 4)
     ]
-    list(run_tasks(eval, calls, num_workers=num_workers, progress=progress))
+    list(make_workers(num_workers, progress).run(eval, calls))
     assert (sum(amounts), sum(tokens)) == (7, 14)
     advance(100)  # outside a run nobody listens
     assert sum(amounts) == 7

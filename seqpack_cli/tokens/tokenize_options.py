@@ -1,0 +1,56 @@
+"""What `seqpack tokenize` can be told, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.formats import FORMATS
+from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.tokens.encoders.encoder import CHOICES
+from seqpack_cli.tokens.vocabulary import BYTES
+
+
+@dataclass(frozen=True)
+class TokenizeOptions:
+    """How text becomes ids: all that decides the bytes of a token store, besides the input.
+
+    Raises:
+        ValueError: a value is none of those there are.
+        OptionError: overflow says what to do with long documents, and there is no max_length.
+    """
+
+    tokenizer: str = BYTES
+    file_format: str = "auto"
+    document: str = "line"
+    documents: DocumentOptions = field(default_factory=DocumentOptions)
+    add_special_tokens: bool = True
+    bos: str | None = None
+    eos: str | None = None
+    allow_special_tokens: bool = False
+    max_length: int | None = None
+    overflow: str = "split"
+    part_bytes: int = 64 << 20
+    encoder: str = "auto"  # or "fastokens" or "tokenizers"; the bytes are the same
+
+    def __post_init__(self) -> None:
+        check_choice("file_format", self.file_format, ("auto", *FORMATS))
+        check_choice("document", self.document, ("line", "file", "paragraph"))
+        check_choice("overflow", self.overflow, ("split", "truncate", "drop", "error"))
+        check_choice("encoder", self.encoder, CHOICES)
+        check_positive("max_length", self.max_length)
+        check_positive("part_bytes", self.part_bytes)
+        if self.max_length is None and self.overflow != "split":
+            raise OptionError(
+                f"--overflow {self.overflow}: nothing is too long without --max-length"
+            )
+
+    def record(self) -> dict[str, Any]:
+        """Return the options that decide the bytes, as the manifest has them."""
+        values = dataclasses.asdict(self)
+        values.update(values.pop("documents"))
+        del values["tokenizer"]  # where it lay; its checksum says what it was
+        del values["encoder"]
+        return values
