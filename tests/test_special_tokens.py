@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizer_kinds import SPECIAL_TOKENS, sample_texts, tokenizer_of
 from tokenizers import Tokenizer
 
-from seqpack_cli.tokens.special_tokens import MAX_PLACES, SpecialTokenCounts
+from seqpack_cli.tokens.spelled_tokens import MAX_PLACES, SpecialTokenCounts
 
 # Few letters, so that tokens overlap, begin alike and hold one another; some mean much to `re`.
 LETTERS = "ab<|"

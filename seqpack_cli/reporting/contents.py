@@ -16,8 +16,8 @@ from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
 from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
 TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
 SHARDS_FIELDS = (

@@ -6,6 +6,7 @@ loads in `tokenizers` and gives the same ids there; here the ids are read off th
 
 from __future__ import annotations
 
+import functools
 import json
 
 NUM_BYTES = 256
@@ -32,7 +33,6 @@ def byte_tokenizer_json() -> bytes:
         "trim_offsets": True,
         "use_regex": False,
     }
-    vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
     return json.dumps(
         {
             "version": "1.0",
@@ -52,7 +52,7 @@ def byte_tokenizer_json() -> bytes:
                 "fuse_unk": False,
                 "byte_fallback": False,
                 "ignore_merges": False,
-                "vocab": vocabulary | {token["content"]: token["id"] for token in added},
+                "vocab": byte_of_character() | {token["content"]: token["id"] for token in added},
                 "merges": [],
             },
         },
@@ -60,8 +60,12 @@ def byte_tokenizer_json() -> bytes:
     ).encode()
 
 
-def _byte_characters() -> list[str]:
-    """Give GPT-2's printable character for each byte: itself where printable, else from 256 on."""
+@functools.cache
+def byte_of_character() -> dict[str, int]:
+    """Return GPT-2's table: the printable character that stands for each byte.
+
+    It is the byte's own character where that is printable, else one from U+0100 on.
+    """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(NUM_BYTES)]
+    others = iter(range(0x100, 0x200))
+    return {chr(byte if byte in printable else next(others)): byte for byte in range(NUM_BYTES)}

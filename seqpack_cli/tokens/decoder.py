@@ -6,13 +6,13 @@ there: the ids are exact, the text of a piece may not be.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from seqpack_cli.tokens.byte_tokenizer import byte_of_character
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 Decoder = Callable[[Sequence[np.ndarray]], list[str]]
@@ -65,17 +65,7 @@ def find_bytes(token: str) -> str | None:
     """
     if fallback := BYTE_FALLBACK.fullmatch(token):
         return fallback[1].lower()
-    codes = _byte_of_character()
+    codes = byte_of_character()
     if not all(character in codes for character in token):
         return None
     return bytes(codes[character] for character in token).hex(" ")
-
-
-@functools.cache
-def _byte_of_character() -> dict[str, int]:
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in shown]
-    return {
-        **{chr(byte): byte for byte in shown},
-        **{chr(0x100 + number): byte for number, byte in enumerate(others)},
-    }

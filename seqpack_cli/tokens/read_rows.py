@@ -26,10 +26,13 @@ def read_rows(
         ids [S], and int64[N], where in ids each row begins.
     """
     order = np.argsort(indices, kind="stable")
-    starts = np.empty(len(indices), np.int64)
-    starts[order] = np.cumsum(lengths[order]) - lengths[order]
-    ids = np.empty(int(lengths.sum()), store.dtype)
-    _copy(store, order, indices, lengths, ids, starts, offsets)
+    indices, lengths = indices[order], lengths[order]  # sorted, they take no time to sort again
+    ends = np.cumsum(lengths)
+    offsets = None if offsets is None else offsets[order]
+    ids = np.empty(int(ends[-1]) if len(ends) else 0, store.dtype)
+    copy_rows(store, indices, lengths, ids, ends - lengths, offsets)
+    starts = np.empty(len(order), np.int64)
+    starts[order] = ends - lengths
     return ids, starts
 
 
@@ -48,18 +51,6 @@ def copy_rows(
         target_starts: int64[N], where in target each row begins.
     """
     order = np.argsort(indices, kind="stable")
-    _copy(store, order, indices, lengths, target, target_starts, offsets)
-
-
-def _copy(
-    store: TokenStore,
-    order: np.ndarray,
-    indices: np.ndarray,
-    lengths: np.ndarray,
-    target: np.ndarray,
-    target_starts: np.ndarray,
-    offsets: np.ndarray | None,
-) -> None:
     bounds = np.searchsorted(indices[order], store.part_offsets)
     for part in np.flatnonzero(np.diff(bounds)).tolist():
         rows = order[bounds[part] : bounds[part + 1]]

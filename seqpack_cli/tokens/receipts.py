@@ -17,7 +17,7 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields, encode_json
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.run_folder import RunFolder
-from seqpack_cli.tokens.special_tokens import MAX_PLACES
+from seqpack_cli.tokens.spelled_tokens import MAX_PLACES
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES, RANGE_FIELDS, is_balanced
 from seqpack_cli.tokens.tokenize_part import PartSetup, PartTask
 

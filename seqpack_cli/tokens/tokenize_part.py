@@ -36,7 +36,7 @@ from seqpack_cli.tokens.encoders.agreement import (
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
 from seqpack_cli.tokens.indexed_dataset import cast_ids, choose_dtype, write_index
 from seqpack_cli.tokens.sequences import DocumentSequences, TooLongError, make_sequences
-from seqpack_cli.tokens.special_tokens import SpecialTokenCounts
+from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES
 from seqpack_cli.tokens.text_batches import TextBatch, gather
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions

@@ -14,13 +14,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
-from seqpack_cli.errors import DataError, OptionError, SeqpackError
+from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.files.inputs import find_input
-from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES
+from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES, read_kept_tokenizer
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import FileKind
 from seqpack_cli.files.url import Place, parse_place
@@ -145,6 +145,27 @@ def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
         special_tokens=tuple(added[id_].content for id_ in sorted(added) if added[id_].special),
         added_tokens=tuple(added[id_].content for id_ in sorted(added)),
     )
+
+
+def check_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> None:
+    """Build the tokenizer.json in a store or in shards to see that it is what it has to be.
+
+    Its digest only says that it is the file which the manifest names. 0.2 s for 50,000 tokens.
+
+    Raises:
+        FolderError: it can not be built, or has another vocabulary than its manifest says.
+    """
+    tokenizer_json = read_kept_tokenizer(folder, manifest)
+    path = folder / "tokenizer.json"
+    try:
+        vocabulary = describe_vocabulary(tokenizer_json)
+    except DataError as error:
+        what = error.message.removeprefix("tokenizer.json: ")
+        raise FolderError(f"{path}: not a tokenizer ({what})") from error
+    for name in ("vocab_size", "max_id"):
+        found = getattr(vocabulary, name)
+        if found != manifest[name]:
+            raise FolderError(f"{path}: {name} is {found}, the manifest has {manifest[name]}")
 
 
 def list_ids(tokenizer_json: bytes) -> list[int]:

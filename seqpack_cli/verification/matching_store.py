@@ -9,8 +9,8 @@ from __future__ import annotations
 from seqpack_cli.errors import FolderError, SeqpackError
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
 from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.verify_options import VerifyOptions
 
 

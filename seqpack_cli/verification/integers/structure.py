@@ -21,7 +21,7 @@ from seqpack_cli.runs.earlier_run import OWN_PATTERN
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
+from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import (
