@@ -18,7 +18,7 @@ from reference import read_folder, read_store_documents
 
 from seqpack_cli import open_store
 from seqpack_cli.corpus import decompression
-from seqpack_cli.corpus.formats import FORMATS, REFUSED_SUFFIXES, FileKind, find_kind
+from seqpack_cli.corpus.formats import FORMATS, REFUSED_SUFFIXES, FileFormat, find_file_format
 from seqpack_cli.errors import FolderError
 
 try:
@@ -93,32 +93,32 @@ def read_rows(store: Path) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("a.txt", FileKind("text", "", ",", None)),
-        ("A.TXT.GZ", FileKind("text", "gzip", ",", None)),
-        ("a.md.bz2", FileKind("text", "bzip2", ",", None)),
-        ("a.text.xz", FileKind("text", "xz", ",", None)),
-        ("a.jsonl", FileKind("jsonl", "", ",", None)),
-        ("x/a.b.ndjson.zst", FileKind("jsonl", "zstd", ",", None)),
-        ("a.csv.xz", FileKind("csv", "xz", ",", None)),
-        ("a.Tsv.Zst", FileKind("csv", "zstd", "\t", None)),
-        ("a.parquet", FileKind("parquet", "", ",", None)),
-        ("a.gz", FileKind(None, "gzip", ",", None)),
-        ("a.gz.txt", FileKind("text", "", ",", None)),
-        ("a.txt.bak", FileKind(None, "", ",", None)),
-        ("a", FileKind(None, "", ",", None)),
-        ("txt", FileKind(None, "", ",", None)),
-        (".txt", FileKind(None, "", ",", None)),
-        ("x.csv/a", FileKind(None, "", ",", None)),
-        ("a.json", FileKind(None, "", ",", ".json")),
-        ("a.json.gz", FileKind(None, "gzip", ",", ".json")),
-        ("a.tar", FileKind(None, "", ",", ".tar")),
-        ("a.TAR.gz", FileKind(None, "gzip", ",", ".tar")),
-        ("a.tgz", FileKind(None, "", ",", ".tgz")),
-        ("a.jsonl.zip", FileKind(None, "", ",", ".zip")),
+        ("a.txt", FileFormat("text", "", ",", None)),
+        ("A.TXT.GZ", FileFormat("text", "gzip", ",", None)),
+        ("a.md.bz2", FileFormat("text", "bzip2", ",", None)),
+        ("a.text.xz", FileFormat("text", "xz", ",", None)),
+        ("a.jsonl", FileFormat("jsonl", "", ",", None)),
+        ("x/a.b.ndjson.zst", FileFormat("jsonl", "zstd", ",", None)),
+        ("a.csv.xz", FileFormat("csv", "xz", ",", None)),
+        ("a.Tsv.Zst", FileFormat("csv", "zstd", "\t", None)),
+        ("a.parquet", FileFormat("parquet", "", ",", None)),
+        ("a.gz", FileFormat(None, "gzip", ",", None)),
+        ("a.gz.txt", FileFormat("text", "", ",", None)),
+        ("a.txt.bak", FileFormat(None, "", ",", None)),
+        ("a", FileFormat(None, "", ",", None)),
+        ("txt", FileFormat(None, "", ",", None)),
+        (".txt", FileFormat(None, "", ",", None)),
+        ("x.csv/a", FileFormat(None, "", ",", None)),
+        ("a.json", FileFormat(None, "", ",", ".json")),
+        ("a.json.gz", FileFormat(None, "gzip", ",", ".json")),
+        ("a.tar", FileFormat(None, "", ",", ".tar")),
+        ("a.TAR.gz", FileFormat(None, "gzip", ",", ".tar")),
+        ("a.tgz", FileFormat(None, "", ",", ".tgz")),
+        ("a.jsonl.zip", FileFormat(None, "", ",", ".zip")),
     ],
 )
-def test_name_says_what_a_file_is(name: str, expected: FileKind) -> None:
-    assert find_kind(name) == expected
+def test_name_says_what_a_file_is(name: str, expected: FileFormat) -> None:
+    assert find_file_format(name) == expected
     assert expected.format is None or expected.format in FORMATS
 
 
@@ -240,7 +240,7 @@ def test_rejects_are_numbered_as_in_their_file(tmp_path: Path, kind: str) -> Non
 def test_archive_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"PK")
     result = run("tokenize", tmp_path / name, "-o", tmp_path / "store")
-    suffix = find_kind(name).refused
+    suffix = find_file_format(name).refused
     assert result.exit_code == 2
     assert result.stderr == (
         f"Error: {tmp_path / name}: {suffix} files are not read\n\n"

@@ -18,13 +18,12 @@ from seqpack_cli.corpus.document_block import (
     BadRecordError,
     DocumentBlock,
     DocumentOptions,
-    Reject,
-    check_skipped,
+    Texts,
     missing_field_error,
     oversized_error,
 )
 from seqpack_cli.corpus.records import split_lines
-from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, quote
 
 BLOCK_CHARACTERS = 1 << 20
@@ -32,18 +31,9 @@ MAX_FIELD = 2**31 - 1  # what the csv module takes
 
 
 @dataclass
-class _Position:
-    """How far the lines were taken."""
-
-    byte: int = 0
-
-
-@dataclass
-class _Rows:
+class _Rows(Texts):
     """The rows of a block so far."""
 
-    texts: list[str] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     num_characters: int = 0
 
@@ -54,42 +44,38 @@ def iter_csv_documents(
     """Read the documents of a CSV file, block by block; a blank line is an empty document."""
     source = source_range.source
     csv.field_size_limit(min(options.max_document_bytes, MAX_FIELD))
-    position = _Position()
+    position = [0]  # the byte behind the lines that were taken
     lines = _iter_lines(source_range, options, on_read, position)
     reader = csv.reader(lines, delimiter=source.delimiter, strict=True)
     column: int | None = None
-    num_columns = num_records = 0
-    rows = _Rows()
+    num_columns = 0
+    rows = _Rows(options, 0)
     while True:
-        line, byte = reader.line_num + 1, position.byte
+        line, byte = reader.line_num + 1, position[0]
+        place = f"{source.path}:{line}"
         try:
             row = next(reader, None)
             if row is None:
                 break
             if column is None:
-                column, num_columns = _find_column(row, options, f"{source.path}:{line}"), len(row)
+                column, num_columns = _find_column(row, options, place), len(row)
                 continue
-            text = _read_text(row, column, num_columns, options)
+            rows.texts.append(_read_text(row, column, num_columns, options))
         except (csv.Error, BadRecordError) as error:
-            bad = _describe_error(error, f"{source.path}:{line}", options)
+            bad = _describe_error(error, place, options)
             if column is None:
-                raise DataError(f"{source.path}:{line}: {bad.reason}") from error
-            check_skipped(bad, options, f"{source.path}:{line}")
-            rows.rejects.append(Reject(num_records, byte, bad.reason))
-            text = ""
-        num_records += 1
-        rows.texts.append(text)
+                raise DataError(f"{place}: {bad.reason}") from error
+            rows.put_aside(bad, byte, place.__str__)
         rows.lines.append(line)
-        rows.num_characters += len(text)
+        rows.num_characters += len(rows.texts[-1])
         if rows.num_characters >= BLOCK_CHARACTERS or len(rows.texts) >= BLOCK_CHARACTERS >> 6:
-            yield _make_block(rows, source_range)
-            rows = _Rows()
+            yield _make_block(rows, source)
+            rows = _Rows(options, rows.first_record + len(rows.texts))
     if rows.texts:
-        yield _make_block(rows, source_range)
+        yield _make_block(rows, source)
 
 
-def _make_block(rows: _Rows, source_range: SourceRange) -> DocumentBlock:
-    source = source_range.source
+def _make_block(rows: _Rows, source: Source) -> DocumentBlock:
     return DocumentBlock(
         source,
         rows.texts,
@@ -100,7 +86,7 @@ def _make_block(rows: _Rows, source_range: SourceRange) -> DocumentBlock:
 
 
 def _iter_lines(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, position: _Position
+    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, position: list[int]
 ) -> Iterator[str]:
     """Give the lines with their ends; a byte that is not UTF-8 becomes a lone surrogate."""
     errors = "replace" if options.encoding_errors == "replace" else "surrogateescape"
@@ -110,9 +96,9 @@ def _iter_lines(
     for block in blocks:
         for record in block.records:
             line = record.decode(errors=errors)
-            if position.byte == 0:
+            if position[0] == 0:
                 line = line.removeprefix(BYTE_ORDER_MARK)
-            position.byte += len(record) + 1
+            position[0] += len(record) + 1
             yield line + "\n"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.sources import Source
@@ -73,12 +73,29 @@ class BadEncodingError(BadRecordError):
         self.byte = byte
 
 
-def check_skipped(error: BadRecordError, options: DocumentOptions, place: str) -> None:
-    """Raise the error with its place, unless the user wants such records put aside."""
-    is_encoding = isinstance(error, BadEncodingError)
-    policy = options.encoding_errors if is_encoding else options.on_bad_record
-    if policy != "skip":
-        raise DataError(f"{place}: {error.reason}", hint=error.hint) from error
+@dataclass
+class Texts:
+    """The texts of a block so far, and the records among them that were put aside."""
+
+    options: DocumentOptions
+    first_record: int  # of the block, within the range
+    texts: list[str] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+
+    def put_aside(
+        self, error: BadRecordError, byte: int | None, find_place: Callable[[], str]
+    ) -> None:
+        """Put an empty text where a bad record was.
+
+        Raises:
+            DataError: the user does not want such records put aside.
+        """
+        is_encoding = isinstance(error, BadEncodingError)
+        policy = self.options.encoding_errors if is_encoding else self.options.on_bad_record
+        if policy != "skip":
+            raise DataError(f"{find_place()}: {error.reason}", hint=error.hint) from error
+        self.rejects.append(Reject(self.first_record + len(self.texts), byte, error.reason))
+        self.texts.append("")
 
 
 def decode(record: bytes, encoding_errors: str) -> str:

@@ -17,8 +17,7 @@ from seqpack_cli.corpus.document_block import (
     BadRecordError,
     DocumentBlock,
     DocumentOptions,
-    Reject,
-    check_skipped,
+    Texts,
     decode,
 )
 from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
@@ -54,17 +53,16 @@ def _iter_line_documents(
     for block in iter_records(
         source_range, max_document_bytes=options.max_document_bytes, on_read=on_read
     ):
-        texts = _read_all(block, source, options)
-        rejects: list[Reject] = []
-        if texts is None:
-            texts, rejects = _read_each(block, num_records, source, options)
+        found = Texts(options, num_records, _read_all(block, source, options) or [])
+        if len(found.texts) < len(block.records):
+            _read_each(block, source, found)
         find_place = functools.partial(_find_place, source, block)
-        yield DocumentBlock(source, texts, rejects, block.num_bytes, find_place)
+        yield DocumentBlock(source, found.texts, found.rejects, block.num_bytes, find_place)
         num_records += len(block.records)
 
 
 def _find_place(source: Source, block: RecordBlock, index: int) -> str:
-    return f"{source.path}:{find_line_number(source, block.find_start(index))}"
+    return _find_line(source, block.find_start(index))
 
 
 def _read_all(block: RecordBlock, source: Source, options: DocumentOptions) -> list[str] | None:
@@ -82,22 +80,20 @@ def _read_all(block: RecordBlock, source: Source, options: DocumentOptions) -> l
     return texts
 
 
-def _read_each(
-    block: RecordBlock, first_record: int, source: Source, options: DocumentOptions
-) -> tuple[list[str], list[Reject]]:
-    texts: list[str] = []
-    rejects: list[Reject] = []
+def _read_each(block: RecordBlock, source: Source, found: Texts) -> None:
+    """Read a block record by record."""
     for index, record in enumerate(block.records):
+        is_first = index == 0 and block.find_start(0) == 0
         try:
-            is_first = index == 0 and block.find_start(0) == 0
-            texts.append(_read_text(record, source, options, is_first=is_first))
+            found.texts.append(_read_text(record, source, found.options, is_first=is_first))
         except BadRecordError as error:
             inside = error.byte if isinstance(error, BadEncodingError) else 0
             byte = block.find_start(index) + inside
-            check_skipped(error, options, f"{source.path}:{find_line_number(source, byte)}")
-            rejects.append(Reject(first_record + index, byte, error.reason))
-            texts.append("")
-    return texts, rejects
+            found.put_aside(error, byte, functools.partial(_find_line, source, byte))
+
+
+def _find_line(source: Source, byte: int) -> str:
+    return f"{source.path}:{find_line_number(source, byte)}"
 
 
 def _read_text(record: bytes, source: Source, options: DocumentOptions, *, is_first: bool) -> str:

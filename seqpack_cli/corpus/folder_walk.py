@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from seqpack_cli.corpus.formats import FileKind, find_kind
+from seqpack_cli.corpus.formats import FileFormat, find_file_format
 from seqpack_cli.corpus.skipped import (
     DANGLING_LINK,
     REPEATED_LINK,
@@ -42,7 +42,7 @@ class FoundFile(NamedTuple):
     path: str
     num_bytes: int
     modified: int | str
-    kind: FileKind
+    kind: FileFormat
     is_named: bool  # by the user or a glob, not only below a folder
     match: str = ""  # what a glob matched: the file, or a folder above it
 
@@ -218,7 +218,7 @@ class FolderWalk:
     def _take_file(self, found: _Entry, status: os.stat_result) -> bool:
         """Take a file if it is one to read; say whether it is new."""
         self.has_match = True
-        kind = find_kind(found.path)
+        kind = find_file_format(found.path)
         if not stat.S_ISREG(status.st_mode):
             self._skipped.add(SPECIAL_FILE, found.path)
         elif not (kind.format or found.wanted.is_named or self._takes_all):

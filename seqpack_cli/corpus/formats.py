@@ -30,7 +30,7 @@ REFUSED_SUFFIXES = {
 }
 
 
-class FileKind(NamedTuple):
+class FileFormat(NamedTuple):
     """What a file's name says of it."""
 
     format: str | None  # None: nobody knows the suffix
@@ -39,18 +39,18 @@ class FileKind(NamedTuple):
     refused: str | None  # the suffix, if such files are not read
 
 
-def find_kind(path: str) -> FileKind:
+def find_file_format(path: str) -> FileFormat:
     """Go by the suffixes of a file's name, in any case.
 
-    >>> find_kind("a/b.TSV.gz")
-    FileKind(format='csv', compression='gzip', delimiter='\\t', refused=None)
+    >>> find_file_format("a/b.TSV.gz")
+    FileFormat(format='csv', compression='gzip', delimiter='\\t', refused=None)
     """
     name = path.rpartition(os.sep)[2].lstrip(".").lower()  # there may be 100,000
-    return _find_kind(*name.rsplit(".", 2)[1:])
+    return _find_file_format(*name.rsplit(".", 2)[1:])
 
 
 @functools.lru_cache(maxsize=1024)
-def _find_kind(*names: str) -> FileKind:
+def _find_file_format(*names: str) -> FileFormat:
     suffixes = [f".{name}" for name in names]
     compression = COMPRESSION_OF_SUFFIX.get(suffixes[-1], "") if suffixes else ""
     if compression:
@@ -58,4 +58,4 @@ def _find_kind(*names: str) -> FileKind:
     suffix = suffixes[-1] if suffixes else ""
     delimiter = "\t" if suffix == ".tsv" else ","
     refused = suffix if suffix in REFUSED_SUFFIXES else None
-    return FileKind(FORMAT_OF_SUFFIX.get(suffix), compression, delimiter, refused)
+    return FileFormat(FORMAT_OF_SUFFIX.get(suffix), compression, delimiter, refused)

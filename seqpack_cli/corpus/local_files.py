@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from seqpack_cli.corpus.folder_walk import LEADS_NOWHERE, FolderWalk, FoundFile, read_error
-from seqpack_cli.corpus.formats import find_kind
+from seqpack_cli.corpus.formats import find_file_format
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.errors import OptionError
 
@@ -45,7 +45,7 @@ def find_local_files(
         return walk.find_files("" if folder == os.curdir else folder)
     if not stat.S_ISREG(status.st_mode):
         raise OptionError(f"{name}: not a regular file, expected a file, a folder or a glob")
-    real, kind = os.path.realpath(name), find_kind(name)
+    real, kind = os.path.realpath(name), find_file_format(name)
     return [FoundFile(real, name, status.st_size, status.st_mtime_ns, kind, is_named=True)]
 
 

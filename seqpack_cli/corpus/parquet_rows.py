@@ -17,8 +17,7 @@ from seqpack_cli.corpus.document_block import (
     BadRecordError,
     DocumentBlock,
     DocumentOptions,
-    Reject,
-    check_skipped,
+    Texts,
     decode,
     missing_field_error,
     oversized_error,
@@ -97,17 +96,14 @@ def _read_block(
     if (pc.max(sizes).as_py() or 0) > limit:
         index = next(index for index, size in enumerate(sizes.to_pylist()) if (size or 0) > limit)
         raise oversized_error(find_place(index), limit)
-    texts: list[str] = []
-    rejects: list[Reject] = []
+    found = Texts(options, num_records)
     for index, value in enumerate(_decode_values(values)):
         try:
-            texts.append(_read_text(value, options))
+            found.texts.append(_read_text(value, options))
         except BadRecordError as error:
-            check_skipped(error, options, find_place(index))
-            rejects.append(Reject(num_records + index, None, error.reason))
-            texts.append("")
+            found.put_aside(error, None, functools.partial(find_place, index))
     num_bytes = pc.sum(sizes).as_py() or 0
-    return DocumentBlock(source, texts, rejects, num_bytes, find_place)
+    return DocumentBlock(source, found.texts, found.rejects, num_bytes, find_place)
 
 
 def _decode_values(values: Any) -> list[str | bytes | None]:

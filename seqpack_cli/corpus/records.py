@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from seqpack_cli.corpus.blocks import OnRead, find_line_number, iter_blocks
-from seqpack_cli.corpus.document_block import oversized_error
+from seqpack_cli.corpus.document_block import BYTE_ORDER_MARK, oversized_error
 from seqpack_cli.corpus.sources import SourceRange
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MARK = BYTE_ORDER_MARK.encode()
 
 
 class RecordBlock(NamedTuple):
@@ -114,7 +114,7 @@ def _join_paragraphs(
 
 
 def _is_blank(line: bytes, start: int) -> bool:
-    return not (line.removeprefix(BYTE_ORDER_MARK) if start == 0 else line).strip()
+    return not (line.removeprefix(MARK) if start == 0 else line).strip()
 
 
 def _read_whole(

@@ -6,7 +6,7 @@ import glob
 from collections.abc import Iterator
 
 from seqpack_cli.corpus.folder_walk import FoundFile
-from seqpack_cli.corpus.formats import find_kind
+from seqpack_cli.corpus.formats import find_file_format
 from seqpack_cli.corpus.object_listing import FoundObject, find_objects
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX, Skipped
 from seqpack_cli.files.ahead import map_ahead
@@ -30,7 +30,7 @@ def find_remote_files(
         found = list(_drop_outputs(found, name, skipped, output))
     files = []
     for entry in found:
-        kind = find_kind(entry.below)
+        kind = find_file_format(entry.below)
         if entry.is_named or takes_all or kind.format:
             files.append(FoundFile(entry.url, entry.url, *entry[2:4], kind, entry.is_named))
         else:

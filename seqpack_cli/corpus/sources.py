@@ -17,7 +17,7 @@ from seqpack_cli.corpus.formats import (
     COMPRESSION_OF_SUFFIX,
     FORMAT_OF_SUFFIX,
     REFUSED_SUFFIXES,
-    find_kind,
+    find_file_format,
 )
 from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
@@ -142,7 +142,7 @@ def _find_files(
 ) -> list[FoundFile]:
     if name == STANDARD_INPUT and spool is not None:
         status = os.stat(spool)  # noqa: PTH116
-        kind = find_kind(name)
+        kind = find_file_format(name)
         return [FoundFile(name, name, status.st_size, status.st_mtime_ns, kind, is_named=True)]
     name = find_local_name(name)
     find = find_input(name).choose(here=find_local_files, there=find_remote_files)

@@ -16,7 +16,7 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-MAX_COUNT = 2**53  # sums of a few stay within int64
+MAX_JSON_COUNT = 2**53  # sums of a few stay within int64
 MAX_JSON_BYTES = 128 << 20  # a hundred thousand parts and sources take about 90 MB
 MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
 MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
@@ -91,7 +91,7 @@ def check_fields(value: object, fields: dict[str, type], *, source: Place | str)
         if name not in value:
             raise FolderError(f"{source}: no field {quote(name)}")
         found = value[name]
-        is_count = type(found) is int and 0 <= found <= MAX_COUNT
+        is_count = type(found) is int and 0 <= found <= MAX_JSON_COUNT
         if not (is_count if kind is int else isinstance(found, kind)):
             expected = "a count" if kind is int else f"a {kind.__name__}"
             raise FolderError(

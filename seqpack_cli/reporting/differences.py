@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.json_files import MAX_COUNT
+from seqpack_cli.files.json_files import MAX_JSON_COUNT
 from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_arrays
 from seqpack_cli.reporting.differing_sequences import compare_shards, compare_stores, count_equal
 from seqpack_cli.reporting.wording import count
@@ -129,7 +129,9 @@ def _read_counts(ledger: Mapping[str, Any]) -> Counter[str]:
     for name, value in ledger.items():
         by_reason = value if isinstance(value, dict) else {"": value}
         for reason, number in by_reason.items():
-            if type(number) is int and abs(number) <= MAX_COUNT:  # a stranger's may be anything
+            if (
+                type(number) is int and abs(number) <= MAX_JSON_COUNT
+            ):  # a stranger's may be anything
                 counts[f"{name} by {reason}" if reason else name] = number
     return counts
 
