@@ -249,12 +249,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
         return open_reference
 
-    agreement._open_once.cache_clear()
+    agreement.open_checked_encoder.cache_clear()
     agreement.start_loading.cache_clear()
     for name in ("fastokens", "tokenizers"):
         monkeypatch.setitem(encoder.OPENERS, name, open_noting(name))
     yield names
-    agreement._open_once.cache_clear()
+    agreement.open_checked_encoder.cache_clear()
     agreement.start_loading.cache_clear()
 
 

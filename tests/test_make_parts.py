@@ -45,10 +45,10 @@ class Stop(BaseException):
 @pytest.fixture(autouse=True)
 def _open_anew() -> Iterator[None]:
     """Encoders are opened once in a process; here other ones go by the same name."""
-    agreement._open_once.cache_clear()
+    agreement.open_checked_encoder.cache_clear()
     agreement.start_loading.cache_clear()
     yield
-    agreement._open_once.cache_clear()
+    agreement.open_checked_encoder.cache_clear()
     agreement.start_loading.cache_clear()
 
 
@@ -240,7 +240,7 @@ def fake_fast(monkeypatch: pytest.MonkeyPatch) -> FakeFast:
 
         monkeypatch.setitem(encoders.OPENERS, "fastokens", open_fake)
         monkeypatch.setattr(encoders, "is_installed", lambda: True)
-        agreement._open_once.cache_clear()
+        agreement.open_checked_encoder.cache_clear()
         agreement.start_loading.cache_clear()
         return opened
 

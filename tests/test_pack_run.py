@@ -35,7 +35,7 @@ from seqpack_cli.runs.workers import Executor, Workers
 from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_run import pack_store
-from seqpack_cli.shards.pack_shard import ShardTask, make_shard
+from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
@@ -393,11 +393,11 @@ def test_pack_goes_on_where_it_stopped(
     pack(store, tmp_path / "whole", **options)
     made: list[int] = []
 
-    def stop_later(task: Any) -> Any:
+    def stop_later(setup: Any, task: Any) -> Any:
         if len(made) == num_finished:
             raise _StopError
         made.append(task.number)
-        return make_shard(task)
+        return make_shard(setup, task)
 
     output = tmp_path / "stopped"
     with monkeypatch.context() as patch:
@@ -714,12 +714,12 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     options = PackOptions(min_length=2).resolve()
     (rows,) = plan_store(opened, options).cut([0, 1])
     manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
-    task = ShardTask(0, tmp_path, store, manifest, rows)
+    setup = ShardSetup(tmp_path, store, manifest)
     with (store / "part-00000.idx").open("r+b") as file:
         file.seek(34)
         file.write(np.array(moves, "<i4").tobytes())
     with pytest.raises(FolderError) as caught:
-        make_shard(task)
+        make_shard(setup, ShardTask(0, rows))
     assert str(caught.value) == f"{store}: changed since this run began\n\nhint: run pack again"
 
 
@@ -733,5 +733,5 @@ def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffl
     make_store(tmp_path / "second", make_texts([9, 5], seed=1)).rename(store)
     manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
     with pytest.raises(FolderError, match="store: changed since this run began"):
-        make_shard(ShardTask(0, tmp_path, store, manifest, rows))
+        make_shard(ShardSetup(tmp_path, store, manifest), ShardTask(0, rows))
     assert list(tmp_path.glob("shard-*")) == []

@@ -6,6 +6,7 @@ where its batches are cut, follow from their sum.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from seqpack_cli.batching.length_counts import LengthCounts, count_lengths, join_counts
@@ -22,11 +23,8 @@ PARTS_PER_TASK = 16  # some seconds of reading, and a store to open
 class CountTask:
     """Some parts of a store, whose lengths are to be counted."""
 
-    store: Place
-    tokens_blake3: str
     first_part: int
     last_part: int
-    began: int | None = None  # the run, in ns: see `hashing_copies`
 
     def __str__(self) -> str:
         return f"parts {self.first_part} to {self.last_part - 1}"
@@ -38,18 +36,18 @@ def count_store(store: TokenStore, workers: Workers) -> LengthCounts:
     Raises:
         FolderError: an index is missing or damaged.
     """
-    path, began = store.path.resolve(), find_began()
+    count = functools.partial(count_parts, store.path.resolve(), store.digest, find_began())
     num_parts = len(store.manifest["parts"])
     tasks = [
-        CountTask(path, store.digest, first, min(first + PARTS_PER_TASK, num_parts), began)
+        CountTask(first, min(first + PARTS_PER_TASK, num_parts))
         for first in range(0, num_parts, PARTS_PER_TASK)
     ]
-    return join_counts(list(workers.run(count_parts, tasks)))
+    return join_counts(list(workers.run(count, tasks)))
 
 
-def count_parts(task: CountTask) -> LengthCounts:
+def count_parts(path: Place, checksum: str, began: int | None, task: CountTask) -> LengthCounts:
     """Check the indices of some parts, and count their lengths."""
-    with hashing_copies(task.began):
-        store = open_store_once(task.store, task.tokens_blake3, task.began)
+    with hashing_copies(began):
+        store = open_store_once(path, checksum, began)
         store.check_indices(task.first_part, task.last_part)
         return count_lengths(map(store.part_lengths, range(task.first_part, task.last_part)))

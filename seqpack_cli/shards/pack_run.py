@@ -7,6 +7,7 @@ and publishes one file. What the plan leaves out is in the ledger, by reason.
 
 from __future__ import annotations
 
+import functools
 import platform
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
-from seqpack_cli.batching.plan import Plan, needs_array
+from seqpack_cli.batching.plan import needs_array
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.json_files import write_json
@@ -32,7 +33,7 @@ from seqpack_cli.shards.pack_plan import (
     describe_lent_pad_id,
     plan_store,
 )
-from seqpack_cli.shards.pack_shard import ShardTask, count_rows, make_shard
+from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
 from seqpack_cli.shards.recorded_options import record_options
 from seqpack_cli.shards.shard_manifest import (
     FORMAT,
@@ -95,8 +96,10 @@ def _pack_store(
         if note is not None:
             workers.progress.on_notice(note)
         run.write_tokenizer(store.read_tokenizer_json())
-        tasks = _make_tasks(store, store_path, output, head, plan, options)
-        receipts = _make_shards(run, tasks, workers)
+        cuts = cut_shards(plan.table, options, np.dtype(store.dtype).itemsize)
+        tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
+        setup = ShardSetup(output, store_path.resolve(), head, find_began())
+        receipts = _make_shards(run, tasks, setup, workers)
         manifest = make_manifest(store, store_path, output, head, plan, receipts)
         check_ledger(manifest["ledger"], store)
         seconds = time.monotonic() - started
@@ -122,23 +125,9 @@ def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
     }
 
 
-def _make_tasks(
-    store: TokenStore,
-    store_path: Place,
-    output: Place,
-    head: dict[str, Any],
-    plan: Plan,
-    options: PackOptions,
-) -> list[ShardTask]:
-    began = find_began()
-    cuts = cut_shards(plan.table, options, np.dtype(store.dtype).itemsize)
-    return [
-        ShardTask(number, output, store_path.resolve(), head, rows, began)
-        for number, rows in enumerate(plan.cut(cuts))
-    ]
-
-
-def _make_shards(run: RunFolder, tasks: list[ShardTask], workers: Workers) -> list[dict[str, Any]]:
+def _make_shards(
+    run: RunFolder, tasks: list[ShardTask], setup: ShardSetup, workers: Workers
+) -> list[dict[str, Any]]:
     """Make the shards that are not there yet; return all receipts in order."""
     named = {Path(str(task)).stem: task for task in tasks}
     receipts = dict(enumerate(run.read_receipts(named, lambda task: _read_receipt(run, task))))
@@ -147,7 +136,7 @@ def _make_shards(run: RunFolder, tasks: list[ShardTask], workers: Workers) -> li
         workers.progress.on_notice(
             f"{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
         )
-    for number, receipt in workers.run(make_shard, waiting):
+    for number, receipt in workers.run(functools.partial(make_shard, setup), waiting):
         receipts[number] = receipt
     return [receipt for receipt in receipts.values() if receipt is not None]
 

@@ -24,40 +24,46 @@ from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
 @dataclass(frozen=True)
-class ShardTask:
-    """All that a worker needs to make one shard."""
+class ShardSetup:
+    """What a worker needs to make any shard of a run."""
 
-    number: int
     folder: Place
     store: Place
-    manifest: dict[str, Any]  # what the shard file says of itself
-    rows: PlannedRows  # where they are found
+    manifest: dict[str, Any]  # what a shard file says of itself
     began: int | None = None  # the run, in ns: see `hashing_copies`
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard to make."""
+
+    number: int
+    rows: PlannedRows  # where they are found
 
     def __str__(self) -> str:
         return shard_name(self.number)
 
 
-def make_shard(task: ShardTask) -> tuple[int, dict[str, Any]]:
+def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; give its number and receipt."""
-    with hashing_copies(task.began):
-        return task.number, _make_shard(task)
+    with hashing_copies(setup.began):
+        return task.number, _make_shard(setup, task)
 
 
-def _make_shard(task: ShardTask) -> dict[str, Any]:
-    manifest = task.manifest
-    store = open_store_once(task.store, manifest["tokens_blake3"], task.began)
+def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
+    manifest = setup.manifest
+    store = open_store_once(setup.store, manifest["tokens_blake3"], setup.began)
     try:
         rows = task.rows.find(store)
     except LengthsChangedError as error:
-        raise _changed(task.store) from error
+        raise _changed(setup.store) from error
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     side, pad_id = manifest["padding_side"], manifest["pad_id"]
     layout = find_layout(manifest["layout"], pad_id=pad_id, padding_side=side)
     data = layout.iter_data(tensors, StoreRows(store, rows))
     counts = count_rows(task)
     num_cells = int(tensors["data_offsets"][-1])
-    path = task.folder / shard_name(task.number)
+    path = setup.folder / shard_name(task.number)
     written = write_shard_file(
         path,
         tensors,
@@ -66,7 +72,7 @@ def _make_shard(task: ShardTask) -> dict[str, Any]:
         data_dtype=store.dtype,
     )
     receipt = {"name": path.name, **written, **counts}
-    write_receipt(task.folder, path.stem, receipt)
+    write_receipt(setup.folder, path.stem, receipt)
     return receipt
 
 

@@ -54,6 +54,7 @@ WORDS = (
 )
 
 
+@functools.lru_cache(maxsize=1)
 def open_checked_encoder(
     name: str,
     tokenizer_json: bytes,
@@ -68,17 +69,6 @@ def open_checked_encoder(
         EncoderRefusedError: the encoder does not take this tokenizer.
         EncodersDifferError: it gives other ids for the probe.
     """
-    return _open_once(name, tokenizer_json, allow_special_tokens, num_threads, added_tokens)
-
-
-@functools.lru_cache(maxsize=1)
-def _open_once(
-    name: str,
-    tokenizer_json: bytes,
-    allow_special_tokens: bool,
-    num_threads: int,
-    added_tokens: tuple[str, ...],
-) -> tuple[Encoder, Encoder | None]:
     loading = start_loading(name, tokenizer_json, allow_special_tokens, num_threads)
     if name not in CHECKED:
         return loading.result(), None
