@@ -152,7 +152,7 @@ LITERAL = {
 }
 # A rename of the file system's own; the list of what a glob means; the client, for its events.
 OTHERS = {
-    *(("puts.py", "mv"), ("object_listing.py", "glob")),
+    *(("puts.py", "mv"), ("remote_files.py", "glob")),
     *(("objects.py", "s3"), ("held.py", "s3")),
 }
 

@@ -1,17 +1,25 @@
-"""A URL as the user names it -> its objects as files, without what runs of seqpack wrote there."""
+"""A URL as the user names it -> the objects it stands for: one, all below it, or a glob's.
+
+This is the only place where a URL may be a glob, and only if there is no object of that very name:
+everywhere else `*`, `?` and `[` are letters like others. What runs of seqpack wrote is skipped.
+"""
 
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from seqpack_cli.corpus.folder_walk import FoundFile
 from seqpack_cli.corpus.formats import find_file_format
-from seqpack_cli.corpus.object_listing import FoundObject, find_objects
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX, Skipped
+from seqpack_cli.errors import OptionError
 from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.file_systems import naming_requests
 from seqpack_cli.files.manifest import is_run_folder
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.objects import read_version
+from seqpack_cli.files.url import Url, check_address, split_url
 from seqpack_cli.runs.earlier_run import OWN_PATTERN
 
 NUM_READERS = 16  # of manifests
@@ -25,36 +33,35 @@ def find_remote_files(
     A glob's objects tell of a run by the names that only runs give; an object that is named is
     always taken.
     """
-    found = list(find_objects(name))
-    if [entry.url for entry in found] != [name]:
+    found = list(_find_objects(name))
+    if [file.path for file in found] != [name]:
         found = list(_drop_outputs(found, name, skipped, output))
     files = []
-    for entry in found:
-        kind = find_file_format(entry.below)
-        if entry.is_named or takes_all or kind.format:
-            files.append(FoundFile(entry.url, entry.url, *entry[2:4], kind, entry.is_named))
+    for file in found:
+        if file.is_named or takes_all or file.kind.format:
+            files.append(file)
         else:
-            skipped.add(UNKNOWN_SUFFIX, entry.url, entry.url)
+            skipped.add(UNKNOWN_SUFFIX, file.path, file.real)
     return files
 
 
 def _drop_outputs(
-    found: list[FoundObject], name: str, skipped: Skipped, output: str | None
-) -> Iterator[FoundObject]:
+    found: list[FoundFile], name: str, skipped: Skipped, output: str | None
+) -> Iterator[FoundFile]:
     """Return the objects that lie in no folder of a run."""
-    parents = {entry.url.rpartition("/")[0]: None for entry in found if _is_own_name(entry.url)}
+    parents = {file.path.rpartition("/")[0]: None for file in found if _is_own_name(file.path)}
     are_runs = map_ahead(lambda url: is_run_folder(Url(url)), parents, num_threads=NUM_READERS)
     folders = {url for url, is_run in zip(parents, are_runs, strict=True) if is_run}
     if output is not None and not _find_root(name).startswith(f"{output}/"):
         folders.add(output)
-    for entry in found:
-        above = entry.url
+    for file in found:
+        above = file.path
         while above := above.rpartition("/")[0]:
             if above in folders:
                 skipped.add(SEQPACK_OUTPUT, above)
                 break
         else:
-            yield entry
+            yield file
 
 
 def _is_own_name(url: str) -> bool:
@@ -68,3 +75,68 @@ def _find_root(name: str) -> str:
     parts = name.split("/")
     magic = next(index for index, part in enumerate(parts) if glob.has_magic(part))
     return "".join(f"{part}/" for part in parts[:magic])
+
+
+def _find_objects(name: str) -> Iterator[FoundFile]:
+    """Find the objects of a URL, those of a folder sorted by the bytes of their paths.
+
+    Raises:
+        OptionError: there is none.
+        MachineError: the store does not answer.
+    """
+    check_address(name)
+    protocol, key = split_url(name)
+    url = Url(f"{protocol}://{key.strip('/')}")
+    if url.key.partition("/")[2].startswith("/"):  # s3fs would list what lies without it
+        raise OptionError(f"{url}: begins with a slash behind the bucket, expected a name")
+    status = url.find_status()
+    if status is not None and status["type"] == "file" and not name.endswith("/"):
+        yield _describe(url, status, is_named=True)
+    elif status is not None:
+        yield from _find_below(url)
+    else:
+        yield from _find_matches(url)
+
+
+def _find_below(folder: Url) -> Iterator[FoundFile]:
+    system, key = folder.open_file_system()
+    with naming_requests(folder):
+        found = system.find(key, detail=True)
+    prefix = key.strip("/") + "/"
+    named = {path.strip("/").removeprefix(prefix): status for path, status in found.items()}
+    for below in sorted(named, key=str.encode):
+        # An empty name is what some programs put there to mark a folder.
+        is_file = below and not below.endswith("/") and named[below]["type"] == "file"
+        if is_file and not _is_hidden(below):
+            yield _describe(folder / below, named[below], is_named=False)
+
+
+def _find_matches(pattern: Url) -> Iterator[FoundFile]:
+    system, key = pattern.open_file_system()
+    found: dict[str, Any] = {}
+    if glob.has_magic(key):
+        with naming_requests(pattern):
+            found = system.glob(key, detail=True)
+    if not found:
+        raise OptionError(
+            f"{pattern}: no such object, and none below it",
+            hint="name an object, what objects lie below, or a glob in quotes",
+        )
+    folder = re.split(r"[*?[]", key)[0].rpartition("/")[0]  # before what matches many
+    for path in sorted(found, key=str.encode):
+        if _is_hidden(path.strip("/").removeprefix(f"{folder}/")):
+            continue  # as Python's glob does
+        url = Url(f"{pattern.protocol}://{path.strip('/')}")
+        if found[path]["type"] == "file":
+            yield _describe(url, found[path], is_named=True)
+        else:
+            yield from _find_below(url)
+
+
+def _is_hidden(below: str) -> bool:
+    return any(part.startswith(".") for part in below.split("/"))
+
+
+def _describe(url: Url, status: dict[str, Any], *, is_named: bool) -> FoundFile:
+    name, version = str(url), read_version(status)
+    return FoundFile(name, name, int(status["size"]), version, find_file_format(name), is_named)

@@ -12,7 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from seqpack_cli.errors import MachineError
@@ -34,16 +34,11 @@ class Common:
     """What all tasks of a run have in common; `function` holds it where they share more."""
 
     function: Callable[[Any], Any]
-    version: str
-    folder: str
+    version: str = field(default_factory=lambda: __version__)
+    folder: str = field(default_factory=os.getcwd)
 
 
 Calls = dict[Any, Any]  # tasks, by the references to their results
-
-
-def make_common(function: Callable[[Any], Any]) -> Common:
-    """Describe a run whose tasks are calls of a function."""
-    return Common(function, __version__, os.getcwd())  # noqa: PTH109
 
 
 def run_calls(

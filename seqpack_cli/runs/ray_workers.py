@@ -21,7 +21,6 @@ from seqpack_cli.runs.ray_tasks import (
     Common,
     broken_connection,
     cancel,
-    make_common,
     run_calls,
 )
 
@@ -77,7 +76,7 @@ def run_on_ray(
         MachineError: the cluster has gone, or has no cores.
     """
     run = _run_here if _driver is None else _driver.run
-    done = run(make_common(function), iter(tasks), num_workers, progress.on_notice)
+    done = run(Common(function), iter(tasks), num_workers, progress.on_notice)
     with contextlib.closing(done):
         for result, amount, num_tokens in done:
             progress.tell(amount, num_tokens)

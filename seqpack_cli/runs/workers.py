@@ -7,14 +7,14 @@ are with `advance`. The function is the same wherever it runs, and so are the by
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.runs.progress import Progress, reporting_to
 from seqpack_cli.runs.ray_cluster import check_installed
 from seqpack_cli.runs.spawned_workers import run_in_processes
@@ -56,19 +56,6 @@ class Workers:
     def are_local(self) -> bool:
         """Whether they are processes of this machine."""
         return self.executor.name == "local"
-
-    def stay_here(self) -> Workers:
-        """Return the one worker that may do what no other process can see.
-
-        Raises:
-            OptionError: it is a cluster that should.
-        """
-        if not self.are_local:
-            raise OptionError(
-                f"--executor {self.executor.name}: no other process sees what is in memory://",
-                hint="name a path, s3:// or gs://",
-            )
-        return dataclasses.replace(self, executor=Executor(num_workers=1))
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -118,6 +105,30 @@ class Workers:
         else:
             with reporting_to(progress.tell):
                 yield from map(function, tasks)
+
+
+def find_workers(
+    executor: Executor | None, progress: Progress | None, places: Iterable[str | Place]
+) -> Workers:
+    """Return the workers of a run; in memory:// that is the one process which sees it.
+
+    Args:
+        executor: None is this machine.
+        progress: None keeps silent.
+        places: all that the run reads and writes.
+
+    Raises:
+        OptionError: a cluster should work in memory://.
+    """
+    executor = executor or Executor()
+    if not all(map(is_shared, places)):
+        if executor.name != "local":
+            raise OptionError(
+                f"--executor {executor.name}: no other process sees what is in memory://",
+                hint="name a path, s3:// or gs://",
+            )
+        executor = Executor(num_workers=1)
+    return Workers(executor, progress or Progress())
 
 
 def count_cores() -> int:

@@ -21,10 +21,10 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place, is_shared
+from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, open_run
-from seqpack_cli.runs.workers import Executor, Workers, count_cores
+from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.pack_plan import (
     check_memory,
@@ -69,9 +69,7 @@ def pack_store(
         SeqpackError: see its children; nothing unfinished counts as shards.
     """
     options = (options or PackOptions()).resolve()
-    workers = Workers(executor or Executor(), progress or Progress())
-    if not (is_shared(store_path) and is_shared(output)):
-        workers = workers.stay_here()
+    workers = find_workers(executor, progress, (store_path, output))
     with workers.hold():
         return _pack_store(store_path, output, options, workers, overwrite)
 

@@ -18,10 +18,10 @@ from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources, fin
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.files.json_files import write_json
-from seqpack_cli.files.url import Place, is_shared
+from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, hold_folder
-from seqpack_cli.runs.workers import Executor, Workers
+from seqpack_cli.runs.workers import Executor, Workers, find_workers
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
@@ -65,9 +65,7 @@ def tokenize(
         SeqpackError: see its children; nothing unfinished counts as a store.
     """
     options = options or TokenizeOptions()
-    workers = Workers(executor or Executor(), progress or Progress())
-    if not all(map(is_shared, (*inputs, output))):
-        workers = workers.stay_here()
+    workers = find_workers(executor, progress, (*inputs, output))
     # The cluster first: where none answers, nothing has begun.
     with workers.hold(), hold_folder(output) as run:
         if STANDARD_INPUT in inputs:

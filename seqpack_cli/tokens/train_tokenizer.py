@@ -110,11 +110,9 @@ def _make_bpe(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=options.vocab_size,
+        **_name_limits(options),
         min_frequency=options.min_frequency,
-        special_tokens=options.all_special_tokens,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
     )
     return tokenizer, trainer
 
@@ -129,11 +127,9 @@ def _make_wordpiece(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     tokenizer.decoder = decoders.WordPiece()
     room = options.vocab_size - len(options.all_special_tokens)
     trainer = trainers.WordPieceTrainer(
-        vocab_size=options.vocab_size,
-        limit_alphabet=max(1, room // 2),  # each character alone and as "##" inside a word
+        **_name_limits(options),
         min_frequency=options.min_frequency,
-        special_tokens=options.all_special_tokens,
-        show_progress=False,
+        limit_alphabet=max(1, room // 2),  # each character alone and as "##" inside a word
     )
     return tokenizer, trainer
 
@@ -145,13 +141,7 @@ def _make_unigram(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=options.vocab_size,
-        special_tokens=options.all_special_tokens,
-        unk_token=UNKNOWN,
-        show_progress=False,
-    )
-    return tokenizer, trainer
+    return tokenizer, trainers.UnigramTrainer(**_name_limits(options), unk_token=UNKNOWN)
 
 
 def _make_wordlevel(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
@@ -159,13 +149,17 @@ def _make_wordlevel(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
 
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=options.vocab_size,
-        min_frequency=options.min_frequency,
-        special_tokens=options.all_special_tokens,
-        show_progress=False,
-    )
-    return tokenizer, trainer
+    limits = _name_limits(options)
+    return tokenizer, trainers.WordLevelTrainer(**limits, min_frequency=options.min_frequency)
+
+
+def _name_limits(options: TrainTokenizerOptions) -> dict[str, Any]:
+    """Name what every trainer is told."""
+    return {
+        "vocab_size": options.vocab_size,
+        "special_tokens": options.all_special_tokens,
+        "show_progress": False,
+    }
 
 
 MAKERS = {

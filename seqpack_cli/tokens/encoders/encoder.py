@@ -7,7 +7,6 @@ encoders of a tokenizer.json give the same ids: which one runs is only a matter 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
@@ -54,8 +53,6 @@ def open_encoder(
         EncoderRefusedError: it does not take this tokenizer.
         DataError: this is no tokenizer.json.
     """
-    options: dict[str, Any] = {
-        "allow_special_tokens": allow_special_tokens,
-        "num_threads": num_threads,
-    }
-    return OPENERS[name](tokenizer_json, **options)
+    return OPENERS[name](
+        tokenizer_json, allow_special_tokens=allow_special_tokens, num_threads=num_threads
+    )
