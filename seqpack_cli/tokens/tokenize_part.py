@@ -17,7 +17,7 @@ import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.corpus.blocks import check_unchanged
-from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions
+from seqpack_cli.corpus.document_block import DocumentBlock
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError
@@ -136,7 +136,7 @@ def _write_batches(
     reference: Encoder | None,
 ) -> None:
     special_tokens = SpecialTokenCounts(setup.vocabulary.special_tokens)
-    batches = gather(_iter_blocks(task, setup.options.documents, counts))
+    batches = gather(_iter_blocks(setup, task, counts))
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
 
@@ -168,9 +168,7 @@ def _check_head(
     yield from batches
 
 
-def _iter_blocks(
-    task: PartTask, options: DocumentOptions, counts: _Counts
-) -> Iterator[DocumentBlock]:
+def _iter_blocks(setup: PartSetup, task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
     """Read the ranges one after another, and describe each when it is read and hashed."""
     for source_range in task.ranges:
         digest = blake3()
@@ -180,7 +178,7 @@ def _iter_blocks(
             advance(len(block))
 
         num_documents = 0
-        for block in iter_documents(source_range, options, on_read):
+        for block in iter_documents(source_range, setup.options.documents, on_read):
             yield block
             num_documents += len(block.texts)
             for reject in block.rejects:
