@@ -253,7 +253,7 @@ def _split_by_bucket(rows: list[Row], options: PackOptions) -> list[tuple[int | 
         keys = list(options.buckets)
     else:
         needed = np.array([round_up(row[2], options.pad_to_multiple) for row in rows])
-        keys = choose_buckets(needed, options.num_buckets or 0)
+        keys = choose_buckets(needed, np.ones_like(needed), options.num_buckets or 0)
     key_of = {row: min(key for key in keys if key >= row[2]) for row in rows}
     return [(key, [row for row in rows if key_of[row] == key]) for key in reversed(keys)]
 

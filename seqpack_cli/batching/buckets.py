@@ -18,27 +18,22 @@ import numpy as np
 from seqpack_cli.errors import check_positive
 
 
-def choose_buckets(
-    lengths: np.ndarray, num_buckets: int, *, counts: np.ndarray | None = None
-) -> list[int]:
+def choose_buckets(lengths: np.ndarray, counts: np.ndarray, num_buckets: int) -> list[int]:
     """Choose the bucket keys that need the fewest cells for all rows together.
 
     Args:
-        lengths: integers, one per row, at least one.
+        lengths: integers, at least one; a length may come again.
+        counts: rows of each length.
         num_buckets: how many at most; fewer lengths need fewer.
-        counts: rows of each length; None is one of each.
 
     Returns:
         Keys in rising order, each a length that occurs; the last is the longest.
 
-    >>> choose_buckets(np.array([1, 1, 2, 9, 10, 10]), 2)
+    >>> choose_buckets(np.array([1, 2, 9, 10]), np.array([2, 1, 1, 2]), 2)
     [2, 10]
     """
     check_positive("num_buckets", num_buckets)
-    if counts is None:
-        found, counts = np.unique(lengths, return_counts=True)
-    else:
-        found, counts = _count_equal(lengths, counts)
+    found, counts = _count_equal(lengths, counts)
     keys: list[int] = found.tolist()
     if len(keys) <= num_buckets:
         return keys

@@ -72,7 +72,7 @@ def choose_keys(kept: LengthCounts, options: PackOptions) -> list[int] | None:
         return list(options.buckets)
     assert options.num_buckets is not None  # noqa: S101 - resolved
     rounded = round_up(kept.lengths, options.pad_to_multiple)
-    return choose_buckets(rounded, options.num_buckets, counts=kept.counts)
+    return choose_buckets(rounded, kept.counts, options.num_buckets)
 
 
 def make_limits(options: PackOptions, keys: Sequence[int] | None) -> list[Limits]:
