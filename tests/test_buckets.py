@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqpack_cli.batching.buckets import choose_buckets, find_buckets
+from seqpack_cli.batching.length_counts import LengthCounts
 
 # Few distinct lengths, so that all sets of them can be tried.
 LENGTHS = st.lists(st.integers(1, 9) | st.integers(2**31 - 5, 2**31 - 1), min_size=1, max_size=40)
@@ -18,7 +19,8 @@ LENGTHS = st.lists(st.integers(1, 9) | st.integers(2**31 - 5, 2**31 - 1), min_si
 
 def choose(lengths: list[int] | np.ndarray, num_buckets: int) -> list[int]:
     """Choose the buckets of rows, each counted by itself."""
-    return choose_buckets(np.asarray(lengths), np.ones(len(lengths), np.int64), num_buckets)
+    each = np.asarray(lengths)
+    return choose_buckets(LengthCounts(each, np.ones_like(each)), num_buckets)
 
 
 @settings(max_examples=100)
@@ -68,7 +70,7 @@ def test_choose_buckets_keeps_exact_counts_beyond_64_bits() -> None:
     # Costs times rows reach 2**69 here; 64 bits would no longer order the edges.
     lengths = 2**31 - np.array([16, 8, 4, 2, 1])
     counts = np.array([1 << 18, 5, 1 << 17, 3, 1 << 18])
-    assert choose_buckets(lengths, counts, 3) == [2**31 - 16, 2**31 - 4, 2**31 - 1]
+    assert choose_buckets(LengthCounts(lengths, counts), 3) == [2**31 - 16, 2**31 - 4, 2**31 - 1]
 
 
 def test_choose_buckets_takes_every_length_where_there_are_few() -> None:
@@ -100,4 +102,4 @@ def test_choose_buckets_counts_rows_of_one_length_together(
 ) -> None:
     lengths, counts = np.array(runs).T  # some lengths come more than once
     expected = choose(np.repeat(lengths, counts), num_buckets)
-    assert choose_buckets(lengths, counts, num_buckets) == expected
+    assert choose_buckets(LengthCounts(lengths, counts), num_buckets) == expected
