@@ -15,6 +15,7 @@ from shard_reference import batch_cost, slow_cut, slow_length_order
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.buckets import choose_buckets
+from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan
 
@@ -253,7 +254,8 @@ def _split_by_bucket(rows: list[Row], options: PackOptions) -> list[tuple[int | 
         keys = list(options.buckets)
     else:
         needed = np.array([round_up(row[2], options.pad_to_multiple) for row in rows])
-        keys = choose_buckets(needed, options.num_buckets or 0)
+        one_each = LengthCounts(needed, np.ones_like(needed))
+        keys = choose_buckets(one_each, options.num_buckets or 0)
     key_of = {row: min(key for key in keys if key >= row[2]) for row in rows}
     return [(key, [row for row in rows if key_of[row] == key]) for key in reversed(keys)]
 

@@ -10,8 +10,9 @@ from batching_reference import Parts, Row, list_batches, slow_bins
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqpack_cli.batching.bin_batches import count_pieces
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.plan import plan_batches
+from seqpack_cli.batching.plan import count_source, plan_batches
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.selection import OverlongError
 
@@ -41,6 +42,10 @@ def test_bins_are_the_slow_ones(lengths: list[int], options: PackOptions) -> Non
     plan = plan_batches(source, options)
     assert list_batches(plan, source) == expected
     assert plan.num_batches == len(expected.rows)
+    num_pieces = count_pieces(source, count_source(source), options)
+    assert num_pieces == sum(map(len, expected.rows)) + expected.num_dropped_sequences.get(
+        "overlong", 0
+    )
     assert list_batches(plan_batches(source, options), source) == expected
 
 

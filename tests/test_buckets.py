@@ -11,15 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqpack_cli.batching.buckets import choose_buckets, find_buckets
+from seqpack_cli.batching.length_counts import LengthCounts
 
 # Few distinct lengths, so that all sets of them can be tried.
 LENGTHS = st.lists(st.integers(1, 9) | st.integers(2**31 - 5, 2**31 - 1), min_size=1, max_size=40)
 
 
+def choose(lengths: list[int] | np.ndarray, num_buckets: int) -> list[int]:
+    """Choose the buckets of rows, each counted by itself."""
+    each = np.asarray(lengths)
+    return choose_buckets(LengthCounts(each, np.ones_like(each)), num_buckets)
+
+
 @settings(max_examples=100)
 @given(LENGTHS, st.integers(1, 10))
 def test_choose_buckets_needs_the_fewest_cells(lengths: list[int], num_buckets: int) -> None:
-    keys = choose_buckets(np.array(lengths, np.int32), num_buckets)
+    keys = choose(lengths, num_buckets)
     assert len(keys) <= num_buckets
     assert keys == sorted(set(keys) & set(lengths))
     assert keys[-1] == max(lengths)
@@ -43,7 +50,7 @@ def test_choose_buckets_is_the_quadratic_program(
             for j in range(len(found))
         ]
     lengths = np.repeat(found, [num_rows[key] for key in found])
-    keys = choose_buckets(lengths, num_buckets)
+    keys = choose(lengths, num_buckets)
     assert len(keys) == num_buckets
     assert num_cells(lengths.tolist(), keys) == costs[-1]
 
@@ -51,8 +58,7 @@ def test_choose_buckets_is_the_quadratic_program(
 def test_choose_buckets_beats_chosen_edges_on_a_skewed_store() -> None:
     lengths = np.random.default_rng(0).geometric(0.01, 20_000)
     cells = [
-        num_cells(lengths.tolist(), choose_buckets(lengths, num_buckets))
-        for num_buckets in (1, 2, 4, 8)
+        num_cells(lengths.tolist(), choose(lengths, num_buckets)) for num_buckets in (1, 2, 4, 8)
     ]
     assert cells == sorted(cells, reverse=True)
     assert cells[0] == int(lengths.max()) * len(lengths)
@@ -62,18 +68,19 @@ def test_choose_buckets_beats_chosen_edges_on_a_skewed_store() -> None:
 
 def test_choose_buckets_keeps_exact_counts_beyond_64_bits() -> None:
     # Costs times rows reach 2**69 here; 64 bits would no longer order the edges.
-    lengths = np.repeat(2**31 - np.array([16, 8, 4, 2, 1]), [1 << 18, 5, 1 << 17, 3, 1 << 18])
-    assert choose_buckets(lengths, 3) == [2**31 - 16, 2**31 - 4, 2**31 - 1]
+    lengths = 2**31 - np.array([16, 8, 4, 2, 1])
+    counts = np.array([1 << 18, 5, 1 << 17, 3, 1 << 18])
+    assert choose_buckets(LengthCounts(lengths, counts), 3) == [2**31 - 16, 2**31 - 4, 2**31 - 1]
 
 
 def test_choose_buckets_takes_every_length_where_there_are_few() -> None:
-    assert choose_buckets(np.array([7, 3, 3, 7]), 8) == [3, 7]
-    assert choose_buckets(np.array([5]), 1) == [5]
+    assert choose([7, 3, 3, 7], 8) == [3, 7]
+    assert choose([5], 1) == [5]
 
 
 def test_choose_buckets_refuses_no_bucket() -> None:
     with pytest.raises(ValueError, match=r"^num_buckets is 0, expected at least 1$"):
-        choose_buckets(np.array([1]), 0)
+        choose([1], 0)
 
 
 @given(
@@ -94,5 +101,5 @@ def test_choose_buckets_counts_rows_of_one_length_together(
     runs: list[tuple[int, int]], num_buckets: int
 ) -> None:
     lengths, counts = np.array(runs).T  # some lengths come more than once
-    expected = choose_buckets(np.repeat(lengths, counts), num_buckets)
-    assert choose_buckets(lengths, num_buckets, counts=counts) == expected
+    expected = choose(np.repeat(lengths, counts), num_buckets)
+    assert choose_buckets(LengthCounts(lengths, counts), num_buckets) == expected

@@ -346,7 +346,10 @@ def test_plan_by_counts_is_the_plan_by_array(
     ],
     ids=str,
 )
-def test_plan_by_counts_is_the_plan_by_array_for_many_sequences(values: dict[str, Any]) -> None:
+def test_plan_by_counts_is_the_plan_by_array_for_many_sequences(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(window_batches, "ROWS_PER_BLOCK", 1 << 12)
     drawn = np.random.default_rng(0).lognormal(3, 1, 20_000).astype(np.int32).clip(1, 256)
     parts = Parts([some.tolist() for some in np.split(drawn, [5000, 5000, 12_345])])
     assert_same_plan(parts, PackOptions(**values).resolve(), [1, 2, 150])

@@ -91,25 +91,19 @@ def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
                 room = capacity
             else:
                 bins = open_bins.take(room, -(-(end - start) // (room // length)))
-            start = _fill(open_bins, bins, room, length, bin_of, start, end)
+            start += _fill(open_bins, bins, room, length, bin_of[start:end])
     return bin_of
 
 
 def _fill(
-    open_bins: _OpenBins,
-    bins: np.ndarray,
-    room: int,
-    length: int,
-    bin_of: np.ndarray,
-    start: int,
-    end: int,
+    open_bins: _OpenBins, bins: np.ndarray, room: int, length: int, bin_of: np.ndarray
 ) -> int:
-    """Put sequences of one length from start on into bins of one room; give where it stopped."""
-    per_bin = min(room // length, end - start)
-    stop = min(end, start + len(bins) * per_bin)
-    bin_of[start:stop] = np.repeat(bins, per_bin)[: stop - start]
-    num_in_last = (stop - start) - (len(bins) - 1) * per_bin
+    """Put sequences of one length into bins of one room; return how many went in."""
+    per_bin = min(room // length, len(bin_of))
+    num_placed = min(len(bin_of), len(bins) * per_bin)
+    bin_of[:num_placed] = np.repeat(bins, per_bin)[:num_placed]
+    num_in_last = num_placed - (len(bins) - 1) * per_bin
     open_bins.put(room - per_bin * length, bins[:-1] if num_in_last < per_bin else bins)
     if num_in_last < per_bin:
         open_bins.put(room - num_in_last * length, bins[-1:])
-    return stop
+    return num_placed

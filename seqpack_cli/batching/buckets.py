@@ -15,34 +15,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from seqpack_cli.batching.length_counts import LengthCounts, join_counts
 from seqpack_cli.errors import check_positive
 
 
-def choose_buckets(
-    lengths: np.ndarray, num_buckets: int, *, counts: np.ndarray | None = None
-) -> list[int]:
+def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
     """Choose the bucket keys that need the fewest cells for all rows together.
 
     Args:
-        lengths: integers, one per row, at least one.
+        rows: at least one; a length may come more than once.
         num_buckets: how many at most; fewer lengths need fewer.
-        counts: rows of each length; None is one of each.
 
     Returns:
         Keys in rising order, each a length that occurs; the last is the longest.
 
-    >>> choose_buckets(np.array([1, 1, 2, 9, 10, 10]), 2)
+    >>> choose_buckets(LengthCounts(np.array([1, 2, 9, 10]), np.array([2, 1, 1, 2])), 2)
     [2, 10]
     """
     check_positive("num_buckets", num_buckets)
-    if counts is None:
-        found, counts = np.unique(lengths, return_counts=True)
-    else:
-        found, counts = _count_equal(lengths, counts)
-    keys: list[int] = found.tolist()
+    distinct = join_counts([rows])
+    keys: list[int] = distinct.lengths[::-1].tolist()
     if len(keys) <= num_buckets:
         return keys
-    num_rows = [0, *np.cumsum(counts).tolist()]  # up to each key
+    num_rows = [0, *np.cumsum(distinct.counts[::-1]).tolist()]  # up to each key
     # costs[j]: cells of all rows up to the j-th key, with the buckets so far
     costs = [0, *(key * rows for key, rows in zip(keys, num_rows[1:], strict=True))]
     passes = []
@@ -77,14 +72,6 @@ def find_bucket_key(keys: list[int], longest: int) -> int | None:
     32
     """
     return min((key for key in keys if key >= longest), default=None)
-
-
-def _count_equal(lengths: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give the distinct lengths in rising order, and the rows of each."""
-    found, places = np.unique(lengths, return_inverse=True)
-    added = np.zeros(len(found), np.int64)
-    np.add.at(added, places, counts)
-    return found, added
 
 
 def _add_bucket(

@@ -1,60 +1,115 @@
-"""What cuts the batches of one bucket, or of all sequences: rows, tokens or cells, and the widths.
+"""What a batch may hold, and lengths in order -> where each batch begins.
 
-Lengths are given one by one, or as runs of equal ones: then the time is that of the distinct
-lengths, whatever their number.
+A batch is cut by a number of rows, by a budget of tokens, or by whichever comes first. The budget
+counts what the device computes: real tokens, or all cells of the rectangle for padded rows. Rows
+alone cost nothing to cut; a budget costs about 0.1 us a sequence. Where lengths are given as runs
+of equal ones, the time is 2 us a run, whatever the number of sequences.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.batches import cut_batches, cut_runs, is_full
 from seqpack_cli.batching.buckets import choose_buckets, find_buckets
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import PackOptions
 
+ROWS_PER_BLOCK = 1 << 16  # taken out of numpy at a time, which bounds the memory
+
 
 @dataclass(frozen=True)
 class Limits:
-    """What a batch may hold."""
+    """What a batch may hold, of one bucket or of all sequences: rows, tokens, or both."""
 
-    batch_size: int | None
-    max_tokens: int | None
-    padded: bool
-    multiple: int
-    key: int | None  # the bucket's
+    batch_size: int | None = None
+    max_tokens: int | None = None  # no sequence is longer
+    padded: bool = False  # a batch costs rows x longest, not the sum of its lengths
+    multiple: int = 1  # to which padded rows are rounded up
+    key: int | None = None  # the bucket's
 
     def cut(self, lengths: np.ndarray) -> np.ndarray:
-        """Give where each batch begins, and the end."""
-        needed = round_up(lengths, self.multiple)
-        return cut_batches(
-            needed, batch_size=self.batch_size, max_tokens=self.max_tokens, padded=self.padded
-        )
+        """Cut sequences, in the order given, into batches.
+
+        Args:
+            lengths: integers, one per sequence.
+
+        Returns:
+            int64[batches + 1]: batch b holds the sequences [b] up to [b + 1].
+
+        >>> Limits(max_tokens=7).cut(np.array([4, 3, 3, 1])).tolist()
+        [0, 2, 4]
+        >>> Limits(max_tokens=7, padded=True).cut(np.array([4, 3, 3, 1])).tolist()
+        [0, 1, 3, 4]
+        """
+        most_rows = self.batch_size or max(len(lengths), 1)
+        if self.max_tokens is None or not len(lengths):
+            return np.append(np.arange(0, len(lengths), most_rows), len(lengths))
+        cut = _cut_by_cells if self.padded else _cut_by_tokens
+        starts = cut(round_up(lengths, self.multiple), most_rows, self.max_tokens)
+        return np.append(np.frombuffer(starts, np.int64), len(lengths))
 
     def cut_runs(self, lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Give start, rows and number of the batches that are alike, [3, runs]."""
-        return cut_runs(
-            round_up(lengths, self.multiple),
-            counts,
-            batch_size=self.batch_size,
-            max_tokens=self.max_tokens,
-            padded=self.padded,
-        )
+        """Cut runs of equal lengths into batches, as `cut` cuts their sequences.
+
+        Args:
+            lengths: integers, one per run, none longer than the one before.
+            counts: sequences of each run, at least 1.
+
+        Returns:
+            int64[3, N]: where the first of batches that are alike begins, the rows of each, and
+            how many there are. The last batch of all stands alone; several lie within one run.
+
+        >>> Limits(batch_size=2).cut_runs(np.array([4, 3]), np.array([5, 2])).tolist()
+        [[0, 4, 6], [2, 2, 1], [2, 1, 1]]
+        """
+        needed = round_up(lengths, self.multiple)
+        found, max_tokens = array("q"), self.max_tokens
+        most_rows = self.batch_size or int(counts.sum())
+        start = num_rows = num_tokens = widest = 0  # of the batch that is open
+        for length, count in zip(needed.tolist(), counts.tolist(), strict=True):
+            left = count
+            if num_rows:
+                room = most_rows - num_rows
+                if max_tokens is not None and self.padded:
+                    room = min(room, max_tokens // widest - num_rows)
+                elif max_tokens is not None:
+                    room = min(room, (max_tokens - num_tokens) // length)
+                taken = min(room, left)
+                num_rows, num_tokens, left = (
+                    num_rows + taken,
+                    num_tokens + taken * length,
+                    left - taken,
+                )
+                if not left:
+                    continue
+                found.extend((start, num_rows, 1))
+                start += num_rows
+            most = most_rows if max_tokens is None else min(most_rows, max_tokens // length)
+            num_full = (left - 1) // most  # the last one stays open: a shorter sequence may fit
+            if num_full:
+                found.extend((start, most, num_full))
+                start += num_full * most
+            num_rows = left - num_full * most
+            num_tokens, widest = num_rows * length, length
+        if num_rows:
+            found.extend((start, num_rows, 1))
+        return np.array(found, np.int64).reshape(-1, 3).T
 
     def is_full(self, batch: BatchTable) -> bool:
         """Say whether the one batch of a table has no room for a sequence of a single token."""
-        return is_full(
-            int(batch.num_rows[0]),
-            int(batch.num_tokens[0]),
-            int(round_up(batch.longest, self.multiple)[0]),
-            batch_size=self.batch_size,
-            max_tokens=self.max_tokens,
-            padded=self.padded,
-        )
+        num_rows = int(batch.num_rows[0])
+        if self.batch_size is not None and num_rows >= self.batch_size:
+            return True
+        if self.max_tokens is None:
+            return False
+        if self.padded:
+            return (num_rows + 1) * int(round_up(batch.longest, self.multiple)[0]) > self.max_tokens
+        return int(batch.num_tokens[0]) + 1 > self.max_tokens
 
     def pad(self, table: BatchTable) -> BatchTable:
         """Return the table of batches that fill rectangles, if that is what they do."""
@@ -72,7 +127,7 @@ def choose_keys(kept: LengthCounts, options: PackOptions) -> list[int] | None:
         return list(options.buckets)
     assert options.num_buckets is not None  # noqa: S101 - resolved
     rounded = round_up(kept.lengths, options.pad_to_multiple)
-    return choose_buckets(rounded, options.num_buckets, counts=kept.counts)
+    return choose_buckets(LengthCounts(rounded, kept.counts), options.num_buckets)
 
 
 def make_limits(options: PackOptions, keys: Sequence[int] | None) -> list[Limits]:
@@ -103,3 +158,28 @@ def round_up(lengths: np.ndarray, multiple: int) -> np.ndarray:
         return lengths
     rounded: np.ndarray = -(-lengths.astype(np.int64) // multiple) * multiple
     return rounded
+
+
+def _cut_by_tokens(lengths: np.ndarray, batch_size: int, max_tokens: int) -> array[int]:
+    starts = array("q", [0])
+    start = num_tokens = 0
+    for block in range(0, len(lengths), ROWS_PER_BLOCK):
+        for row, length in enumerate(lengths[block : block + ROWS_PER_BLOCK].tolist(), block):
+            num_tokens += length
+            if num_tokens > max_tokens or row - start == batch_size:
+                start, num_tokens = row, length
+                starts.append(row)
+    return starts
+
+
+def _cut_by_cells(lengths: np.ndarray, batch_size: int, max_tokens: int) -> array[int]:
+    starts = array("q", [0])
+    start = longest = 0
+    for block in range(0, len(lengths), ROWS_PER_BLOCK):
+        for row, length in enumerate(lengths[block : block + ROWS_PER_BLOCK].tolist(), block):
+            if length > longest:
+                longest = length
+            if longest * (row - start + 1) > max_tokens or row - start == batch_size:
+                start, longest = row, length
+                starts.append(row)
+    return starts

@@ -3,7 +3,7 @@
 For corpora that are small enough to be laid out while training: shuffled and sorted in windows,
 cut by rows or tokens, in buckets, or put into rows of several sequences, by the same functions.
 Planning takes about 0.2 s for a million sequences at the beginning of each epoch, and 12 bytes for
-each until its end (40 while it plans). An epoch may have some batches more or fewer than another.
+each until its end (45 while it plans). An epoch may have some batches more or fewer than another.
 """
 
 from __future__ import annotations

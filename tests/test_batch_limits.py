@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import batch_cost, slow_cut
 
-from seqpack_cli.batching import batches as batches_module
-from seqpack_cli.batching.batches import cut_batches, cut_runs, is_full
+from seqpack_cli.batching import limits as limits_module
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.limits import Limits
 
 LENGTHS = st.lists(st.integers(1, 20), max_size=40)
 
 
 def cut(lengths: list[int], **limits: int | bool | None) -> list[list[int]]:
     """Cut with the fast code and give the lengths of each batch."""
-    offsets = cut_batches(np.array(lengths, np.int32), **limits)  # type: ignore[arg-type]
+    offsets = Limits(**limits).cut(np.array(lengths, np.int32))  # type: ignore[arg-type]
     assert offsets.dtype == np.int64
     assert offsets[0] == 0
     assert offsets[-1] == len(lengths)
@@ -33,7 +34,7 @@ def cut(lengths: list[int], **limits: int | bool | None) -> list[list[int]]:
     st.booleans(),
     st.booleans(),
 )
-def test_cut_batches_is_the_slow_one(
+def test_cut_is_the_slow_one(
     lengths: list[int],
     batch_size: int | None,
     max_tokens: int | None,
@@ -50,7 +51,7 @@ def test_cut_batches_is_the_slow_one(
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(20, 90), st.booleans())
-def test_cut_batches_keeps_to_the_budget_and_fills_it(
+def test_cut_keeps_to_the_budget_and_fills_it(
     lengths: list[int], max_tokens: int, padded: bool
 ) -> None:
     batches = cut(lengths, batch_size=None, max_tokens=max_tokens, padded=padded)
@@ -62,16 +63,16 @@ def test_cut_batches_keeps_to_the_budget_and_fills_it(
 
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.integers(1, 9), st.integers(20, 90), st.booleans(), st.integers(1, 7))
-def test_cut_batches_does_not_see_its_blocks(
+def test_cut_does_not_see_its_blocks(
     lengths: list[int], batch_size: int, max_tokens: int, padded: bool, rows_per_block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches_module, "ROWS_PER_BLOCK", rows_per_block)
+        patch.setattr(limits_module, "ROWS_PER_BLOCK", rows_per_block)
         made = cut(lengths, batch_size=batch_size, max_tokens=max_tokens, padded=padded)
     assert made == slow_cut(lengths, batch_size=batch_size, max_tokens=max_tokens, padded=padded)
 
 
-def test_cut_batches_counts_rows_tokens_or_cells() -> None:
+def test_cut_counts_rows_tokens_or_cells() -> None:
     lengths = [4, 3, 3, 1]
     assert cut(lengths, batch_size=3) == [[4, 3, 3], [1]]
     assert cut(lengths, batch_size=None, max_tokens=7) == [[4, 3], [3, 1]]
@@ -79,11 +80,11 @@ def test_cut_batches_counts_rows_tokens_or_cells() -> None:
     assert cut(lengths, batch_size=1, max_tokens=7) == [[4], [3], [3], [1]]
 
 
-def test_cut_batches_sees_a_longer_row_behind_a_short_one() -> None:
+def test_cut_sees_a_longer_row_behind_a_short_one() -> None:
     assert cut([1, 1, 9, 1], batch_size=None, max_tokens=10, padded=True) == [[1, 1], [9], [1]]
 
 
-def test_cut_batches_does_not_overflow_32_bits() -> None:
+def test_cut_does_not_overflow_32_bits() -> None:
     lengths = [2**30] * 6
     assert cut(lengths, batch_size=None, max_tokens=2**32) == [lengths[:4], lengths[4:]]
     assert cut(lengths, batch_size=None, max_tokens=2**32, padded=True) == [
@@ -92,25 +93,9 @@ def test_cut_batches_does_not_overflow_32_bits() -> None:
     ]
 
 
-def test_cut_batches_of_nothing_is_no_batch() -> None:
+def test_cut_of_nothing_is_no_batch() -> None:
     for limits in ({"batch_size": 3}, {"batch_size": None, "max_tokens": 3}):
         assert cut([], **limits) == []
-
-
-def test_cut_batches_without_a_limit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^expected batch_size, max_tokens or both$"):
-        cut_batches(np.array([1]), batch_size=None)
-
-
-@pytest.mark.parametrize("name", ["batch_size", "max_tokens"])
-def test_cut_batches_refuses_limits_below_one(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} is 0, expected at least 1$"):
-        cut([1], **{"batch_size": None, name: 0})
-
-
-def test_cut_batches_refuses_a_sequence_beyond_the_budget() -> None:
-    with pytest.raises(ValueError, match=r"^a sequence of 8 tokens, max_tokens is 7$"):
-        cut_batches(np.array([8, 1]), batch_size=None, max_tokens=7)
 
 
 @settings(max_examples=60, deadline=None)
@@ -126,9 +111,8 @@ def test_is_full_says_whether_one_more_token_fits(
     one_more = [*lengths, 1]
     fits = batch_size is None or len(one_more) <= batch_size
     fits &= max_tokens is None or batch_cost(one_more, padded=padded) <= max_tokens
-    limits = {"batch_size": batch_size, "max_tokens": max_tokens, "padded": padded}
-    full = is_full(len(lengths), sum(lengths), max(lengths), **limits)
-    assert full is not fits
+    batch = BatchTable.of_batches(np.array(lengths), np.array([0, len(lengths)]))
+    assert Limits(batch_size, max_tokens, padded).is_full(batch) is not fits
 
 
 @settings(max_examples=200, deadline=None)
@@ -145,9 +129,9 @@ def test_cut_runs_cuts_as_their_sequences_are_cut(
         batch_size = 5
     runs.sort(reverse=True)  # a length may come twice
     lengths, counts = np.array(runs, np.int64).reshape(-1, 2).T
-    limits = {"batch_size": batch_size, "max_tokens": max_tokens, "padded": padded}
-    expected = cut_batches(np.repeat(lengths, counts), **limits)
-    found = cut_runs(lengths, counts, **limits)
+    limits = Limits(batch_size, max_tokens, padded)
+    expected = limits.cut(np.repeat(lengths, counts))
+    found = limits.cut_runs(lengths, counts)
     assert found.dtype == np.int64
     starts = [
         start + number * num_rows
@@ -164,7 +148,7 @@ def test_cut_runs_cuts_as_their_sequences_are_cut(
 
 def test_cut_runs_takes_the_time_of_the_runs() -> None:
     many = np.array([10**12, 10**12])
-    found = cut_runs(np.array([7, 3]), many, batch_size=64)
+    found = Limits(batch_size=64).cut_runs(np.array([7, 3]), many)
     assert found.tolist() == [
         [0, 10**12 - 64, 10**12, 2 * 10**12 - 64],
         [64, 64, 64, 64],
