@@ -232,14 +232,12 @@ def measure_runs(
             "bare": summarize(num_tokens, bare),
             "run_times_bare": ratio,
             "batches": len(batches),
-            "batches_without_packing": level.num_dense_batches,
         }
         rows.append((f"run, {dtype}", *show(figures[dtype]["run"]), f"{ratio} x bare"))
         rows.append((f"bare nn.LSTM, {dtype}", *show(figures[dtype]["bare"]), ""))
     print(
         f"{describe_shards(path)}; lstm, hidden size {hidden_size}, embeddings of "
-        f"{max(1, hidden_size // 2)}; {repeats} rounds; of {level.num_dense_batches} batches all "
-        "rows were equal and run computed without packing\n"
+        f"{max(1, hidden_size // 2)}; {repeats} rounds\n"
     )
     print_table(("way", "M tokens/s, best", "median", "spread", "median of rounds"), rows)
     return figures

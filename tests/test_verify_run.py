@@ -153,7 +153,6 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "num_tokens",
         "num_cut_batches",
         "num_sampled_batches",
-        "num_dense_batches",
         "seconds",
         "tokens_per_second",
         "errors",

@@ -22,7 +22,7 @@ from seqpack_cli.verification.models.computation import (
     check_backward,
     check_forward,
 )
-from seqpack_cli.verification.models.every_batch import BatchRun, DensePath, run_every_batch
+from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
 from seqpack_cli.verification.models.layout_speed import measure_layouts
 from seqpack_cli.verification.models.limits import GATES, find_limits
 from seqpack_cli.verification.models.model import Model
@@ -37,7 +37,6 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
     """Run the packed model over every batch."""
     options = run.options
     run.progress.on_total(int(batches.num_tokens.sum()))
-    dense = DensePath()
     model = run.build_model()
     model.recurrent.eval()  # cuDNN keeps nothing for a backward pass
     with run.level(RUN) as level:
@@ -45,18 +44,11 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
             model,
             run.shards,
             batches.index.tolist(),
-            dense,
             max_tokens=options.max_batch_tokens,
         )
         while some := list(islice(runs, RUNS_PER_LOOK)):
             _look_at_runs(run, level, some)
             run.progress.on_advance(sum(batch.num_tokens for batch in some))
-        if dense.is_faster is not None:
-            limit = 2 * find_limits(run.device, run.dtype, remembers=False).values  # both are off
-            what = "outputs without packing beside packed ones"
-            difference, is_gate = dense.difference, run.dtype in GATES
-            comparison = Comparison(RUN, what, difference, limit, None, is_gate)
-            _judge(run, level, comparison, dense.shard, dense.index, None)
     return run.keep_faultless(batches)
 
 
@@ -68,7 +60,6 @@ def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -
     for batch, (spread, difference, sum_of_ids) in zip(runs, fetched, strict=True):
         level.num_batches += 1
         level.num_tokens += batch.num_tokens
-        level.num_dense_batches += batch.was_dense
         comparison = Comparison(
             RUN, "final states beside last outputs", difference, limit, None, is_gate
         )
