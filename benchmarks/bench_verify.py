@@ -49,8 +49,7 @@ from seqpack_cli.files.reading import hash_regular
 from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
 from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
-from seqpack_cli.verification.models.cells import CELLS
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.model import Model, ModelShape, build_model
 from seqpack_cli.verification.report import LevelReport, Report
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
@@ -208,15 +207,8 @@ def measure_runs(
     assert sum(len(batch.data) for batch in batches) == num_tokens
     figures, rows = {}, []
     for dtype in dtypes:
-        model = build_model(
-            CELLS["lstm"],
-            num_embeddings=shards.manifest["max_id"] + 1,
-            device=device,
-            dtype=DTYPES[dtype],
-            seed=0,
-            remembers=False,
-            hidden_size=hidden_size,
-        )
+        shape = ModelShape(shards.manifest["max_id"] + 1, hidden_size=hidden_size)
+        model = build_model(shape, device=device, dtype=DTYPES[dtype], seed=0)
         ours, bare = [], []
         for number in range(repeats + 1):
             level = run_level(path, device, dtype, hidden_size)

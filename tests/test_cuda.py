@@ -15,7 +15,7 @@ from shard_reference import Arrays, change_shard, make_shards
 from seqpack_cli.errors import MachineError
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.models.attention import check_attention
-from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.report import LEVELS, RUN, Report
 from seqpack_cli.verification.transfer import Sender
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from models import make_model
 from shard_reference import LENGTHS, make_shards
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
@@ -20,9 +22,8 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import every_batch
-from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
@@ -59,17 +60,7 @@ def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return open_shards(make_shards(folder, lengths, shard_bytes=600, **KINDS[request.param]))
 
 
-def build(cell: str = "lstm", *, hidden_size: int = 8, **options: Any) -> Model:
-    return build_model(
-        CELLS[cell],
-        num_embeddings=260,
-        device=CPU,
-        dtype=torch.float64,
-        seed=3,
-        remembers=False,
-        hidden_size=hidden_size,
-        **options,
-    )
+build = partial(make_model, num_embeddings=260, seed=3, hidden_size=8)
 
 
 def run_all(model: Model, shards: ShardSet, *, max_tokens: int = WHOLE) -> list[BatchRun]:

@@ -34,7 +34,7 @@ from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.verification import model_levels
 from seqpack_cli.verification.models import computation
 from seqpack_cli.verification.models.batch_ids import BatchIds
-from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.ways import Model, Run, run_packed
 from seqpack_cli.verification.report import LEVELS, Report
 from seqpack_cli.verification.verify_options import VerifyOptions

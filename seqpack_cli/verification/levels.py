@@ -24,8 +24,7 @@ from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
 from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.integers.structure import check_structure
-from seqpack_cli.verification.models.cells import CELLS
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.model import Model, ModelShape, build_model
 from seqpack_cli.verification.report import Finding, LevelReport, Report
 from seqpack_cli.verification.sampling import choose_batches
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
@@ -77,17 +76,17 @@ class Verification:
     def build_model(self, *, remembers: bool = False, dtype: torch.dtype | None = None) -> Model:
         """Build the model that the options ask for."""
         options = self.options
+        shape = ModelShape(
+            self.num_ids,
+            options.cell,
+            num_layers=options.num_layers,
+            bidirectional=options.bidirectional,
+            hidden_size=options.hidden_size,
+            remembers=remembers,
+        )
         with naming_memory(f"--device {options.device}: the model of {self.num_ids:,} ids"):
             return build_model(
-                CELLS[options.cell],
-                num_embeddings=self.num_ids,
-                device=self.device,
-                dtype=dtype or self.dtype,
-                seed=options.seed,
-                remembers=remembers,
-                num_layers=options.num_layers,
-                bidirectional=options.bidirectional,
-                hidden_size=options.hidden_size,
+                shape, device=self.device, dtype=dtype or self.dtype, seed=options.seed
             )
 
     @contextmanager

@@ -15,7 +15,6 @@ from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.attention import MAX_TOKENS, check_attention
 from seqpack_cli.verification.models.batch_ids import choose_limits, take_ids
-from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.computation import (
     LEAST_DEVIATION,
     Comparison,
@@ -25,7 +24,7 @@ from seqpack_cli.verification.models.computation import (
 from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
 from seqpack_cli.verification.models.layout_speed import measure_layouts
 from seqpack_cli.verification.models.limits import GATES, find_limits
-from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.report import RUN, Finding, LevelReport
 from seqpack_cli.verification.sampling import choose_batches
 
@@ -132,9 +131,9 @@ def _compare_batch(
     ids = take_ids(batch, run.device, limits)
     level.num_tokens += len(ids.packed.data)
     level.num_cut_batches += ids.was_cut
-    for remembers, model in enumerate(models):
+    for model in models:
         generator = torch.Generator().manual_seed(options.seed + index)
-        for comparison in check(model, ids, remembers=bool(remembers), generator=generator):
+        for comparison in check(model, ids, generator=generator):
             row = None if comparison.row is None else int(ids.row_numbers[comparison.row])
             _judge(run, level, comparison, name, index, row)
     if isinstance(batch, VarlenBatch) and level.level == "forward":

@@ -152,7 +152,7 @@ def _check_untrimmed(run: Verification, index: int) -> Iterator[Comparison] | No
 
     generator = torch.Generator().manual_seed(run.options.seed)
     ways = {**WAYS, "packed": run_untrimmed}
-    return check_forward(model, ids, remembers=False, generator=generator, ways=ways)
+    return check_forward(model, ids, generator=generator, ways=ways)
 
 
 def _walk_untrimmed(
@@ -196,9 +196,7 @@ def _check_lacking(run: Verification, index: int) -> Iterator[Comparison]:
         return replace(run, outputs=torch.cat([first, run.outputs[end:]]))
 
     generator = torch.Generator().manual_seed(run.options.seed)
-    return check_backward(
-        model, ids, remembers=False, generator=generator, ways={**WAYS, "packed": run_lacking}
-    )
+    return check_backward(model, ids, generator=generator, ways={**WAYS, "packed": run_lacking})
 
 
 def _prepare(run: Verification, index: int, level: str) -> tuple[Model, BatchIds]:

@@ -55,7 +55,6 @@ def check_forward(
     model: Model,
     ids: BatchIds,
     *,
-    remembers: bool,
     generator: torch.Generator,
     ways: Mapping[str, Way] = WAYS,
     reference: Way = run_loop,
@@ -63,7 +62,6 @@ def check_forward(
     """Compare every output and final state, and change one row to see that no other moves.
 
     Args:
-        remembers: the model's memory gate has a bias, so the wider limits hold.
         generator: chooses the row to change.
         ways: by name, `alone` among them.
         reference: run in float64; every way is measured against it.
@@ -71,8 +69,8 @@ def check_forward(
     with torch.no_grad():
         exact = reference(model.in_float64(), ids)
         values = {name: _values(way(model, ids)) for name, way in ways.items()}
-        yield from _compare("forward", values, _values(exact), model, ids, remembers=remembers)
-        yield from _check_not_vacuous(exact, remembers=remembers)
+        yield from _compare("forward", values, _values(exact), model, ids)
+        yield from _check_not_vacuous(exact, remembers=model.remembers)
         for name, way in ways.items():
             if name != "alone":  # a row by itself has no other beside it
                 yield from _check_isolation(name, way, model, ids, generator, values[name])
@@ -82,7 +80,6 @@ def check_backward(
     model: Model,
     ids: BatchIds,
     *,
-    remembers: bool,
     generator: torch.Generator,
     ways: Mapping[str, Way] = WAYS,
     reference: Way = run_loop,
@@ -91,12 +88,12 @@ def check_backward(
 
     Args:
         generator: draws the weights of the loss.
-        remembers, ways, reference: as for check_forward.
+        ways, reference: as for check_forward.
     """
     loss = _draw_loss_weights(ids, model, generator)
     exact = _find_gradients(reference, model.in_float64(), ids, loss)
     found = {name: _find_gradients(way, model, ids, loss) for name, way in ways.items()}
-    yield from _compare("backward", found, exact, model, ids, remembers=remembers)
+    yield from _compare("backward", found, exact, model, ids)
     for name, gradients in found.items():
         yield _check_unused_rows(name, gradients["gradient of weight embedding"], ids)
 
@@ -107,12 +104,10 @@ def _compare(
     exact: dict[str, torch.Tensor],
     model: Model,
     ids: BatchIds,
-    *,
-    remembers: bool,
 ) -> Iterator[Comparison]:
     """Compare all ways with the float64 loop; the error of `alone` bears on the others' limit."""
     dtype = model.embedding.weight.dtype
-    limits = find_limits(ids.rectangle.device, dtype, remembers=remembers)
+    limits = find_limits(ids.rectangle.device, dtype, remembers=model.remembers)
     for quantity, wanted in exact.items():
         alone, _ = _error(quantity, found["alone"][quantity], wanted, ids)
         for name, values in found.items():
