@@ -24,9 +24,10 @@ from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
 from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.integers.structure import check_structure
+from seqpack_cli.verification.models.attention import MAX_TOKENS
+from seqpack_cli.verification.models.attention_layer import AttentionLayer, build_layer
 from seqpack_cli.verification.models.model import Model, ModelShape, build_model
 from seqpack_cli.verification.report import Finding, LevelReport, Report
-from seqpack_cli.verification.sampling import choose_batches
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 
@@ -49,6 +50,11 @@ class Verification:
         return DTYPES[self.options.dtype]
 
     @property
+    def max_attention_tokens(self) -> int:
+        """How much of a row of several sequences attention is computed for."""
+        return min(self.options.max_batch_tokens, MAX_TOKENS[self.device.type])
+
+    @property
     def num_ids(self) -> int:
         """How many ids there may be."""
         return int(self.shards.manifest["max_id"]) + 1
@@ -66,6 +72,10 @@ class Verification:
     def find_shards(self, batches: BatchTable) -> np.ndarray:
         """Give the number of each batch's shard."""
         return np.searchsorted(self.shards.batch_offsets, batches.index, "right") - 1
+
+    def sample(self, batches: BatchTable) -> list[int]:
+        """Choose the batches that `--sample` asks for, by index."""
+        return choose_batches(batches, num_batches=self.options.sample, seed=self.options.seed)
 
     def read(self, index: int) -> tuple[str, Batch]:
         """Give a batch and the name of its shard."""
@@ -89,6 +99,15 @@ class Verification:
                 shape, device=self.device, dtype=dtype or self.dtype, seed=options.seed
             )
 
+    def build_attention(self, *, dtype: torch.dtype | None = None) -> AttentionLayer:
+        """Build the attention layer that rows of several sequences go through."""
+        return build_layer(
+            num_embeddings=self.num_ids,
+            device=self.device,
+            dtype=dtype or self.dtype,
+            seed=self.options.seed,
+        )
+
     @contextmanager
     def level(self, name: str) -> Iterator[LevelReport]:
         """Report on a level and time it."""
@@ -97,6 +116,37 @@ class Verification:
         started = time.monotonic()
         yield level
         level.seconds = round(time.monotonic() - started, 3)
+
+
+def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -> list[int]:
+    """Choose batches by index, in rising order.
+
+    Args:
+        num_batches: how many at most; None takes all.
+        seed: of the random ones.
+
+    Returns:
+        Among them, as far as num_batches allows, the most uneven batch, the one with the longest
+        sequence, one of a single row, the shortest, and one of several equal rows, which torch
+        computes in another way.
+    """
+    if num_batches is None or num_batches >= len(batches):
+        return [int(index) for index in batches.index]
+    rows = batches.num_rows - batches.num_filler_rows
+    unevenness = batches.longest - batches.shortest
+    telling = [
+        unevenness.argmax(),
+        batches.longest.argmax(),
+        rows.argmin(),
+        batches.longest.argmin(),
+        ((unevenness == 0) & (rows > 1)).argmax(),
+    ]
+    chosen = list(dict.fromkeys(int(place) for place in telling))[:num_batches]
+    others = np.delete(np.arange(len(batches)), chosen)
+    num_random = num_batches - len(chosen)
+    drawn = np.random.default_rng(seed).choice(others, size=num_random, replace=False)
+    places = np.sort(np.concatenate([np.array(chosen, np.int64), drawn]))
+    return [int(index) for index in batches.index[places]]
 
 
 def verify_structure(run: Verification) -> BatchTable:
@@ -150,7 +200,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         batches = run.keep_faultless(batches)
         max_cells = ID_CELLS_PER_TOKEN * options.max_batch_tokens
         small = batches.take(batches.num_rows * batches.longest <= max_cells)
-        chosen = choose_batches(small, num_batches=options.sample, seed=options.seed)
+        chosen = run.sample(small)
         for index in chosen:
             name, batch = run.read(index)
             with naming_batch(name, index):

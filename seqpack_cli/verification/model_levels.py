@@ -13,7 +13,7 @@ from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.models.attention import MAX_TOKENS, check_attention
+from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.batch_ids import choose_limits, take_ids
 from seqpack_cli.verification.models.computation import (
     LEAST_DEVIATION,
@@ -26,7 +26,6 @@ from seqpack_cli.verification.models.layout_speed import measure_layouts
 from seqpack_cli.verification.models.limits import GATES, find_limits
 from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.report import RUN, Finding, LevelReport
-from seqpack_cli.verification.sampling import choose_batches
 
 RUNS_PER_LOOK = 64  # batches whose results are fetched together
 MAX_REMEMBERING_LAYERS = 5  # rounding of 6 and more grew to 2e-3 within 1,000 steps (measured)
@@ -77,7 +76,7 @@ def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -
 
 def measure_speeds(run: Verification, batches: BatchTable) -> None:
     """Measure what the device makes of the sampled batches in each layout."""
-    chosen = choose_batches(batches, num_batches=run.options.sample, seed=run.options.seed)
+    chosen = run.sample(batches)
     named = ((index, run.read(index)) for index in chosen)
     run.report.layout_speeds = measure_layouts(
         run.build_model(),
@@ -89,8 +88,7 @@ def measure_speeds(run: Verification, batches: BatchTable) -> None:
 
 def verify_computation(run: Verification, level_name: str, batches: BatchTable) -> BatchTable:
     """Run a sample of the batches through models; `forward` and `backward` differ in the check."""
-    options = run.options
-    chosen = choose_batches(batches, num_batches=options.sample, seed=options.seed)
+    chosen = run.sample(batches)
     run.progress.on_total(len(chosen))
     rows_ended = False
     with run.level(level_name) as level:
@@ -146,16 +144,9 @@ def _compare_attention(
     run: Verification, level: LevelReport, name: str, index: int, batch: VarlenBatch
 ) -> bool:
     """Compare attention over a row of varlen; say if it was cut."""
-    max_tokens = min(run.options.max_batch_tokens, MAX_TOKENS[run.device.type])
-    for comparison in check_attention(
-        batch,
-        num_embeddings=run.num_ids,
-        device=run.device,
-        dtype=run.dtype,
-        seed=run.options.seed,
-        max_tokens=max_tokens,
-        generator=torch.Generator().manual_seed(run.options.seed + index),
-    ):
+    generator = torch.Generator().manual_seed(run.options.seed + index)
+    layer, max_tokens = run.build_attention(), run.max_attention_tokens
+    for comparison in check_attention(batch, layer, max_tokens=max_tokens, generator=generator):
         _judge(run, level, comparison, name, index, comparison.row)
     return len(batch.data) > max_tokens
 

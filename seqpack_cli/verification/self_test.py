@@ -22,8 +22,8 @@ from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import compare_shard
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
 from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
-from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.models.attention import MAX_TOKENS, check_attention, take_window
+from seqpack_cli.verification.levels import Verification, choose_batches
+from seqpack_cli.verification.models.attention import check_attention, take_window
 from seqpack_cli.verification.models.attention_layer import mask_of
 from seqpack_cli.verification.models.batch_ids import BatchIds, choose_limits, take_ids
 from seqpack_cli.verification.models.computation import (
@@ -37,7 +37,6 @@ from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 from seqpack_cli.verification.report import LEVELS, Control, Finding
-from seqpack_cli.verification.sampling import choose_batches
 
 MAX_TRIES = 8  # batches looked at for a place
 
@@ -170,16 +169,13 @@ def _walk_untrimmed(
 def _check_borderless(run: Verification, index: int) -> Iterator[Comparison] | None:
     _, batch = run.read(index)
     assert isinstance(batch, VarlenBatch)  # noqa: S101 - of shards of that layout
-    max_tokens = min(run.options.max_batch_tokens, MAX_TOKENS[run.device.type])
+    max_tokens = run.max_attention_tokens
     window, _, _ = take_window(batch, max_tokens)
     if len(window.lengths) == 1 or not np.ptp(window.data):
         return None
     return check_attention(
         batch,
-        num_embeddings=run.num_ids,
-        device=run.device,
-        dtype=_judged_dtype(run),
-        seed=run.options.seed,
+        run.build_attention(dtype=_judged_dtype(run)),
         max_tokens=max_tokens,
         generator=torch.Generator().manual_seed(run.options.seed),
         make_mask=lambda cu_seqlens, num_tokens: mask_of(cu_seqlens[[0, -1]], num_tokens),

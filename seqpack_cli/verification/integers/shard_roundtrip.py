@@ -13,12 +13,11 @@ import torch
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.device import Sender, Sent, naming_batch
 from seqpack_cli.verification.integers.blocks import Block, BlockPlan, cut_blocks, read_block
 from seqpack_cli.verification.integers.roundtrip import check_batch
 from seqpack_cli.verification.integers.stacks import Truth, check_packed_stack, check_padded_stack
 from seqpack_cli.verification.report import Finding
-from seqpack_cli.verification.transfer import Sender, Sent
 
 NUM_READERS = 2
 # Of a block: so much that torch's calls cost little beside their work.

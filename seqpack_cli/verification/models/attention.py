@@ -22,7 +22,6 @@ from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.models.attention_layer import (
     AttentionLayer,
     Row,
-    build_layer,
     mask_of,
     run_alone,
     run_plainly,
@@ -39,11 +38,8 @@ MakeMask = Callable[[torch.Tensor, int], torch.Tensor]
 
 def check_attention(
     batch: VarlenBatch,
+    layer: AttentionLayer,
     *,
-    num_embeddings: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    seed: int,
     max_tokens: int,
     generator: torch.Generator,
     make_mask: MakeMask = mask_of,
@@ -51,7 +47,6 @@ def check_attention(
     """Compare a row's borders, positions and attention; a comparison's row is its sequence.
 
     Args:
-        seed: draws the weights.
         max_tokens: of a longer row, borders and positions are compared as a whole, attention in
             the window that take_window gives.
         generator: chooses the sequence to change.
@@ -62,8 +57,7 @@ def check_attention(
     if any(math.isinf(comparison.error) for comparison in borders):
         return  # of another shape, which no layer can take
     window, first, _ = take_window(batch, max_tokens)
-    row = _put_on(device, window)
-    layer = build_layer(num_embeddings=num_embeddings, device=device, dtype=dtype, seed=seed)
+    row = _put_on(layer.embedding.weight.device, window)
     mask = make_mask(row.cu_seqlens, len(row.ids))
     outputs = run_row(layer, row, mask)
     exact = run_plainly(layer.in_float64(), row)

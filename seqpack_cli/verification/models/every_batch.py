@@ -20,10 +20,9 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.packed import PackedBatch, count_alive
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.device import Sender, Sent, naming_batch
 from seqpack_cli.verification.models.batch_ids import MAX_STEPS, pack_ids, to_torch_rows
 from seqpack_cli.verification.models.model import Model
-from seqpack_cli.verification.transfer import Sender, Sent
 
 NUM_READERS = 2
 
