@@ -31,6 +31,7 @@ from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.verification import model_levels
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import computation
 from seqpack_cli.verification.models.batch_ids import BatchIds
