@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch
@@ -20,7 +21,6 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import naming_batch, naming_memory
 from seqpack_cli.verification.integers import roundtrip
-from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
 from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.integers.structure import check_structure
@@ -132,7 +132,7 @@ def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -
     """
     if num_batches is None or num_batches >= len(batches):
         return [int(index) for index in batches.index]
-    rows = batches.num_rows - batches.num_filler_rows
+    rows = batches.num_real_rows
     unevenness = batches.longest - batches.shortest
     telling = [
         unevenness.argmax(),

@@ -7,11 +7,11 @@ from itertools import islice
 
 import torch
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.device import naming_batch
-from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.batch_ids import choose_limits, take_ids

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.damages import DAMAGES, Damage
 from seqpack_cli.verification.device import naming_batch
-from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import compare_shard
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard

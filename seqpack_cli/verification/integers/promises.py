@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.buckets import find_buckets
 from seqpack_cli.batching.limits import make_limits, round_up
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.verification.integers.batch_table import BatchTable
 
 
 def check_promises(
@@ -100,7 +100,7 @@ def _check_widths(
     bucket: np.ndarray,
     fits: np.ndarray,
 ) -> Iterator[tuple[int, str]]:
-    widths = batches.num_cells // batches.num_rows
+    widths = batches.widths
     expected = round_up(batches.longest, options.pad_to_multiple)
     if keys is not None:
         expected = np.array([*keys, 0], np.int64)[bucket]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
@@ -22,7 +23,7 @@ from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
-from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
+from seqpack_cli.verification.integers.batch_table import measure_batches
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import (
     PlannedShards,
@@ -52,7 +53,7 @@ def check_structure(
     num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
     lie = _find_lie(num_sequences, shards)
     if lie is not None:
-        return [lie], join_tables([])
+        return [lie], BatchTable.join([])
     coverage = Coverage(num_sequences)  # of the whole store
     with ThreadPoolExecutor(1) as pool:  # beside the shards, since a tokenizer takes long to build
         in_folder = pool.submit(_check_folder, shards)
@@ -61,7 +62,7 @@ def check_structure(
     fault = coverage.check_pieces() if not damage else None
     if fault is not None:
         damage.append(Finding(LEVEL, MANIFEST_NAME, fault))
-    batches = join_tables(tables)
+    batches = BatchTable.join(tables)
     findings = [*damage, *miscounts] or _check_totals(shards, coverage, batches)
     if planned is not None and not findings:
         unplanned += compare_totals(shards, planned)
@@ -131,7 +132,7 @@ def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Findi
     except FolderError as error:
         place = f"{shards.path / entry['name']}: "
         what = error.message.removeprefix(place)
-        return None, [Finding(LEVEL, entry["name"], what)], join_tables([])
+        return None, [Finding(LEVEL, entry["name"], what)], BatchTable.join([])
     first_batch = int(shards.batch_offsets[number])
     max_tokens = shards.options.max_tokens
     found, batches = check_batches(shard, first_batch=first_batch, max_tokens=max_tokens)
@@ -205,7 +206,7 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
 
 def _check_split(manifest: dict[str, Any], batches: BatchTable) -> list[Finding]:
     """Compare the split sequences of all shards; a piece amiss is better named by its row."""
-    found = int(batches.num_split_sequences.sum())
+    found = batches.add_up(batches.num_split_sequences)
     of_shards = sum(entry["num_split_sequences"] for entry in manifest["shards"])
     return [
         Finding(LEVEL, MANIFEST_NAME, f"num_split_sequences is {claimed}, the shards have {found}")
