@@ -166,10 +166,7 @@ def check_batches(
 def _check_promises(name: str, batches: BatchTable, shards: ShardSet) -> list[Finding]:
     """Compare the batches of a shard with what pack was told."""
     broken = check_promises(batches, shards.options, shards.manifest["bucket_keys"])
-    return [
-        Finding(LEVEL, name, what, batch=int(batches.index[place]))
-        for place, what in sorted(broken)
-    ]
+    return [Finding(LEVEL, name, what, batch=index) for index, what in sorted(broken)]
 
 
 def mark_rows(shard: Shard, coverage: Coverage, *, first_batch: int = 0) -> list[Finding]:
