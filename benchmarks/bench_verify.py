@@ -48,9 +48,9 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.reading import hash_regular
 from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
-from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
 from seqpack_cli.verification.models.model import Model, ModelShape, build_model
 from seqpack_cli.verification.report import LevelReport, Report
+from seqpack_cli.verification.torch_rows import to_torch_rows
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
 
@@ -203,7 +203,7 @@ def measure_runs(
     """Time the level `run` and the bare LSTM in turn."""
     shards = open_shards(path)
     num_tokens = shards.manifest["ledger"]["num_tokens"]
-    batches = [to_packed_sequence(to_torch_rows(batch)[0], device) for batch in shards]
+    batches = [to_torch_rows(batch).to_packed_sequence(device) for batch in shards]
     assert sum(len(batch.data) for batch in batches) == num_tokens
     figures, rows = {}, []
     for dtype in dtypes:

@@ -13,7 +13,7 @@ from shard_reference import lay_out, slow_pack
 from torch.nn.utils.rnn import unpack_sequence
 
 from seqpack_cli.shards.layouts import LAYOUTS, Batch
-from seqpack_cli.shards.packed import PackedBatch, count_alive
+from seqpack_cli.shards.packed import count_alive
 from seqpack_cli.shards.padded import PaddedBatch, pad
 from seqpack_cli.verification.models.batch_ids import (
     CELLS_PER_TOKEN,
@@ -23,9 +23,8 @@ from seqpack_cli.verification.models.batch_ids import (
     choose_window,
     order_rows,
     take_ids,
-    to_packed_sequence,
-    to_torch_rows,
 )
+from seqpack_cli.verification.torch_rows import to_torch_rows
 
 CPU = torch.device("cpu")
 WIDE = SizeLimits(max_tokens=10_000, max_steps=1000)
@@ -52,7 +51,7 @@ def make_batch(layout: str, lengths: list[int]) -> tuple[Batch, list[list[int]]]
 @given(lengths=LENGTHS)
 def test_a_whole_batch_is_taken_as_it_is(layout: str, lengths: list[int]) -> None:
     batch, rows = make_batch(layout, lengths)
-    packed = to_packed_sequence(to_torch_rows(batch)[0], CPU)
+    packed = to_torch_rows(batch).to_packed_sequence(CPU)
     data, batch_sizes = slow_pack(rows)
     assert packed.data.dtype == torch.int64
     assert packed.data.tolist() == data
@@ -119,10 +118,12 @@ def test_row_numbers_of_varlen_are_those_of_the_shards_batch(
     lengths: list[int], limits: SizeLimits
 ) -> None:
     batch, rows = make_batch("varlen", lengths)  # not longest first
-    for_torch, order = to_torch_rows(batch)
-    assert isinstance(for_torch, PackedBatch)
+    for_torch = to_torch_rows(batch)
+    assert for_torch.batch_sizes is not None
     assert for_torch.lengths.tolist() == sorted(lengths, reverse=True)
-    assert order.tolist() == sorted(range(len(rows)), key=lambda row: -lengths[row])  # stable
+    assert for_torch.order.tolist() == sorted(
+        range(len(rows)), key=lambda row: -lengths[row]
+    )  # stable
     start, end = choose_window(for_torch.batch_sizes, limits)
     ids = take_ids(batch, CPU, limits)
     assert len(ids.row_numbers) == len(ids.lengths)
@@ -139,10 +140,12 @@ def test_padded_rows_are_the_same_on_either_side_and_with_filler(
     assert isinstance(plain, PaddedBatch)
     batch = with_filler(plain, num_filler_rows, width=lengths[0] + extra, padding_side=side)
     batch.check(pad_id=60_000)
-    for_torch, order = to_torch_rows(batch)
-    assert isinstance(for_torch, PaddedBatch)
-    assert order.tolist() == list(range(len(rows)))
-    assert [row.tolist() for row in for_torch.rows()] == rows
+    for_torch = to_torch_rows(batch)
+    assert for_torch.batch_sizes is None
+    assert for_torch.order.tolist() == list(range(len(rows)))
+    assert for_torch.tokens.tolist() == [id_ for row in rows for id_ in row]
+    by_row = zip(for_torch.cells.tolist(), for_torch.lengths.tolist(), strict=True)
+    assert [cells[:length] for cells, length in by_row] == rows
     expected, found = (take_ids(taken, CPU, limits) for taken in (plain, batch))
     assert torch.equal(found.packed.data, expected.packed.data)
     assert torch.equal(found.packed.batch_sizes, expected.packed.batch_sizes)

@@ -20,6 +20,7 @@ from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification.integers import roundtrip
 from seqpack_cli.verification.integers.roundtrip import check_batch
+from seqpack_cli.verification.torch_rows import TorchRows
 
 CPU = torch.device("cpu")
 ROWS = [5, 1, 2, 4, 0]  # longest first: lengths 12, 9, 5, 5, 3
@@ -132,12 +133,12 @@ def test_a_backend_that_is_wrong_is_found(
 def test_padded_rows_packed_by_torch_are_our_packing(
     store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = roundtrip.to_packed_sequence
+    whole = TorchRows.to_packed_sequence
 
-    def wrong(batch: Batch, device: torch.device) -> PackedSequence:
-        return drop_the_last(whole(batch, device))
+    def wrong(rows: TorchRows, device: torch.device) -> PackedSequence:
+        return drop_the_last(whole(rows, device))
 
-    monkeypatch.setattr(roundtrip, "to_packed_sequence", wrong)
+    monkeypatch.setattr(TorchRows, "to_packed_sequence", wrong)
     what = "pack_padded_sequence gives other data than packing the store's sequences"
     assert (None, what) in find(make_batch(store, "padded"), store)
 

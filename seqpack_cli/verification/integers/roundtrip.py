@@ -21,13 +21,13 @@ from torch.nn.utils.rnn import (
 )
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch, pack
+from seqpack_cli.shards.packed import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
-from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
+from seqpack_cli.verification.torch_rows import to_torch_rows
 
 
 def check_batch(
@@ -51,17 +51,16 @@ def check_batch(
     if found is not None:
         yield found
         return
-    for_torch, order = to_torch_rows(batch)
-    rows = [rows[row] for row in order]
+    for_torch = to_torch_rows(batch)
+    rows = [rows[row] for row in for_torch.order]
     expected = torch.from_numpy(np.concatenate(rows).astype(np.int64)).to(device)
     lengths = torch.from_numpy(for_torch.lengths.copy())
-    packed = to_packed_sequence(for_torch, device)
+    packed = for_torch.to_packed_sequence(device)
     for what in _check_torch(packed, expected, lengths):
         yield None, what
-    if not isinstance(batch, PackedBatch):
-        own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
-        if not torch.equal(packed.data, own):
-            yield None, "pack_padded_sequence gives other data than packing the store's sequences"
+    own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
+    if not torch.equal(packed.data, own):
+        yield None, "pack_padded_sequence gives other data than packing the store's sequences"
 
 
 def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[np.ndarray]:

@@ -17,12 +17,12 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.packed import PackedBatch, count_alive
-from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.packed import count_alive
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.verification.device import Sender, Sent, naming_batch
-from seqpack_cli.verification.models.batch_ids import MAX_STEPS, pack_ids, to_torch_rows
+from seqpack_cli.verification.models.batch_ids import MAX_STEPS
 from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.torch_rows import TorchRows, to_torch_rows
 
 NUM_READERS = 2
 
@@ -54,7 +54,7 @@ class _Seen:
 class _Batch:
     index: int
     shard: str
-    rows: PackedBatch | PaddedBatch
+    rows: TorchRows
     ids: Sent  # flat, padding too
     varies: bool
     sum_of_ids: int
@@ -76,9 +76,8 @@ def run_every_batch(
         number, inside = shards.find(index)
         shard = shards.open_shard(number)
         with naming_batch(shard.path.name, index):
-            rows, _ = to_torch_rows(shard.view(inside))
-            cells = rows.data if isinstance(rows, PackedBatch) else rows.ids.reshape(-1)
-            tokens = cells if isinstance(rows, PackedBatch) else rows.ids[rows.mask]
+            rows = to_torch_rows(shard.view(inside))
+            cells, tokens = rows.cells.reshape(-1), rows.tokens
             varies = bool((tokens != tokens[0]).any())
             sum_of_ids = int(cells.sum(dtype=np.int64))
             return _Batch(index, shard.path.name, rows, sender.send(cells), varies, sum_of_ids)
@@ -91,7 +90,7 @@ def run_every_batch(
 
 def _run_batch(model: Model, batch: _Batch, max_tokens: int) -> BatchRun:
     ids = batch.ids.receive(torch.int64)
-    found = list(_run_windows(model, pack_ids(batch.rows, ids), max_tokens))
+    found = list(_run_windows(model, batch.rows.pack(ids), max_tokens))
     return BatchRun(
         batch.index,
         batch.shard,
