@@ -255,13 +255,3 @@ def test_findings_on_cuda_are_those_of_the_cpu(kind: Kind, max_cells: int) -> No
         damaged = flip_cells(shard, list(range(len(shard))))
         found = find(damaged, store, kind, max_cells=max_cells, device=cuda)
         assert found == find(damaged, store, kind, max_cells=max_cells)
-
-
-def test_one_false_of_a_gpu_is_enough() -> None:
-    true, false = torch.tensor(True), torch.tensor(False)
-    assert shard_roundtrip.all_hold([True, true, true])
-    assert shard_roundtrip.all_hold([])
-    assert not shard_roundtrip.all_hold([True, true, false])
-    assert not shard_roundtrip.all_hold([True, false, true])
-    assert not shard_roundtrip.all_hold([false])
-    assert not shard_roundtrip.all_hold([False, true])

@@ -34,6 +34,7 @@ class Stack:
     num_steps: int
     batch_sizes: np.ndarray  # int64[steps]
     data_shape: tuple[int, ...]  # [batches, S], of padded [batches, rows, width]
+    padding_side: str
 
     @property
     def num_cells(self) -> int:
@@ -174,7 +175,17 @@ def _find_stacks(shard: Shard, plan: BlockPlan) -> list[Stack]:
             lengths = np.minimum(lengths[lengths > start], end) - start
             batch_sizes = batch_sizes[start:end]
             shape = (1, len(lengths), end - start) if len(shape) == 3 else (1, int(lengths.sum()))
-        stacks.append(Stack(batch, last - first, lengths, len(batch_sizes), batch_sizes, shape))
+        stacks.append(
+            Stack(
+                batch,
+                last - first,
+                lengths,
+                len(batch_sizes),
+                batch_sizes,
+                shape,
+                shard.padding_side,
+            )
+        )
     return stacks
 
 

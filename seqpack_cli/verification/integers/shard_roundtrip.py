@@ -5,7 +5,6 @@ What is wrong in a block is then said by `roundtrip.check_batch`, batch by batch
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -16,7 +15,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import Sender, Sent, naming_batch
 from seqpack_cli.verification.integers.blocks import Block, BlockPlan, cut_blocks, read_block
 from seqpack_cli.verification.integers.roundtrip import check_batch
-from seqpack_cli.verification.integers.stacks import Truth, check_packed_stack, check_padded_stack
+from seqpack_cli.verification.integers.stacks import has_right_ids
 from seqpack_cli.verification.report import Finding
 
 NUM_READERS = 2
@@ -59,7 +58,9 @@ def check_shard(
     def check(read: tuple[Block, Sent, Sent]) -> tuple[Block, bool]:
         block, data, expected = read
         with naming_batch(name, first_batch + block.plan.first):
-            return block, block.is_of_store and _is_right(shard, block, data, expected)
+            return block, block.is_of_store and has_right_ids(
+                block, data.receive(), expected.receive()
+            )
 
     if device.type == "cpu":  # readers have nobody to read ahead for, and check as well
         checked = map_ahead(lambda plan: check(read(plan)), plans, num_threads=NUM_READERS)
@@ -93,30 +94,3 @@ def _explain(
     if batches and not found:
         what = f"{device} gives other ids than the token store"
         yield Finding("roundtrip", shard.path.name, what, first_batch + batches[0])
-
-
-def _is_right(shard: Shard, block: Block, data: Sent, expected: Sent) -> bool:
-    """Say if every stack is right; the device is waited for once."""
-    ids, wanted = data.receive(), expected.receive()
-    if shard.layout == "varlen":
-        return torch.equal(ids, wanted)
-    holds: list[Truth] = []
-    ids_end = wanted_end = 0
-    for stack in block.stacks:
-        ids_start, wanted_start = ids_end, wanted_end
-        ids_end = ids_start + math.prod(stack.data_shape)
-        wanted_end = wanted_start + stack.num_cells
-        both = (ids[ids_start:ids_end], wanted[wanted_start:wanted_end])
-        if shard.layout == "packed":
-            holds += check_packed_stack(stack, *both)
-        else:
-            holds += check_padded_stack(stack, *both, padding_side=shard.padding_side)
-    return all_hold(holds)
-
-
-def all_hold(holds: list[Truth]) -> bool:
-    """Say if all are true; those of a device are fetched together."""
-    on_device = [hold for hold in holds if isinstance(hold, torch.Tensor)]
-    return all(hold for hold in holds if isinstance(hold, bool)) and bool(
-        not on_device or torch.stack(on_device).all()
-    )
