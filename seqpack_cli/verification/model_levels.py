@@ -23,8 +23,8 @@ from seqpack_cli.verification.models.computation import (
 )
 from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
 from seqpack_cli.verification.models.layout_speed import measure_layouts
-from seqpack_cli.verification.models.limits import GATES, find_limits
 from seqpack_cli.verification.models.model import CELLS, Model
+from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
 from seqpack_cli.verification.report import RUN, Finding, LevelReport
 
 RUNS_PER_LOOK = 64  # batches whose results are fetched together
@@ -52,7 +52,7 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
 
 def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -> None:
     """Fetch the results of some batches at once, and judge them."""
-    limit = find_limits(run.device, run.dtype, remembers=False).values
+    limit = find_tolerances(run.device, run.dtype, remembers=False).values
     is_gate = run.dtype in GATES
     fetched = torch.stack([batch.values for batch in runs]).tolist()
     for batch, (spread, difference, sum_of_ids) in zip(runs, fetched, strict=True):

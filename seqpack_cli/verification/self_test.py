@@ -32,9 +32,9 @@ from seqpack_cli.verification.models.computation import (
     check_backward,
     check_forward,
 )
-from seqpack_cli.verification.models.limits import GATES
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
+from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 from seqpack_cli.verification.report import LEVELS, Control, Finding
 

@@ -23,7 +23,7 @@ from seqpack_cli.verification.model_levels import (
     verify_computation,
     verify_every_batch,
 )
-from seqpack_cli.verification.models.limits import GATES
+from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.report import LEVELS, PlanReport, Report
 from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions

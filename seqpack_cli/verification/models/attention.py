@@ -28,7 +28,7 @@ from seqpack_cli.verification.models.attention_layer import (
     run_row,
 )
 from seqpack_cli.verification.models.computation import LEAST_DEVIATION, Comparison
-from seqpack_cli.verification.models.limits import GATES, find_limits, measure_error
+from seqpack_cli.verification.models.tolerances import GATES, find_tolerances, measure_error
 
 # Of a row, whatever more the caller allows: on a CPU 2 s; CUDA's 3 GB are reckoned, not measured.
 MAX_TOKENS = {"cuda": 8_192, "cpu": 4_096}
@@ -152,11 +152,11 @@ def _put_on(device: torch.device, batch: VarlenBatch) -> Row:
 def _compare(
     outputs: torch.Tensor, alone: torch.Tensor, exact: torch.Tensor, row: Row
 ) -> Iterator[Comparison]:
-    limits = find_limits(outputs.device, outputs.dtype, remembers=False)
+    tolerances = find_tolerances(outputs.device, outputs.dtype, remembers=False)
     error_alone = measure_error(alone, exact, summed=False)
     for name, found, limit in (
-        ("alone attention outputs", alone, limits.of_alone("outputs")),
-        ("attention outputs", outputs, limits.beside_alone("outputs", error_alone)),
+        ("alone attention outputs", alone, tolerances.of_alone("outputs")),
+        ("attention outputs", outputs, tolerances.beside_alone("outputs", error_alone)),
     ):
         error = measure_error(found, exact, summed=False)
         places = (found.double() - exact).abs().amax(dim=1).nan_to_num(nan=math.inf)

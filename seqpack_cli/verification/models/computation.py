@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from seqpack_cli.verification.models.batch_ids import BatchIds
-from seqpack_cli.verification.models.limits import GATES, find_limits, measure_error
 from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.models.tolerances import GATES, find_tolerances, measure_error
 from seqpack_cli.verification.models.ways import Run, run_alone, run_loop, run_packed, run_padded
 
 Way = Callable[[Model, BatchIds], Run]
@@ -107,14 +107,14 @@ def _compare(
 ) -> Iterator[Comparison]:
     """Compare all ways with the float64 loop; the error of `alone` bears on the others' limit."""
     dtype = model.embedding.weight.dtype
-    limits = find_limits(ids.rectangle.device, dtype, remembers=model.remembers)
+    tolerances = find_tolerances(ids.rectangle.device, dtype, remembers=model.remembers)
     for quantity, wanted in exact.items():
         alone, _ = _error(quantity, found["alone"][quantity], wanted, ids)
         for name, values in found.items():
             error, row = _error(quantity, values[quantity], wanted, ids)
-            limit = limits.beside_alone(quantity, alone)
+            limit = tolerances.beside_alone(quantity, alone)
             if name == "alone":
-                limit = limits.of_alone(quantity)
+                limit = tolerances.of_alone(quantity)
             # what is no number is a fault in 16 bits too, where outputs can not overflow
             is_gate = dtype in GATES or (quantity == "outputs" and error == math.inf)
             yield Comparison(level, f"{name} {quantity}", error, limit, row, is_gate)
@@ -208,13 +208,15 @@ def _check_isolation(
     after = _values(way(model, _change_row(ids, changed, num_embeddings)))
     row_of_token = torch.repeat_interleave(torch.arange(num_rows), ids.lengths)
     changed_moved = False
-    limits = find_limits(ids.rectangle.device, model.embedding.weight.dtype, remembers=False)
+    tolerances = find_tolerances(
+        ids.rectangle.device, model.embedding.weight.dtype, remembers=False
+    )
     for quantity, value in before.items():
         again = float((value - first[quantity]).abs().max())
         yield Comparison(
             "forward", f"{name} {quantity} of the same rows again", again, 0.0, is_gate=False
         )
-        limit = limits.values if again > 0 else 0.0
+        limit = tolerances.values if again > 0 else 0.0
         rows = row_of_token if quantity == "outputs" else torch.arange(num_rows)
         moved = (value != after[quantity]).any(dim=1).cpu()
         changed_moved |= bool(moved[rows == changed].any())
