@@ -17,9 +17,8 @@ from random_shards import (
     make_shard_in_memory,
     make_store_in_memory,
 )
-from shard_reference import Arrays, join_batches, lay_out
+from shard_reference import Arrays, join_batches, lay_out, to_arrays
 
-from seqpack_cli.shards.layouts import check_offsets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification import damages
@@ -35,7 +34,7 @@ COUNTS = ("num_rows", "num_filler_rows", "num_sequences", "num_tokens", "num_pad
 
 def count_entry(shard: Shard, kind: Kind) -> dict[str, int]:
     """Count what the manifest says of a shard."""
-    _, table = check_batches(shard, first_batch=0, max_tokens=kind.max_tokens)
+    _, table = check_batches(shard, max_tokens=kind.max_tokens)
     columns = {name: getattr(table, name, None) for name in COUNTS}
     columns["num_padding_cells"] = table.num_cells - table.num_tokens
     counts = {name: int(column.sum()) for name, column in columns.items() if column is not None}
@@ -46,14 +45,13 @@ def iter_levels(
     shard: Shard, store: TokenStore, kind: Kind, entry: dict[str, int]
 ) -> Iterator[tuple[str, str]]:
     """Yield (level, what) of all that is found in a shard."""
-    found, table = check_batches(shard, first_batch=0, max_tokens=kind.max_tokens)
+    found, table = check_batches(shard, max_tokens=kind.max_tokens)
     found += mark_rows(shard, Coverage(len(store))) + check_counts(NAME, entry, table)
     yield from ((finding.level, finding.what) for finding in found)
     for finding in check_shard(
         shard,
         store,
         torch.device("cpu"),
-        first_batch=0,
         max_tokens=kind.max_tokens,
         max_batch_tokens=1 << 15,
         on_advance=lambda _: None,
@@ -62,7 +60,7 @@ def iter_levels(
 
 
 def belongs(damage: Damage, kind: Kind) -> bool:
-    return kind.layout in damage.layouts
+    return damage.belongs_to(draw_shard(kind, 0)[0])
 
 
 @every_damage
@@ -86,7 +84,7 @@ def test_damage_is_found_first_by_its_level(damage: Damage, kind: Kind, seed: in
         assert array.dtype == before[name].dtype
         assert not np.shares_memory(array, shard.tensors[name])
     damaged = shard.with_tensors({**shard.tensors, **changed})
-    check_offsets(kind.layout, damaged.tensors)
+    damaged.arrays.check_offsets()
     found = next(iter_levels(damaged, store, kind, entry), None)
     # what only the plan can tell is sound by itself
     assert (found and found[0]) == (None if damage.needs_plan else damage.level)
@@ -238,7 +236,7 @@ def test_dropped_row_leaves_the_others_as_they_are() -> None:
 def list_rows(shard: Shard) -> list[tuple[int, int, list[int]]]:
     rows = []
     for index in range(len(shard)):
-        arrays: Arrays = shard.view(index).to_arrays()
+        arrays: Arrays = to_arrays(shard.view(index))
         starts = arrays.get("piece_starts", np.zeros_like(arrays["lengths"])).tolist()
         indices = arrays["original_indices"].tolist()
         ids = [row.tolist() for row in shard.view(index).rows()]

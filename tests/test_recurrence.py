@@ -14,7 +14,7 @@ from models import make_model
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from seqpack_cli.shards.packed import pack
+from seqpack_cli.shards.pack_and_pad import pack
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.models.computation import WAYS, check_forward
 from seqpack_cli.verification.models.model import CELLS, Model

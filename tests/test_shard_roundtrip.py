@@ -36,6 +36,7 @@ def find(
     device: torch.device = CPU,
     on_advance: Callable[[int], None] = lambda _: None,
 ) -> list[Finding]:
+    shard.first_batch = FIRST_BATCH
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shard_roundtrip, "CELLS_PER_BLOCK", {device.type: max_cells})
         return list(
@@ -43,7 +44,6 @@ def find(
                 shard,
                 store,
                 device,
-                first_batch=FIRST_BATCH,
                 max_tokens=kind.max_tokens,
                 max_batch_tokens=1 << 30,
                 on_advance=on_advance,
@@ -236,7 +236,6 @@ def test_findings_may_be_left_half_way() -> None:
         damaged,
         store,
         CPU,
-        first_batch=0,
         max_tokens=None,
         max_batch_tokens=1,
         on_advance=lambda _: None,

@@ -11,8 +11,7 @@ import torch
 from models import make_model
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from seqpack_cli.shards.packed import pack
-from seqpack_cli.shards.padded import pad
+from seqpack_cli.shards.pack_and_pad import pack, pad
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.recurrence import walk_batch_sizes, walk_batch_sizes_reversed

@@ -20,7 +20,6 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch, is_in_range
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.soundness import find_unsound_index
 from seqpack_cli.tokens.token_store import TokenStore
 
 BLOCK_IDS = 1 << 18
@@ -135,7 +134,7 @@ class _ShardRun:
         Padding is not counted and subtracted: a run of one id is counted slowest of all.
         """
         shard, tensors = self._shard, self._shard.tensors
-        for unsound in np.flatnonzero(find_unsound_index(shard.layout, tensors)).tolist():
+        for unsound in np.flatnonzero(shard.arrays.find_wrong()).tolist():
             shard[unsound]  # which says what is wrong
         widths = np.repeat(tensors["widths"], np.diff(tensors["sequence_offsets"]))
         runs = np.stack([tensors["lengths"], widths - tensors["lengths"]], axis=1)

@@ -10,6 +10,7 @@ from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.errors import OptionError
 from seqpack_cli.reporting.origins import describe_origin, find_store_of
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -111,6 +112,7 @@ def _describe_shape(batch: Batch, manifest: dict[str, Any]) -> dict[str, Any]:
     if isinstance(batch, VarlenBatch):
         cu_seqlens = batch.cu_seqlens.tolist()
         return {"max_tokens": manifest["options"]["max_tokens"], "cu_seqlens": cu_seqlens}
+    assert isinstance(batch, PackedBatch)  # noqa: S101
     shape: dict[str, Any] = {"batch_sizes": batch.batch_sizes.tolist()}
     keys = manifest["bucket_keys"]
     if keys is not None:

@@ -118,6 +118,10 @@ def make_tensors(batch: PaddedBatch, *, labels: str | None = None) -> PaddedTens
 def make_tensors(batch: VarlenBatch, *, labels: str | None = None) -> VarlenTensors: ...
 
 
+@overload
+def make_tensors(batch: Batch, *, labels: str | None = None) -> BatchTensors: ...
+
+
 def make_tensors(batch: Batch, *, labels: str | None = None) -> BatchTensors:
     """Give a batch that was checked as tensors of their own, which may be changed.
 
@@ -136,6 +140,7 @@ def make_tensors(batch: Batch, *, labels: str | None = None) -> BatchTensors:
     if isinstance(batch, PaddedBatch):
         mask = torch.from_numpy(batch.mask.copy())  # of the left side it is a turned view
         return PaddedTensors(_widen(batch.ids), mask, lengths, original_indices, made)
+    assert isinstance(batch, VarlenBatch)  # noqa: S101
     return VarlenTensors(
         _widen(batch.data),
         torch.from_numpy(batch.cu_seqlens),

@@ -23,7 +23,7 @@ def make_next_labels(batch: Batch) -> np.ndarray:
     Returns:
         int64, in the shape of the batch's ids: [S], or [B, width] for padded.
 
-    >>> from seqpack_cli.shards.packed import pack
+    >>> from seqpack_cli.shards.pack_and_pad import pack
     >>> make_next_labels(pack([np.array([1, 2, 3]), np.array([9])])).tolist()
     [2, -100, 3, -100]
     """

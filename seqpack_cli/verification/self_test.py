@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -67,7 +68,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
 def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> Iterator[Control]:
     shard = run.shards.open_shard(number)
     for damage in DAMAGES:
-        if LEVELS.index(damage.level) >= run.options.depth or shard.layout not in damage.layouts:
+        if LEVELS.index(damage.level) >= run.options.depth or not damage.belongs_to(shard):
             continue
         changed = damage.change(shard) if run.planned is not None or not damage.needs_plan else None
         if changed is None:
@@ -90,20 +91,18 @@ def _find(
 
     The plan would find most of it: it is asked only where nothing else can tell.
     """
-    first_batch = int(run.shards.batch_offsets[number])
     max_tokens = run.shards.options.max_tokens
-    found, batches = check_batches(shard, first_batch=first_batch, max_tokens=max_tokens)
+    found, batches = check_batches(shard, max_tokens=max_tokens)
     yield from found
     yield from mark_rows(shard, Coverage(run.shards.num_store_sequences))
     yield from check_counts(shard.path.name, shard.entry, batches)
     if damage.needs_plan and run.planned is not None:
-        yield from compare_shard(shard, run.planned, number, first_batch=first_batch)
+        yield from compare_shard(shard, run.planned, number, first_batch=shard.first_batch)
     if damage.level != "structure" and store is not None:  # what it missed must not reach torch
         yield from check_shard(
             shard,
             store,
             run.device,
-            first_batch=first_batch,
             max_tokens=max_tokens,
             max_batch_tokens=run.options.max_batch_tokens,
             on_advance=lambda _: None,
@@ -116,7 +115,7 @@ def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Cont
     several = batches.take(batches.num_rows > 1)
     if run.options.depth >= LEVELS.index("forward") + 1:
         yield _control(run, "loop that does not trim", "forward", uneven, _check_untrimmed)
-        if run.shards.layout == "varlen":
+        if run.shares_rows:
             yield _control(run, "attention without borders", "forward", several, _check_borderless)
     if run.options.depth >= LEVELS.index("backward") + 1:
         yield _control(run, "gradient that lacks a row", "backward", batches, _check_lacking)
@@ -167,8 +166,7 @@ def _walk_untrimmed(
 
 
 def _check_borderless(run: Verification, index: int) -> Iterator[Comparison] | None:
-    _, batch = run.read(index)
-    assert isinstance(batch, VarlenBatch)  # noqa: S101 - of shards of that layout
+    batch = cast(VarlenBatch, run.read(index)[1])
     max_tokens = run.max_attention_tokens
     window, _, _ = take_window(batch, max_tokens)
     if len(window.lengths) == 1 or not np.ptp(window.data):

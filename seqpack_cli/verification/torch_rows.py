@@ -16,8 +16,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch, pack
-from seqpack_cli.shards.padded import PaddedBatch, pad
+from seqpack_cli.shards.pack_and_pad import pack, pad
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 
 

@@ -19,6 +19,8 @@ from seqpack_cli.reporting.rows import check_batch
 from seqpack_cli.reporting.terminal.columns import cut_front
 from seqpack_cli.reporting.terminal.token_lines import show_token
 from seqpack_cli.reporting.wording import count
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
@@ -88,6 +90,7 @@ def _show_batch(shards: ShardSet, index: int, *, name: str, num_rows: int = 1) -
         rows = range(first, min(first + num_rows, len(shards)))
         lengths = [shards[row].lengths for row in rows]
         return make_row_panel(lengths, first=first, capacity=find_capacity(shards))
+    assert isinstance(batch, PackedBatch | PaddedBatch)  # noqa: S101
     texts = _read_texts(shards, batch.rows()) if is_small(batch) else None
     return make_batch_panel(batch, index=index, name=name, texts=texts)
 

@@ -21,9 +21,7 @@ from torch.nn.utils.rnn import (
 )
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import pack
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.pack_and_pad import pack
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
@@ -38,8 +36,7 @@ def check_batch(
     Args:
         max_tokens: where varlen splits a sequence.
     """
-    if isinstance(batch, PaddedBatch):
-        batch = batch.without_filler()
+    batch = batch.without_filler()
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     beyond = np.flatnonzero(batch.original_indices >= len(store))
     if len(beyond):
@@ -67,9 +64,8 @@ def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[
     """Give the store's ids of each row; of a piece, those up to where the next one begins."""
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     rows = [store[index] for index in batch.original_indices]
-    if not isinstance(batch, VarlenBatch) or max_tokens is None:
+    if batch.piece_starts is None or max_tokens is None:
         return rows
-    assert batch.piece_starts is not None  # noqa: S101 - shards always have them
     starts = batch.piece_starts.tolist()
     return [row[start : start + max_tokens] for row, start in zip(rows, starts, strict=True)]
 

@@ -29,7 +29,6 @@ def check_shard(
     store: TokenStore,
     device: torch.device,
     *,
-    first_batch: int,
     max_tokens: int | None,
     max_batch_tokens: int,
     on_advance: Callable[[int], None],
@@ -37,7 +36,6 @@ def check_shard(
     """Yield what differs from the token store in a sound shard.
 
     Args:
-        first_batch: the shard's first, in the whole set.
         max_tokens: where varlen splits a sequence.
         max_batch_tokens: of a model; larger rectangles of ids are cut by the same memory.
         on_advance: hears of the tokens of every block that was checked.
@@ -48,7 +46,7 @@ def check_shard(
     sender, name = Sender(device), shard.path.name
 
     def read(plan: BlockPlan) -> tuple[Block, Sent, Sent]:
-        with naming_batch(name, first_batch + plan.first):
+        with naming_batch(name, shard.first_batch + plan.first):
             block = read_block(shard, store, plan, max_tokens=max_tokens)
             return block, sender.send(block.data), sender.send(block.expected)
 
@@ -57,7 +55,7 @@ def check_shard(
 
     def check(read: tuple[Block, Sent, Sent]) -> tuple[Block, bool]:
         block, data, expected = read
-        with naming_batch(name, first_batch + block.plan.first):
+        with naming_batch(name, shard.first_batch + block.plan.first):
             return block, block.is_of_store and has_right_ids(
                 block, data.receive(), expected.receive()
             )
@@ -71,7 +69,7 @@ def check_shard(
         if not is_right:
             unexplained = set(range(block.plan.first, block.plan.last)) - explained
             explained |= unexplained
-            yield from _explain(shard, store, device, sorted(unexplained), first_batch, max_tokens)
+            yield from _explain(shard, store, device, sorted(unexplained), max_tokens)
         on_advance(block.num_tokens)
 
 
@@ -80,17 +78,16 @@ def _explain(
     store: TokenStore,
     device: torch.device,
     batches: list[int],
-    first_batch: int,
     max_tokens: int | None,
 ) -> Iterator[Finding]:
     """Yield what differs in batches of a block that is not right."""
     found = False
     for batch in batches:
-        with naming_batch(shard.path.name, first_batch + batch):
+        with naming_batch(shard.path.name, shard.first_batch + batch):
             differences = list(check_batch(shard[batch], store, device, max_tokens=max_tokens))
         for row, what in differences:
             found = True
-            yield Finding("roundtrip", shard.path.name, what, first_batch + batch, row)
+            yield Finding("roundtrip", shard.path.name, what, shard.first_batch + batch, row)
     if batches and not found:
         what = f"{device} gives other ids than the token store"
-        yield Finding("roundtrip", shard.path.name, what, first_batch + batches[0])
+        yield Finding("roundtrip", shard.path.name, what, shard.first_batch + batches[0])

@@ -23,7 +23,6 @@ from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
-from seqpack_cli.verification.integers.batch_table import measure_batches
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import (
     PlannedShards,
@@ -84,7 +83,7 @@ def _check_shards(
     for number, (shard, found, batches) in enumerate(checked):
         entry, first_batch = shards.manifest["shards"][number], int(shards.batch_offsets[number])
         if shard is not None:
-            found += mark_rows(shard, coverage, first_batch=first_batch)
+            found += mark_rows(shard, coverage)
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
         if planned is not None and shard is not None and not found and not miscounted:
             unplanned += compare_shard(shard, planned, number, first_batch=first_batch)
@@ -133,20 +132,15 @@ def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Findi
         place = f"{shards.path / entry['name']}: "
         what = error.message.removeprefix(place)
         return None, [Finding(LEVEL, entry["name"], what)], BatchTable.join([])
-    first_batch = int(shards.batch_offsets[number])
-    max_tokens = shards.options.max_tokens
-    found, batches = check_batches(shard, first_batch=first_batch, max_tokens=max_tokens)
+    found, batches = check_batches(shard, max_tokens=shards.options.max_tokens)
     found += _check_promises(entry["name"], batches, shards)
     return shard, sorted(found, key=lambda finding: finding.batch or 0), batches
 
 
-def check_batches(
-    shard: Shard, *, first_batch: int, max_tokens: int | None
-) -> tuple[list[Finding], BatchTable]:
+def check_batches(shard: Shard, *, max_tokens: int | None) -> tuple[list[Finding], BatchTable]:
     """Check all batches of a shard; give what was found, and the sound batches.
 
     Args:
-        first_batch: the shard's first, in the whole set.
         max_tokens: where varlen splits a sequence.
     """
     name, findings = shard.path.name, []
@@ -156,11 +150,11 @@ def check_batches(
             shard[inside]
         except FolderError as error:
             what = error.message.removeprefix(f"{shard.path}: batch {inside}: ")
-            findings.append(Finding(LEVEL, name, what, batch=first_batch + inside))
+            findings.append(Finding(LEVEL, name, what, batch=shard.first_batch + inside))
         else:
             raise AssertionError(f"{shard.path}: batch {inside} is unsound for no reason")
-    sound = np.flatnonzero(~unsound)
-    return findings, measure_batches(shard, sound, first_batch=first_batch, max_tokens=max_tokens)
+    table = shard.arrays.measure(first_batch=shard.first_batch, max_piece=max_tokens)
+    return findings, table.take(~unsound)
 
 
 def _check_promises(name: str, batches: BatchTable, shards: ShardSet) -> list[Finding]:
@@ -169,19 +163,16 @@ def _check_promises(name: str, batches: BatchTable, shards: ShardSet) -> list[Fi
     return [Finding(LEVEL, name, what, batch=index) for index, what in sorted(broken)]
 
 
-def mark_rows(shard: Shard, coverage: Coverage, *, first_batch: int = 0) -> list[Finding]:
+def mark_rows(shard: Shard, coverage: Coverage) -> list[Finding]:
     """Mark the sequences of a shard as seen; give what was found."""
-    rows = np.flatnonzero(shard.tensors["lengths"] > 0)  # not filler, whose index was checked
-    indices, lengths = shard.tensors["original_indices"][rows], shard.tensors["lengths"][rows]
-    starts = shard.tensors.get("piece_starts")
-    fault = coverage.mark(indices, lengths, None if starts is None else starts[rows])
+    tensors = shard.tensors
+    rows = np.flatnonzero(tensors["lengths"] > 0)  # not filler, whose index was checked
+    starts = shard.arrays.piece_starts[rows] if shard.arrays.rules.shares_rows else None
+    fault = coverage.mark(tensors["original_indices"][rows], tensors["lengths"][rows], starts)
     if fault is None:
         return []
-    place, what = int(rows[fault[0]]), fault[1]
-    offsets = shard.tensors["sequence_offsets"]
-    batch = int(np.searchsorted(offsets, place, "right")) - 1
-    row = place - int(offsets[batch])
-    return [Finding(LEVEL, shard.path.name, what, batch=first_batch + batch, row=row)]
+    batch, row = shard.arrays.find_batch(int(rows[fault[0]]))
+    return [Finding(LEVEL, shard.path.name, fault[1], batch=shard.first_batch + batch, row=row)]
 
 
 def _check_folder(shards: ShardSet) -> list[Finding]:

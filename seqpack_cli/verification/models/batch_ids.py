@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import count_alive
+from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.verification.torch_rows import to_torch_rows
 
 CELLS_PER_TOKEN = 4
