@@ -16,7 +16,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import Sender, Sent
 from seqpack_cli.verification.integers import shard_roundtrip
-from seqpack_cli.verification.integers.roundtrip import check_batch
+from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
 from seqpack_cli.verification.report import Finding
 

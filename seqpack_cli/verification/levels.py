@@ -21,7 +21,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import naming_batch, naming_memory
-from seqpack_cli.verification.integers import roundtrip
+from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
 from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.integers.structure import check_structure
@@ -186,7 +186,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
     run.progress.on_total(int(batches.num_tokens.sum()))
     with run.level("roundtrip") as level:
         store.check_digest()
-        for what in roundtrip.compare_manifests(run.shards.manifest, store):
+        for what in compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
             run.faulty_shards.update(range(run.shards.num_shards))  # it is the manifest of all
         for number in np.unique(run.find_shards(batches)).tolist():
@@ -209,9 +209,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         for index in chosen:
             name, batch = run.read(index)
             with naming_batch(name, index):
-                for row, what in roundtrip.check_batch(
-                    batch, store, run.device, max_tokens=max_tokens
-                ):
+                for row, what in check_batch(batch, store, run.device, max_tokens=max_tokens):
                     run.add(Finding("roundtrip", name, what, index, row))
         level.num_sampled_batches = len(chosen)
     return run.keep_faultless(batches)

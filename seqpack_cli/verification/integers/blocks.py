@@ -98,9 +98,6 @@ def read_block(
         max_tokens: where varlen splits a sequence.
     """
     stacks, arrays = _find_stacks(shard, plan), shard.arrays.cut(plan.first, plan.last)
-    is_row = arrays.tensors["lengths"] > 0  # not filler
-    indices, lengths = (arrays.tensors[name][is_row] for name in ("original_indices", "lengths"))
-    starts = arrays.piece_starts[is_row]
     data = (
         _cut_steps(arrays.view(0), plan.window, shard.padding_side)
         if plan.window
@@ -109,8 +106,11 @@ def read_block(
     has_free_bits = data.dtype == np.uint16 and shard.max_id < np.iinfo(np.uint16).max
     dtype, bits = (np.uint16, np.int16) if has_free_bits else (np.int32, np.int32)
     data = data.astype(dtype, copy=False).view(bits)
-    max_piece = max_tokens if arrays.rules.shares_rows else None
     num_tokens = sum(stack.num_batches * int(stack.lengths.sum()) for stack in stacks) or len(data)
+    is_row = arrays.tensors["lengths"] > 0  # not filler
+    indices, lengths = (arrays.tensors[name][is_row] for name in ("original_indices", "lengths"))
+    starts = arrays.piece_starts[is_row]
+    max_piece = max_tokens if arrays.rules.shares_rows else None
     if not _are_of_store(store, indices, lengths, starts, max_piece):
         return Block(plan, stacks, data, np.empty(0, bits), num_tokens, is_of_store=False)
     is_left = shard.padding_side == "left"
@@ -120,14 +120,17 @@ def read_block(
         indices, whole = indices[alive], lengths[alive]
         lengths = np.minimum(whole, end) - start
         starts = whole - start - lengths if is_left else np.full_like(lengths, start)
-    widths = lengths
-    if stacks:
-        num_rows = [stack.num_batches * len(stack.lengths) for stack in stacks]
-        widths = np.repeat([stack.num_steps for stack in stacks], num_rows)
+    widths = _find_widths(stacks) if stacks else lengths
     begins = np.cumsum(widths) - (lengths if is_left else widths)
     expected = np.full(int(widths.sum()), NO_ID, bits).view(dtype)
     copy_rows(store, indices, lengths, expected, begins, starts)
     return Block(plan, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
+
+
+def _find_widths(stacks: list[Stack]) -> np.ndarray:
+    """Return the cells that are expected of each row."""
+    num_rows = [stack.num_batches * len(stack.lengths) for stack in stacks]
+    return np.repeat([stack.num_steps for stack in stacks], num_rows)
 
 
 def _are_of_store(

@@ -1,6 +1,6 @@
 """Level `roundtrip` for a whole shard: block by block over the device, read ahead in a thread.
 
-What is wrong in a block is then said by `roundtrip.check_batch`, batch by batch.
+What is wrong in a block is then said by `batch_roundtrip`, batch by batch.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import Sender, Sent, naming_batch
+from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.integers.blocks import Block, BlockPlan, cut_blocks, read_block
-from seqpack_cli.verification.integers.roundtrip import check_batch
 from seqpack_cli.verification.integers.stacks import has_right_ids
 from seqpack_cli.verification.report import Finding
 

@@ -1,8 +1,10 @@
-"""Level `roundtrip`: the ids of every batch through torch's own functions on the device, and back.
+"""Level `roundtrip` of one batch: its ids through torch's functions on the device, row by row too.
 
 Holds when pad_packed_sequence (both `batch_first`, with `total_length` and `padding_value`) and
 unpack_sequence give exactly the token store's sequences, and packing those again gives exactly the
-stored data and batch_sizes. Integers, so there is no tolerance.
+stored data and batch_sizes. Integers, so there is no tolerance. The batches of a sample are checked
+here, because unpack_sequence takes a row at a time, and those in which `shard_roundtrip` found
+something, to say what.
 """
 
 from __future__ import annotations
