@@ -215,7 +215,7 @@ def test_id_in_the_padding_is_in_the_padding(side: str, pad_id: int) -> None:
     changed = damages.spoil_padding(shard)
     assert changed is not None
     (cell,) = np.flatnonzero(changed["data"] != shard.tensors["data"])
-    assert cell == (5 if side == "right" else 3)
+    assert cell == (4 if side == "right" else 3)
     assert changed["data"][cell] == (1 if pad_id == 0 else 0)
 
 
