@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch
@@ -54,11 +53,6 @@ class Verification:
     def max_attention_tokens(self) -> int:
         """How much of a row of several sequences attention is computed for."""
         return min(self.options.max_batch_tokens, MAX_TOKENS[self.device.type])
-
-    @property
-    def shares_rows(self) -> bool:
-        """Whether several sequences share a row, from which attention must not look across."""
-        return LAYOUTS[self.shards.layout].shares_rows
 
     @property
     def num_ids(self) -> int:

@@ -135,7 +135,7 @@ def _compare_batch(
         for comparison in check(model, ids, generator=generator):
             row = None if comparison.row is None else int(ids.row_numbers[comparison.row])
             _judge(run, level, comparison, name, index, row)
-    if run.shares_rows and level.level == "forward":
+    if run.shards.options.shares_rows and level.level == "forward":
         was_cut = _compare_attention(run, level, name, index, cast(VarlenBatch, batch))
         level.num_cut_batches += was_cut and not ids.was_cut
     return int(ids.lengths[0]) != int(ids.lengths[-1])

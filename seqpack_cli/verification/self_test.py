@@ -115,7 +115,7 @@ def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Cont
     several = batches.take(batches.num_rows > 1)
     if run.options.depth >= LEVELS.index("forward") + 1:
         yield _control(run, "loop that does not trim", "forward", uneven, _check_untrimmed)
-        if run.shares_rows:
+        if run.shards.options.shares_rows:
             yield _control(run, "attention without borders", "forward", several, _check_borderless)
     if run.options.depth >= LEVELS.index("backward") + 1:
         yield _control(run, "gradient that lacks a row", "backward", batches, _check_lacking)

@@ -12,7 +12,6 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.buckets import find_buckets
-from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.limits import Limits, make_limits, round_up
 from seqpack_cli.batching.pack_options import PackOptions
 
@@ -27,7 +26,7 @@ def check_promises(
         keys: of the buckets.
     """
     yield from _check_most(batches, "num_cells", options.max_tokens, "{} cells", "tokens ")
-    if LAYOUTS[options.layout].shares_rows:  # whose rows may be pieces
+    if options.shares_rows:  # whose rows may be pieces
         return
     for index, found in _find(batches, batches.shortest < (options.min_length or 1), "shortest"):
         yield index, f"a row of {found} tokens, pack was told {options.min_length} at least"
@@ -87,8 +86,7 @@ def _check_limits(
         if options.last_batch == "pad":
             for index, found in _find(batches, batches.num_rows < most, "num_rows"):
                 yield index, f"{found} rows, filled up it has {most}"
-    if LAYOUTS[options.layout].fills_rectangle:
-        expected = limits.widths(batches.longest)
-        for place in np.flatnonzero(batches.widths != expected).tolist():
-            what = f"width {batches.widths[place]}, expected {expected[place]}"
-            yield int(batches.index[place]), f"{what} for {batches.longest[place]} tokens"
+    widths, planned = batches.widths, limits.pad(batches).widths
+    for place in np.flatnonzero(widths != planned).tolist():
+        what = f"width {widths[place]}, expected {planned[place]}"
+        yield int(batches.index[place]), f"{what} for {batches.longest[place]} tokens"
