@@ -51,7 +51,8 @@ def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int)
             write_part(folder, number, lengths, vocabulary)
             for number, lengths in enumerate(draw_lengths(num_tokens, mean_length))
         ]
-        run.finish(make_manifest(plan, vocabulary, receipts))
+        files = [file for receipt in receipts for file in receipt["files"]]
+        run.finish(make_manifest(plan, vocabulary, receipts), files)
 
 
 def make_tokenizer_json(vocab_size: int) -> bytes:
