@@ -26,8 +26,8 @@ Case = tuple[Stack, torch.Tensor, torch.Tensor]
 
 def iter_stacks(shard: Shard, store: TokenStore, max_cells: int) -> Iterator[Case]:
     """Give each stack of a shard with its data and what is expected, flat int32."""
-    for plan in cut_blocks(shard, max_cells=max_cells):
-        block = read_block(shard, store, plan, max_tokens=None)
+    for span in cut_blocks(shard, max_cells=max_cells):
+        block = read_block(shard, store, span, max_tokens=None)
         assert block.is_of_store
         data, expected = (
             torch.from_numpy(array.astype(np.int32)) for array in (block.data, block.expected)

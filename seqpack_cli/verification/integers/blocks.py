@@ -48,7 +48,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class BlockPlan:
+class BlockSpan:
     """Batches of a shard, or one of them from one time step to another."""
 
     first: int  # batch in the shard
@@ -60,7 +60,7 @@ class BlockPlan:
 class Block:
     """Batches as the shard has them, and their rows as the token store has them."""
 
-    plan: BlockPlan
+    span: BlockSpan
     stacks: list[Stack]  # none where rows share a line, which torch's functions do not take
     data: np.ndarray  # flat int16 or int32, the data of the stacks one after another
     expected: np.ndarray  # like data, of each stack [batches, B, steps]; NO_ID where no token is
@@ -68,7 +68,7 @@ class Block:
     is_of_store: bool  # all indices and lengths are the store's; else expected is empty
 
 
-def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockPlan]:
+def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockSpan]:
     """Cut a sound shard into blocks of about max_cells, upwards through the file."""
     table, shares_rows = shard.arrays.measure(), shard.arrays.rules.shares_rows
     # torch makes rectangles as wide as the longest row
@@ -79,28 +79,28 @@ def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockPlan]:
     firsts = [*np.flatnonzero(is_first).tolist(), len(shard)]
     for first, last in pairwise(firsts):
         if not too_large[first]:
-            yield BlockPlan(first, last)
+            yield BlockSpan(first, last)
             continue
         batch_sizes = _count_alive(shard, first)
         start = 0
         while start < len(batch_sizes):
             end = min(start + max(1, max_cells // int(batch_sizes[start])), len(batch_sizes))
-            yield BlockPlan(first, last, (start, end))
+            yield BlockSpan(first, last, (start, end))
             start = end
 
 
 def read_block(
-    shard: Shard, store: TokenStore, plan: BlockPlan, *, max_tokens: int | None
+    shard: Shard, store: TokenStore, span: BlockSpan, *, max_tokens: int | None
 ) -> Block:
     """Read a block's data, and the rows of the token store in the same shapes.
 
     Args:
         max_tokens: where varlen splits a sequence.
     """
-    stacks, arrays = _find_stacks(shard, plan), shard.arrays.cut(plan.first, plan.last)
+    stacks, arrays = _find_stacks(shard, span), shard.arrays.cut(span.first, span.last)
     data = (
-        _cut_steps(arrays.view(0), plan.window, shard.padding_side)
-        if plan.window
+        _cut_steps(arrays.view(0), span.window, shard.padding_side)
+        if span.window
         else arrays.tensors["data"]
     )
     has_free_bits = data.dtype == np.uint16 and shard.max_id < np.iinfo(np.uint16).max
@@ -112,10 +112,10 @@ def read_block(
     starts = arrays.piece_starts[is_row]
     max_piece = max_tokens if arrays.rules.shares_rows else None
     if not _are_of_store(store, indices, lengths, starts, max_piece):
-        return Block(plan, stacks, data, np.empty(0, bits), num_tokens, is_of_store=False)
+        return Block(span, stacks, data, np.empty(0, bits), num_tokens, is_of_store=False)
     is_left = shard.padding_side == "left"
-    if plan.window is not None:
-        start, end = plan.window
+    if span.window is not None:
+        start, end = span.window
         alive = lengths > start
         indices, whole = indices[alive], lengths[alive]
         lengths = np.minimum(whole, end) - start
@@ -124,7 +124,7 @@ def read_block(
     begins = np.cumsum(widths) - (lengths if is_left else widths)
     expected = np.full(int(widths.sum()), NO_ID, bits).view(dtype)
     copy_rows(store, indices, lengths, expected, begins, starts)
-    return Block(plan, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
+    return Block(span, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
 
 
 def _find_widths(stacks: list[Stack]) -> np.ndarray:
@@ -150,17 +150,17 @@ def _are_of_store(
     return bool((starts >= 0).all()) and np.array_equal(left, lengths)
 
 
-def _find_stacks(shard: Shard, plan: BlockPlan) -> list[Stack]:
+def _find_stacks(shard: Shard, span: BlockSpan) -> list[Stack]:
     if shard.arrays.rules.shares_rows:
         return []
-    firsts = [*np.flatnonzero(~_find_same_shapes(shard, plan)).tolist(), plan.last - plan.first]
+    firsts = [*np.flatnonzero(~_find_same_shapes(shard, span)).tolist(), span.last - span.first]
     stacks = []
     for first, last in pairwise(firsts):
-        number = plan.first + first
+        number = span.first + first
         batch, batch_sizes = shard.view(number), _count_alive(shard, number)
         lengths, shape = batch.lengths[batch.lengths > 0], batch.shape
-        if plan.window is not None:
-            start, end = plan.window
+        if span.window is not None:
+            start, end = span.window
             lengths = np.minimum(lengths[lengths > start], end) - start
             batch_sizes = batch_sizes[start:end]
             shape = (len(lengths), end - start) if len(shape) == 2 else (int(lengths.sum()),)
@@ -169,9 +169,9 @@ def _find_stacks(shard: Shard, plan: BlockPlan) -> list[Stack]:
     return stacks
 
 
-def _find_same_shapes(shard: Shard, plan: BlockPlan) -> np.ndarray:
+def _find_same_shapes(shard: Shard, span: BlockSpan) -> np.ndarray:
     """Find the batches of a block whose lengths and shape are those of the one before."""
-    tensors = shard.arrays.cut(plan.first, plan.last).tensors
+    tensors = shard.arrays.cut(span.first, span.last).tensors
     offsets, lengths = tensors["sequence_offsets"], tensors["lengths"]
     counts, sizes = np.diff(offsets), np.diff(tensors["data_offsets"])
     is_same = np.append(False, (counts[1:] == counts[:-1]) & (sizes[1:] == sizes[:-1]))

@@ -14,7 +14,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import Sender, Sent, naming_batch
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
-from seqpack_cli.verification.integers.blocks import Block, BlockPlan, cut_blocks, read_block
+from seqpack_cli.verification.integers.blocks import Block, BlockSpan, cut_blocks, read_block
 from seqpack_cli.verification.integers.stacks import has_right_ids
 from seqpack_cli.verification.report import Finding
 
@@ -45,29 +45,29 @@ def check_shard(
     """
     sender, name = Sender(device), shard.path.name
 
-    def read(plan: BlockPlan) -> tuple[Block, Sent, Sent]:
-        with naming_batch(name, shard.first_batch + plan.first):
-            block = read_block(shard, store, plan, max_tokens=max_tokens)
+    def read(span: BlockSpan) -> tuple[Block, Sent, Sent]:
+        with naming_batch(name, shard.first_batch + span.first):
+            block = read_block(shard, store, span, max_tokens=max_tokens)
             return block, sender.send(block.data), sender.send(block.expected)
 
     max_cells = min(CELLS_PER_BLOCK[device.type], ID_CELLS_PER_TOKEN * max_batch_tokens)
-    plans = cut_blocks(shard, max_cells=max_cells)
+    spans = cut_blocks(shard, max_cells=max_cells)
 
     def check(read: tuple[Block, Sent, Sent]) -> tuple[Block, bool]:
         block, data, expected = read
-        with naming_batch(name, shard.first_batch + block.plan.first):
+        with naming_batch(name, shard.first_batch + block.span.first):
             return block, block.is_of_store and has_right_ids(
                 block, data.receive(), expected.receive()
             )
 
     if device.type == "cpu":  # readers have nobody to read ahead for, and check as well
-        checked = map_ahead(lambda plan: check(read(plan)), plans, num_threads=NUM_READERS)
+        checked = map_ahead(lambda span: check(read(span)), spans, num_threads=NUM_READERS)
     else:
-        checked = map(check, map_ahead(read, plans, num_threads=NUM_READERS))
+        checked = map(check, map_ahead(read, spans, num_threads=NUM_READERS))
     explained: set[int] = set()
     for block, is_right in checked:
         if not is_right:
-            unexplained = set(range(block.plan.first, block.plan.last)) - explained
+            unexplained = set(range(block.span.first, block.span.last)) - explained
             explained |= unexplained
             yield from _explain(shard, store, device, sorted(unexplained), max_tokens)
         on_advance(block.num_tokens)
