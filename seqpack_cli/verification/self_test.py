@@ -97,7 +97,7 @@ def _find(
     yield from mark_rows(shard, Coverage(run.shards.num_store_sequences))
     yield from check_counts(shard.path.name, shard.entry, batches)
     if damage.needs_plan and run.planned is not None:
-        yield from compare_shard(shard, run.planned, number, first_batch=shard.first_batch)
+        yield from compare_shard(shard, run.planned, number)
     if damage.level != "structure" and store is not None:  # what it missed must not reach torch
         yield from check_shard(
             shard,

@@ -81,12 +81,12 @@ def _check_shards(
         lambda number: _check_file(shards, number), numbers, num_threads=count_cores()
     )
     for number, (shard, found, batches) in enumerate(checked):
-        entry, first_batch = shards.manifest["shards"][number], int(shards.batch_offsets[number])
+        entry = shards.manifest["shards"][number]
         if shard is not None:
             found += mark_rows(shard, coverage)
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
         if planned is not None and shard is not None and not found and not miscounted:
-            unplanned += compare_shard(shard, planned, number, first_batch=first_batch)
+            unplanned += compare_shard(shard, planned, number)
         damage += found
         miscounts += miscounted
         report.num_batches += len(batches)
