@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.reading import is_there, read_json
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.runs.run_folder import RUN_NAME
@@ -37,7 +38,7 @@ def open_any(path: Place) -> TokenStore | ShardSet:
         FolderError: it is neither, incomplete or damaged.
     """
     manifest = path / MANIFEST_NAME
-    if is_there(manifest) and read_json(manifest).get("format") == SHARDS_FORMAT:
+    if at(manifest).exists() and read_json(manifest).get("format") == SHARDS_FORMAT:
         return open_shards(path)
     return open_store(path)
 
