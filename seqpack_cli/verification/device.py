@@ -18,6 +18,7 @@ import torch
 
 from seqpack_cli.errors import MachineError, OptionError
 
+NUM_READERS = 2  # threads that read and send ahead while the device computes
 THREADED_SIZE = 256  # the hidden size from which threads of a CPU pay
 OUT_OF_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory")
 

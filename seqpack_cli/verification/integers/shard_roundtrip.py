@@ -12,13 +12,12 @@ import torch
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification.device import Sender, Sent, naming_batch
+from seqpack_cli.verification.device import NUM_READERS, Sender, Sent, naming_batch
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.integers.blocks import Block, BlockSpan, cut_blocks, read_block
 from seqpack_cli.verification.integers.stacks import has_right_ids
 from seqpack_cli.verification.report import Finding
 
-NUM_READERS = 2
 # Of a block: so much that torch's calls cost little beside their work.
 CELLS_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}
 ID_CELLS_PER_TOKEN = 32  # an id's cell takes this share of what a model takes for a token, or less

@@ -19,12 +19,10 @@ from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.time_steps import count_alive
-from seqpack_cli.verification.device import Sender, Sent, naming_batch
+from seqpack_cli.verification.device import NUM_READERS, Sender, Sent, naming_batch
 from seqpack_cli.verification.models.batch_ids import MAX_STEPS
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.torch_rows import TorchRows, to_torch_rows
-
-NUM_READERS = 2
 
 
 @dataclass(frozen=True)
