@@ -48,10 +48,9 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
-from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
-from seqpack_cli.verification.models.cells import CELLS
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.model import Model, ModelShape, build_model
 from seqpack_cli.verification.report import LevelReport, Report
+from seqpack_cli.verification.torch_rows import to_torch_rows
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
 
@@ -211,19 +210,12 @@ def measure_runs(
     """Time the level `run` and the bare LSTM in turn."""
     shards = open_shards(path)
     num_tokens = shards.manifest["ledger"]["num_tokens"]
-    batches = [to_packed_sequence(to_torch_rows(batch)[0], device) for batch in shards]
+    batches = [to_torch_rows(batch).to_packed_sequence(device) for batch in shards]
     assert sum(len(batch.data) for batch in batches) == num_tokens
     figures, rows = {}, []
     for dtype in dtypes:
-        model = build_model(
-            CELLS["lstm"],
-            num_embeddings=shards.manifest["max_id"] + 1,
-            device=device,
-            dtype=DTYPES[dtype],
-            seed=0,
-            remembers=False,
-            hidden_size=hidden_size,
-        )
+        shape = ModelShape(shards.manifest["max_id"] + 1, hidden_size=hidden_size)
+        model = build_model(shape, device=device, dtype=DTYPES[dtype], seed=0)
         ours, bare = [], []
         for number in range(repeats + 1):
             level = run_level(path, device, dtype, hidden_size)
@@ -239,14 +231,12 @@ def measure_runs(
             "bare": summarize(num_tokens, bare),
             "run_times_bare": ratio,
             "batches": len(batches),
-            "batches_without_packing": level.num_dense_batches,
         }
         rows.append((f"run, {dtype}", *show(figures[dtype]["run"]), f"{ratio} x bare"))
         rows.append((f"bare nn.LSTM, {dtype}", *show(figures[dtype]["bare"]), ""))
     print(
         f"{describe_shards(path)}; lstm, hidden size {hidden_size}, embeddings of "
-        f"{max(1, hidden_size // 2)}; {repeats} rounds; of {level.num_dense_batches} batches all "
-        "rows were equal and run computed without packing\n"
+        f"{max(1, hidden_size // 2)}; {repeats} rounds\n"
     )
     print_table(("way", "M tokens/s, best", "median", "spread", "median of rounds"), rows)
     return figures

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.verification.integers.batch_table import BatchTable
+from seqpack_cli.batching.batch_table import BatchTable
 
 
 class BatchNumbers(NamedTuple):
@@ -31,14 +31,17 @@ def make_table(batches: Sequence[BatchNumbers]) -> BatchTable:
         for name in BatchNumbers._fields
     }
     columns["num_cells"] = columns["num_tokens"] + columns.pop("num_padding_cells")
-    return BatchTable(**columns)
+    num_real_rows = columns["num_rows"] - columns["num_filler_rows"]
+    columns["num_later_pieces"] = num_real_rows - columns.pop("num_sequences")
+    ends = np.cumsum(columns["num_rows"])
+    counts = np.ones_like(ends)
+    return BatchTable(starts=ends - columns["num_rows"], counts=counts, **columns)
 
 
 def list_batches(table: BatchTable) -> list[BatchNumbers]:
     """Take the batches out of a table."""
-    padding = table.num_cells - table.num_tokens
-    columns = [
-        padding if name == "num_padding_cells" else getattr(table, name)
-        for name in BatchNumbers._fields
-    ]
-    return [BatchNumbers(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    columns = {name: getattr(table, name, None) for name in BatchNumbers._fields}
+    columns["num_padding_cells"] = table.num_cells - table.num_tokens
+    if not len(table.num_split_sequences):
+        columns["num_split_sequences"] = np.zeros_like(table.num_rows)
+    return [BatchNumbers(*row) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]

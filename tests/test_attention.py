@@ -62,17 +62,18 @@ def make_batch(lengths: list[int] = LENGTHS, *, seed: int = 0, num_ids: int = 12
     return batch
 
 
+def make_layer(
+    *, num_embeddings: int = 12, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> AttentionLayer:
+    return build_layer(num_embeddings=num_embeddings, device=CPU, dtype=dtype, seed=seed)
+
+
 def compare(batch: VarlenBatch, **options: Any) -> dict[str, Comparison]:
-    seed = options.get("seed", 0)
-    usual = {
-        "num_embeddings": NUM_EMBEDDINGS,
-        "device": CPU,
-        "dtype": torch.float64,
-        "seed": seed,
-        "max_tokens": 1000,
-        "generator": torch.Generator().manual_seed(seed),
-    }
-    comparisons = list(check_attention(batch, **{**usual, **options}))
+    seed = options.pop("seed", 0)
+    of_layer = {name: options.pop(name) for name in ("num_embeddings", "dtype") if name in options}
+    layer = options.pop("layer", None) or make_layer(seed=seed, **of_layer)
+    usual = {"max_tokens": 1000, "generator": torch.Generator().manual_seed(seed)}
+    comparisons = list(check_attention(batch, layer, **{**usual, **options}))
     found = {comparison.quantity: comparison for comparison in comparisons}
     assert len(found) == len(comparisons)
     return found
@@ -157,7 +158,7 @@ def test_pieces_of_split_sequences_begin_at_position_0() -> None:
 
 
 def test_the_reference_is_the_formula() -> None:
-    layer = build_layer(num_embeddings=12, device=CPU, dtype=torch.float32, seed=3).in_float64()
+    layer = make_layer(dtype=torch.float32, seed=3).in_float64()
     row = make_row([5, 1, 3])
     expected = [
         output
@@ -183,16 +184,15 @@ def test_the_mask_is_the_slow_one(lengths: list[int]) -> None:
 
 
 def test_the_same_seed_gives_the_same_layer() -> None:
-    layers = [build_layer(num_embeddings=5, device=CPU, dtype=DTYPES[1], seed=s) for s in (1, 1, 2)]
+    layers = [make_layer(dtype=DTYPES[1], seed=seed) for seed in (1, 1, 2)]
     first, same, other = (layer.projection.weight for layer in layers)
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
 
 
 def test_gradients_stay_switched_on_between_comparisons() -> None:
-    usual: dict[str, Any] = {"num_embeddings": 12, "device": CPU, "dtype": torch.float32}
     generator = torch.Generator().manual_seed(0)
-    for _ in check_attention(make_batch(), **usual, seed=0, max_tokens=99, generator=generator):
+    for _ in check_attention(make_batch(), make_layer(), max_tokens=99, generator=generator):
         assert torch.is_grad_enabled()
 
 
@@ -361,16 +361,12 @@ def test_outputs_that_never_move_are_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert failed(make_batch([2, 2])) == {OUTPUTS, BESIDE, NOTHING}
 
 
-def test_a_layer_that_computes_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def build_zeros(**options: Any) -> AttentionLayer:
-        layer = build_layer(**options)
-        nn.init.zeros_(layer.projection.weight)  # its bias is left: outputs are that, throughout
-        return layer
-
-    monkeypatch.setattr(attention, "build_layer", build_zeros)
-    assert failed(make_batch()) == {CONSTANT, NOTHING}
+def test_a_layer_that_computes_nothing_is_found() -> None:
+    layer = make_layer()
+    nn.init.zeros_(layer.projection.weight)  # its bias is left: outputs are that, throughout
+    assert failed(make_batch(), layer=layer) == {CONSTANT, NOTHING}
     same = replace(make_batch([1, 1, 1]), data=np.array([7, 7, 7]))
-    assert failed(same) == {NOTHING}  # all are one token at one position
+    assert failed(same, layer=layer) == {NOTHING}  # all are one token at one position
 
 
 def test_layers_tell_two_positions_of_one_token_apart() -> None:

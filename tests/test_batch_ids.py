@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import unpack_sequence
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_and_pad import pad
-from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.verification.models.batch_ids import (
@@ -26,8 +25,6 @@ from seqpack_cli.verification.models.batch_ids import (
     choose_window,
     order_rows,
     take_ids,
-    to_packed_sequence,
-    to_torch_rows,
 )
 
 CPU = torch.device("cpu")
@@ -55,15 +52,9 @@ def make_batch(layout: str, lengths: list[int]) -> tuple[Batch, list[list[int]]]
 @given(lengths=LENGTHS)
 def test_a_whole_batch_is_taken_as_it_is(layout: str, lengths: list[int]) -> None:
     batch, rows = make_batch(layout, lengths)
-    packed = to_packed_sequence(to_torch_rows(batch)[0], CPU)
-    data, batch_sizes = slow_pack(rows)
-    assert packed.data.dtype == torch.int64
-    assert packed.data.tolist() == data
-    assert packed.batch_sizes.tolist() == batch_sizes
-    assert packed.sorted_indices is None
     ids = take_ids(batch, CPU, WIDE)
     assert not ids.was_cut
-    assert ids.packed.data.tolist() == data
+    assert ids.packed.data.tolist() == slow_pack(rows)[0]
     assert ids.lengths.tolist() == lengths
     assert ids.packed.data[ids.row_order].tolist() == [id_ for row in rows for id_ in row]
     assert ids.rectangle[ids.mask].tolist() == [id_ for row in rows for id_ in row]
@@ -122,11 +113,7 @@ def test_row_numbers_of_varlen_are_those_of_the_shards_batch(
     lengths: list[int], limits: SizeLimits
 ) -> None:
     batch, rows = make_batch("varlen", lengths)  # not longest first
-    for_torch, order = to_torch_rows(batch)
-    assert isinstance(for_torch, PackedBatch)
-    assert for_torch.lengths.tolist() == sorted(lengths, reverse=True)
-    assert order.tolist() == sorted(range(len(rows)), key=lambda row: -lengths[row])  # stable
-    start, end = choose_window(for_torch.batch_sizes, limits)
+    start, end = choose_window(count_alive(np.array(sorted(lengths, reverse=True))), limits)
     ids = take_ids(batch, CPU, limits)
     assert len(ids.row_numbers) == len(ids.lengths)
     for row, window in zip(ids.row_numbers, unpack_sequence(ids.packed), strict=True):
@@ -138,14 +125,9 @@ def test_row_numbers_of_varlen_are_those_of_the_shards_batch(
 def test_padded_rows_are_the_same_on_either_side_and_with_filler(
     lengths: list[int], num_filler_rows: int, extra: int, side: str, limits: SizeLimits
 ) -> None:
-    plain, rows = make_batch("padded", lengths)
+    plain, _ = make_batch("padded", lengths)
     assert isinstance(plain, PaddedBatch)
     batch = with_filler(plain, num_filler_rows, width=lengths[0] + extra, padding_side=side)
-    batch.check(pad_id=60_000)
-    for_torch, order = to_torch_rows(batch)
-    assert isinstance(for_torch, PaddedBatch)
-    assert order.tolist() == list(range(len(rows)))
-    assert [row.tolist() for row in for_torch.rows()] == rows
     expected, found = (take_ids(taken, CPU, limits) for taken in (plain, batch))
     assert torch.equal(found.packed.data, expected.packed.data)
     assert torch.equal(found.packed.batch_sizes, expected.packed.batch_sizes)

@@ -23,7 +23,7 @@ from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification.integers.blocks import (
     NO_ID,
     Block,
-    BlockPlan,
+    BlockSpan,
     Stack,
     cut_blocks,
     read_block,
@@ -36,8 +36,8 @@ max_cells = st.one_of(st.integers(1, 60), st.just(1 << 18))
 def read_blocks(
     shard: Shard, store: TokenStore, max_cells: int, max_tokens: int | None
 ) -> list[Block]:
-    plans = cut_blocks(shard, max_cells=max_cells)
-    return [read_block(shard, store, plan, max_tokens=max_tokens) for plan in plans]
+    spans = cut_blocks(shard, max_cells=max_cells)
+    return [read_block(shard, store, span, max_tokens=max_tokens) for span in spans]
 
 
 def with_cell_numbers(shard: Shard) -> Shard:
@@ -83,7 +83,7 @@ def split_stacks(block: Block) -> Iterator[tuple[Stack, np.ndarray, np.ndarray]]
 def list_rows(kind: Kind, block: Block) -> Iterator[tuple[int, list[int], list[int]]]:
     """Give (batch, cells of a row, what is expected there) of every row of a block."""
     if kind.layout == "varlen":
-        yield block.plan.first, block.data.tolist(), block.expected.tolist()
+        yield block.span.first, block.data.tolist(), block.expected.tolist()
         return
     for stack, data, expected in split_stacks(block):
         lengths = stack.lengths.tolist()
@@ -142,24 +142,24 @@ def test_blocks_go_upwards_and_are_about_as_large_as_asked(
 ) -> None:
     shard, _ = draw_shard(kind, seed)
     following = (0, 0)  # batch and step
-    for plan in cut_blocks(shard, max_cells=max_cells):
-        batches = [shard.view(index) for index in range(plan.first, plan.last)]
-        assert len(batches) == plan.last - plan.first > 0
+    for span in cut_blocks(shard, max_cells=max_cells):
+        batches = [shard.view(index) for index in range(span.first, span.last)]
+        assert len(batches) == span.last - span.first > 0
         cells = [count_cells(batch) for batch in batches]
-        if plan.window is None:
-            assert following == (plan.first, 0)
-            following = (plan.last, 0)
+        if span.window is None:
+            assert following == (span.first, 0)
+            following = (span.last, 0)
             assert sum(cells[1:]) < max_cells
             assert kind.layout == "varlen" or max(cells) <= max_cells
             continue
-        start, end = plan.window
-        assert (plan.last, following) == (plan.first + 1, (plan.first, start))
+        start, end = span.window
+        assert (span.last, following) == (span.first + 1, (span.first, start))
         assert cells[0] > max_cells
         longest = int(batches[0].lengths.max())
         assert start < end <= longest
         num_alive = int((batches[0].lengths > start).sum())
         assert (end - start) * num_alive <= max(max_cells, num_alive)
-        following = (plan.last, 0) if end == longest else (plan.first, end)
+        following = (span.last, 0) if end == longest else (span.first, end)
     assert following == (len(shard), 0)
 
 
@@ -260,7 +260,7 @@ def assert_strange_where(shard: Shard, store: TokenStore, kind: Kind, cells: int
     blocks = read_blocks(shard, store, cells, kind.max_tokens)
     assert any(not block.is_of_store for block in blocks)
     for block in blocks:
-        assert block.is_of_store == (not block.plan.first <= batch < block.plan.last)
+        assert block.is_of_store == (not block.span.first <= batch < block.span.last)
         if not block.is_of_store:
             assert len(block.expected) == 0
 
@@ -323,6 +323,6 @@ def test_blocks_of_a_file_are_views_of_it(
     shard = open_shards(path).open_shard(0)
     assert shard.path.name == NAME
     (block,) = read_blocks(shard, open_store(path.parent / "store"), 1 << 18, 12)
-    assert block.plan == BlockPlan(0, len(shard))
+    assert block.span == BlockSpan(0, len(shard))
     assert np.shares_memory(block.data, shard.tensors["data"])
     assert (block.is_of_store, block.num_tokens) == (True, 37)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models import make_model
 from shard_reference import lay_out
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
-from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.computation import (
     LEAST_DEVIATION,
     LEAST_DEVIATION_REMEMBERING,
@@ -24,7 +24,7 @@ from seqpack_cli.verification.models.computation import (
     check_backward,
     check_forward,
 )
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.models.ways import Run, run_alone, run_loop, run_packed
 
 CPU = torch.device("cpu")
@@ -47,30 +47,9 @@ def make_ids(layout: str = "packed", lengths: list[int] = LENGTHS) -> BatchIds:
     return take_ids(batch, CPU, SizeLimits(max_tokens=1000, max_steps=100))
 
 
-def make_model(
-    cell: str = "lstm",
-    dtype: torch.dtype = torch.float64,
-    *,
-    remembers: bool = False,
-    seed: int = 0,
-    **shape: Any,
-) -> Model:
-    return build_model(
-        CELLS[cell],
-        num_embeddings=NUM_EMBEDDINGS,
-        device=CPU,
-        dtype=dtype,
-        seed=seed,
-        remembers=remembers,
-        **shape,
-    )
-
-
-def compare(
-    check: Any, model: Model, ids: BatchIds, *, remembers: bool = False, **given: Any
-) -> dict[str, Comparison]:
+def compare(check: Any, model: Model, ids: BatchIds, **given: Any) -> dict[str, Comparison]:
     generator = torch.Generator().manual_seed(0)
-    comparisons = list(check(model, ids, remembers=remembers, generator=generator, **given))
+    comparisons = list(check(model, ids, generator=generator, **given))
     return {comparison.quantity: comparison for comparison in comparisons}
 
 
@@ -85,7 +64,7 @@ def failed(check: Any, model: Model, ids: BatchIds, **given: Any) -> set[str]:
 def test_all_ways_agree(cell: str, layout: str, dtype: torch.dtype, remembers: bool) -> None:
     for check in (check_forward, check_backward):
         model, ids = make_model(cell, dtype, remembers=remembers), make_ids(layout)
-        assert failed(check, model, ids, remembers=remembers) == set()
+        assert failed(check, model, ids) == set()
 
 
 # In these any two values of any two options meet; the others are slow.
@@ -121,7 +100,7 @@ def test_all_ways_agree_for_every_shape_of_model(
     for lengths in (LENGTHS, [1], [3], [1, 1], [4, 4]):
         ids = make_ids("padded", lengths)
         for check in (check_forward, check_backward):
-            assert failed(check, model, ids, remembers=remembers) == set()
+            assert failed(check, model, ids) == set()
 
 
 @pytest.mark.parametrize("lengths", [[1], [3], [1, 1], [4, 4]], ids=str)
@@ -418,7 +397,7 @@ def test_no_small_model_is_called_vacuous(
                     hidden_size=hidden_size,
                     **shape,
                 )
-                assert failed(check_forward, model, ids, remembers=remembers) == set()
+                assert failed(check_forward, model, ids) == set()
 
 
 @pytest.mark.parametrize("remembers", [False, True])
@@ -430,5 +409,5 @@ def test_outputs_far_below_those_of_any_model_are_found(remembers: bool) -> None
         scale = least / 2 / float(run.outputs.square().mean().sqrt())
         return replace(run, outputs=scale * run.outputs)
 
-    wrong = failed(check_forward, make_model(), make_ids(), remembers=remembers, reference=shrunk)
+    wrong = failed(check_forward, make_model(remembers=remembers), make_ids(), reference=shrunk)
     assert "deviation of outputs" in wrong

@@ -14,10 +14,11 @@ from shard_reference import Arrays, change_shard, make_shards
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.verification.device import Sender
 from seqpack_cli.verification.models.attention import check_attention
-from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.attention_layer import build_layer
+from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.report import LEVELS, RUN, Report
-from seqpack_cli.verification.transfer import Sender
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
 
@@ -90,15 +91,10 @@ def test_layouts_are_compared(shards: Path) -> None:
 def test_attention_does_not_leak(dtype: torch.dtype) -> None:
     for lengths in ([4, 1, 9], [1], [700, 1, 300, 1000], [64] * 30):
         batch = VarlenBatch(DRAWS.integers(0, 12, sum(lengths)), np.array(lengths))
-        found = check_attention(
-            batch,
-            num_embeddings=12,
-            device=torch.device("cuda"),
-            dtype=dtype,
-            seed=0,
-            max_tokens=8192,
-            generator=torch.Generator().manual_seed(0),
-        )
+        device = torch.device("cuda")
+        layer = build_layer(num_embeddings=12, device=device, dtype=dtype, seed=0)
+        generator = torch.Generator().manual_seed(0)
+        found = check_attention(batch, layer, max_tokens=8192, generator=generator)
         assert [str(comparison) for comparison in found if comparison.failed] == []
 
 

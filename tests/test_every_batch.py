@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from models import make_model
 from shard_reference import LENGTHS, make_shards
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
@@ -20,9 +22,8 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import every_batch
-from seqpack_cli.verification.models.cells import CELLS
-from seqpack_cli.verification.models.every_batch import BatchRun, DensePath, run_every_batch
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
+from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
@@ -59,26 +60,11 @@ def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return open_shards(make_shards(folder, lengths, shard_bytes=600, **KINDS[request.param]))
 
 
-def build(cell: str = "lstm", *, hidden_size: int = 8, **options: Any) -> Model:
-    return build_model(
-        CELLS[cell],
-        num_embeddings=260,
-        device=CPU,
-        dtype=torch.float64,
-        seed=3,
-        remembers=False,
-        hidden_size=hidden_size,
-        **options,
-    )
+build = partial(make_model, num_embeddings=260, seed=3, hidden_size=8)
 
 
-def run_all(
-    model: Model, shards: ShardSet, *, max_tokens: int = WHOLE, dense: DensePath | None = None
-) -> list[BatchRun]:
-    if dense is None:
-        dense = DensePath(is_faster=False)
-    every = range(len(shards))
-    return list(run_every_batch(model, shards, every, dense, max_tokens=max_tokens))
+def run_all(model: Model, shards: ShardSet, *, max_tokens: int = WHOLE) -> list[BatchRun]:
+    return list(run_every_batch(model, shards, range(len(shards)), max_tokens=max_tokens))
 
 
 def list_sequences(shards: ShardSet, index: int) -> list[torch.Tensor]:
@@ -95,25 +81,19 @@ def slow_spread(model: Model, sequences: list[torch.Tensor]) -> float:
 
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("is_dense", [False, True])
-def test_values_are_those_of_each_sequence_alone(
-    shards: ShardSet, options: dict[str, Any], is_dense: bool
-) -> None:
+def test_values_are_those_of_each_sequence_alone(shards: ShardSet, options: dict[str, Any]) -> None:
     model = build(**options)
-    runs = run_all(model, shards, dense=DensePath(is_faster=is_dense))
+    runs = run_all(model, shards)
     assert [run.index for run in runs] == list(range(len(shards)))
     for run in runs:
         sequences = list_sequences(shards, run.index)
         assert run.shard == shards.open_shard(shards.find(run.index)[0]).path.name
         assert run.num_tokens == sum(map(len, sequences))
-        is_even = len(sequences) > 1 and len({*map(len, sequences)}) == 1
-        assert run.was_dense == (is_even and is_dense)
         spread, difference, sum_of_ids = run.values.tolist()
         assert spread == pytest.approx(slow_spread(model, sequences), abs=1e-12)
         assert difference <= 1e-12
         assert sum_of_ids == run.sum_of_ids
         assert run.varies == (len({id_ for row in sequences for id_ in row.tolist()}) > 1)
-    assert any(run.was_dense for run in runs) == is_dense or "varlen" in shards.layout
 
 
 @pytest.mark.parametrize("max_tokens", [1, 4, 7, 15])
@@ -156,29 +136,6 @@ def test_windows_of_both_directions_begin_anew(shards: ShardSet, max_tokens: int
         spread, difference, _ = run.values.tolist()
         assert 0 < spread < 2
         assert difference <= 1e-12
-
-
-def test_dense_path_is_the_packed_one_and_is_decided_once(
-    shards: ShardSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decided: list[DensePath] = []
-    whole = every_batch._try_both
-
-    def spy(model: Model, rows: Any, ids: torch.Tensor, dense: DensePath) -> None:
-        decided.append(dense)
-        whole(model, rows, ids, dense)
-
-    monkeypatch.setattr(every_batch, "_try_both", spy)
-    dense = DensePath()
-    runs = run_all(build(), shards, dense=dense)
-    if shards.layout == "varlen" and not decided:
-        assert dense.is_faster is None
-        return
-    assert decided == [dense]
-    assert dense.difference <= 1e-12
-    assert set(dense.seconds) == {"packed", "dense"}
-    assert dense.is_faster == (dense.seconds["dense"] < dense.seconds["packed"])
-    assert any(run.was_dense for run in runs) == dense.is_faster
 
 
 def test_memory_that_is_not_enough_names_the_batch(
@@ -333,10 +290,8 @@ def spoil_entry(state: torch.Tensor) -> torch.Tensor:
     return state
 
 
-def roll_outputs(outputs: Any) -> Any:
-    if isinstance(outputs, PackedSequence):
-        return outputs._replace(data=outputs.data.roll(1, 0))
-    return outputs.roll(1, 0)
+def roll_outputs(outputs: PackedSequence) -> PackedSequence:
+    return outputs._replace(data=outputs.data.roll(1, 0))
 
 
 @pytest.mark.parametrize("spoil", WRONG_STATES.values(), ids=WRONG_STATES)
@@ -352,7 +307,6 @@ def test_final_state_that_is_wrong_is_found(
     path = make_shards(tmp_path, [9, 7, 5, 4, 4, 4], layout=layout)
     spoil_states(monkeypatch, spoil)
     found = find_in_run(verify(path, max_batch_tokens=max_batch_tokens))
-    found = [finding for finding in found if "without packing" not in finding]
     assert len(found) == 2
     for index, finding in enumerate(found):
         # of a NaN in a state that the next window goes on with, the outputs say it first
@@ -361,28 +315,6 @@ def test_final_state_that_is_wrong_is_found(
             "(final states beside last outputs is off by|outputs are not finite)",
             finding,
         )
-
-
-def test_dense_path_that_computes_otherwise_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = make_shards(tmp_path, [4, 4, 4, 4, 4, 4])
-
-    def spoil(outputs: Any, hidden: Any) -> tuple[Any, Any]:
-        if not isinstance(outputs, PackedSequence):
-            outputs = outputs.clone()
-            outputs[:, 0] *= 0.5
-        return outputs, hidden
-
-    spoil_states(monkeypatch, spoil)
-    whole = every_batch._try_both
-
-    def choose_dense(model: Model, rows: Any, ids: torch.Tensor, dense: DensePath) -> None:
-        whole(model, rows, ids, dense)
-        dense.is_faster = True
-
-    monkeypatch.setattr(every_batch, "_try_both", choose_dense)
-    assert find_in_run(verify(path))
 
 
 def test_16_bit_states_are_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,20 +8,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from models import make_model
 from shard_reference import lay_out
 from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.verification.models import layout_speed
-from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.layout_speed import MAX_CPU_WORK, MAX_ROUNDS, measure_layouts
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.report import LayoutSpeed
 
 CPU = torch.device("cpu")
@@ -69,22 +70,11 @@ def make_batch(
     return "shard-00000.safetensors", index, batch
 
 
-def make_model(device: torch.device = CPU, *, cell: str = "lstm", dtype: str = "float32") -> Model:
-    return build_model(
-        CELLS[cell],
-        num_embeddings=50,
-        device=device,
-        dtype=getattr(torch, dtype),
-        seed=0,
-        remembers=False,
-        hidden_size=8,
-    )
+build = partial(make_model, dtype=torch.float32, num_embeddings=50, hidden_size=8)
 
 
 def measure(batches: list[Named], *, seconds: float = 1e6) -> list[LayoutSpeed]:
-    return measure_layouts(
-        make_model(), batches, CPU, max_tokens=1000, seconds=seconds, clock=Ticks()
-    )
+    return measure_layouts(build(), batches, CPU, max_tokens=1000, seconds=seconds, clock=Ticks())
 
 
 def check_speeds(speeds: list[LayoutSpeed]) -> None:
@@ -100,7 +90,7 @@ def check_speeds(speeds: list[LayoutSpeed]) -> None:
 @pytest.mark.parametrize("layout", ["packed", "padded", "varlen"])
 def test_speeds_are_positive_numbers(layout: str, cell: str) -> None:
     batches = [make_batch(layout, [9, 4, 1]), make_batch(layout, [7]), make_batch(layout, [3, 3])]
-    model = make_model(cell=cell)
+    model = build(cell=cell)
     check_speeds(measure_layouts(model, iter(batches), CPU, max_tokens=1000, seconds=0.1))
 
 
@@ -110,7 +100,7 @@ def test_speeds_are_positive_numbers(layout: str, cell: str) -> None:
 def test_speeds_are_positive_numbers_on_cuda(layout: str, dtype: str) -> None:
     cuda = torch.device("cuda")
     batches = [make_batch(layout, [900, 400, 1]), make_batch(layout, [7])]
-    model = make_model(cuda, dtype=dtype)
+    model = build(dtype=getattr(torch, dtype), device=cuda)
     check_speeds(measure_layouts(model, batches, cuda, max_tokens=10_000, seconds=1))
 
 
@@ -171,7 +161,7 @@ def test_training_runs_backward_and_forward_does_not(monkeypatch: pytest.MonkeyP
         backward(loss)
         losses.append(float(model.embedding.get_parameter("weight").grad.abs().sum()))  # type: ignore[union-attr]
 
-    model = make_model()
+    model = build()
     monkeypatch.setattr(torch.autograd, "backward", watch)
     measure_layouts(model, [make_batch("packed", [4, 2])], CPU, max_tokens=99, clock=Ticks())
     assert len(losses) >= 2 * NUM_LAYOUTS
@@ -185,7 +175,7 @@ def test_time_bounds_batches_and_rounds() -> None:
     batches = [make_batch("packed", [2, 1], index=index) for index in range(100)]
     ticks_a_batch = 2 * 2 * NUM_LAYOUTS + 1  # before and after each way, and a look at the time
     speeds = measure_layouts(
-        make_model(), batches, CPU, max_tokens=99, seconds=6 * ticks_a_batch, clock=clock
+        build(), batches, CPU, max_tokens=99, seconds=6 * ticks_a_batch, clock=clock
     )
     check_speeds(speeds)
     assert 4 * ticks_a_batch < clock.now < 9 * ticks_a_batch
@@ -194,7 +184,7 @@ def test_time_bounds_batches_and_rounds() -> None:
 def test_at_least_one_batch_is_measured_twice() -> None:
     clock = Ticks()
     batches = [make_batch("packed", [2, 1], index=index) for index in range(5)]
-    check_speeds(measure_layouts(make_model(), batches, CPU, max_tokens=99, seconds=0, clock=clock))
+    check_speeds(measure_layouts(build(), batches, CPU, max_tokens=99, seconds=0, clock=clock))
     assert clock.now >= 2 * 2 * 2 * NUM_LAYOUTS
 
 
@@ -204,12 +194,12 @@ def test_no_batch_has_no_speed() -> None:
 
 def test_large_batches_are_cut() -> None:
     (packed, *_) = measure_layouts(
-        make_model(), [make_batch("packed", [90, 40])], CPU, max_tokens=50, clock=Ticks()
+        build(), [make_batch("packed", [90, 40])], CPU, max_tokens=50, clock=Ticks()
     )
     assert packed.forward == 49  # 25 steps of two rows, one of which ends before the last
     long = make_batch("packed", [2048] * 4)
     (packed, *_) = measure_layouts(
-        make_model(), [long], CPU, max_tokens=1 << 20, seconds=0, clock=Ticks()
+        build(), [long], CPU, max_tokens=1 << 20, seconds=0, clock=Ticks()
     )
     assert packed.forward**2 <= 4 * MAX_CPU_WORK  # tokens are 4 a step
 

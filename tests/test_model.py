@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
+from models import make_model
+from torch import nn
 
-from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.model import (
+    CELLS,
     HIDDEN_SIZE,
     MEMORY_BIAS,
     MEMORY_RECURRENCE,
-    build_model,
 )
 
 # sums of the default LSTM's weights for 9 embeddings and seed 3
@@ -25,9 +26,7 @@ EXPECTED = {
 }
 
 
-def make_model(cell: str = "lstm", **given: Any) -> Any:
-    options = {"num_embeddings": 9, "device": torch.device("cpu"), "dtype": torch.float64}
-    return build_model(CELLS[cell], **(options | {"seed": 3, "remembers": False} | given))
+build = partial(make_model, num_embeddings=9, seed=3)
 
 
 @pytest.mark.parametrize(
@@ -36,13 +35,13 @@ def make_model(cell: str = "lstm", **given: Any) -> Any:
 def test_embeddings_have_half_the_size_of_hidden_states(
     hidden_size: int, embedding_size: int
 ) -> None:
-    model = make_model(hidden_size=hidden_size)
+    model = build(hidden_size=hidden_size)
     assert model.hidden_size == hidden_size
     assert model.embedding.embedding_dim == model.recurrent.input_size == embedding_size
 
 
 def test_default_model_is_one_layer_in_one_direction() -> None:
-    model = make_model()
+    model = build()
     assert model.hidden_size == HIDDEN_SIZE == 64
     assert (model.recurrent.num_layers, model.num_directions) == (1, 1)
     assert model.recurrent.dropout == 0
@@ -51,14 +50,14 @@ def test_default_model_is_one_layer_in_one_direction() -> None:
 
 def test_default_weights_stay_those_of_their_seed() -> None:
     # taken from the first release: a report's seed must go on meaning the same model
-    parameters = make_model(dtype=torch.float32).parameters()
+    parameters = build(dtype=torch.float32).parameters()
     sums = {name: float(value.detach().double().sum()) for name, value in parameters.items()}
     assert sums == pytest.approx(EXPECTED, abs=1e-3)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_layers_are_torchs_weights_in_torchs_order(cell: str) -> None:
-    model = make_model(cell, num_layers=2, bidirectional=True, hidden_size=4)
+    model = build(cell, num_layers=2, bidirectional=True, hidden_size=4)
     layers = model.layers()
     assert [len(directions) for directions in layers] == [2, 2]
     named = dict(model.recurrent.named_parameters())
@@ -74,9 +73,7 @@ def test_layers_are_torchs_weights_in_torchs_order(cell: str) -> None:
 @pytest.mark.parametrize(("cell", "num_gates"), [("lstm", 4), ("gru", 3)])
 def test_memory_lies_on_one_gate_of_every_layer_and_direction(cell: str, num_gates: int) -> None:
     shape = {"num_layers": 2, "bidirectional": True, "hidden_size": 4}
-    plain, remembering = (
-        make_model(cell, remembers=remembers, **shape) for remembers in (False, True)
-    )
+    plain, remembering = (build(cell, remembers=remembers, **shape) for remembers in (False, True))
     bias = torch.zeros(num_gates, 4, dtype=torch.float64)
     bias[1] = MEMORY_BIAS
     for name, before in plain.parameters().items():
@@ -90,7 +87,7 @@ def test_memory_lies_on_one_gate_of_every_layer_and_direction(cell: str, num_gat
 
 
 def test_cell_without_memory_gate_has_nothing_to_remember_with() -> None:
-    plain, remembering = (make_model("rnn", remembers=flag, num_layers=2) for flag in (False, True))
+    plain, remembering = (build("rnn", remembers=flag, num_layers=2) for flag in (False, True))
     for name, before in plain.parameters().items():
         assert torch.equal(remembering.parameters()[name], before)
 
@@ -100,7 +97,7 @@ def test_cell_without_memory_gate_has_nothing_to_remember_with() -> None:
 def test_memory_keeps_the_first_token_to_the_end(cell: str, num_layers: int) -> None:
     changes = {}
     for remembers in (False, True):
-        model = make_model(cell, seed=0, remembers=remembers, num_layers=num_layers)
+        model = build(cell, seed=0, remembers=remembers, num_layers=num_layers)
         ids = torch.arange(60)[None] % 7
         other = ids.clone()
         other[0, 0] = 8
@@ -112,7 +109,7 @@ def test_memory_keeps_the_first_token_to_the_end(cell: str, num_layers: int) -> 
 
 
 def test_copy_in_float64_has_the_same_weights_of_its_own() -> None:
-    model = make_model(dtype=torch.float32, num_layers=2, bidirectional=True, hidden_size=4)
+    model = build(dtype=torch.float32, num_layers=2, bidirectional=True, hidden_size=4)
     exact = model.in_float64()
     for name, weight in exact.parameters().items():
         assert weight.dtype == torch.float64
@@ -125,6 +122,29 @@ def test_copy_in_float64_has_the_same_weights_of_its_own() -> None:
 def test_build_model_leaves_torchs_random_state_alone() -> None:
     before = torch.random.get_rng_state()
     for dtype in (torch.float32, torch.bfloat16):
-        model = make_model("gru", dtype=dtype, remembers=True, num_layers=2, bidirectional=True)
+        model = build("gru", dtype=dtype, remembers=True, num_layers=2, bidirectional=True)
         assert {value.dtype for value in model.parameters().values()} == {dtype}
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+SINGLE = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}
+
+
+def test_cells_are_those_of_the_options() -> None:
+    assert list(CELLS) == ["lstm", "gru", "rnn"]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_step_is_torchs_cell(cell: str) -> None:
+    torch.manual_seed(1)
+    single = SINGLE[cell](3, 5).double()
+    rows, hidden = torch.randn(7, 3, dtype=torch.float64), torch.randn(7, 5, dtype=torch.float64)
+    memory = torch.randn(7, 5, dtype=torch.float64)
+    state = (hidden, memory) if cell == "lstm" else hidden
+    wanted = single(rows, state)
+    inputs = nn.functional.linear(rows, single.weight_ih, single.bias_ih)
+    found = CELLS[cell].step(inputs, state, single.weight_hh, single.bias_hh)
+    assert isinstance(found, tuple) is (CELLS[cell].num_states == 2)
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    for ours, theirs in pairs:
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-15)

@@ -61,7 +61,10 @@ def batches(draw: st.DrawFn) -> BatchNumbers:
     longest = shortest if num_rows == 1 else draw(st.integers(shortest, 12))
     width = longest + draw(st.integers(0, 4))
     num_tokens = draw(st.integers(longest, longest * num_rows))
-    return BatchNumbers(0, num_rows, longest, shortest, num_tokens, width * num_rows - num_tokens)
+    index = draw(st.integers(0, 99))
+    return BatchNumbers(
+        index, num_rows, longest, shortest, num_tokens, width * num_rows - num_tokens
+    )
 
 
 limits = st.one_of(st.none(), st.integers(1, 30), st.just(2**31 - 1))
@@ -100,11 +103,11 @@ def test_broken_promises_are_those_of_each_batch(
     found: list[BatchNumbers], told: tuple[PackOptions, list[int] | None]
 ) -> None:
     assert find(found, *told) == sorted(
-        (place, what) for place, batch in enumerate(found) for what in slow_promises(batch, *told)
+        (batch.index, what) for batch in found for what in slow_promises(batch, *told)
     )
 
 
-BATCHES = [  # places, rows, longest, shortest, tokens, padding: widths 4, 6 and 9
+BATCHES = [  # index, rows, longest, shortest, tokens, padding: widths 4, 6 and 9
     BatchNumbers(7, 2, 4, 3, 7, 1),
     BatchNumbers(8, 3, 6, 6, 18, 0),
     BatchNumbers(9, 1, 9, 9, 9, 0),
@@ -114,29 +117,29 @@ BATCHES = [  # places, rows, longest, shortest, tokens, padding: widths 4, 6 and
 @pytest.mark.parametrize(
     ("told", "keys", "expected"),
     [
-        ({"batch_size": 2}, None, [(1, "3 rows, pack was told 2 at most")]),
-        ({"min_length": 4}, None, [(0, "a row of 3 tokens, pack was told 4 at least")]),
-        ({"max_length": 8}, None, [(2, "a row of 9 tokens, pack was told 8 at most")]),
-        ({"max_tokens": 17}, None, [(1, "18 cells, pack was told 17 tokens at most")]),
-        ({"pad_to_multiple": 2}, None, [(2, "width 9, expected 10 for 9 tokens")]),
+        ({"batch_size": 2}, None, [(8, "3 rows, pack was told 2 at most")]),
+        ({"min_length": 4}, None, [(7, "a row of 3 tokens, pack was told 4 at least")]),
+        ({"max_length": 8}, None, [(9, "a row of 9 tokens, pack was told 8 at most")]),
+        ({"max_tokens": 17}, None, [(8, "18 cells, pack was told 17 tokens at most")]),
+        ({"pad_to_multiple": 2}, None, [(9, "width 9, expected 10 for 9 tokens")]),
         (
             {"buckets": "auto"},
             [3, 6, 9],
             [
-                (0, "rows of 3 and 4 tokens belong to other buckets"),
-                (0, "width 4, expected 6 for 4 tokens"),
+                (7, "rows of 3 and 4 tokens belong to other buckets"),
+                (7, "width 4, expected 6 for 4 tokens"),
             ],
         ),
-        ({"buckets": "auto"}, [4, 6], [(2, "a row of 9 tokens, the largest bucket is 6")]),
+        ({"buckets": "auto"}, [4, 6], [(9, "a row of 9 tokens, the largest bucket is 6")]),
         (
             {"buckets": "auto", "max_tokens": 18, "last_batch": "pad"},
             [4, 6, 9],
-            [(0, "2 rows, filled up it has 4"), (2, "1 rows, filled up it has 2")],
+            [(7, "2 rows, filled up it has 4"), (9, "1 rows, filled up it has 2")],
         ),
         ({}, None, []),
     ],
 )
-def test_batch_is_named_by_its_place(
+def test_batch_is_named_by_its_index(
     told: dict[str, Any], keys: list[int] | None, expected: list[tuple[int, str]]
 ) -> None:
     assert find(BATCHES, PackOptions("padded", **told).resolve(), keys) == expected

@@ -10,14 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import make_model
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from seqpack_cli.shards.pack_and_pad import pack
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
-from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.computation import WAYS, check_forward
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.models.recurrence import (
     Hidden,
     Step,
@@ -190,22 +190,10 @@ def make_ids(lengths: list[int]) -> BatchIds:
     return take_ids(batch, torch.device("cpu"), SizeLimits(max_tokens=1000, max_steps=100))
 
 
-def make_model(cell: str, **shape: Any) -> Model:
-    return build_model(
-        CELLS[cell],
-        num_embeddings=10,
-        device=torch.device("cpu"),
-        dtype=torch.float64,
-        seed=0,
-        remembers=False,
-        **shape,
-    )
-
-
 def failed_quantities(model: Model, ids: BatchIds, **given: Any) -> set[str]:
     """Run the check of level `forward` and give what failed."""
     generator = torch.Generator().manual_seed(0)
-    comparisons = check_forward(model, ids, remembers=False, generator=generator, **given)
+    comparisons = check_forward(model, ids, generator=generator, **given)
     return {comparison.quantity for comparison in comparisons if comparison.failed}
 
 

@@ -33,9 +33,10 @@ from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.verification import model_levels
+from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import computation
 from seqpack_cli.verification.models.batch_ids import BatchIds
-from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.ways import Model, Run, run_packed
 from seqpack_cli.verification.report import LEVELS, Report
 from seqpack_cli.verification.verify_options import VerifyOptions
@@ -154,7 +155,6 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "num_tokens",
         "num_cut_batches",
         "num_sampled_batches",
-        "num_dense_batches",
         "seconds",
         "tokens_per_second",
         "errors",
@@ -214,10 +214,8 @@ def test_no_row_that_ends_before_others_is_a_fault_if_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_shards(tmp_path, [5, 5, 4, 3], batch_size=2)
-    whole = model_levels.choose_batches
-    monkeypatch.setattr(
-        model_levels, "choose_batches", lambda *args, **kwargs: whole(*args, **kwargs)[:1]
-    )
+    whole = Verification.sample
+    monkeypatch.setattr(Verification, "sample", lambda *args: whole(*args)[:1])
     what = "no computed batch has rows that end before others"
     (finding,) = verify(path, level="forward").findings
     place = f"forward: manifest.json: {what}"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models import make_model
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from seqpack_cli.shards.pack_and_pad import pack, pad
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
-from seqpack_cli.verification.models.cells import CELLS
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.recurrence import walk_batch_sizes, walk_batch_sizes_reversed
 from seqpack_cli.verification.models.ways import run_alone, run_loop, run_packed, run_padded
 
@@ -32,9 +32,7 @@ def make_ids(lengths: list[int] = LENGTHS, width: int | None = None) -> BatchIds
     return take_ids(batch, torch.device("cpu"), SizeLimits(max_tokens=1000, max_steps=100))
 
 
-def make_model(cell: str = "lstm", dtype: torch.dtype = torch.float64, **given: Any) -> Model:
-    options = {"num_embeddings": 10, "device": torch.device("cpu"), "dtype": dtype, "seed": 1}
-    return build_model(CELLS[cell], **({"remembers": False, "hidden_size": 8} | options | given))
+build = partial(make_model, num_embeddings=10, hidden_size=8, seed=1)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -44,7 +42,7 @@ def make_model(cell: str = "lstm", dtype: torch.dtype = torch.float64, **given: 
 def test_way_gives_what_torch_gives(
     cell: str, num_layers: int, bidirectional: bool, way: Any
 ) -> None:
-    model = make_model(cell, num_layers=num_layers, bidirectional=bidirectional)
+    model = build(cell, num_layers=num_layers, bidirectional=bidirectional)
     embedded = [model.embedding(torch.from_numpy(row)) for row in make_rows(LENGTHS)]
     with torch.no_grad():
         wanted, hidden = model.recurrent(pack_sequence(embedded))
@@ -62,7 +60,7 @@ def test_way_gives_what_torch_gives(
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_inputs_come_row_after_row_and_get_gradients(way: Any, bidirectional: bool) -> None:
-    model, ids = make_model(bidirectional=bidirectional, num_layers=2), make_ids(width=8)
+    model, ids = build(bidirectional=bidirectional, num_layers=2), make_ids(width=8)
     run = way(model, ids)
     wanted = model.embedding(torch.from_numpy(np.concatenate(make_rows(LENGTHS))))
     assert torch.equal(run.to_rows(run.inputs), wanted)
@@ -74,7 +72,7 @@ def test_inputs_come_row_after_row_and_get_gradients(way: Any, bidirectional: bo
 
 def test_padded_way_never_reads_padding() -> None:
     for bidirectional in (False, True):
-        model, ids = make_model(bidirectional=bidirectional, num_layers=2), make_ids(width=9)
+        model, ids = build(bidirectional=bidirectional, num_layers=2), make_ids(width=9)
         with torch.no_grad():
             before = run_padded(model, ids)
             ids.rectangle[~ids.mask] = 7
@@ -84,7 +82,7 @@ def test_padded_way_never_reads_padding() -> None:
 
 
 def test_padded_way_draws_nothing_and_leaves_the_weights_where_they_are() -> None:
-    model = make_model(bidirectional=True, num_layers=2)
+    model = build(bidirectional=True, num_layers=2)
     random_state = torch.random.get_rng_state()
     places = [value.data_ptr() for value in model.parameters().values()]
     run_padded(model, make_ids()).outputs.sum().backward()
@@ -95,7 +93,7 @@ def test_padded_way_draws_nothing_and_leaves_the_weights_where_they_are() -> Non
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("cell", CELLS)
 def test_16_bit_runs_in_every_way(cell: str, dtype: torch.dtype) -> None:
-    model = make_model(cell, dtype, bidirectional=True, num_layers=2)
+    model = build(cell, dtype, bidirectional=True, num_layers=2)
     for way in WAYS:
         run = way(model, make_ids())
         assert run.outputs.dtype == dtype
@@ -109,7 +107,7 @@ def test_loop_takes_the_walk_it_is_given() -> None:
         calls.append(name)
         return walk(*arguments)
 
-    model, ids = make_model(bidirectional=True, num_layers=2), make_ids()
+    model, ids = build(bidirectional=True, num_layers=2), make_ids()
     found = run_loop(
         model,
         ids,

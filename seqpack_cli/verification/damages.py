@@ -11,10 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import OFFSETS_OF
 
 MAX_ROWS = 1000  # looked at for one that differs
 
@@ -25,9 +22,13 @@ class Damage:
 
     name: str
     level: str  # that must find it
-    layouts: tuple[str, ...]
     change: Callable[[Shard], dict[str, np.ndarray] | None]
+    needs: str = "data"  # the array without which shards have no such damage
     needs_plan: bool = False
+
+    def belongs_to(self, shard: Shard) -> bool:
+        """Say if shards like this one can have it."""
+        return self.needs in shard.tensors
 
 
 def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
@@ -35,7 +36,8 @@ def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
     if shard.max_id < 1:
         return None
     data = shard.tensors["data"].copy()
-    cell = _first_cells(shard)[-1]
+    last = np.flatnonzero(shard.tensors["original_indices"] >= 0)[-1:]
+    cell = shard.arrays.find_cells(last)[0]
     data[cell] = (int(data[cell]) + 1) % (shard.max_id + 1)
     return {"data": data}
 
@@ -69,7 +71,7 @@ def move_batch_size(shard: Shard) -> dict[str, np.ndarray] | None:
 
 def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
     """Give the last token of a sequence to the one behind it, the longest as long as before."""
-    lengths, batches = shard.tensors["lengths"], _row_batches(shard)
+    lengths, batches = shard.tensors["lengths"], shard.arrays.batch_of_rows
     longest = lengths.max()
     gives = (lengths > 1) & ((lengths < longest) | (np.sum(lengths == longest) > 1))
     takes = lengths < longest
@@ -84,8 +86,7 @@ def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
 def repeat_index(shard: Shard) -> dict[str, np.ndarray] | None:
     """Let a row stand for the sequence of another."""
     indices = shard.tensors["original_indices"].copy()
-    starts = shard.tensors.get("piece_starts", np.zeros_like(indices))
-    rows = np.flatnonzero((indices >= 0) & (starts == 0))
+    rows = np.flatnonzero((indices >= 0) & (shard.arrays.piece_starts == 0))
     if len(rows) < 2:
         return None
     indices[rows[1]] = indices[rows[0]]
@@ -94,49 +95,46 @@ def repeat_index(shard: Shard) -> dict[str, np.ndarray] | None:
 
 def spoil_padding(shard: Shard) -> dict[str, np.ndarray] | None:
     """Put an id where padding belongs."""
-    if shard.max_id < 1:
+    table = shard.arrays.measure()
+    batches = np.flatnonzero(table.num_cells > table.num_tokens)
+    if not len(batches) or shard.max_id < 1:
         return None
-    starts, widths = _row_cells(shard)
-    rows = np.flatnonzero(shard.tensors["lengths"] < widths)
-    if not len(rows):
-        return None
-    row = rows[0]
-    inside = 0 if shard.padding_side == "left" else int(widths[row]) - 1
+    batch = shard.view(int(batches[0]))
+    is_padding = np.ones(len(batch.data), bool)
+    for row in range(len(batch.lengths)):
+        is_padding[batch.find_cells(row)] = False
     data = shard.tensors["data"].copy()
-    data[starts[row] + inside] = 1 if shard.pad_id == 0 else 0
+    cell = shard.tensors["data_offsets"][batches[0]] + int(is_padding.argmax())
+    data[cell] = 1 if shard.pad_id == 0 else 0
     return {"data": data}
 
 
 def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
     """Take the last row of a batch out of all arrays, so that they still fit together."""
-    fillers = shard.tensors.get("num_filler_rows", np.zeros(1, np.int64))
-    counts = np.diff(shard.tensors["sequence_offsets"]) - fillers
-    batches = np.flatnonzero(counts > 1)
+    tensors = shard.tensors
+    batches = np.flatnonzero(shard.arrays.measure().num_real_rows > 1)
     if not len(batches):
         return None
-    batch = batches[-1]
-    row = int(shard.tensors["sequence_offsets"][batch] + counts[batch]) - 1
-    length = int(shard.tensors["lengths"][row])
+    number = int(batches[-1])
+    batch = shard.view(number)
+    inside = len(batch.lengths) - batch.num_filler_rows - 1
+    row = int(tensors["sequence_offsets"][number]) + inside
     changed: dict[str, np.ndarray] = {
-        name: np.delete(shard.tensors[name], row)
+        name: np.delete(tensors[name], row)
         for name in ("lengths", "original_indices", "piece_starts")
-        if name in shard.tensors
+        if name in tensors
     }
-    if shard.layout == "packed":
-        batch_sizes = shard.tensors["batch_sizes"].copy()
-        first_step = int(shard.tensors["step_offsets"][batch])
-        steps = slice(first_step, first_step + length)
-        inside = np.cumsum(shard.tensors["batch_sizes"][first_step : first_step + length]) - 1
-        cells = shard.tensors["data_offsets"][batch] + inside
-        batch_sizes[steps] -= 1
-        changed["batch_sizes"] = batch_sizes
-    else:
-        starts, widths = _row_cells(shard) if shard.layout == "padded" else _varlen_cells(shard)
-        cells = np.arange(starts[row], starts[row] + widths[row])
-    changed["data"] = np.delete(shard.tensors["data"], cells)
-    for name, number in (("sequence_offsets", 1), ("data_offsets", len(cells))):
-        changed[name] = shard.tensors[name].copy()
-        changed[name][batch + 1 :] -= number
+    if "batch_sizes" in tensors:
+        changed["batch_sizes"] = tensors["batch_sizes"].copy()
+        first_step = int(tensors["step_offsets"][number])
+        changed["batch_sizes"][first_step : first_step + int(batch.lengths[inside])] -= 1
+    cells = batch.find_cells(inside)
+    if len(batch.shape) == 2:  # of a rectangle, with its padding
+        cells = np.arange(batch.data.size).reshape(batch.shape)[inside]
+    changed["data"] = np.delete(tensors["data"], cells + tensors["data_offsets"][number])
+    for name, count in (("sequence_offsets", 1), ("data_offsets", len(cells))):
+        changed[name] = tensors[name].copy()
+        changed[name][number + 1 :] -= count
     return changed
 
 
@@ -144,60 +142,24 @@ def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
     """Put the first two batches into each other's place, whole."""
     if len(shard) < 2:
         return None
+    parts = [shard.arrays.cut(*ends).tensors for ends in ((1, 2), (0, 1), (2, len(shard)))]
     changed: dict[str, np.ndarray] = {}
     for name, array in shard.tensors.items():
         if name.endswith("_offsets"):
             changed[name] = array.copy()
             changed[name][1] = array[2] - array[1]
-            continue
-        offsets = shard.tensors[OFFSETS_OF[name]] if name in OFFSETS_OF else np.arange(3)
-        middle, end = offsets[1:3].tolist()
-        changed[name] = np.concatenate([array[middle:end], array[:middle], array[end:]])
+        else:
+            changed[name] = np.concatenate([part[name] for part in parts])
     return changed
 
 
-ALL = tuple(LAYOUTS)
 DAMAGES = (
-    Damage("flipped id", "roundtrip", ALL, flip_id),
-    Damage("swapped rows", "roundtrip", ALL, swap_rows),
-    Damage("moved batch_sizes entry", "structure", ("packed",), move_batch_size),
-    Damage("moved border of a sequence", "roundtrip", ("varlen",), move_border),
-    Damage("index that stands twice", "structure", ALL, repeat_index),
-    Damage("id in the padding", "structure", ("padded",), spoil_padding),
-    Damage("dropped row", "structure", ALL, drop_row),
-    Damage("swapped batches", "structure", ALL, swap_batches, needs_plan=True),
+    Damage("flipped id", "roundtrip", flip_id),
+    Damage("swapped rows", "roundtrip", swap_rows),
+    Damage("moved batch_sizes entry", "structure", move_batch_size, needs="batch_sizes"),
+    Damage("moved border of a sequence", "roundtrip", move_border, needs="piece_starts"),
+    Damage("index that stands twice", "structure", repeat_index),
+    Damage("id in the padding", "structure", spoil_padding, needs="widths"),
+    Damage("dropped row", "structure", drop_row),
+    Damage("swapped batches", "structure", swap_batches, needs_plan=True),
 )
-
-
-def _row_batches(shard: Shard) -> np.ndarray:
-    """Give the batch of each row."""
-    counts = np.diff(shard.tensors["sequence_offsets"])
-    return np.repeat(np.arange(len(counts)), counts)
-
-
-def _row_cells(shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-    """Give where each row of `padded` begins in data, and its width."""
-    batches = _row_batches(shard)
-    widths = shard.tensors["widths"][batches]
-    inside = np.arange(len(batches)) - shard.tensors["sequence_offsets"][batches]
-    return shard.tensors["data_offsets"][batches] + inside * widths, widths
-
-
-def _varlen_cells(shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-    """Give where each sequence of `varlen` begins in data, and its length."""
-    return to_offsets(shard.tensors["lengths"])[:-1], shard.tensors["lengths"]
-
-
-def _first_cells(shard: Shard) -> np.ndarray:
-    """Give the cell of the first token of each row, without filler."""
-    real = shard.tensors["original_indices"] >= 0
-    if shard.layout == "packed":
-        counts = np.diff(shard.tensors["sequence_offsets"])
-        return expand_ranges(shard.tensors["data_offsets"][:-1], counts)
-    if shard.layout == "varlen":
-        return _varlen_cells(shard)[0]
-    starts, widths = _row_cells(shard)
-    if shard.padding_side == "left":
-        starts = starts + widths - shard.tensors["lengths"]
-    first: np.ndarray = starts[real]
-    return first

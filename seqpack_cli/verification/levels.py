@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import naming_batch, naming_memory
-from seqpack_cli.verification.integers import roundtrip
-from seqpack_cli.verification.integers.batch_table import BatchTable
+from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
 from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.integers.structure import check_structure
-from seqpack_cli.verification.models.cells import CELLS
-from seqpack_cli.verification.models.model import Model, build_model
+from seqpack_cli.verification.models.attention import MAX_TOKENS
+from seqpack_cli.verification.models.attention_layer import AttentionLayer, build_layer
+from seqpack_cli.verification.models.model import Model, ModelShape, build_model
 from seqpack_cli.verification.report import Finding, LevelReport, Report
-from seqpack_cli.verification.sampling import choose_batches
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 
@@ -50,6 +50,11 @@ class Verification:
         return DTYPES[self.options.dtype]
 
     @property
+    def max_attention_tokens(self) -> int:
+        """How much of a row of several sequences attention is computed for."""
+        return min(self.options.max_batch_tokens, MAX_TOKENS[self.device.type])
+
+    @property
     def num_ids(self) -> int:
         """How many ids there may be."""
         return int(self.shards.manifest["max_id"]) + 1
@@ -68,6 +73,10 @@ class Verification:
         """Give the number of each batch's shard."""
         return np.searchsorted(self.shards.batch_offsets, batches.index, "right") - 1
 
+    def sample(self, batches: BatchTable) -> list[int]:
+        """Choose the batches that `--sample` asks for, by index."""
+        return choose_batches(batches, num_batches=self.options.sample, seed=self.options.seed)
+
     def read(self, index: int) -> tuple[str, Batch]:
         """Give a batch and the name of its shard."""
         number, inside = self.shards.find(index)
@@ -77,18 +86,27 @@ class Verification:
     def build_model(self, *, remembers: bool = False, dtype: torch.dtype | None = None) -> Model:
         """Build the model that the options ask for."""
         options = self.options
+        shape = ModelShape(
+            self.num_ids,
+            options.cell,
+            num_layers=options.num_layers,
+            bidirectional=options.bidirectional,
+            hidden_size=options.hidden_size,
+            remembers=remembers,
+        )
         with naming_memory(f"--device {options.device}: the model of {self.num_ids:,} ids"):
             return build_model(
-                CELLS[options.cell],
-                num_embeddings=self.num_ids,
-                device=self.device,
-                dtype=dtype or self.dtype,
-                seed=options.seed,
-                remembers=remembers,
-                num_layers=options.num_layers,
-                bidirectional=options.bidirectional,
-                hidden_size=options.hidden_size,
+                shape, device=self.device, dtype=dtype or self.dtype, seed=options.seed
             )
+
+    def build_attention(self, *, dtype: torch.dtype | None = None) -> AttentionLayer:
+        """Build the attention layer that rows of several sequences go through."""
+        return build_layer(
+            num_embeddings=self.num_ids,
+            device=self.device,
+            dtype=dtype or self.dtype,
+            seed=self.options.seed,
+        )
 
     @contextmanager
     def level(self, name: str) -> Iterator[LevelReport]:
@@ -98,6 +116,37 @@ class Verification:
         started = time.monotonic()
         yield level
         level.seconds = round(time.monotonic() - started, 3)
+
+
+def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -> list[int]:
+    """Choose batches by index, in rising order.
+
+    Args:
+        num_batches: how many at most; None takes all.
+        seed: of the random ones.
+
+    Returns:
+        Among them, as far as num_batches allows, the most uneven batch, the one with the longest
+        sequence, one of a single row, the shortest, and one of several equal rows, which torch
+        computes in another way.
+    """
+    if num_batches is None or num_batches >= len(batches):
+        return [int(index) for index in batches.index]
+    rows = batches.num_real_rows
+    unevenness = batches.longest - batches.shortest
+    telling = [
+        unevenness.argmax(),
+        batches.longest.argmax(),
+        rows.argmin(),
+        batches.longest.argmin(),
+        ((unevenness == 0) & (rows > 1)).argmax(),
+    ]
+    chosen = list(dict.fromkeys(int(place) for place in telling))[:num_batches]
+    others = np.delete(np.arange(len(batches)), chosen)
+    num_random = num_batches - len(chosen)
+    drawn = np.random.default_rng(seed).choice(others, size=num_random, replace=False)
+    places = np.sort(np.concatenate([np.array(chosen, np.int64), drawn]))
+    return [int(index) for index in batches.index[places]]
 
 
 def verify_structure(run: Verification) -> BatchTable:
@@ -131,7 +180,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
     run.progress.on_total(int(batches.num_tokens.sum()))
     with run.level("roundtrip") as level:
         store.check_digest()
-        for what in roundtrip.compare_manifests(run.shards.manifest, store):
+        for what in compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
             run.faulty_shards.update(range(run.shards.num_shards))  # it is the manifest of all
         for number in np.unique(run.find_shards(batches)).tolist():
@@ -139,7 +188,6 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
                 run.shards.open_shard(number),
                 store,
                 run.device,
-                first_batch=int(run.shards.batch_offsets[number]),
                 max_tokens=max_tokens,
                 max_batch_tokens=options.max_batch_tokens,
                 on_advance=run.progress.on_advance,
@@ -151,13 +199,11 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         batches = run.keep_faultless(batches)
         max_cells = ID_CELLS_PER_TOKEN * options.max_batch_tokens
         small = batches.take(batches.num_rows * batches.longest <= max_cells)
-        chosen = choose_batches(small, num_batches=options.sample, seed=options.seed)
+        chosen = run.sample(small)
         for index in chosen:
             name, batch = run.read(index)
             with naming_batch(name, index):
-                for row, what in roundtrip.check_batch(
-                    batch, store, run.device, max_tokens=max_tokens
-                ):
+                for row, what in check_batch(batch, store, run.device, max_tokens=max_tokens):
                     run.add(Finding("roundtrip", name, what, index, row))
         level.num_sampled_batches = len(chosen)
     return run.keep_faultless(batches)

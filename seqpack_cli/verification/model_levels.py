@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import math
 from itertools import islice
+from typing import cast
 
 import torch
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.device import naming_batch
-from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.models.attention import MAX_TOKENS, check_attention
+from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.batch_ids import choose_limits, take_ids
-from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.computation import (
     LEAST_DEVIATION,
     Comparison,
     check_backward,
     check_forward,
 )
-from seqpack_cli.verification.models.every_batch import BatchRun, DensePath, run_every_batch
+from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
 from seqpack_cli.verification.models.layout_speed import measure_layouts
-from seqpack_cli.verification.models.limits import GATES, find_limits
-from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.models.model import CELLS, Model
+from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
 from seqpack_cli.verification.report import RUN, Finding, LevelReport
-from seqpack_cli.verification.sampling import choose_batches
 
 RUNS_PER_LOOK = 64  # batches whose results are fetched together
 MAX_REMEMBERING_LAYERS = 5  # rounding of 6 and more grew to 2e-3 within 1,000 steps (measured)
@@ -37,7 +36,6 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
     """Run the packed model over every batch."""
     options = run.options
     run.progress.on_total(int(batches.num_tokens.sum()))
-    dense = DensePath()
     model = run.build_model()
     model.recurrent.eval()  # cuDNN keeps nothing for a backward pass
     with run.level(RUN) as level:
@@ -45,30 +43,22 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
             model,
             run.shards,
             batches.index.tolist(),
-            dense,
             max_tokens=options.max_batch_tokens,
         )
         while some := list(islice(runs, RUNS_PER_LOOK)):
             _look_at_runs(run, level, some)
             run.progress.on_advance(sum(batch.num_tokens for batch in some))
-        if dense.is_faster is not None:
-            limit = 2 * find_limits(run.device, run.dtype, remembers=False).values  # both are off
-            what = "outputs without packing beside packed ones"
-            difference, is_gate = dense.difference, run.dtype in GATES
-            comparison = Comparison(RUN, what, difference, limit, None, is_gate)
-            _judge(run, level, comparison, dense.shard, dense.index, None)
     return run.keep_faultless(batches)
 
 
 def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -> None:
     """Fetch the results of some batches at once, and judge them."""
-    limit = find_limits(run.device, run.dtype, remembers=False).values
+    limit = find_tolerances(run.device, run.dtype, remembers=False).values
     is_gate = run.dtype in GATES
     fetched = torch.stack([batch.values for batch in runs]).tolist()
     for batch, (spread, difference, sum_of_ids) in zip(runs, fetched, strict=True):
         level.num_batches += 1
         level.num_tokens += batch.num_tokens
-        level.num_dense_batches += batch.was_dense
         comparison = Comparison(
             RUN, "final states beside last outputs", difference, limit, None, is_gate
         )
@@ -87,7 +77,7 @@ def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -
 
 def measure_speeds(run: Verification, batches: BatchTable) -> None:
     """Measure what the device makes of the sampled batches in each layout."""
-    chosen = choose_batches(batches, num_batches=run.options.sample, seed=run.options.seed)
+    chosen = run.sample(batches)
     named = ((index, run.read(index)) for index in chosen)
     run.report.layout_speeds = measure_layouts(
         run.build_model(),
@@ -99,8 +89,7 @@ def measure_speeds(run: Verification, batches: BatchTable) -> None:
 
 def verify_computation(run: Verification, level_name: str, batches: BatchTable) -> BatchTable:
     """Run a sample of the batches through models; `forward` and `backward` differ in the check."""
-    options = run.options
-    chosen = choose_batches(batches, num_batches=options.sample, seed=options.seed)
+    chosen = run.sample(batches)
     run.progress.on_total(len(chosen))
     rows_ended = False
     with run.level(level_name) as level:
@@ -141,13 +130,13 @@ def _compare_batch(
     ids = take_ids(batch, run.device, limits)
     level.num_tokens += len(ids.packed.data)
     level.num_cut_batches += ids.was_cut
-    for remembers, model in enumerate(models):
+    for model in models:
         generator = torch.Generator().manual_seed(options.seed + index)
-        for comparison in check(model, ids, remembers=bool(remembers), generator=generator):
+        for comparison in check(model, ids, generator=generator):
             row = None if comparison.row is None else int(ids.row_numbers[comparison.row])
             _judge(run, level, comparison, name, index, row)
-    if isinstance(batch, VarlenBatch) and level.level == "forward":
-        was_cut = _compare_attention(run, level, name, index, batch)
+    if run.shards.options.shares_rows and level.level == "forward":
+        was_cut = _compare_attention(run, level, name, index, cast(VarlenBatch, batch))
         level.num_cut_batches += was_cut and not ids.was_cut
     return int(ids.lengths[0]) != int(ids.lengths[-1])
 
@@ -156,16 +145,9 @@ def _compare_attention(
     run: Verification, level: LevelReport, name: str, index: int, batch: VarlenBatch
 ) -> bool:
     """Compare attention over a row of varlen; say if it was cut."""
-    max_tokens = min(run.options.max_batch_tokens, MAX_TOKENS[run.device.type])
-    for comparison in check_attention(
-        batch,
-        num_embeddings=run.num_ids,
-        device=run.device,
-        dtype=run.dtype,
-        seed=run.options.seed,
-        max_tokens=max_tokens,
-        generator=torch.Generator().manual_seed(run.options.seed + index),
-    ):
+    generator = torch.Generator().manual_seed(run.options.seed + index)
+    layer, max_tokens = run.build_attention(), run.max_attention_tokens
+    for comparison in check_attention(batch, layer, max_tokens=max_tokens, generator=generator):
         _judge(run, level, comparison, name, index, comparison.row)
     return len(batch.data) > max_tokens
 

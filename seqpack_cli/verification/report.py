@@ -50,7 +50,6 @@ class LevelReport:
     num_tokens: int = 0
     num_cut_batches: int = 0  # computed for a window of their steps only
     num_sampled_batches: int = 0  # of roundtrip: unpacked row by row too
-    num_dense_batches: int = 0  # of run: of equal rows, computed without packing
     seconds: float = 0.0
     errors: dict[str, ErrorSize] = field(default_factory=dict)
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.damages import DAMAGES, Damage
 from seqpack_cli.verification.device import naming_batch
-from seqpack_cli.verification.integers.batch_table import BatchTable
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import compare_shard
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
 from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
-from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.models.attention import MAX_TOKENS, check_attention, take_window
+from seqpack_cli.verification.levels import Verification, choose_batches
+from seqpack_cli.verification.models.attention import check_attention, take_window
 from seqpack_cli.verification.models.attention_layer import mask_of
 from seqpack_cli.verification.models.batch_ids import BatchIds, choose_limits, take_ids
 from seqpack_cli.verification.models.computation import (
@@ -32,12 +33,11 @@ from seqpack_cli.verification.models.computation import (
     check_backward,
     check_forward,
 )
-from seqpack_cli.verification.models.limits import GATES
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
+from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 from seqpack_cli.verification.report import LEVELS, Control, Finding
-from seqpack_cli.verification.sampling import choose_batches
 
 MAX_TRIES = 8  # batches looked at for a place
 
@@ -68,7 +68,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
 def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> Iterator[Control]:
     shard = run.shards.open_shard(number)
     for damage in DAMAGES:
-        if LEVELS.index(damage.level) >= run.options.depth or shard.layout not in damage.layouts:
+        if LEVELS.index(damage.level) >= run.options.depth or not damage.belongs_to(shard):
             continue
         changed = damage.change(shard) if run.planned is not None or not damage.needs_plan else None
         if changed is None:
@@ -91,20 +91,18 @@ def _find(
 
     The plan would find most of it: it is asked only where nothing else can tell.
     """
-    first_batch = int(run.shards.batch_offsets[number])
     max_tokens = run.shards.options.max_tokens
-    found, batches = check_batches(shard, first_batch=first_batch, max_tokens=max_tokens)
+    found, batches = check_batches(shard, max_tokens=max_tokens)
     yield from found
     yield from mark_rows(shard, Coverage(run.shards.num_store_sequences))
     yield from check_counts(shard.path.name, shard.entry, batches)
     if damage.needs_plan and run.planned is not None:
-        yield from compare_shard(shard, run.planned, number, first_batch=first_batch)
+        yield from compare_shard(shard, run.planned, number)
     if damage.level != "structure" and store is not None:  # what it missed must not reach torch
         yield from check_shard(
             shard,
             store,
             run.device,
-            first_batch=first_batch,
             max_tokens=max_tokens,
             max_batch_tokens=run.options.max_batch_tokens,
             on_advance=lambda _: None,
@@ -117,7 +115,7 @@ def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Cont
     several = batches.take(batches.num_rows > 1)
     if run.options.depth >= LEVELS.index("forward") + 1:
         yield _control(run, "loop that does not trim", "forward", uneven, _check_untrimmed)
-        if run.shards.layout == "varlen":
+        if run.shards.options.shares_rows:
             yield _control(run, "attention without borders", "forward", several, _check_borderless)
     if run.options.depth >= LEVELS.index("backward") + 1:
         yield _control(run, "gradient that lacks a row", "backward", batches, _check_lacking)
@@ -152,7 +150,7 @@ def _check_untrimmed(run: Verification, index: int) -> Iterator[Comparison] | No
 
     generator = torch.Generator().manual_seed(run.options.seed)
     ways = {**WAYS, "packed": run_untrimmed}
-    return check_forward(model, ids, remembers=False, generator=generator, ways=ways)
+    return check_forward(model, ids, generator=generator, ways=ways)
 
 
 def _walk_untrimmed(
@@ -168,18 +166,14 @@ def _walk_untrimmed(
 
 
 def _check_borderless(run: Verification, index: int) -> Iterator[Comparison] | None:
-    _, batch = run.read(index)
-    assert isinstance(batch, VarlenBatch)  # noqa: S101 - of shards of that layout
-    max_tokens = min(run.options.max_batch_tokens, MAX_TOKENS[run.device.type])
+    batch = cast(VarlenBatch, run.read(index)[1])
+    max_tokens = run.max_attention_tokens
     window, _, _ = take_window(batch, max_tokens)
     if len(window.lengths) == 1 or not np.ptp(window.data):
         return None
     return check_attention(
         batch,
-        num_embeddings=run.num_ids,
-        device=run.device,
-        dtype=_judged_dtype(run),
-        seed=run.options.seed,
+        run.build_attention(dtype=_judged_dtype(run)),
         max_tokens=max_tokens,
         generator=torch.Generator().manual_seed(run.options.seed),
         make_mask=lambda cu_seqlens, num_tokens: mask_of(cu_seqlens[[0, -1]], num_tokens),
@@ -196,9 +190,7 @@ def _check_lacking(run: Verification, index: int) -> Iterator[Comparison]:
         return replace(run, outputs=torch.cat([first, run.outputs[end:]]))
 
     generator = torch.Generator().manual_seed(run.options.seed)
-    return check_backward(
-        model, ids, remembers=False, generator=generator, ways={**WAYS, "packed": run_lacking}
-    )
+    return check_backward(model, ids, generator=generator, ways={**WAYS, "packed": run_lacking})
 
 
 def _prepare(run: Verification, index: int, level: str) -> tuple[Model, BatchIds]:

@@ -8,7 +8,7 @@ import torch
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
 from seqpack_cli.files.url import Place
-from seqpack_cli.verification.models.cells import CELLS
+from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.report import LEVELS
 
 DTYPES = {

@@ -9,19 +9,21 @@ from __future__ import annotations
 import torch
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION
+from seqpack_cli.errors import FolderError, SeqpackError
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.device import open_device, steady_arithmetic
 from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure
-from seqpack_cli.verification.matching_store import find_matching_store
 from seqpack_cli.verification.model_levels import (
     measure_speeds,
     verify_computation,
     verify_every_batch,
 )
-from seqpack_cli.verification.models.limits import GATES
+from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.report import LEVELS, PlanReport, Report
 from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
@@ -40,7 +42,7 @@ def verify_shards(
     options = options or VerifyOptions()
     shards = open_shards(path, check_present=False)
     device = open_device(options.device)
-    store, why_not = find_matching_store(shards, options)
+    store, why_not = _find_store(shards, options)
     report = _start_report(shards, options, device, why_not)
     run = Verification(shards, options, device, report, progress or Progress(), store)
     batches = verify_structure(run)
@@ -56,6 +58,45 @@ def verify_shards(
         if options.self_test:
             run_self_test(run, batches, store)
     return report
+
+
+def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | None, str | None]:
+    """Open the token store that the shards were packed from; else say why there is none.
+
+    Whoever has the shards alone can still check their structure.
+
+    Raises:
+        FolderError: it is damaged, or it is not there or another one and has to be.
+    """
+    try:
+        store = _open_matching(shards, options.tokens)
+    except SeqpackError as error:
+        if options.depth > 1 or options.tokens is not None:
+            raise
+        return None, error.message
+    store.check_indices()
+    if store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]:
+        store.read_tokenizer_json()  # the copy beside the shards is looked into with them
+    else:
+        check_kept_tokenizer(store.path, store.manifest)
+    return store, None
+
+
+def _open_matching(shards: ShardSet, path: Place | None) -> TokenStore:
+    found = path or shards.find_store()
+    if found is None:
+        place = shards.manifest["tokens_path"][:200]
+        raise FolderError(
+            f"{shards.path}: its token store is no longer at {place}",
+            hint="pass --tokens STORE, or --level structure to go without it",
+        )
+    store = open_store(found, check_indices=False)
+    if store.digest != shards.manifest["tokens_blake3"]:
+        raise FolderError(
+            f"{store.path}: another token store than the one these shards were packed from",
+            hint="pass --tokens STORE with that one, or pack again",
+        )
+    return store
 
 
 def _start_report(

@@ -92,9 +92,6 @@ def _coverage_notes(report: dict[str, Any]) -> list[str]:
                 f"{name}: row by row too (unpack_sequence, pack_sequence) for "
                 f"{count(level['num_sampled_batches'], 'batch')}"
             )
-        if level["num_dense_batches"]:
-            batches = count(level["num_dense_batches"], "batch")
-            notes.append(f"{name}: of {batches} all rows are equal, computed without packing")
         if level["num_cut_batches"]:
             large = count(level["num_cut_batches"], "large batch")
             notes.append(f"{name}: of {large}, only a part, where most rows end")

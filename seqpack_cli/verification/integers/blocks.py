@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
@@ -26,14 +27,19 @@ NO_ID = -1  # fills what torch pads, so that no id can be taken for padding; of 
 
 @dataclass(frozen=True)
 class Stack:
-    """The same steps of neighbouring batches with the same lengths; varlen has none."""
+    """The same steps of neighbouring batches with the same lengths."""
 
     first_batch: int  # in the shard
     num_batches: int
     lengths: np.ndarray  # int64[B], within these steps; filler rows left out
-    num_steps: int
     batch_sizes: np.ndarray  # int64[steps]
-    data_shape: tuple[int, ...]  # [batches, S], of padded [batches, rows, width]
+    data_shape: tuple[int, ...]  # [batches, S], of rectangles [batches, rows, width]
+    padding_side: str
+
+    @property
+    def num_steps(self) -> int:
+        """Count the steps of the longest row."""
+        return len(self.batch_sizes)
 
     @property
     def num_cells(self) -> int:
@@ -42,7 +48,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class BlockPlan:
+class BlockSpan:
     """Batches of a shard, or one of them from one time step to another."""
 
     first: int  # batch in the shard
@@ -54,81 +60,77 @@ class BlockPlan:
 class Block:
     """Batches as the shard has them, and their rows as the token store has them."""
 
-    plan: BlockPlan
-    stacks: list[Stack]
+    span: BlockSpan
+    stacks: list[Stack]  # none where rows share a line, which torch's functions do not take
     data: np.ndarray  # flat int16 or int32, the data of the stacks one after another
     expected: np.ndarray  # like data, of each stack [batches, B, steps]; NO_ID where no token is
     num_tokens: int
     is_of_store: bool  # all indices and lengths are the store's; else expected is empty
 
 
-def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockPlan]:
+def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockSpan]:
     """Cut a sound shard into blocks of about max_cells, upwards through the file."""
-    tensors = shard.tensors
-    num_rows = np.diff(tensors["sequence_offsets"])
-    longest = np.maximum.reduceat(tensors["lengths"], tensors["sequence_offsets"][:-1])
-    cells = num_rows * longest
-    if shard.layout == "varlen":
-        cells = np.diff(tensors["data_offsets"])
+    table, shares_rows = shard.arrays.measure(), shard.arrays.rules.shares_rows
+    # torch makes rectangles as wide as the longest row
+    cells = table.num_cells if shares_rows else table.num_rows * table.longest
     numbers = np.cumsum(cells) // max_cells
-    too_large = (cells > max_cells) & (shard.layout != "varlen")
+    too_large = (cells > max_cells) & (not shares_rows)
     is_first = np.append(True, (numbers[1:] != numbers[:-1]) | too_large[1:] | too_large[:-1])
     firsts = [*np.flatnonzero(is_first).tolist(), len(shard)]
     for first, last in pairwise(firsts):
         if not too_large[first]:
-            yield BlockPlan(first, last)
+            yield BlockSpan(first, last)
             continue
         batch_sizes = _count_alive(shard, first)
         start = 0
         while start < len(batch_sizes):
             end = min(start + max(1, max_cells // int(batch_sizes[start])), len(batch_sizes))
-            yield BlockPlan(first, last, (start, end))
+            yield BlockSpan(first, last, (start, end))
             start = end
 
 
 def read_block(
-    shard: Shard, store: TokenStore, plan: BlockPlan, *, max_tokens: int | None
+    shard: Shard, store: TokenStore, span: BlockSpan, *, max_tokens: int | None
 ) -> Block:
     """Read a block's data, and the rows of the token store in the same shapes.
 
     Args:
         max_tokens: where varlen splits a sequence.
     """
-    stacks = _find_stacks(shard, plan)
-    tensors = shard.tensors
-    rows = slice(*tensors["sequence_offsets"][[plan.first, plan.last]].tolist())
-    indices, lengths = tensors["original_indices"][rows], tensors["lengths"][rows]
-    is_row = lengths > 0  # not filler
-    indices, lengths = indices[is_row], lengths[is_row]
-    starts = np.zeros_like(lengths)
-    if shard.layout == "varlen":
-        starts = tensors["piece_starts"][rows]
-    data = _read_data(shard, plan, stacks)
+    stacks, arrays = _find_stacks(shard, span), shard.arrays.cut(span.first, span.last)
+    data = (
+        _cut_steps(arrays.view(0), span.window, shard.padding_side)
+        if span.window
+        else arrays.tensors["data"]
+    )
     has_free_bits = data.dtype == np.uint16 and shard.max_id < np.iinfo(np.uint16).max
     dtype, bits = (np.uint16, np.int16) if has_free_bits else (np.int32, np.int32)
     data = data.astype(dtype, copy=False).view(bits)
-    max_piece = max_tokens if shard.layout == "varlen" else None
     num_tokens = sum(stack.num_batches * int(stack.lengths.sum()) for stack in stacks) or len(data)
+    is_row = arrays.tensors["lengths"] > 0  # not filler
+    indices, lengths = (arrays.tensors[name][is_row] for name in ("original_indices", "lengths"))
+    starts = arrays.piece_starts[is_row]
+    max_piece = max_tokens if arrays.rules.shares_rows else None
     if not _are_of_store(store, indices, lengths, starts, max_piece):
-        return Block(plan, stacks, data, np.empty(0, bits), num_tokens, is_of_store=False)
+        return Block(span, stacks, data, np.empty(0, bits), num_tokens, is_of_store=False)
     is_left = shard.padding_side == "left"
-    if plan.window is not None:
-        start, end = plan.window
+    if span.window is not None:
+        start, end = span.window
         alive = lengths > start
         indices, whole = indices[alive], lengths[alive]
         lengths = np.minimum(whole, end) - start
         starts = whole - start - lengths if is_left else np.full_like(lengths, start)
-    if shard.layout == "varlen":
-        begins = np.cumsum(lengths) - lengths
-        expected = np.empty(int(lengths.sum()), dtype)
-    else:
-        num_rows = [stack.num_batches * len(stack.lengths) for stack in stacks]
-        widths = np.repeat([stack.num_steps for stack in stacks], num_rows)
-        begins = np.cumsum(widths) - widths
-        begins = begins + widths - lengths if is_left else begins
-        expected = np.full(int(widths.sum()), NO_ID, bits).view(dtype)
+    widths = _find_widths(stacks) if stacks else lengths
+    begins = np.cumsum(widths) - (lengths if is_left else widths)
+    expected = np.full(int(widths.sum()), NO_ID, bits).view(dtype)
     copy_rows(store, indices, lengths, expected, begins, starts)
-    return Block(plan, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
+    return Block(span, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
+
+
+def _find_widths(stacks: list[Stack]) -> np.ndarray:
+    """Return the cells that are expected of each row."""
+    num_rows = [stack.num_batches * len(stack.lengths) for stack in stacks]
+    return np.repeat([stack.num_steps for stack in stacks], num_rows)
 
 
 def _are_of_store(
@@ -148,76 +150,53 @@ def _are_of_store(
     return bool((starts >= 0).all()) and np.array_equal(left, lengths)
 
 
-def _find_stacks(shard: Shard, plan: BlockPlan) -> list[Stack]:
-    tensors = shard.tensors
-    offsets = tensors["sequence_offsets"][plan.first : plan.last + 1]
-    fillers = tensors.get("num_filler_rows", np.zeros(len(shard), np.int64))
-    num_rows = np.diff(offsets)
-    if shard.layout == "varlen":
+def _find_stacks(shard: Shard, span: BlockSpan) -> list[Stack]:
+    if shard.arrays.rules.shares_rows:
         return []
-    is_same = np.zeros(len(num_rows), bool)
-    if plan.last > plan.first + 1:
-        is_same = _find_same_shapes(shard, plan)
-    firsts = [*np.flatnonzero(~is_same).tolist(), len(num_rows)]
+    firsts = [*np.flatnonzero(~_find_same_shapes(shard, span)).tolist(), span.last - span.first]
     stacks = []
     for first, last in pairwise(firsts):
-        batch = plan.first + first
-        count = int(num_rows[first])
-        lengths = tensors["lengths"][offsets[first] : offsets[first + 1] - fillers[batch]]
-        batch_sizes = _count_alive(shard, batch)
-        width = int(np.diff(tensors["data_offsets"][batch : batch + 2])[0])
-        shape: tuple[int, ...] = (last - first, width)
-        if shard.layout == "padded":
-            shape = (last - first, count, width // count)
-        if plan.window is not None:
-            start, end = plan.window
+        number = span.first + first
+        batch, batch_sizes = shard.view(number), _count_alive(shard, number)
+        lengths, shape = batch.lengths[batch.lengths > 0], batch.shape
+        if span.window is not None:
+            start, end = span.window
             lengths = np.minimum(lengths[lengths > start], end) - start
             batch_sizes = batch_sizes[start:end]
-            shape = (1, len(lengths), end - start) if len(shape) == 3 else (1, int(lengths.sum()))
-        stacks.append(Stack(batch, last - first, lengths, len(batch_sizes), batch_sizes, shape))
+            shape = (len(lengths), end - start) if len(shape) == 2 else (int(lengths.sum()),)
+        shape = (last - first, *shape)
+        stacks.append(Stack(number, last - first, lengths, batch_sizes, shape, shard.padding_side))
     return stacks
 
 
-def _find_same_shapes(shard: Shard, plan: BlockPlan) -> np.ndarray:
+def _find_same_shapes(shard: Shard, span: BlockSpan) -> np.ndarray:
     """Find the batches of a block whose lengths and shape are those of the one before."""
-    tensors = shard.tensors
-    batches = slice(plan.first, plan.last)
-    offsets = tensors["sequence_offsets"][plan.first : plan.last + 1]
-    counts, sizes = np.diff(offsets), np.diff(tensors["data_offsets"])[batches]
+    tensors = shard.arrays.cut(span.first, span.last).tensors
+    offsets, lengths = tensors["sequence_offsets"], tensors["lengths"]
+    counts, sizes = np.diff(offsets), np.diff(tensors["data_offsets"])
     is_same = np.append(False, (counts[1:] == counts[:-1]) & (sizes[1:] == sizes[:-1]))
-    lengths = tensors["lengths"][offsets[0] : offsets[-1]]
     rows = np.arange(len(lengths))
     before = np.where(np.repeat(is_same, counts), rows - np.repeat(counts, counts), rows)
     is_equal = lengths == lengths[before]
-    return is_same & np.logical_and.reduceat(is_equal, offsets[:-1] - offsets[0])
+    return is_same & np.logical_and.reduceat(is_equal, offsets[:-1])
 
 
 def _count_alive(shard: Shard, batch: int) -> np.ndarray:
     """Give the batch_sizes of a batch, those of the file where it has any."""
     tensors = shard.tensors
-    if shard.layout == "packed":
+    if "batch_sizes" in tensors:
         start, end = tensors["step_offsets"][batch : batch + 2]
         return tensors["batch_sizes"][start:end]
-    start, end = tensors["sequence_offsets"][batch : batch + 2]
-    lengths = tensors["lengths"][start:end]
+    lengths = shard.view(batch).lengths
     return count_alive(lengths[lengths > 0])
 
 
-def _read_data(shard: Shard, plan: BlockPlan, stacks: list[Stack]) -> np.ndarray:
-    start, end = shard.tensors["data_offsets"][[plan.first, plan.last]].tolist()
-    data: np.ndarray = shard.tensors["data"][start:end]
-    if plan.window is None:
-        return data
-    if shard.layout == "packed":
-        rows = slice(*shard.tensors["sequence_offsets"][[plan.first, plan.last]].tolist())
-        lengths = shard.tensors["lengths"][rows]
-        before, through = (int(np.minimum(lengths, step).sum()) for step in plan.window)
-        return data[before:through]
-    num_rows = int(np.diff(shard.tensors["sequence_offsets"][plan.first : plan.first + 2])[0])
-    rectangle = data.reshape(num_rows, -1)
-    first, last = plan.window
-    columns = slice(first, last)
-    if shard.padding_side == "left":
-        width = rectangle.shape[1]
-        columns = slice(width - last, width - first)
-    return rectangle[: len(stacks[0].lengths), columns].reshape(-1)
+def _cut_steps(batch: Batch, window: tuple[int, int], padding_side: str) -> np.ndarray:
+    """Cut the data of a batch, without filler, to some of its time steps."""
+    lengths, (first, last) = batch.lengths, window
+    if len(batch.shape) == 1:
+        before, through = (int(np.minimum(lengths, step).sum()) for step in window)
+        return batch.data[before:through]
+    num_rows, width = int(np.count_nonzero(lengths > first)), batch.shape[1]
+    columns = slice(width - last, width - first) if padding_side == "left" else slice(first, last)
+    return batch.data.reshape(batch.shape)[:num_rows, columns].reshape(-1)

@@ -65,15 +65,12 @@ class PlannedShards:
         return self._planned[first].find(self.store) if first < last else None
 
 
-def compare_shard(
-    shard: Shard, planned_shards: PlannedShards, number: int, *, first_batch: int
-) -> Iterator[Finding]:
+def compare_shard(shard: Shard, planned_shards: PlannedShards, number: int) -> Iterator[Finding]:
     """Yield the first batch of a shard that is not the planned one.
 
     Args:
         shard: a sound one.
         number: of the shard.
-        first_batch: its first, in the whole set.
     """
     rows = planned_shards.find_rows(number)
     if rows is None:
@@ -86,7 +83,8 @@ def compare_shard(
     differing = list(_find_differences(found, planned))
     if differing:  # else the shard only has more batches
         row, what = _describe_difference(found, planned, min(differing))
-        yield Finding(LEVEL, shard.path.name, what, batch=first_batch + min(differing), row=row)
+        batch = shard.first_batch + min(differing)
+        yield Finding(LEVEL, shard.path.name, what, batch=batch, row=row)
 
 
 def _find_differences(

@@ -8,44 +8,62 @@ functions act alike: they cost as much as one. Nothing waits for the device unti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from seqpack_cli.verification.integers.blocks import NO_ID, Stack
+from seqpack_cli.verification.integers.blocks import NO_ID, Block, Stack
 
 Truth = bool | torch.Tensor  # a tensor is not waited for
 
 EXTRA_STEPS = 3  # of total_length beyond the longest
 
 
-def check_packed_stack(stack: Stack, data: torch.Tensor, expected: torch.Tensor) -> Iterator[Truth]:
-    """Yield bools, or tensors of one, that are all true if the data of packed batches is right.
+def has_right_ids(block: Block, ids: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Say if every stack of a block is right; the device is waited for once.
+
+    Args:
+        ids, expected: those of the block, on the device.
+    """
+    if not block.stacks:  # torch's functions do not know such batches
+        return torch.equal(ids, expected)
+    holds: list[Truth] = []
+    for stack in block.stacks:
+        num_ids = math.prod(stack.data_shape)
+        holds += check_stack(stack, ids[:num_ids], expected[: stack.num_cells])
+        ids, expected = ids[num_ids:], expected[stack.num_cells :]
+    return all_hold(holds)
+
+
+def all_hold(holds: list[Truth]) -> bool:
+    """Say if all are true; those of a device are fetched together."""
+    on_device = [hold for hold in holds if isinstance(hold, torch.Tensor)]
+    return all(hold for hold in holds if isinstance(hold, bool)) and bool(
+        not on_device or torch.stack(on_device).all()
+    )
+
+
+def check_stack(stack: Stack, data: torch.Tensor, expected: torch.Tensor) -> Iterator[Truth]:
+    """Yield bools, or tensors of one, that are all true if the data of a stack is right.
+
+    Padding on the left is torch's padding on the right of reversed rows.
 
     Args:
         data: the stack's ids, flat.
         expected: the store's, flat, as Block has them.
     """
-    packed = _put_batches_last(data.view(stack.data_shape))
-    sequence = PackedSequence(packed, torch.from_numpy(stack.batch_sizes.copy()), None, None)
-    yield from _check(stack, sequence, _shape_expected(stack, expected))
-
-
-def check_padded_stack(
-    stack: Stack, data: torch.Tensor, expected: torch.Tensor, *, padding_side: str
-) -> Iterator[Truth]:
-    """Yield bools, or tensors of one, that are all true if padded batches are right.
-
-    Padding on the left is torch's padding on the right of reversed rows.
-
-    Args:
-        data, expected: as for check_packed_stack; expected padded on the same side.
-    """
-    rectangle = data.view(stack.data_shape)[:, : len(stack.lengths)]
-    expected = _shape_expected(stack, expected)
-    if padding_side == "left":
+    batches = data.view(stack.data_shape)
+    expected = expected.view(stack.num_batches, len(stack.lengths), stack.num_steps)
+    if batches.dim() == 2:  # time step by time step
+        batch_sizes = torch.from_numpy(stack.batch_sizes.copy())
+        sequence = PackedSequence(_put_batches_last(batches), batch_sizes, None, None)
+        yield from _check(stack, sequence, expected)
+        return
+    rectangle = batches[:, : len(stack.lengths)]
+    if stack.padding_side == "left":
         rectangle, expected = rectangle.flip(2), expected.flip(2)
     lengths = torch.from_numpy(stack.lengths.copy())
     mask = torch.arange(rectangle.shape[2]) < lengths[:, None]
@@ -91,10 +109,6 @@ def _are_same(first: torch.Tensor, second: torch.Tensor) -> Truth:
     if first.is_contiguous() and second.is_contiguous():
         return np.array_equal(first.numpy(), second.numpy())
     return torch.equal(first, second)
-
-
-def _shape_expected(stack: Stack, expected: torch.Tensor) -> torch.Tensor:
-    return expected.view(stack.num_batches, len(stack.lengths), stack.num_steps)
 
 
 def _put_batches_last(batches: torch.Tensor) -> torch.Tensor:

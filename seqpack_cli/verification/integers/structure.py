@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import LOCK_NAME
@@ -22,7 +23,6 @@ from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
-from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import (
     PlannedShards,
@@ -52,7 +52,7 @@ def check_structure(
     num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
     lie = _find_lie(num_sequences, shards)
     if lie is not None:
-        return [lie], join_tables([])
+        return [lie], BatchTable.join([])
     coverage = Coverage(num_sequences)  # of the whole store
     with ThreadPoolExecutor(1) as pool:  # beside the shards, since a tokenizer takes long to build
         in_folder = pool.submit(_check_folder, shards)
@@ -61,7 +61,7 @@ def check_structure(
     fault = coverage.check_pieces() if not damage else None
     if fault is not None:
         damage.append(Finding(LEVEL, MANIFEST_NAME, fault))
-    batches = join_tables(tables)
+    batches = BatchTable.join(tables)
     findings = [*damage, *miscounts] or _check_totals(shards, coverage, batches)
     if planned is not None and not findings:
         unplanned += compare_totals(shards, planned)
@@ -81,12 +81,12 @@ def _check_shards(
         lambda number: _check_file(shards, number), numbers, num_threads=count_cores()
     )
     for number, (shard, found, batches) in enumerate(checked):
-        entry, first_batch = shards.manifest["shards"][number], int(shards.batch_offsets[number])
+        entry = shards.manifest["shards"][number]
         if shard is not None:
-            found += mark_rows(shard, coverage, first_batch=first_batch)
+            found += mark_rows(shard, coverage)
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
         if planned is not None and shard is not None and not found and not miscounted:
-            unplanned += compare_shard(shard, planned, number, first_batch=first_batch)
+            unplanned += compare_shard(shard, planned, number)
         damage += found
         miscounts += miscounted
         report.num_batches += len(batches)
@@ -131,21 +131,16 @@ def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Findi
     except FolderError as error:
         place = f"{shards.path / entry['name']}: "
         what = error.message.removeprefix(place)
-        return None, [Finding(LEVEL, entry["name"], what)], join_tables([])
-    first_batch = int(shards.batch_offsets[number])
-    max_tokens = shards.options.max_tokens
-    found, batches = check_batches(shard, first_batch=first_batch, max_tokens=max_tokens)
+        return None, [Finding(LEVEL, entry["name"], what)], BatchTable.join([])
+    found, batches = check_batches(shard, max_tokens=shards.options.max_tokens)
     found += _check_promises(entry["name"], batches, shards)
     return shard, sorted(found, key=lambda finding: finding.batch or 0), batches
 
 
-def check_batches(
-    shard: Shard, *, first_batch: int, max_tokens: int | None
-) -> tuple[list[Finding], BatchTable]:
+def check_batches(shard: Shard, *, max_tokens: int | None) -> tuple[list[Finding], BatchTable]:
     """Check all batches of a shard; give what was found, and the sound batches.
 
     Args:
-        first_batch: the shard's first, in the whole set.
         max_tokens: where varlen splits a sequence.
     """
     name, findings = shard.path.name, []
@@ -155,35 +150,29 @@ def check_batches(
             shard[inside]
         except FolderError as error:
             what = error.message.removeprefix(f"{shard.path}: batch {inside}: ")
-            findings.append(Finding(LEVEL, name, what, batch=first_batch + inside))
+            findings.append(Finding(LEVEL, name, what, batch=shard.first_batch + inside))
         else:
             raise AssertionError(f"{shard.path}: batch {inside} is unsound for no reason")
-    sound = np.flatnonzero(~unsound)
-    return findings, measure_batches(shard, sound, first_batch=first_batch, max_tokens=max_tokens)
+    table = shard.arrays.measure(first_batch=shard.first_batch, max_piece=max_tokens)
+    return findings, table.take(~unsound)
 
 
 def _check_promises(name: str, batches: BatchTable, shards: ShardSet) -> list[Finding]:
     """Compare the batches of a shard with what pack was told."""
     broken = check_promises(batches, shards.options, shards.manifest["bucket_keys"])
-    return [
-        Finding(LEVEL, name, what, batch=int(batches.index[place]))
-        for place, what in sorted(broken)
-    ]
+    return [Finding(LEVEL, name, what, batch=index) for index, what in sorted(broken)]
 
 
-def mark_rows(shard: Shard, coverage: Coverage, *, first_batch: int = 0) -> list[Finding]:
+def mark_rows(shard: Shard, coverage: Coverage) -> list[Finding]:
     """Mark the sequences of a shard as seen; give what was found."""
-    rows = np.flatnonzero(shard.tensors["lengths"] > 0)  # not filler, whose index was checked
-    indices, lengths = shard.tensors["original_indices"][rows], shard.tensors["lengths"][rows]
-    starts = shard.tensors.get("piece_starts")
-    fault = coverage.mark(indices, lengths, None if starts is None else starts[rows])
+    tensors = shard.tensors
+    rows = np.flatnonzero(tensors["lengths"] > 0)  # not filler, whose index was checked
+    starts = shard.arrays.piece_starts[rows] if shard.arrays.rules.shares_rows else None
+    fault = coverage.mark(tensors["original_indices"][rows], tensors["lengths"][rows], starts)
     if fault is None:
         return []
-    place, what = int(rows[fault[0]]), fault[1]
-    offsets = shard.tensors["sequence_offsets"]
-    batch = int(np.searchsorted(offsets, place, "right")) - 1
-    row = place - int(offsets[batch])
-    return [Finding(LEVEL, shard.path.name, what, batch=first_batch + batch, row=row)]
+    batch, row = shard.arrays.find_batch(int(rows[fault[0]]))
+    return [Finding(LEVEL, shard.path.name, fault[1], batch=shard.first_batch + batch, row=row)]
 
 
 def _check_folder(shards: ShardSet) -> list[Finding]:
@@ -205,7 +194,7 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
 
 def _check_split(manifest: dict[str, Any], batches: BatchTable) -> list[Finding]:
     """Compare the split sequences of all shards; a piece amiss is better named by its row."""
-    found = int(batches.num_split_sequences.sum())
+    found = batches.add_up(batches.num_split_sequences)
     of_shards = sum(entry["num_split_sequences"] for entry in manifest["shards"])
     return [
         Finding(LEVEL, MANIFEST_NAME, f"num_split_sequences is {claimed}, the shards have {found}")

@@ -22,14 +22,13 @@ from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.models.attention_layer import (
     AttentionLayer,
     Row,
-    build_layer,
     mask_of,
     run_alone,
     run_plainly,
     run_row,
 )
 from seqpack_cli.verification.models.computation import LEAST_DEVIATION, Comparison
-from seqpack_cli.verification.models.limits import GATES, find_limits, measure_error
+from seqpack_cli.verification.models.tolerances import GATES, find_tolerances, measure_error
 
 # Of a row, whatever more the caller allows: on a CPU 2 s; CUDA's 3 GB are reckoned, not measured.
 MAX_TOKENS = {"cuda": 8_192, "cpu": 4_096}
@@ -39,11 +38,8 @@ MakeMask = Callable[[torch.Tensor, int], torch.Tensor]
 
 def check_attention(
     batch: VarlenBatch,
+    layer: AttentionLayer,
     *,
-    num_embeddings: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    seed: int,
     max_tokens: int,
     generator: torch.Generator,
     make_mask: MakeMask = mask_of,
@@ -51,7 +47,6 @@ def check_attention(
     """Compare a row's borders, positions and attention; a comparison's row is its sequence.
 
     Args:
-        seed: draws the weights.
         max_tokens: of a longer row, borders and positions are compared as a whole, attention in
             the window that take_window gives.
         generator: chooses the sequence to change.
@@ -62,8 +57,7 @@ def check_attention(
     if any(math.isinf(comparison.error) for comparison in borders):
         return  # of another shape, which no layer can take
     window, first, _ = take_window(batch, max_tokens)
-    row = _put_on(device, window)
-    layer = build_layer(num_embeddings=num_embeddings, device=device, dtype=dtype, seed=seed)
+    row = _put_on(layer.embedding.weight.device, window)
     mask = make_mask(row.cu_seqlens, len(row.ids))
     outputs = run_row(layer, row, mask)
     exact = run_plainly(layer.in_float64(), row)
@@ -158,11 +152,11 @@ def _put_on(device: torch.device, batch: VarlenBatch) -> Row:
 def _compare(
     outputs: torch.Tensor, alone: torch.Tensor, exact: torch.Tensor, row: Row
 ) -> Iterator[Comparison]:
-    limits = find_limits(outputs.device, outputs.dtype, remembers=False)
+    tolerances = find_tolerances(outputs.device, outputs.dtype, remembers=False)
     error_alone = measure_error(alone, exact, summed=False)
     for name, found, limit in (
-        ("alone attention outputs", alone, limits.of_alone("outputs")),
-        ("attention outputs", outputs, limits.beside_alone("outputs", error_alone)),
+        ("alone attention outputs", alone, tolerances.of_alone("outputs")),
+        ("attention outputs", outputs, tolerances.beside_alone("outputs", error_alone)),
     ):
         error = measure_error(found, exact, summed=False)
         places = (found.double() - exact).abs().amax(dim=1).nan_to_num(nan=math.inf)

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_and_pad import pack, pad
-from seqpack_cli.shards.packed import PackedBatch
-from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.time_steps import count_alive
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.verification.torch_rows import to_torch_rows
 
 CELLS_PER_TOKEN = 4
 # cuDNN refuses a longer LSTM; on a CPU each step costs about 0.3 ms in all ways together.
@@ -64,71 +61,33 @@ def choose_limits(level: str, device: torch.device, *, max_tokens: int) -> SizeL
     return SizeLimits(max_tokens, MAX_STEPS[device.type], MAX_CPU_BACKWARD_WORK if slow else None)
 
 
-def to_torch_rows(batch: Batch) -> tuple[PackedBatch | PaddedBatch, np.ndarray]:
-    """Give a batch as torch's functions take it: longest row first, none empty, right-padded.
-
-    Returns:
-        The batch, and for each of its rows the row of the batch that came in, int64[B].
-    """
-    if isinstance(batch, VarlenBatch):
-        order = np.argsort(-batch.lengths, kind="stable")
-        rows = batch.rows()
-        return pack([rows[row] for row in order]), order
-    if isinstance(batch, PaddedBatch):
-        batch = batch.without_filler()
-        if batch.padding_side == "left":
-            batch = pad(batch.rows(), width=batch.ids.shape[1])
-    assert isinstance(batch, PackedBatch | PaddedBatch)  # noqa: S101
-    return batch, np.arange(len(batch.lengths))
-
-
-def to_packed_sequence(batch: PackedBatch | PaddedBatch, device: torch.device) -> PackedSequence:
-    """Make torch's PackedSequence of a batch, from its own data or from its rectangle."""
-    cells = batch.data if isinstance(batch, PackedBatch) else batch.ids.reshape(-1)
-    return pack_ids(batch, torch.from_numpy(cells.astype(np.int64)).to(device))
-
-
-def pack_ids(batch: PackedBatch | PaddedBatch, ids: torch.Tensor) -> PackedSequence:
-    """Make torch's PackedSequence of a batch whose cells are on the device, flat."""
-    if isinstance(batch, PackedBatch):
-        return PackedSequence(ids, torch.from_numpy(batch.batch_sizes.copy()), None, None)
-    lengths = torch.from_numpy(batch.lengths.copy())
-    return pack_padded_sequence(ids.view(batch.ids.shape), lengths, batch_first=True)
-
-
-def take_ids(found: Batch, device: torch.device, limits: SizeLimits) -> BatchIds:
+def take_ids(batch: Batch, device: torch.device, limits: SizeLimits) -> BatchIds:
     """Put a batch, or the window of it that the limits allow, on the device."""
-    batch, row_numbers = to_torch_rows(found)
-    was_thinned = len(batch.lengths) > MAX_ROWS
+    rows = to_torch_rows(batch)
+    was_thinned = len(rows.lengths) > MAX_ROWS
     if was_thinned:
-        rows = np.linspace(0, len(batch.lengths) - 1, MAX_ROWS).astype(np.int64)
-        batch, row_numbers = _keep_rows(batch, rows), row_numbers[rows]
-    whole = to_packed_sequence(batch, device)
-    batch_sizes = count_alive(batch.lengths)
+        rows = rows.keep(np.linspace(0, len(rows.lengths) - 1, MAX_ROWS).astype(np.int64))
+    whole = rows.to_packed_sequence(device)
+    batch_sizes = count_alive(rows.lengths)
     start, end = choose_window(batch_sizes, limits)
     offsets = to_offsets(batch_sizes)
     kept = torch.from_numpy(batch_sizes[start:end])
     packed = PackedSequence(whole.data[offsets[start] : offsets[end]], kept, None, None)
     num_rows = int(batch_sizes[start])
-    lengths = torch.from_numpy(np.minimum(batch.lengths[:num_rows], end) - start)
-    if isinstance(batch, PackedBatch):
+    if rows.batch_sizes is not None:
         rectangle, _ = pad_packed_sequence(packed, batch_first=True)
     else:
-        width = end
-        if end == len(batch_sizes):
-            width = min(batch.ids.shape[1], end + MAX_PADDING_COLUMNS)
-        cells = batch.ids[:num_rows, start:width].astype(np.int64)
+        width = end if end < len(batch_sizes) else end + MAX_PADDING_COLUMNS
+        cells = rows.cells[:num_rows, start:width].astype(np.int64)
         rectangle = torch.from_numpy(cells).to(device)
-    was_cut = was_thinned or end - start < len(batch_sizes)
-    row_order = order_rows(kept).to(device)
-    return BatchIds(packed, rectangle, lengths, row_order, row_numbers[:num_rows], was_cut)
-
-
-def _keep_rows(batch: PackedBatch | PaddedBatch, kept: np.ndarray) -> PackedBatch | PaddedBatch:
-    """Keep some rows, given upwards, of a batch that torch takes."""
-    if isinstance(batch, PackedBatch):
-        return pack([batch.row(row) for row in kept.tolist()])
-    return PaddedBatch(batch.ids[kept], batch.lengths[kept])
+    return BatchIds(
+        packed,
+        rectangle,
+        lengths=torch.from_numpy(np.minimum(rows.lengths[:num_rows], end) - start),
+        row_order=order_rows(kept).to(device),
+        row_numbers=rows.order[:num_rows],
+        was_cut=was_thinned or end - start < len(batch_sizes),
+    )
 
 
 def choose_window(batch_sizes: np.ndarray, limits: SizeLimits) -> tuple[int, int]:

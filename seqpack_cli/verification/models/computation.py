@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from seqpack_cli.verification.models.batch_ids import BatchIds
-from seqpack_cli.verification.models.limits import GATES, find_limits, measure_error
 from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.models.tolerances import GATES, find_tolerances, measure_error
 from seqpack_cli.verification.models.ways import Run, run_alone, run_loop, run_packed, run_padded
 
 Way = Callable[[Model, BatchIds], Run]
@@ -55,7 +55,6 @@ def check_forward(
     model: Model,
     ids: BatchIds,
     *,
-    remembers: bool,
     generator: torch.Generator,
     ways: Mapping[str, Way] = WAYS,
     reference: Way = run_loop,
@@ -63,7 +62,6 @@ def check_forward(
     """Compare every output and final state, and change one row to see that no other moves.
 
     Args:
-        remembers: the model's memory gate has a bias, so the wider limits hold.
         generator: chooses the row to change.
         ways: by name, `alone` among them.
         reference: run in float64; every way is measured against it.
@@ -71,8 +69,8 @@ def check_forward(
     with torch.no_grad():
         exact = reference(model.in_float64(), ids)
         values = {name: _values(way(model, ids)) for name, way in ways.items()}
-        yield from _compare("forward", values, _values(exact), model, ids, remembers=remembers)
-        yield from _check_not_vacuous(exact, remembers=remembers)
+        yield from _compare("forward", values, _values(exact), model, ids)
+        yield from _check_not_vacuous(exact, remembers=model.remembers)
         for name, way in ways.items():
             if name != "alone":  # a row by itself has no other beside it
                 yield from _check_isolation(name, way, model, ids, generator, values[name])
@@ -82,7 +80,6 @@ def check_backward(
     model: Model,
     ids: BatchIds,
     *,
-    remembers: bool,
     generator: torch.Generator,
     ways: Mapping[str, Way] = WAYS,
     reference: Way = run_loop,
@@ -91,12 +88,12 @@ def check_backward(
 
     Args:
         generator: draws the weights of the loss.
-        remembers, ways, reference: as for check_forward.
+        ways, reference: as for check_forward.
     """
     loss = _draw_loss_weights(ids, model, generator)
     exact = _find_gradients(reference, model.in_float64(), ids, loss)
     found = {name: _find_gradients(way, model, ids, loss) for name, way in ways.items()}
-    yield from _compare("backward", found, exact, model, ids, remembers=remembers)
+    yield from _compare("backward", found, exact, model, ids)
     for name, gradients in found.items():
         yield _check_unused_rows(name, gradients["gradient of weight embedding"], ids)
 
@@ -107,19 +104,17 @@ def _compare(
     exact: dict[str, torch.Tensor],
     model: Model,
     ids: BatchIds,
-    *,
-    remembers: bool,
 ) -> Iterator[Comparison]:
     """Compare all ways with the float64 loop; the error of `alone` bears on the others' limit."""
     dtype = model.embedding.weight.dtype
-    limits = find_limits(ids.rectangle.device, dtype, remembers=remembers)
+    tolerances = find_tolerances(ids.rectangle.device, dtype, remembers=model.remembers)
     for quantity, wanted in exact.items():
         alone, _ = _error(quantity, found["alone"][quantity], wanted, ids)
         for name, values in found.items():
             error, row = _error(quantity, values[quantity], wanted, ids)
-            limit = limits.beside_alone(quantity, alone)
+            limit = tolerances.beside_alone(quantity, alone)
             if name == "alone":
-                limit = limits.of_alone(quantity)
+                limit = tolerances.of_alone(quantity)
             # what is no number is a fault in 16 bits too, where outputs can not overflow
             is_gate = dtype in GATES or (quantity == "outputs" and error == math.inf)
             yield Comparison(level, f"{name} {quantity}", error, limit, row, is_gate)
@@ -213,13 +208,15 @@ def _check_isolation(
     after = _values(way(model, _change_row(ids, changed, num_embeddings)))
     row_of_token = torch.repeat_interleave(torch.arange(num_rows), ids.lengths)
     changed_moved = False
-    limits = find_limits(ids.rectangle.device, model.embedding.weight.dtype, remembers=False)
+    tolerances = find_tolerances(
+        ids.rectangle.device, model.embedding.weight.dtype, remembers=False
+    )
     for quantity, value in before.items():
         again = float((value - first[quantity]).abs().max())
         yield Comparison(
             "forward", f"{name} {quantity} of the same rows again", again, 0.0, is_gate=False
         )
-        limit = limits.values if again > 0 else 0.0
+        limit = tolerances.values if again > 0 else 0.0
         rows = row_of_token if quantity == "outputs" else torch.arange(num_rows)
         moved = (value != after[quantity]).any(dim=1).cpu()
         changed_moved |= bool(moved[rows == changed].any())

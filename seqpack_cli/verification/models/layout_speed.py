@@ -22,7 +22,7 @@ from seqpack_cli.verification.models.batch_ids import MAX_STEPS, BatchIds, SizeL
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.report import LayoutSpeed
 
-LAYOUTS = ("packed", "padded", "dense")
+MEASURED_LAYOUTS = ("packed", "padded", "dense")
 SECONDS = 15.0
 FIRST_ROUND_SHARE = 1 / 3  # of the time; a second round, at least as fast, has to follow
 MAX_ROUNDS = 10
@@ -79,16 +79,16 @@ def measure_layouts(
     for name, index, batch in _spread(list(batches)):
         with naming_batch(name, index):
             trials.append(_lay_out(name, index, take_ids(batch, device, limits)))
-        _run_trial(model, trials[-1], LAYOUTS, clock)
+        _run_trial(model, trials[-1], MEASURED_LAYOUTS, clock)
         if clock() - started > seconds * FIRST_ROUND_SHARE:
             break
     for number in range(1, MAX_ROUNDS):
-        layouts = LAYOUTS[::-1] if number % 2 else LAYOUTS
+        layouts = MEASURED_LAYOUTS[::-1] if number % 2 else MEASURED_LAYOUTS
         for trial in trials:
             if number == 1 or clock() - started <= seconds:
                 _run_trial(model, trial, layouts, clock)
     model.recurrent.train(was_training)
-    return [_sum_up(trials, layout) for layout in LAYOUTS] if trials else []
+    return [_sum_up(trials, layout) for layout in MEASURED_LAYOUTS] if trials else []
 
 
 def _spread(batches: list[tuple[str, int, Batch]]) -> list[tuple[str, int, Batch]]:

@@ -1,18 +1,20 @@
 """The models that verify runs: an embedding and a recurrent stack, with torch's initialisation.
 
 One seed gives the same weights on every device. A model that remembers is the same with a bias on
-one gate, so that a wrong first token still shows in the last state.
+one gate, so that a wrong first token still shows in the last state. The cells are one table, each
+with torch's module and one step of its documented equations; nothing elsewhere asks which it is.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from seqpack_cli.verification.models.cells import Cell
+from seqpack_cli.verification.models.recurrence import Hidden
 
 HIDDEN_SIZE = 64
 # A model that remembers: its first token still moves an LSTM's outputs by 0.01 after 1,000 steps,
@@ -24,12 +26,59 @@ MEMORY_RECURRENCE = 0.25
 
 
 @dataclass(frozen=True)
+class Cell:
+    """A recurrent cell."""
+
+    module: Callable[..., nn.RNNBase]
+    num_states: int  # 2 where the hidden state is a tuple (h, c)
+    # of inputs already through weight_ih and bias_ih [rows, gates x H], hidden, weight_hh, bias_hh
+    step: Callable[[torch.Tensor, Hidden, torch.Tensor, torch.Tensor], Hidden]
+    memory_gate: int | None  # the gate whose bias makes it remember, counted in torch's order
+
+
+def _step_lstm(
+    inputs: torch.Tensor, hidden: Hidden, weight: torch.Tensor, bias: torch.Tensor
+) -> Hidden:
+    output, memory = hidden
+    gates = inputs + nn.functional.linear(output, weight, bias)
+    enter, forget, new, leave = gates.chunk(4, dim=1)
+    memory = torch.sigmoid(forget) * memory + torch.sigmoid(enter) * torch.tanh(new)
+    return torch.sigmoid(leave) * torch.tanh(memory), memory
+
+
+def _step_gru(
+    inputs: torch.Tensor, hidden: Hidden, weight: torch.Tensor, bias: torch.Tensor
+) -> Hidden:
+    assert isinstance(hidden, torch.Tensor)  # noqa: S101
+    input_reset, input_update, input_new = inputs.chunk(3, dim=1)
+    reset, update, new = nn.functional.linear(hidden, weight, bias).chunk(3, dim=1)
+    keep = torch.sigmoid(input_update + update)
+    candidate = torch.tanh(input_new + torch.sigmoid(input_reset + reset) * new)
+    return (1 - keep) * candidate + keep * hidden
+
+
+def _step_rnn(
+    inputs: torch.Tensor, hidden: Hidden, weight: torch.Tensor, bias: torch.Tensor
+) -> Hidden:
+    assert isinstance(hidden, torch.Tensor)  # noqa: S101
+    return torch.tanh(inputs + nn.functional.linear(hidden, weight, bias))
+
+
+CELLS = {
+    "lstm": Cell(nn.LSTM, 2, _step_lstm, memory_gate=1),
+    "gru": Cell(nn.GRU, 1, _step_gru, memory_gate=1),
+    "rnn": Cell(nn.RNN, 1, _step_rnn, memory_gate=None),
+}
+
+
+@dataclass(frozen=True)
 class Model:
     """An embedding and one or more recurrent layers, in one direction or in both."""
 
     cell: Cell
     embedding: nn.Embedding
     recurrent: nn.RNNBase
+    remembers: bool
 
     @property
     def hidden_size(self) -> int:
@@ -55,44 +104,37 @@ class Model:
 
     def in_float64(self) -> Model:
         """Give a copy with the same weights in float64."""
-        return Model(
-            self.cell,
-            copy.deepcopy(self.embedding).double(),
-            copy.deepcopy(self.recurrent).double(),
-        )
+        embedding, recurrent = copy.deepcopy(self.embedding), copy.deepcopy(self.recurrent)
+        return Model(self.cell, embedding.double(), recurrent.double(), self.remembers)
 
 
-def build_model(
-    cell: Cell,
-    *,
-    num_embeddings: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    seed: int,
-    remembers: bool,
-    num_layers: int = 1,
-    bidirectional: bool = False,
-    hidden_size: int = HIDDEN_SIZE,
-) -> Model:
-    """Build a model with torch's own initialisation, the same for one seed.
+@dataclass(frozen=True)
+class ModelShape:
+    """What a model is, but for its weights; embeddings have half of hidden_size, at least 1."""
 
-    Embeddings have half of hidden_size, at least 1.
+    num_embeddings: int
+    cell: str = "lstm"
+    num_layers: int = 1
+    bidirectional: bool = False
+    hidden_size: int = HIDDEN_SIZE
+    remembers: bool = False  # with a bias on the memory gate of every layer, if the cell has one
 
-    Args:
-        remembers: the memory gate of every layer and direction has a bias, if the cell has one.
-    """
+
+def build_model(shape: ModelShape, *, device: torch.device, dtype: torch.dtype, seed: int) -> Model:
+    """Build a model with torch's own initialisation, the same for one seed."""
+    cell, hidden_size = CELLS[shape.cell], shape.hidden_size
     embedding_size = max(1, hidden_size // 2)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        embedding = nn.Embedding(num_embeddings, embedding_size)
+        embedding = nn.Embedding(shape.num_embeddings, embedding_size)
         recurrent = cell.module(
             embedding_size,
             hidden_size,
-            num_layers=num_layers,
-            bidirectional=bidirectional,
+            num_layers=shape.num_layers,
+            bidirectional=shape.bidirectional,
             batch_first=True,
         )
-    if remembers and cell.memory_gate is not None:
+    if shape.remembers and cell.memory_gate is not None:
         gate = slice(cell.memory_gate * hidden_size, (cell.memory_gate + 1) * hidden_size)
         with torch.no_grad():
             for _, weight_hh, _, bias_hh in recurrent.all_weights:
@@ -101,4 +143,4 @@ def build_model(
     embedding = embedding.to(device=device, dtype=dtype)
     recurrent = recurrent.to(device=device, dtype=dtype)
     recurrent.flatten_parameters()
-    return Model(cell, embedding, recurrent)
+    return Model(cell, embedding, recurrent, shape.remembers)

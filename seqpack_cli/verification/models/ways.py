@@ -18,8 +18,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.verification.models.batch_ids import BatchIds
-from seqpack_cli.verification.models.cells import Cell
-from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.models.model import Cell, Model
 from seqpack_cli.verification.models.recurrence import (
     Hidden,
     State,

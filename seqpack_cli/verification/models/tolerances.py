@@ -29,8 +29,8 @@ GATES = (torch.float64, torch.float32)  # 16-bit errors are reported only
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of one dtype on one kind of device."""
+class Tolerances:
+    """Tolerances of one dtype on one kind of device."""
 
     values: float  # outputs, states, input gradients
     weights: float  # weight gradients
@@ -49,21 +49,21 @@ class Limits:
 
 
 # torch's initialisation, then the model that remembers, where states grow and errors add up.
-_LIMITS = {
-    ("cpu", torch.float64): (Limits(1e-12, 1e-11), Limits(1e-12, 1e-11)),
-    ("cpu", torch.float32): (Limits(1e-5, 1e-5), Limits(5e-5, 5e-5)),
-    ("cpu", torch.float16): (Limits(2e-3, 1e-2), Limits(5e-2, 2e-2)),
-    ("cpu", torch.bfloat16): (Limits(2e-2, 8e-2), Limits(5e-1, 1e-1)),
-    ("cuda", torch.float64): (Limits(1e-10, 1e-9), Limits(1e-10, 1e-9)),
-    ("cuda", torch.float32): (Limits(5e-5, 1e-4), Limits(2e-4, 2e-4)),
-    ("cuda", torch.float16): (Limits(5e-3, 2e-2), Limits(1e-1, 4e-2)),
-    ("cuda", torch.bfloat16): (Limits(3e-2, 1e-1), Limits(5e-1, 2e-1)),
+_TOLERANCES = {
+    ("cpu", torch.float64): (Tolerances(1e-12, 1e-11), Tolerances(1e-12, 1e-11)),
+    ("cpu", torch.float32): (Tolerances(1e-5, 1e-5), Tolerances(5e-5, 5e-5)),
+    ("cpu", torch.float16): (Tolerances(2e-3, 1e-2), Tolerances(5e-2, 2e-2)),
+    ("cpu", torch.bfloat16): (Tolerances(2e-2, 8e-2), Tolerances(5e-1, 1e-1)),
+    ("cuda", torch.float64): (Tolerances(1e-10, 1e-9), Tolerances(1e-10, 1e-9)),
+    ("cuda", torch.float32): (Tolerances(5e-5, 1e-4), Tolerances(2e-4, 2e-4)),
+    ("cuda", torch.float16): (Tolerances(5e-3, 2e-2), Tolerances(1e-1, 4e-2)),
+    ("cuda", torch.bfloat16): (Tolerances(3e-2, 1e-1), Tolerances(5e-1, 2e-1)),
 }
 
 
-def find_limits(device: torch.device, dtype: torch.dtype, *, remembers: bool) -> Limits:
-    """Give the limits of a pass."""
-    return _LIMITS[(device.type, dtype)][int(remembers)]
+def find_tolerances(device: torch.device, dtype: torch.dtype, *, remembers: bool) -> Tolerances:
+    """Return the tolerances of a pass."""
+    return _TOLERANCES[(device.type, dtype)][int(remembers)]
 
 
 def measure_error(found: torch.Tensor, reference: torch.Tensor, *, summed: bool) -> float:

@@ -20,8 +20,9 @@ from seqpack_cli.shards.pack_and_pad import pad
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore, open_store
-from seqpack_cli.verification.integers import roundtrip
-from seqpack_cli.verification.integers.roundtrip import check_batch
+from seqpack_cli.verification.integers import batch_roundtrip
+from seqpack_cli.verification.integers.batch_roundtrip import check_batch
+from seqpack_cli.verification.torch_rows import TorchRows
 
 CPU = torch.device("cpu")
 ROWS = [5, 1, 2, 4, 0]  # longest first: lengths 12, 9, 5, 5, 3
@@ -123,23 +124,25 @@ def test_a_backend_that_is_wrong_is_found(
     broken: Callable[..., object],
     what: str,
 ) -> None:
-    whole = getattr(roundtrip, name)
-    monkeypatch.setattr(roundtrip, name, lambda *args, **kwargs: broken(whole, *args, **kwargs))
+    whole = getattr(batch_roundtrip, name)
+    monkeypatch.setattr(
+        batch_roundtrip, name, lambda *args, **kwargs: broken(whole, *args, **kwargs)
+    )
     if name == "unpack_sequence":  # else packing the rows again is refused for their order
-        monkeypatch.setattr(roundtrip, "pack_sequence", lambda *_, **__: None)
-        monkeypatch.setattr(roundtrip, "_equal", lambda *_: True)
+        monkeypatch.setattr(batch_roundtrip, "pack_sequence", lambda *_, **__: None)
+        monkeypatch.setattr(batch_roundtrip, "_equal", lambda *_: True)
     assert (None, what) in find(make_batch(store, "packed"), store)
 
 
 def test_padded_rows_packed_by_torch_are_our_packing(
     store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = roundtrip.to_packed_sequence
+    whole = TorchRows.to_packed_sequence
 
-    def wrong(batch: Batch, device: torch.device) -> PackedSequence:
-        return drop_the_last(whole(batch, device))
+    def wrong(rows: TorchRows, device: torch.device) -> PackedSequence:
+        return drop_the_last(whole(rows, device))
 
-    monkeypatch.setattr(roundtrip, "to_packed_sequence", wrong)
+    monkeypatch.setattr(TorchRows, "to_packed_sequence", wrong)
     what = "pack_padded_sequence gives other data than packing the store's sequences"
     assert (None, what) in find(make_batch(store, "padded"), store)
 
@@ -232,8 +235,8 @@ def test_manifest_of_another_store_is_found(
         "num_dropped_tokens": {},
     }
     manifest = {**store.manifest, "ledger": ledger}
-    assert list(roundtrip.compare_manifests(manifest, store)) == []
-    (what,) = roundtrip.compare_manifests({**manifest, name: value}, store)
+    assert list(batch_roundtrip.compare_manifests(manifest, store)) == []
+    (what,) = batch_roundtrip.compare_manifests({**manifest, name: value}, store)
     assert what == f"{name} is {value}, the token store has {store.manifest[name]}"
 
 
@@ -246,7 +249,7 @@ def test_totals_that_are_not_the_stores_are_found(store: TokenStore, name: str) 
         "num_dropped_tokens": {"min_length": 5},
     }
     manifest = {**store.manifest, "ledger": ledger}
-    assert list(roundtrip.compare_manifests(manifest, store)) == []
+    assert list(batch_roundtrip.compare_manifests(manifest, store)) == []
     ledger[f"num_dropped_{name}"] = {"min_length": 2}
-    (what,) = roundtrip.compare_manifests(manifest, store)
+    (what,) = batch_roundtrip.compare_manifests(manifest, store)
     assert f"{name} with those dropped, the token store has" in what

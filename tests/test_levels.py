@@ -7,7 +7,7 @@ from batch_tables import BatchNumbers, make_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.verification.sampling import choose_batches
+from seqpack_cli.verification.levels import choose_batches
 
 
 def statistics(index: int, num_rows: int, longest: int, shortest: int) -> BatchNumbers:

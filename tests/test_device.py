@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqpack_cli.verification.transfer import Sender
+from seqpack_cli.verification.device import Sender
 
 CPU = torch.device("cpu")
 # around where 16 bits change sign and end, and where 32 do

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from seqpack_cli.verification.models.limits import (
+from seqpack_cli.verification.models.tolerances import (
     GATES,
     LEAST_SUM,
-    Limits,
-    find_limits,
+    Tolerances,
+    find_tolerances,
     measure_error,
 )
 from seqpack_cli.verification.verify_run import DTYPES
@@ -22,21 +22,21 @@ DEVICES = [torch.device("cpu"), torch.device("cuda", 0)]
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_every_dtype_has_limits_on_every_device(device: torch.device, dtype: torch.dtype) -> None:
-    plain, remembering = (find_limits(device, dtype, remembers=flag) for flag in (False, True))
+    plain, remembering = (find_tolerances(device, dtype, remembers=flag) for flag in (False, True))
     # faults of layout give errors of 0.01 and more
     if dtype in GATES:
         assert max(plain.values, plain.weights, remembering.values, remembering.weights) < 5e-4
     assert remembering.values >= plain.values
-    exact = find_limits(device, torch.float64, remembers=False)
+    exact = find_tolerances(device, torch.float64, remembers=False)
     assert plain.values >= exact.values
 
 
 def test_cpu_limits_are_those_of_the_table() -> None:
     cpu = torch.device("cpu")
-    assert find_limits(cpu, torch.float64, remembers=False) == Limits(1e-12, 1e-11)
-    assert find_limits(cpu, torch.float64, remembers=True) == Limits(1e-12, 1e-11)
-    assert find_limits(cpu, torch.float32, remembers=False) == Limits(1e-5, 1e-5)
-    assert find_limits(cpu, torch.float32, remembers=True) == Limits(5e-5, 5e-5)
+    assert find_tolerances(cpu, torch.float64, remembers=False) == Tolerances(1e-12, 1e-11)
+    assert find_tolerances(cpu, torch.float64, remembers=True) == Tolerances(1e-12, 1e-11)
+    assert find_tolerances(cpu, torch.float32, remembers=False) == Tolerances(1e-5, 1e-5)
+    assert find_tolerances(cpu, torch.float32, remembers=True) == Tolerances(5e-5, 5e-5)
 
 
 def test_gates_are_float64_and_float32() -> None:
@@ -44,13 +44,18 @@ def test_gates_are_float64_and_float32() -> None:
 
 
 def test_limits_tell_weights_from_values() -> None:
-    limits = Limits(values=2e-4, weights=3e-4)
-    assert limits.of("outputs") == limits.of("gradient of inputs") == limits.of("h_n") == 2e-4
-    assert limits.of("gradient of weight bias_hh_l0") == 3e-4
-    assert limits.beside_alone("outputs", 1e-5) == 2e-4
-    assert limits.beside_alone("outputs", 1e-4) == 4e-4
-    assert limits.beside_alone("outputs", 1.0) == 5e-3
-    assert limits.of_alone("outputs") == pytest.approx(4e-3)
+    tolerances = Tolerances(values=2e-4, weights=3e-4)
+    assert (
+        tolerances.of("outputs")
+        == tolerances.of("gradient of inputs")
+        == tolerances.of("h_n")
+        == 2e-4
+    )
+    assert tolerances.of("gradient of weight bias_hh_l0") == 3e-4
+    assert tolerances.beside_alone("outputs", 1e-5) == 2e-4
+    assert tolerances.beside_alone("outputs", 1e-4) == 4e-4
+    assert tolerances.beside_alone("outputs", 1.0) == 5e-3
+    assert tolerances.of_alone("outputs") == pytest.approx(4e-3)
 
 
 def test_error_is_a_share_of_the_largest_value_above_one() -> None:

@@ -1,4 +1,4 @@
-"""The columns of numbers that levels need, beside each batch measured by itself."""
+"""The arrays of a shard measured at once, beside each batch measured by itself."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_shards import KINDS, MAX_PIECE, Kind, draw_shard
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.verification.integers.batch_table import BatchTable, join_tables, measure_batches
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
@@ -48,10 +48,9 @@ def test_numbers_are_those_of_each_batch(kind: Kind, seed: int, first_batch: int
     shard, _ = draw_shard(kind, seed)
     generator = random.Random(seed)
     sound = [index for index in range(len(shard)) if generator.random() < 0.8]
-    table = measure_batches(
-        shard, np.array(sound, np.int64), first_batch=first_batch, max_tokens=MAX_PIECE
-    )
-    assert len(table) == len(sound)
+    table = shard.arrays.measure(first_batch=first_batch, max_piece=MAX_PIECE)
+    assert len(table) == len(shard)
+    table = table.take(np.array(sound, np.int64))
     assert list_batches(table) == [slow_numbers(shard, index, first_batch) for index in sound]
     for name in BatchTable.__annotations__:
         assert getattr(table, name).dtype == np.int64, name
@@ -60,19 +59,8 @@ def test_numbers_are_those_of_each_batch(kind: Kind, seed: int, first_batch: int
 @every_kind
 def test_without_a_budget_no_sequence_is_split(kind: Kind) -> None:
     shard, _ = draw_shard(kind, 5)
-    every = np.arange(len(shard))
-    table = measure_batches(shard, every, first_batch=0, max_tokens=None)
-    assert table.num_split_sequences.tolist() == [0] * len(shard)
-
-
-@every_kind
-def test_no_sound_batch_gives_an_empty_table(kind: Kind) -> None:
-    shard, _ = draw_shard(kind, 6)
-    hostile = {**shard.tensors, "lengths": np.full_like(shard.tensors["lengths"], -(2**63))}
-    table = measure_batches(
-        shard.with_tensors(hostile), np.empty(0, np.int64), first_batch=3, max_tokens=None
-    )
-    assert list_batches(table) == []
+    table = shard.arrays.measure()
+    assert table.add_up(table.num_split_sequences) == 0
 
 
 @every_kind
@@ -91,29 +79,5 @@ def test_hostile_batches_leave_the_numbers_of_sound_ones_alone(kind: Kind) -> No
         damaged = shard.with_tensors(changed)
         sound = np.flatnonzero(~damaged.find_unsound())
         assert sound.tolist() == [*range(len(shard) - 1)]
-        table = measure_batches(damaged, sound, first_batch=0, max_tokens=MAX_PIECE)
+        table = damaged.arrays.measure(max_piece=MAX_PIECE).take(sound)
         assert list_batches(table) == [slow_numbers(shard, index, 0) for index in sound.tolist()]
-
-
-def measure(seed: int) -> BatchTable:
-    shard, _ = draw_shard(KINDS["filler"], seed)
-    return measure_batches(shard, np.arange(len(shard)), first_batch=0, max_tokens=None)
-
-
-def test_tables_are_joined_one_after_another() -> None:
-    tables = [measure(seed) for seed in range(3)]
-    expected = [batch for table in tables for batch in list_batches(table)]
-    assert list_batches(join_tables(tables)) == expected
-    assert list_batches(join_tables([])) == []
-    assert len(join_tables([])) == 0
-    for name in BatchTable.__annotations__:
-        assert getattr(join_tables([]), name).dtype == np.int64
-
-
-def test_batches_are_taken_by_place_or_by_mark() -> None:
-    table = measure(1)
-    batches = list_batches(table)
-    assert len(batches) > 1
-    assert list_batches(table.take(np.array([1, 0]))) == [batches[1], batches[0]]
-    assert list_batches(table.take(table.index > 0)) == batches[1:]
-    assert list_batches(table.take(table.index < 0)) == []

@@ -1,8 +1,10 @@
-"""Level `roundtrip`: the ids of every batch through torch's own functions on the device, and back.
+"""Level `roundtrip` of one batch: its ids through torch's functions on the device, row by row too.
 
 Holds when pad_packed_sequence (both `batch_first`, with `total_length` and `padding_value`) and
 unpack_sequence give exactly the token store's sequences, and packing those again gives exactly the
-stored data and batch_sizes. Integers, so there is no tolerance.
+stored data and batch_sizes. Integers, so there is no tolerance. The batches of a sample are checked
+here, because unpack_sequence takes a row at a time, and those in which `shard_roundtrip` found
+something, to say what.
 """
 
 from __future__ import annotations
@@ -22,13 +24,10 @@ from torch.nn.utils.rnn import (
 
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_and_pad import pack
-from seqpack_cli.shards.packed import PackedBatch
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
-from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
+from seqpack_cli.verification.torch_rows import to_torch_rows
 
 
 def check_batch(
@@ -39,8 +38,7 @@ def check_batch(
     Args:
         max_tokens: where varlen splits a sequence.
     """
-    if isinstance(batch, PaddedBatch):
-        batch = batch.without_filler()
+    batch = batch.without_filler()
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     beyond = np.flatnonzero(batch.original_indices >= len(store))
     if len(beyond):
@@ -52,26 +50,24 @@ def check_batch(
     if found is not None:
         yield found
         return
-    for_torch, order = to_torch_rows(batch)
-    rows = [rows[row] for row in order]
+    for_torch = to_torch_rows(batch)
+    rows = [rows[row] for row in for_torch.order]
     expected = torch.from_numpy(np.concatenate(rows).astype(np.int64)).to(device)
     lengths = torch.from_numpy(for_torch.lengths.copy())
-    packed = to_packed_sequence(for_torch, device)
+    packed = for_torch.to_packed_sequence(device)
     for what in _check_torch(packed, expected, lengths):
         yield None, what
-    if not isinstance(batch, PackedBatch):
-        own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
-        if not torch.equal(packed.data, own):
-            yield None, "pack_padded_sequence gives other data than packing the store's sequences"
+    own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
+    if not torch.equal(packed.data, own):
+        yield None, "pack_padded_sequence gives other data than packing the store's sequences"
 
 
 def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[np.ndarray]:
     """Give the store's ids of each row; of a piece, those up to where the next one begins."""
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     rows = [store[index] for index in batch.original_indices]
-    if not isinstance(batch, VarlenBatch) or max_tokens is None:
+    if batch.piece_starts is None or max_tokens is None:
         return rows
-    assert batch.piece_starts is not None  # noqa: S101 - shards always have them
     starts = batch.piece_starts.tolist()
     return [row[start : start + max_tokens] for row, start in zip(rows, starts, strict=True)]
 
