@@ -49,7 +49,7 @@ from seqpack_cli.reporting.page import page as page_module
 from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels
 from seqpack_cli.reporting.pictures.picture import draw_svg
-from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns
+from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.shards.pack_run import PackOptions, pack_store
 
 assert jinja2 and matplotlib  # what pictures and the page are made with

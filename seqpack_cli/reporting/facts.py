@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.reporting.terminal.columns import list_some
-from seqpack_cli.reporting.wording import count, show_bytes, show_share, show_span
+from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards

@@ -21,8 +21,7 @@ from seqpack_cli.reporting.pictures.colours import (
 )
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_cells
-from seqpack_cli.reporting.terminal.columns import cut
-from seqpack_cli.reporting.wording import count, show_share
+from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 

@@ -16,9 +16,7 @@ from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.plan_panel import make_plan_panel
 from seqpack_cli.reporting.pictures.row_panel import make_row_panel
 from seqpack_cli.reporting.rows import check_batch
-from seqpack_cli.reporting.terminal.columns import cut_front
-from seqpack_cli.reporting.terminal.token_lines import show_token
-from seqpack_cli.reporting.wording import count
+from seqpack_cli.reporting.wording import count, cut_front, show_token
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.terminal.columns import WIDTH, cut, cut_front
-from seqpack_cli.reporting.wording import show_bytes
+from seqpack_cli.reporting.wording import WIDTH, cut, cut_front, show_bytes, show_rounded
 
 HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "longest", "largest")
 LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)
 NUM_NAMES = 2  # columns of words, on the left; numbers stand on the right
 EXACT_BELOW = 10_000_000
-UNITS = (("T", 10**12), ("G", 10**9), ("M", 10**6))
 BEST = "*"
 FOOTER = [
     "batch: rows are --batch-size, tokens and cells --max-tokens, unsorted is",
@@ -92,10 +90,7 @@ def _show_number(number: int) -> str:
     >>> _show_number(9_999_999), _show_number(2_147_483_647)
     ('9,999,999', '2.15 G')
     """
-    if number < EXACT_BELOW:
-        return f"{number:,}"
-    unit, size = next((unit, size) for unit, size in UNITS if number >= size)
-    return f"{number / size:.{2 - (number >= 10 * size) - (number >= 100 * size)}f} {unit}"
+    return f"{number:,}" if number < EXACT_BELOW else show_rounded(number)
 
 
 def _join_cells(row: tuple[str, ...], widths: list[int]) -> str:

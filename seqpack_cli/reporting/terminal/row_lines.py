@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.reporting.terminal.columns import (
+from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
+from seqpack_cli.reporting.terminal.token_lines import draw_tokens
+from seqpack_cli.reporting.wording import (
     WIDTH,
+    count,
     cut,
     list_some,
     pair,
@@ -13,9 +16,6 @@ from seqpack_cli.reporting.terminal.columns import (
     pair_of_text,
     quote_text,
 )
-from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
-from seqpack_cli.reporting.terminal.token_lines import draw_tokens
-from seqpack_cli.reporting.wording import count
 
 MAX_ROWS = 20
 MAX_TEXT_LINES = 5
