@@ -10,7 +10,7 @@ from command import run
 from seqpack_cli.errors import CONTROLS
 from seqpack_cli.reporting.facts import _STORE_LEDGER
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.reporting.terminal.number_lines import show_numbers
+from seqpack_cli.reporting.terminal.contents_lines import show_numbers
 from seqpack_cli.reporting.wording import WIDTH, count_columns, show_bytes
 
 

@@ -44,7 +44,8 @@ from shard_reference import (
 )
 
 from seqpack_cli.errors import SeqpackError
-from seqpack_cli.reporting.contents import describe, open_any
+from seqpack_cli.reporting.contents import describe
+from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.page import page as page_module
 from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.reading import is_there, read_json
+from seqpack_cli.files.reading import read_json
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.lengths import summarize_lengths
+from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
-from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.kept_tokenizer import check_kept_tokenizer
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.token_store import TokenStore
 
 TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
 SHARDS_FIELDS = (
@@ -30,19 +29,7 @@ SHARDS_FIELDS = (
 )
 
 
-def open_any(path: Place) -> TokenStore | ShardSet:
-    """Open a token store or shards, whichever the manifest says.
-
-    Raises:
-        FolderError: it is neither, incomplete or damaged.
-    """
-    manifest = path / MANIFEST_NAME
-    if is_there(manifest) and read_json(manifest).get("format") == SHARDS_FORMAT:
-        return open_shards(path)
-    return open_store(path)
-
-
-def describe(opened: TokenStore | ShardSet) -> dict[str, Any]:
+def describe(opened: Opened) -> dict[str, Any]:
     """Give the numbers of a token store or of shards.
 
     Raises:
@@ -100,7 +87,7 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     }
 
 
-def read_lengths(opened: TokenStore | ShardSet) -> np.ndarray:
+def read_lengths(opened: Opened) -> np.ndarray:
     """Give the lengths of all sequences, of shards those of the rows that hold one or a piece."""
     if isinstance(opened, TokenStore):
         return opened.lengths

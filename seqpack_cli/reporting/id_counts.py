@@ -16,6 +16,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch, is_in_range
 from seqpack_cli.shards.shard import Shard
@@ -54,7 +55,7 @@ class IdCounts:
 
 
 def count_ids(
-    opened: TokenStore | ShardSet, ids: np.ndarray, *, unk_id: int | None, progress: Progress
+    opened: Opened, ids: np.ndarray, *, unk_id: int | None, progress: Progress
 ) -> IdCounts:
     """Count every id of a token store or of shards.
 

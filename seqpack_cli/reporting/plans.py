@@ -10,6 +10,7 @@ import numpy as np
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import MAX_COUNT, PackOptions
 from seqpack_cli.errors import OptionError
+from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_plan import count_bytes, count_cells, make_plan
 from seqpack_cli.shards.shard_set import ShardSet
@@ -22,9 +23,7 @@ LEAST_BUDGET = 16_384  # tokens of a batch, or the next power of two that holds 
 ROW_LENGTHS = (2048, 4096, 8192)
 
 
-def compare_plans(
-    opened: TokenStore | ShardSet, progress: Progress | None = None
-) -> dict[str, Any]:
+def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str, Any]:
     """Plan a store in many ways and give the numbers of each, about 0.3 us a sequence and way.
 
     Raises:

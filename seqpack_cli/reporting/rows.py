@@ -8,19 +8,18 @@ import numpy as np
 
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.errors import OptionError
-from seqpack_cli.reporting.origins import describe_origin, find_store_of
+from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
-from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_SPLIT_IDS = 4096  # decoded for the text in which borders are looked for
 
 
-def check_batch(opened: TokenStore | ShardSet, index: int) -> ShardSet:
+def check_batch(opened: Opened, index: int) -> ShardSet:
     """Give the shards back, or raise OptionError unless they are some, with such a batch."""
     if not isinstance(opened, ShardSet):
         raise OptionError(f"{opened.path}: a token store has no batches", hint="name shards")
@@ -30,7 +29,7 @@ def check_batch(opened: TokenStore | ShardSet, index: int) -> ShardSet:
 
 
 def describe_batch(
-    opened: TokenStore | ShardSet, index: int, *, max_text_ids: int | None = None
+    opened: Opened, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
     """Give one batch of shards with all its rows, and the text of so many ids of each.
 
@@ -70,7 +69,7 @@ def describe_batch(
 
 
 def describe_sequence(
-    opened: TokenStore | ShardSet, index: int, *, max_text_ids: int | None = None
+    opened: Opened, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
     """Give one sequence by its index in the token store, from the store or from shards.
 
@@ -84,20 +83,16 @@ def describe_sequence(
     """
     if isinstance(opened, ShardSet):
         place, ids = _find_in_shards(opened, index)
-        store = find_store_of(opened)
     else:
-        if index >= len(opened):
-            raise OptionError(
-                f"--sequence {index}: {opened.path} has sequences 0 to {len(opened) - 1}"
-            )
-        place, ids, store = {}, opened[index], opened
+        _check_sequence(opened, index, len(opened))
+        place, ids = {}, opened[index]
     decode = open_decoder(opened.read_tokenizer_json())
     pieces = split_at_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
     return {
         "sequence": index,
         **place,
         "length": len(ids),
-        "origin": describe_origin(store, index) if store is not None else None,
+        "origin": describe_origin(find_store(opened), index),
         "ids": ids.tolist(),
         "text": decode([ids[:max_text_ids]])[0],
         "tokens": [{"text": piece.text, "ids": list(piece.ids)} for piece in pieces],
@@ -135,11 +130,8 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
             if inside not in checked:
                 checked = {inside: shard[inside]}
             pieces.append((start, place, checked[inside].row(row)))
-    num_sequences = shards.num_store_sequences
-    if not pieces and index >= num_sequences:
-        raise OptionError(
-            f"--sequence {index}: {shards.path} has sequences 0 to {num_sequences - 1}"
-        )
+    if not pieces:
+        _check_sequence(shards, index, shards.num_store_sequences)
     if not pieces or index < 0:
         raise OptionError(
             f"--sequence {index}: not in {shards.path}",
@@ -148,3 +140,10 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
     pieces.sort(key=lambda piece: piece[0])
     place = {**pieces[0][1], "num_rows": len(pieces)}
     return place, np.concatenate([ids for _, _, ids in pieces])
+
+
+def _check_sequence(opened: Opened, index: int, num_sequences: int) -> None:
+    if index >= num_sequences:
+        raise OptionError(
+            f"--sequence {index}: {opened.path} has sequences 0 to {num_sequences - 1}"
+        )

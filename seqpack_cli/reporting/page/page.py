@@ -20,7 +20,7 @@ from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.batch_numbers import count_batches
 from seqpack_cli.reporting.facts import list_facts, list_length_facts
-from seqpack_cli.reporting.origins import find_store_of
+from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
@@ -64,7 +64,7 @@ def check_page_path(path: Place) -> None:
 
 
 def write_page(
-    path: Place, opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
+    path: Place, opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]
 ) -> None:
     """Make the page and publish it; a page of seqpack is replaced.
 
@@ -81,11 +81,9 @@ def write_page(
         file.write(page.encode())
 
 
-def make_page(
-    opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
-) -> str:
+def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) -> str:
     """Make the text of the page; see `write_page`."""
-    store = opened if isinstance(opened, TokenStore) else find_store_of(opened)
+    store = find_store(opened)
     environment = _open_environment()
     script = _read(environment, "page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -135,7 +133,7 @@ def _read(environment: Environment, name: str) -> str:
     return environment.loader.get_source(environment, name)[0]
 
 
-def _describe_batches(opened: TokenStore | ShardSet) -> dict[str, Any]:
+def _describe_batches(opened: Opened) -> dict[str, Any]:
     """Give the table of batches: MAX_BATCHES evenly spread, and those that waste most."""
     if not isinstance(opened, ShardSet):
         return {"batches": [], "num_batches": 0, "columns": [], "worst_name": ""}

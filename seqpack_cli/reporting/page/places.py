@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.reporting.origins import spell_path
+from seqpack_cli.reporting.opened import Opened, spell_path
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -19,7 +19,7 @@ MAX_SOURCES = 10_000
 NOWHERE = -1  # a sequence that was dropped, a document that is not known
 
 
-def collect_places(opened: TokenStore | ShardSet, store: TokenStore | None) -> dict[str, Any]:
+def collect_places(opened: Opened, store: TokenStore | None) -> dict[str, Any]:
     """Give batch, row, length and document of each sequence by its index in the token store.
 
     Args:

@@ -9,6 +9,7 @@ import numpy as np
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.batch_numbers import BatchNumbers, count_batches, find_capacity
 from seqpack_cli.reporting.contents import read_lengths
+from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.reporting.pictures.batch_panel import is_small, make_batch_panel
 from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import make_padding_panel
@@ -27,7 +28,7 @@ MAX_VARLEN_ROWS = 12
 MAX_PATH_COLUMNS = 40  # of the title, which is one line
 
 
-def make_panels(opened: TokenStore | ShardSet, *, batch: int | None = None) -> list[Panel]:
+def make_panels(opened: Opened, *, batch: int | None = None) -> list[Panel]:
     """Make the panels of a store or of shards.
 
     Args:
@@ -57,7 +58,7 @@ def make_plan_panels(compared: dict[str, Any]) -> list[Panel]:
     return [make_plan_panel(compared)]
 
 
-def make_title(opened: TokenStore | ShardSet) -> str:
+def make_title(opened: Opened) -> str:
     """Name what is drawn in one line."""
     path = cut_front(escape_controls(str(opened.path)), MAX_PATH_COLUMNS)
     if isinstance(opened, TokenStore):
