@@ -21,7 +21,6 @@ from seqpack_cli.training.batch_tensors import (
     PaddedTensors,
     VarlenTensors,
     check_labels,
-    make_tensors,
 )
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
@@ -40,7 +39,7 @@ def collate_packed(
     check_labels(labels)
     rows = _join(sequences).longest_first()
     batch = pack_ids(rows.ids, rows.lengths)
-    return make_tensors(replace(batch, original_indices=rows.original_indices), labels=labels)
+    return PackedTensors.from_batch(replace(batch, original_indices=rows.original_indices), labels)
 
 
 def collate_padded(
@@ -77,7 +76,7 @@ def collate_padded(
     batch = pad_ids(
         rows.ids, rows.lengths, width=width, padding_value=pad_id, padding_side=padding_side
     )
-    return make_tensors(replace(batch, original_indices=rows.original_indices), labels=labels)
+    return PaddedTensors.from_batch(replace(batch, original_indices=rows.original_indices), labels)
 
 
 def collate_varlen(
@@ -96,7 +95,8 @@ def collate_varlen(
     if not rows.lengths.all():
         row = int(rows.lengths.argmin())
         raise ValueError(f"expected no empty sequence, found one in row {row}")
-    return make_tensors(VarlenBatch(rows.ids, rows.lengths, rows.original_indices), labels=labels)
+    batch = VarlenBatch(rows.ids, rows.lengths, rows.original_indices)
+    return VarlenTensors.from_batch(batch, labels)
 
 
 def _join(sequences: Sequence[TokenSequence]) -> TokenSequences:

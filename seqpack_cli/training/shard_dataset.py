@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, get_worker_info
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
-from seqpack_cli.training.batch_tensors import BatchTensors, check_labels, make_tensors
+from seqpack_cli.training.batch_tensors import BatchTensors, check_labels, to_tensors
 from seqpack_cli.training.epoch_plan import EpochPlan
 
 BYTES_KEPT_BY_WORKER = 2 << 20  # of maps: there may be many workers
@@ -57,7 +57,7 @@ class ShardDataset(Dataset[BatchTensors]):
     def __getitem__(self, index: int) -> BatchTensors:
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
         batch = self._open().take(index, bytes_kept=bytes_kept)
-        return make_tensors(batch, labels=self.labels)
+        return to_tensors(batch, labels=self.labels)
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Put the batches into an order of the seed, or leave them in that of the shards."""
