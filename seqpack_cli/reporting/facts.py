@@ -28,6 +28,22 @@ def list_length_facts(numbers: dict[str, Any]) -> Facts:
     return [(label, f"{span} tokens, mean {lengths['mean']:,}"), ("percentiles", shares)]
 
 
+def list_nonzero(ledger: dict[str, int], labels: dict[str, str]) -> Facts:
+    """Return the counts of a ledger that are not 0, by their labels."""
+    return [(label, f"{ledger[name]:,}") for name, label in labels.items() if ledger[name]]
+
+
+def list_dropped(ledger: dict[str, Any]) -> Facts:
+    """Return what was dropped for each reason."""
+    return [
+        (
+            reason,
+            f"{count(num, 'sequence')}, {count(ledger['num_dropped_tokens'][reason], 'token')}",
+        )
+        for reason, num in ledger["num_dropped_sequences"].items()
+    ]
+
+
 def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
     ledger = numbers["ledger"]
     run = numbers["run"] or {}
@@ -40,7 +56,7 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
         ("special ids", _special_ids(numbers)),
         ("encoder", str(run.get("encoder", "unknown"))),
-        *_list_nonzero(ledger, _STORE_LEDGER),
+        *list_nonzero(ledger, _STORE_LEDGER),
     ]
 
 
@@ -58,12 +74,8 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     ]
     if numbers["bucket_keys"] is not None:
         facts.append(("bucket keys", list_some(numbers["bucket_keys"])))
-    facts += _list_nonzero(ledger, _SHARDS_LEDGER)
-    for reason, num_dropped in ledger["num_dropped_sequences"].items():
-        tokens = ledger["num_dropped_tokens"][reason]
-        dropped = f"{count(num_dropped, 'sequence')}, {count(tokens, 'token')} by {reason}"
-        facts.append(("dropped", dropped))
-    return facts
+    facts += list_nonzero(ledger, _SHARDS_LEDGER)
+    return facts + [("dropped", f"{what} by {reason}") for reason, what in list_dropped(ledger)]
 
 
 def _padding(numbers: dict[str, Any]) -> str:
@@ -83,10 +95,6 @@ _STORE_LEDGER = {
     "num_dropped_tokens": "dropped tokens",
     "num_special_tokens_in_text": "special in text",
 }
-
-
-def _list_nonzero(ledger: dict[str, int], names: dict[str, str]) -> Facts:
-    return [(label, f"{ledger[name]:,}") for name, label in names.items() if ledger[name]]
 
 
 def _special_ids(numbers: dict[str, Any]) -> str:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqpack_cli.errors import OptionError, escape_controls
-from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
+from seqpack_cli.errors import escape_controls
+from seqpack_cli.files.single_file import FileKind, publish_alone
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.batch_numbers import count_batches
 from seqpack_cli.reporting.facts import list_facts, list_length_facts
@@ -24,7 +24,7 @@ from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
-from seqpack_cli.reporting.pictures.picture import Panel, check_installed, draw_svg
+from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
@@ -57,10 +57,7 @@ def check_page_path(path: Place) -> None:
         FolderError: there is a file that is not to be replaced.
         MachineError: what a page is made with is not installed.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
-    check_installed("matplotlib", "jinja2")
-    check_target(path, PAGE, overwrite=True)
+    check_output(path, PAGE, SUFFIXES, ["matplotlib", "jinja2"])
 
 
 def write_page(
