@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.reading import read_json
 from seqpack_cli.files.url import Place
@@ -61,10 +64,7 @@ def _describe_store(store: TokenStore) -> dict[str, Any]:
 
 def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     manifest, ledger = shards.manifest, shards.manifest["ledger"]
-    rows = [
-        np.diff(shards.open_shard(number).tensors["sequence_offsets"])
-        for number in range(shards.num_shards)
-    ]
+    rows = [shards.open_shard(number).arrays.num_rows for number in range(shards.num_shards)]
     num_rows = np.concatenate([np.empty(0, np.int64), *rows])
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     return {
@@ -85,6 +85,31 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
         "lengths": summarize_lengths(read_lengths(shards)),
         "run": _read_run(shards.path),
     }
+
+
+def measure_batches(shards: ShardSet) -> BatchTable:
+    """Measure every batch; its cells are those of a rectangle, or of the row that sequences share.
+
+    Raises:
+        FolderError: the arrays of a batch contradict each other.
+    """
+    tables = []
+    for number in range(shards.num_shards):
+        shard = shards.open_shard(number)
+        for wrong in np.flatnonzero(shard.arrays.find_wrong()).tolist():
+            shard[wrong]  # which says what is wrong
+        tables.append(shard.arrays.measure())
+    table = BatchTable.join(tables)
+    num_cells = np.maximum(table.num_cells, table.num_rows * table.longest)
+    if LAYOUTS[shards.layout].shares_rows:
+        num_cells = np.full(len(table), find_capacity(shards), np.int64)
+    return replace(table, num_cells=num_cells)
+
+
+def find_capacity(shards: ShardSet) -> int:
+    """Return the tokens that a row of several sequences has room for."""
+    assert shards.options.max_tokens is not None  # noqa: S101 - of such shards
+    return shards.options.max_tokens
 
 
 def read_lengths(opened: Opened) -> np.ndarray:

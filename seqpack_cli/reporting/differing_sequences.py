@@ -78,11 +78,9 @@ def count_equal(shards: ShardSet) -> dict[str, Any]:
     """Count the sequences of shards whose arrays are equal to those they are compared with."""
     counts = _begin_counts()
     for number in range(shards.num_shards):
-        tensors = shards.open_shard(number).tensors
-        begins = tensors["original_indices"] >= 0  # filler rows have -1
-        if "piece_starts" in tensors:
-            begins &= tensors["piece_starts"] == 0
-        counts["num_compared"] += int(np.count_nonzero(begins))
+        arrays = shards.open_shard(number).arrays
+        is_filler = arrays.tensors["original_indices"] < 0
+        counts["num_compared"] += int(np.count_nonzero(~is_filler & (arrays.piece_starts == 0)))
     return counts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
 
 Facts = list[tuple[str, str]]  # labels and values
@@ -79,7 +80,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
 
 
 def _padding(numbers: dict[str, Any]) -> str:
-    if numbers["layout"] != "padded":
+    if not LAYOUTS[numbers["layout"]].fills_rectangle:
         return "none"
     side = f"on the {numbers['padding_side']}, id {numbers['pad_id']}"
     return f"{show_share(numbers['padding_ratio'])} of all cells, {side}"

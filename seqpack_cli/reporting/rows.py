@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.buckets import find_bucket_key
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
 
@@ -39,31 +38,28 @@ def describe_batch(
     opened = check_batch(opened, index)
     batch = opened[index]
     number, inside = opened.find(index)
-    num_rows = len(batch.lengths)
-    num_padding_cells = batch.count_padding()
-    if isinstance(batch, PaddedBatch):
-        batch = batch.without_filler()
-    rows = batch.rows()
+    whole = batch.without_filler()
+    rows = whole.rows()
     texts = open_decoder(opened.read_tokenizer_json())([ids[:max_text_ids] for ids in rows])
-    assert batch.original_indices is not None  # noqa: S101 - shards always have them
+    assert whole.original_indices is not None  # noqa: S101 - shards always have them
     described = {
         "batch": index,
         "layout": opened.layout,
         "shard": opened.manifest["shards"][number]["name"],
         "batch_in_shard": inside,
-        "num_rows": num_rows,
-        "num_filler_rows": num_rows - len(rows),
+        "num_rows": len(batch.lengths),
+        "num_filler_rows": batch.num_filler_rows,
         "num_tokens": int(batch.lengths.sum()),
-        "num_padding_cells": num_padding_cells,
+        "num_padding_cells": batch.count_padding(),
         "longest": int(batch.lengths.max()),
-        **_describe_shape(batch, opened.manifest),
+        **_describe_shape(batch, opened),
     }
     described["rows"] = [
         {"original_index": int(original), "length": len(ids), "ids": ids.tolist(), "text": text}
-        for original, ids, text in zip(batch.original_indices, rows, texts, strict=True)
+        for original, ids, text in zip(whole.original_indices, rows, texts, strict=True)
     ]
-    if isinstance(batch, VarlenBatch) and batch.piece_starts is not None:
-        for row, start in zip(described["rows"], batch.piece_starts.tolist(), strict=True):
+    if whole.piece_starts is not None:
+        for row, start in zip(described["rows"], whole.piece_starts.tolist(), strict=True):
             row["piece_start"] = start
     return described
 
@@ -99,18 +95,15 @@ def describe_sequence(
     }
 
 
-def _describe_shape(batch: Batch, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Give what only a batch of this layout has."""
-    if isinstance(batch, PaddedBatch):
-        return {"width": batch.ids.shape[1], "padding_side": batch.padding_side}
-    if isinstance(batch, VarlenBatch):
-        cu_seqlens = batch.cu_seqlens.tolist()
-        return {"max_tokens": manifest["options"]["max_tokens"], "cu_seqlens": cu_seqlens}
-    shape: dict[str, Any] = {"batch_sizes": batch.batch_sizes.tolist()}
-    keys = manifest["bucket_keys"]
-    if keys is not None:
-        shape["bucket_key"] = find_bucket_key(keys, int(batch.lengths[0]))
-    return shape
+def _describe_shape(batch: Batch, shards: ShardSet) -> dict[str, Any]:
+    """Return what only a batch of this layout has, its room or bucket too where it has one."""
+    shape, rules = batch.describe_shape(), LAYOUTS[shards.layout]
+    if rules.shares_rows:
+        return {"max_tokens": shards.manifest["options"]["max_tokens"], **shape}
+    keys = shards.manifest["bucket_keys"]
+    if keys is None or rules.fills_rectangle:  # whose width is the key
+        return shape
+    return {**shape, "bucket_key": find_bucket_key(keys, int(batch.lengths[0]))}
 
 
 def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.ndarray]:
@@ -118,18 +111,15 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
     pieces = []
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
-        offsets = shard.tensors["sequence_offsets"]
-        starts = shard.tensors.get("piece_starts")
+        starts = shard.arrays.piece_starts
         checked: dict[int, Batch] = {}  # the batch of the row before
         for position in np.flatnonzero(shard.tensors["original_indices"] == index).tolist():
-            inside = int(np.searchsorted(offsets, position, "right")) - 1
+            inside, row = shard.arrays.find_batch(position)
             batch = int(shards.batch_offsets[number]) + inside
-            row = position - int(offsets[inside])
-            start = 0 if starts is None else int(starts[position])
             place = {"shard": shard.path.name, "batch": batch, "row": row}
             if inside not in checked:
                 checked = {inside: shard[inside]}
-            pieces.append((start, place, checked[inside].row(row)))
+            pieces.append((int(starts[position]), place, checked[inside].row(row)))
     if not pieces:
         _check_sequence(shards, index, shards.num_store_sequences)
     if not pieces or index < 0:

@@ -23,9 +23,9 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.training.next_labels import make_next_labels
 
 MAX_INLINE_BYTES = 1 << 20
+IGNORED = -100  # cross_entropy's ignore_index
 ON_CPU = ("lengths", "original_indices")  # wherever the others are
 Device = torch.device | str | int
 Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")
@@ -122,10 +122,22 @@ def to_tensors(batch: Batch, *, labels: str | None = None) -> BatchTensors:
     """Return a batch that was checked as tensors of their own, which may be changed.
 
     Args:
-        labels: "next" adds next-token labels, see `next_labels`.
+        labels: "next" adds next-token labels, see `make_next_labels`.
     """
     made: BatchTensors = TENSORS_OF[type(batch)].from_batch(batch, labels)
     return made
+
+
+def make_next_labels(batch: Batch) -> np.ndarray:
+    """Return the next-token labels of a batch that was checked.
+
+    A label stands at the token that it follows, so that a model's outputs and its labels are
+    aligned. The last token of a sequence, or of a piece of one, and padding have IGNORED.
+
+    Returns:
+        int64, in the shape of the batch's ids: [S], or [B, width] for padded.
+    """
+    return batch.follow(batch.data.reshape(batch.shape), IGNORED)
 
 
 def check_labels(labels: str | None) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.errors import check_choice, check_positive
-from seqpack_cli.shards.packed import pack_ids
-from seqpack_cli.shards.padded import pad_ids
+from seqpack_cli.shards.pack_and_pad import pack_ids, pad_ids
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import (
     PackedTensors,

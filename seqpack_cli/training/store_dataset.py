@@ -15,7 +15,7 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from seqpack_cli.files.url import Place, parse_place
-from seqpack_cli.shards.lay_out import check_store_ids
+from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences

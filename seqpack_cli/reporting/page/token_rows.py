@@ -10,8 +10,6 @@ import numpy as np
 
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.opened import Opened, describe_origin
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
 from seqpack_cli.tokens.token_store import TokenStore
@@ -66,9 +64,9 @@ def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray]]:
         yield from ((index, f"sequence {index:,}", opened[index]) for index in range(len(opened)))
         return
     for number, batch in enumerate(opened):
-        whole = batch.without_filler() if isinstance(batch, PaddedBatch) else batch
+        whole = batch.without_filler()
         assert whole.original_indices is not None  # noqa: S101 - shards always have them
-        starts = whole.piece_starts if isinstance(whole, VarlenBatch) else None
+        starts = whole.piece_starts
         for row, (index, ids) in enumerate(zip(whole.original_indices, whole.rows(), strict=True)):
             name = f"batch {number:,}, row {row:,}, sequence {int(index):,}"
             if starts is not None and starts[row]:

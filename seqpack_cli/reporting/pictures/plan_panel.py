@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import compress, cycle
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.reporting.pictures.colours import OF_LAYOUT
+from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.reporting.pictures.colours import DARK, LIGHT, MIDDLE
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_shares
 from seqpack_cli.reporting.wording import count, show_share
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT_OF_BAR = 0.25  # inches
-HATCHES = {"packed": "", "padded": "", "varlen": "///"}
+# The colour and hatch of each layout, in the order of their table.
+BARS = dict(zip(LAYOUTS, cycle([(DARK, ""), (MIDDLE, ""), (LIGHT, "///")]), strict=False))
 
 
 def make_plan_panel(compared: dict[str, Any]) -> Panel:
@@ -23,18 +26,19 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         compared: what `compare_plans` gives.
     """
     plans = compared["plans"]
-    padded = [plan for plan in plans if plan["options"].startswith("--layout padded")]
-    best = min(padded, key=lambda plan: plan["padding_ratio"])
+    layouts = [plan["options"].split()[1] for plan in plans]
+    is_padded = [LAYOUTS[layout].fills_rectangle for layout in layouts]
+    best = min(compress(plans, is_padded), key=lambda plan: plan["padding_ratio"])
+    colours, hatches = zip(*(BARS[layout] for layout in layouts), strict=True)
 
     def draw(axes: Axes) -> None:
         places = range(len(plans))
-        layouts = [plan["options"].split()[1] for plan in plans]
         ratios = [plan["padding_ratio"] for plan in plans]
         axes.barh(
             places,
             ratios,
-            color=[OF_LAYOUT[layout] for layout in layouts],
-            hatch=[HATCHES[layout] for layout in layouts],
+            color=colours,
+            hatch=hatches,
             edgecolor="white",
         )
         for place, plan in zip(places, plans, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.wording import WIDTH, cut, cut_front, show_bytes, show_rounded
 
@@ -23,7 +24,7 @@ FOOTER = [
 def show_plans(compared: dict[str, Any]) -> list[str]:
     """Show the ways as a table, and the options of the padded way with the least padding."""
     plans = compared["plans"]
-    padded = [plan for plan in plans if _read_options(plan)["layout"] == "padded"]
+    padded = [plan for plan in plans if _fills_rectangle(_read_options(plan))]
     best = min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
     rows = [HEAD, *(_make_row(plan, is_best=plan is best) for plan in plans)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -69,6 +70,10 @@ def _read_options(plan: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _fills_rectangle(options: dict[str, str]) -> bool:
+    return LAYOUTS[options["layout"]].fills_rectangle
+
+
 def _name_batch(options: dict[str, str]) -> str:
     """Say what limits a batch.
 
@@ -78,7 +83,7 @@ def _name_batch(options: dict[str, str]) -> str:
     if "packing" in options:
         return f"{_show_number(int(options['max-tokens']))}, {options['packing']}"
     if "max-tokens" in options:
-        unit = "cells" if options["layout"] == "padded" else "tokens"
+        unit = "cells" if _fills_rectangle(options) else "tokens"
         return f"{_show_number(int(options['max-tokens']))} {unit}"
     rows = f"{_show_number(int(options['batch-size']))} rows"
     return f"{rows}, unsorted" if options.get("order") == "none" else rows

@@ -75,8 +75,8 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
 
 def _draw_batch(batch: dict[str, Any]) -> list[str]:
     lengths = [row["length"] for row in batch["rows"]] + [0] * batch["num_filler_rows"]
-    if batch["layout"] == "packed":
+    if "batch_sizes" in batch:
         return draw_packed(lengths, batch["batch_sizes"])
-    if batch["layout"] == "padded":
+    if "width" in batch:
         return draw_padded(lengths, batch["width"], padding_side=batch["padding_side"])
     return draw_varlen(lengths, max(batch["max_tokens"], batch["num_tokens"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import join_items
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.facts import list_dropped, list_nonzero
@@ -47,7 +48,7 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
         f"{count(ledger['num_tokens'], 'token')} -> "
         f"{batches}, {count(len(manifest['shards']), 'shard')}",
     ]
-    if manifest["layout"] == "varlen":
+    if LAYOUTS[manifest["layout"]].shares_rows:
         capacity = manifest["options"]["max_tokens"]
         bound = -(-ledger["num_tokens"] // capacity)
         lines.append(
