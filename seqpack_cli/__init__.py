@@ -14,11 +14,11 @@ from seqpack_cli.runs.version import __version__ as __version__
 if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.errors import SeqpackError
+    from seqpack_cli.shards.pack_and_pad import pack, pad, unpack, unpad
     from seqpack_cli.shards.pack_run import pack_store
-    from seqpack_cli.shards.packed import PackedBatch, pack, unpack
-    from seqpack_cli.shards.padded import PaddedBatch, pad, unpad
+    from seqpack_cli.shards.packed import PackedBatch
+    from seqpack_cli.shards.padded import PaddedBatch
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
-    from seqpack_cli.shards.time_steps import pack_batches
     from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.token_store import TokenStore, open_store
     from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
@@ -58,14 +58,13 @@ _MODULE_OF = {
     "collate_varlen": "training.collate",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.token_store",
-    "pack": "shards.packed",
-    "pack_batches": "shards.time_steps",
+    "pack": "shards.pack_and_pad",
     "pack_store": "shards.pack_run",
-    "pad": "shards.padded",
+    "pad": "shards.pack_and_pad",
     "tokenize": "tokens.tokenize_run",
     "train_tokenizer": "tokens.train_tokenizer",
-    "unpack": "shards.packed",
-    "unpad": "shards.padded",
+    "unpack": "shards.pack_and_pad",
+    "unpad": "shards.pack_and_pad",
     "verify_shards": "verification.verify_run",
 }
 
@@ -94,7 +93,6 @@ __all__ = [
     "open_shards",
     "open_store",
     "pack",
-    "pack_batches",
     "pack_store",
     "pad",
     "tokenize",

@@ -18,6 +18,7 @@ from shard_reference import Arrays, join_batches, lay_out
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.tokens.indexed_dataset import Index
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -131,6 +132,8 @@ def make_shard_in_memory(
     shard.layout = kind.layout
     shard.padding_side = kind.padding_side
     shard.pad_id, shard.max_id = pad_id, max_id
+    shard.first_batch = 0
+    shard.arrays = ShardArrays(kind.layout, tensors, pad_id=pad_id, padding_side=kind.padding_side)
     return shard.with_tensors(tensors)
 
 

@@ -19,10 +19,11 @@ import safetensors.numpy
 from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.shards.layouts import OFFSETS_OF, Batch, tensor_names
+from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -123,13 +124,26 @@ def lay_out(
     )
 
 
+def to_arrays(batch: Batch) -> Arrays:
+    """Give the flat arrays of a batch, in file order."""
+    own: Arrays = {}
+    if isinstance(batch, PackedBatch):
+        own["batch_sizes"] = batch.batch_sizes
+    elif isinstance(batch, PaddedBatch):
+        own["widths"] = np.array([batch.ids.shape[1]])
+    else:
+        own["piece_starts"] = batch.piece_starts
+    first = {"lengths": batch.lengths, "original_indices": batch.original_indices}
+    return {**first, **own, "data": batch.data}
+
+
 def join_batches(layout: str, batches: Sequence[Batch], *, filler: bool = False) -> Arrays:
     """Join the arrays of batches into those of a shard, one batch after another.
 
     Args:
         filler: whether batches are filled up with empty rows, which are then counted.
     """
-    parts = [batch.to_arrays() for batch in batches]
+    parts = [to_arrays(batch) for batch in batches]
     for part, batch in zip(parts, batches, strict=True):
         if filler:
             assert isinstance(batch, PaddedBatch)

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from shard_reference import lay_out, slow_pack
 from torch.nn.utils.rnn import unpack_sequence
 
-from seqpack_cli.shards.layouts import LAYOUTS, Batch
-from seqpack_cli.shards.packed import PackedBatch, count_alive
-from seqpack_cli.shards.padded import PaddedBatch, pad
+from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.pack_and_pad import pad
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.verification.models.batch_ids import (
     CELLS_PER_TOKEN,
     MAX_PADDING_COLUMNS,

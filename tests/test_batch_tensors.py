@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 from random_shards import KINDS, Kind, draw_shard
-from shard_reference import slow_pack, slow_pad
+from shard_reference import slow_pack, slow_pad, to_arrays
 from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import pack
-from seqpack_cli.shards.padded import PaddedBatch, pad
+from seqpack_cli.shards.pack_and_pad import pack, pad
+from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.training import batch_tensors
@@ -142,10 +142,10 @@ def test_left_padded_batch_of_one_column() -> None:
 def test_tensors_share_no_memory_with_the_batch(kind: Kind, labels: str | None) -> None:
     for batch, _ in draw(kind, 4):
         item = to_tensors(batch, labels=labels)
-        kept = {name: array.tolist() for name, array in batch.to_arrays().items()}
+        kept = {name: array.tolist() for name, array in to_arrays(batch).items()}
         for tensor in tensors_of(item).values():
             tensor.fill_(1)  # would be a crash in a map
-        assert {name: array.tolist() for name, array in batch.to_arrays().items()} == kept
+        assert {name: array.tolist() for name, array in to_arrays(batch).items()} == kept
 
 
 @every_kind

@@ -13,7 +13,7 @@ import pytest
 import torch
 from shard_reference import lay_out
 
-from seqpack_cli.shards.layouts import LAYOUTS
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.computation import (

@@ -17,9 +17,8 @@ from random_shards import (
     make_shard_in_memory,
     make_store_in_memory,
 )
-from shard_reference import Arrays, join_batches, lay_out
+from shard_reference import Arrays, join_batches, lay_out, to_arrays
 
-from seqpack_cli.shards.layouts import check_offsets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification import damages
@@ -86,7 +85,7 @@ def test_damage_is_found_first_by_its_level(damage: Damage, kind: Kind, seed: in
         assert array.dtype == before[name].dtype
         assert not np.shares_memory(array, shard.tensors[name])
     damaged = shard.with_tensors({**shard.tensors, **changed})
-    check_offsets(kind.layout, damaged.tensors)
+    damaged.arrays.check_offsets()
     found = next(iter_levels(damaged, store, kind, entry), None)
     # what only the plan can tell is sound by itself
     assert (found and found[0]) == (None if damage.needs_plan else damage.level)
@@ -238,7 +237,7 @@ def test_dropped_row_leaves_the_others_as_they_are() -> None:
 def list_rows(shard: Shard) -> list[tuple[int, int, list[int]]]:
     rows = []
     for index in range(len(shard)):
-        arrays: Arrays = shard.view(index).to_arrays()
+        arrays: Arrays = to_arrays(shard.view(index))
         starts = arrays.get("piece_starts", np.zeros_like(arrays["lengths"])).tolist()
         indices = arrays["original_indices"].tolist()
         ids = [row.tolist() for row in shard.view(index).rows()]

@@ -15,9 +15,11 @@ from seqpack_cli import ranges
 from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.shards import time_steps
-from seqpack_cli.shards.lay_out import ShardRows, iter_data, make_tensors
-from seqpack_cli.shards.layouts import check_offsets, view_batch
+from seqpack_cli.shards.lay_out import ShardRows
+from seqpack_cli.shards.layouts import find_layout
 from seqpack_cli.shards.pack_plan import make_plan
+from seqpack_cli.shards.shard_arrays import ShardArrays, make_tensors
+from seqpack_cli.shards.store_rows import StoreRows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 LENGTHS = (3, 9, 5, 1, 5, 12, 2, 30, 7, 1, 1, 16, 4, 4, 25, 3, 8, 2)
@@ -78,14 +80,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
 def make_fast(store: TokenStore, rows: ShardRows, options: PackOptions) -> Arrays:
     """Give all arrays of a shard as pack makes them."""
     tensors = make_tensors(options.layout, rows, filler=options.last_batch == "pad")
-    pieces = iter_data(
-        options.layout,
-        rows,
-        tensors,
-        store,
-        pad_id=PAD_ID,
-        padding_side=options.padding_side,
-    )
+    layout = find_layout(options.layout, pad_id=PAD_ID, padding_side=options.padding_side)
+    pieces = layout.iter_data(tensors, StoreRows(store, rows))
     return {**tensors, "data": np.concatenate(list(pieces))}
 
 
@@ -132,10 +128,10 @@ def test_shard_is_its_batches_joined(store: TokenStore, values: dict[str, Any]) 
         rows = ShardRows.cut(plan, first, last)
         found = make_fast(store, rows, options)
         assert_same(found, make_slow(store, rows, options))
-        check_offsets(options.layout, found)
+        arrays = ShardArrays(options.layout, found, padding_side=options.padding_side)
+        arrays.check_offsets()
         for index in range(last - first):
-            batch = view_batch(options.layout, found, index, padding_side=options.padding_side)
-            batch.check(pad_id=PAD_ID)
+            arrays.view(index).check(pad_id=PAD_ID)
 
 
 @pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)

@@ -8,17 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import Arrays, join_batches, lay_out
+from shard_reference import Arrays, join_batches, lay_out, to_arrays
 
-from seqpack_cli.shards.layouts import (
-    LAYOUTS,
-    Batch,
-    check_ids,
-    check_offsets,
-    tensor_names,
-    view_batch,
-)
+from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.shards.layouts import Batch, check_ids
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_arrays import ShardArrays, tensor_names
 
 BATCHES = st.lists(
     st.lists(st.integers(1, 6), min_size=1, max_size=4).map(lambda n: sorted(n, reverse=True)),
@@ -49,14 +44,14 @@ def test_view_batch_is_the_inverse_of_join_batches(layout: str, lengths: list[li
     assert list(tensors) == tensor_names(layout, filler=False)
     assert all(tensors[name].dtype == np.int64 for name in tensors if name != "data")
     assert tensors["data"].dtype == np.uint16
-    check_offsets(layout, tensors)
+    ShardArrays(layout, tensors).check_offsets()
     for index, batch in enumerate(batches):
-        found = view_batch(layout, tensors, index)
+        found = ShardArrays(layout, tensors).view(index)
         found.check(pad_id=0)
-        expected = batch.to_arrays()
-        for name, array in found.to_arrays().items():
+        expected = to_arrays(batch)
+        for name, array in to_arrays(found).items():
             assert array.tolist() == expected[name].tolist(), name
-        assert np.shares_memory(found.to_arrays()["data"], tensors["data"])
+        assert np.shares_memory(to_arrays(found)["data"], tensors["data"])
 
 
 def test_tensor_names_are_those_of_the_format() -> None:
@@ -117,9 +112,9 @@ def test_view_batch_gives_filler_rows_and_the_padding_side(
         )
         next_index += len(batch)
     tensors = join_batches("padded", batches, filler=True)
-    check_offsets("padded", tensors)
+    ShardArrays("padded", tensors).check_offsets()
     for index, expected in enumerate(batches):
-        found = view_batch("padded", tensors, index, padding_side=padding_side)
+        found = ShardArrays("padded", tensors, padding_side=padding_side).view(index)
         found.check(pad_id=1)
         assert isinstance(found, PaddedBatch)
         assert isinstance(expected, PaddedBatch)
@@ -167,28 +162,28 @@ def test_check_offsets_refuses(layout: str, name: str, wrong: str) -> None:
     end = int(tensors[name][-1])
     tensors[name] = np.array(WRONG_OFFSETS[wrong](end), np.int64)
     with pytest.raises(ValueError, match=r"offsets|entries for -?\d+ batches"):
-        check_offsets(layout, tensors)
+        ShardArrays(layout, tensors).check_offsets()
 
 
 def test_check_offsets_says_what_it_found() -> None:
     tensors = three_batches("packed")
     tensors["step_offsets"] = np.array([0, 4, 4, 9])
     with pytest.raises(ValueError, match=r"^step_offsets do not rise from 0 to the 9 of batch_si"):
-        check_offsets("packed", tensors)
+        ShardArrays("packed", tensors).check_offsets()
     tensors["step_offsets"] = np.array([0, 9])
     with pytest.raises(ValueError, match=r"^step_offsets has 2 entries, 3 batches$"):
-        check_offsets("packed", tensors)
+        ShardArrays("packed", tensors).check_offsets()
     tensors = three_batches("padded")
     tensors["widths"] = np.array([4, 3])
     with pytest.raises(ValueError, match=r"^widths has 2 entries for 3 batches$"):
-        check_offsets("padded", tensors)
+        ShardArrays("padded", tensors).check_offsets()
     tensors = {**three_batches("padded"), "num_filler_rows": np.array([0, 0, 0, 0])}
     with pytest.raises(ValueError, match=r"^num_filler_rows has 4 entries for 3 batches$"):
-        check_offsets("padded", tensors)
+        ShardArrays("padded", tensors).check_offsets()
     tensors = three_batches("varlen")
     tensors["piece_starts"] = np.zeros(5, np.int64)
     with pytest.raises(ValueError, match=r"^sequence_offsets do not rise from 0 to the 5 of piece"):
-        check_offsets("varlen", tensors)
+        ShardArrays("varlen", tensors).check_offsets()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -198,7 +193,7 @@ def test_check_ids_names_the_first_id_out_of_range(layout: str) -> None:
     cell = 3 if layout == "packed" else 2
     with pytest.raises(ValueError, match=f"^id 2 at cell {cell}, expected ids from 0 to 1$"):
         check_ids(batch, max_id=1)
-    batch.to_arrays()["data"][1] = 60_000
+    to_arrays(batch)["data"][1] = 60_000
     with pytest.raises(ValueError, match=r"^id 60000 at cell 1, expected ids from 0 to 2$"):
         check_ids(batch, max_id=2)
 

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from seqpack_cli.batching import length_order as length_order_module
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
-from seqpack_cli.shards.packed import pack
+from seqpack_cli.shards.pack_and_pad import pack
 
 # Few values, so that many are equal; on both sides of 16 bits.
 LENGTHS = st.lists(st.one_of(st.integers(1, 4), st.integers(65_530, 65_540), st.just(2**31 - 1)))

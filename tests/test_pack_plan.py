@@ -18,7 +18,7 @@ from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.range_plan import RangePlan, plan_ranges
 from seqpack_cli.errors import DataError, OptionError
-from seqpack_cli.shards.lay_out import ShardRows, make_tensors
+from seqpack_cli.shards.lay_out import ShardRows
 from seqpack_cli.shards.pack_plan import (
     count_bytes,
     count_cells,
@@ -29,6 +29,7 @@ from seqpack_cli.shards.pack_plan import (
     plan_shards,
     plan_store,
 )
+from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.tokens.token_store import open_store
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -23,6 +23,7 @@ from shard_reference import (
     make_store,
     make_texts,
     read_manifest_json,
+    to_arrays,
 )
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
@@ -338,8 +339,8 @@ def test_pack_cuts_shards_that_its_options_allow(
     one, many = open_shards(tmp_path / "one"), open_shards(tmp_path / "many")
     assert one.num_shards == 1
     for found, expected in zip(many, one, strict=True):  # cutting moves no row
-        for array_name, array in expected.to_arrays().items():
-            assert found.to_arrays()[array_name].tolist() == array.tolist()
+        for array_name, array in to_arrays(expected).items():
+            assert to_arrays(found)[array_name].tolist() == array.tolist()
     for number in range(many.num_shards):
         shard = many.open_shard(number)
         assert len(shard) == 1 or shard.path.stat().st_size <= 1304
@@ -367,7 +368,7 @@ def test_pack_names_all_buckets(
     manifest = pack(store, tmp_path / "shards", batch_size=2, **values)
     assert manifest["bucket_keys"] == keys
     if values.get("layout") == "padded" and keys is not None:
-        widths = {batch.to_arrays()["widths"].item() for batch in open_shards(tmp_path / "shards")}
+        widths = {to_arrays(batch)["widths"].item() for batch in open_shards(tmp_path / "shards")}
         assert widths <= set(keys)
 
 
@@ -602,7 +603,7 @@ def test_pack_pads_with_the_asked_for_id(store: Path, tmp_path: Path) -> None:
         manifest = pack(store, tmp_path / str(pad_id), layout="padded", pad_id=pad_id)
         (batch,) = open_shards(tmp_path / str(pad_id))
         assert manifest["pad_id"] == found
-        assert int(batch.to_arrays()["data"][-1]) == found
+        assert int(to_arrays(batch)["data"][-1]) == found
 
 
 def test_pack_refuses_a_padding_id_without_an_embedding(store: Path, tmp_path: Path) -> None:

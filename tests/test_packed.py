@@ -13,13 +13,9 @@ from shard_reference import slow_pack
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_sequence
 
 from seqpack_cli.batching.length_order import length_order
-from seqpack_cli.shards.packed import (
-    PackedBatch,
-    check_batch_sizes,
-    count_alive,
-    pack,
-    unpack,
-)
+from seqpack_cli.shards.pack_and_pad import pack, unpack
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.time_steps import check_batch_sizes, count_alive
 
 DTYPES = (np.uint16, np.int32, np.int64)
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
@@ -100,17 +96,6 @@ def test_unpack_is_the_inverse_of_pack(lengths: list[int]) -> None:
         assert [row.tolist() for row in again] == [row.tolist() for row in rows]
     repacked = pack(unpack(batch))
     assert repacked.data.tolist() == batch.data.tolist()
-
-
-def test_to_arrays_and_from_arrays_are_inverse() -> None:
-    indices = np.array([7, 3])
-    batch = replace(pack([np.array([1, 2]), np.array([3])]), original_indices=indices)
-    batch.check(pad_id=99)
-    assert batch.data.tolist() == [1, 3, 2]
-    assert batch.count_padding() == 0
-    arrays = batch.to_arrays()
-    assert tuple(arrays) == PackedBatch.ARRAYS
-    assert PackedBatch.from_arrays(arrays, padding_side="right").to_arrays() == arrays
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import lay_out, slow_pad
+from shard_reference import lay_out, slow_pad, to_arrays
 from torch.nn.utils.rnn import pad_sequence
 
-from seqpack_cli.shards.padded import PaddedBatch, pad, place_rows, unpad
+from seqpack_cli.shards.pack_and_pad import pad, unpad
+from seqpack_cli.shards.padded import PaddedBatch, PaddedLayout
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
 
@@ -55,22 +56,6 @@ def test_unpad_is_the_inverse_of_pad(lengths: list[int], extra: int) -> None:
     assert batch.count_padding() == int((~batch.mask).sum())
 
 
-def test_to_arrays_and_from_arrays_are_inverse() -> None:
-    batch = pad([np.array([1, 2]), np.array([3])], padding_value=9)
-    batch = replace(batch, original_indices=np.array([7, 3]))
-    assert batch.ids.tolist() == [[1, 2], [3, 9]]
-    batch.check(pad_id=9)
-    arrays = batch.to_arrays()
-    assert list(arrays) == ["lengths", "original_indices", "widths", "data"]
-    assert arrays["widths"].tolist() == [2]
-    assert arrays["widths"].dtype == np.int64
-    assert arrays["data"].tolist() == [1, 2, 3, 9]
-    again = PaddedBatch.from_arrays(arrays, padding_side="right")
-    assert again.ids.tolist() == batch.ids.tolist()
-    assert again.original_indices is not None
-    assert again.original_indices.tolist() == [7, 3]
-
-
 def test_pad_refuses_nothing_and_rows_wider_than_the_width() -> None:
     with pytest.raises(ValueError, match=r"^expected at least one sequence$"):
         pad([])
@@ -93,17 +78,16 @@ def test_unpad_refuses_lengths_of_another_rectangle(lengths: list[int], message:
 
 
 @pytest.mark.parametrize("width", [0, -1, 2, 4, 2**62])
-def test_from_arrays_refuses_data_that_is_no_rectangle(width: int) -> None:
+def test_make_batch_refuses_data_that_is_no_rectangle(width: int) -> None:
     arrays = pad([np.arange(3), np.arange(2)]).ids.reshape(-1)
     with pytest.raises(ValueError, match=f"^2 rows of width {width}, data has 6 cells$"):
-        PaddedBatch.from_arrays(
+        PaddedLayout().make_batch(
             {
                 "lengths": np.array([3, 2]),
                 "original_indices": np.array([0, 1]),
                 "widths": np.array([width]),
                 "data": arrays,
-            },
-            padding_side="right",
+            }
         )
 
 
@@ -152,17 +136,6 @@ def test_pad_on_the_left_is_torchs_and_the_slow_one(lengths: list[int], extra: i
     for again in (unpad(batch), batch.rows(), [batch.row(row) for row in range(len(rows))]):
         assert [row.tolist() for row in again] == [row.tolist() for row in rows]
     assert batch.count_padding() == int((~batch.mask).sum())
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=8))
-def test_place_rows_gives_the_first_cell_of_each_row(rows: list[tuple[int, int]]) -> None:
-    lengths = np.array([length for length, _ in rows], np.int64)
-    widths = lengths + np.array([extra for _, extra in rows], np.int64)
-    right = [sum(widths.tolist()[:row]) for row in range(len(rows))]
-    assert place_rows(lengths, widths, padding_side="right").tolist() == right
-    left = [start + extra for start, (_, extra) in zip(right, rows, strict=True)]
-    assert place_rows(lengths, widths, padding_side="left").tolist() == left
 
 
 def test_check_of_left_padding_looks_on_the_left() -> None:
@@ -243,7 +216,7 @@ def test_check_refuses_another_number_of_filler_rows(num_filler_rows: int, messa
 
 
 @pytest.mark.parametrize("number", [-1, 4, 5, 2**62, -(2**62)])
-def test_from_arrays_refuses_more_filler_rows_than_rows(number: int) -> None:
-    arrays = {**padded_with_filler().to_arrays(), "num_filler_rows": np.array([number])}
+def test_make_batch_refuses_more_filler_rows_than_rows(number: int) -> None:
+    arrays = {**to_arrays(padded_with_filler()), "num_filler_rows": np.array([number])}
     with pytest.raises(ValueError, match=f"^{number} filler rows of 4 rows$"):
-        PaddedBatch.from_arrays(arrays, padding_side="right")
+        PaddedLayout().make_batch(arrays)

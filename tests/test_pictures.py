@@ -16,10 +16,10 @@ import pytest
 from command import run
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from seqpack_cli.batching.batch_table import BatchTable
 from shard_reference import change_shard, make_store
 
 from seqpack_cli import open_shards, open_store
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.pictures import panels as panels_module
 from seqpack_cli.reporting.pictures.batch_panel import make_batch_panel
@@ -27,8 +27,7 @@ from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import MAX_STEPS, make_padding_panel
 from seqpack_cli.reporting.pictures.panels import choose_batch, make_panels, make_title
 from seqpack_cli.reporting.pictures.picture import Panel, draw_svg, save_picture
-from seqpack_cli.shards.packed import pack
-from seqpack_cli.shards.padded import pad
+from seqpack_cli.shards.pack_and_pad import pack, pad
 
 SVG = "{http://www.w3.org/2000/svg}"
 LENGTHS = [9, 7, 7, 5, 4, 4, 4, 3, 2, 1, 1]

@@ -63,12 +63,12 @@ def test_readme_names_every_command():
 
 
 def test_readme_documents_every_tensor_and_manifest_field():
-    from seqpack_cli.shards import layouts, shard_manifest
+    from seqpack_cli.batching.layout_rules import LAYOUTS
+    from seqpack_cli.shards import shard_manifest
+    from seqpack_cli.shards.shard_arrays import tensor_names
     from seqpack_cli.tokens import store_manifest
 
-    names = {
-        name for layout in layouts.LAYOUTS for name in layouts.tensor_names(layout, filler=True)
-    }
+    names = {name for layout in LAYOUTS for name in tensor_names(layout, filler=True)}
     names |= set(shard_manifest.MANIFEST_FIELDS) | set(store_manifest.MANIFEST_FIELDS)
     for name in names:
         assert f"`{name}`" in README, name

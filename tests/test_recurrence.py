@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from seqpack_cli.shards.packed import pack
+from seqpack_cli.shards.pack_and_pad import pack
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.computation import WAYS, check_forward

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shard_reference import LENGTHS, lay_out, make_store, make_texts
+from shard_reference import LENGTHS, lay_out, make_store, make_texts, to_arrays
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.shards.layouts import LAYOUTS, Batch
-from seqpack_cli.shards.padded import PaddedBatch, pad
+from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.pack_and_pad import pad
+from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification.integers import roundtrip
@@ -51,7 +53,7 @@ def test_good_batch_has_no_finding(store: TokenStore, layout: str, indices: list
 def test_flipped_id_is_named_by_row_and_step(store: TokenStore, layout: str) -> None:
     batch = make_batch(store, layout)
     cell = 5 * 2 + 1 if layout == "packed" else 12 + 2  # row 1, step 2; row 0 has no padding
-    data = batch.to_arrays()["data"]
+    data = to_arrays(batch)["data"]
     data[cell] += 1
     assert find(batch, store) == [
         (1, f"id {data[cell]} at step 2, the token store has {data[cell] - 1}")

@@ -23,6 +23,7 @@ from shard_reference import (
     make_shards,
     slow_pack,
     slow_pad,
+    to_arrays,
 )
 from tensor_reference import assert_same, rows_of, tensors_of
 from torch import nn
@@ -30,8 +31,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.layouts import OFFSETS_OF, check_offsets
 from seqpack_cli.shards.shard import BATCHES_PER_CHECK, Shard
+from seqpack_cli.shards.shard_arrays import OFFSETS_OF
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.training.batch_tensors import (
@@ -423,7 +424,7 @@ def outcome(take: Callable[[int], Any], index: int) -> object:
         batch = take(index)
     except FolderError as error:
         return error.message
-    arrays = {name: array.tolist() for name, array in batch.to_arrays().items()}
+    arrays = {name: array.tolist() for name, array in to_arrays(batch).items()}
     return type(batch), getattr(batch, "num_filler_rows", 0), arrays
 
 
@@ -467,7 +468,7 @@ def test_checked_once_is_checked_as_well_for_several_entries(kind: Kind) -> None
         for _ in range(4):
             shard = sound.with_tensors(damage(sound.tensors, generator))
             try:
-                check_offsets(kind.layout, shard.tensors)
+                shard.arrays.check_offsets()
             except ValueError:
                 continue  # refused as a whole
             num_refused += assert_checked_alike(shard)

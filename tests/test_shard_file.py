@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import Arrays, join_batches, lay_out, load_shard, safetensors_bytes
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.shards.shard_file import map_shard_file, write_shard_file
 
 ROWS = [[np.array([5, 6, 7]), np.array([8])], [np.array([9, 10])]]

@@ -21,6 +21,7 @@ from shard_reference import (
     make_store,
     mend_manifest,
     read_manifest_json,
+    to_arrays,
 )
 
 from seqpack_cli.batching.pack_options import PackOptions
@@ -555,7 +556,7 @@ def test_damaged_shard_gives_valid_batches_or_a_folder_error(
 def assert_valid(batch: Any) -> None:
     """Assert what torch relies on, the slow way."""
     lengths = batch.lengths.tolist()
-    arrays = batch.to_arrays()
+    arrays = to_arrays(batch)
     if isinstance(batch, PaddedBatch) and batch.num_filler_rows:
         kept = len(lengths) - batch.num_filler_rows
         assert set(lengths[kept:]) == {0}

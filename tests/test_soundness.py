@@ -19,10 +19,9 @@ from random_shards import (
 from shard_reference import Arrays, join_batches
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards import soundness
-from seqpack_cli.shards.layouts import OFFSETS_OF, check_offsets
+from seqpack_cli.shards import padded
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.soundness import find_unsound
+from seqpack_cli.shards.shard_arrays import OFFSETS_OF, ShardArrays
 
 MAX_ID, PAD_ID = 9, 7
 
@@ -50,7 +49,7 @@ def draw(kind: Kind, seed: int, dtype: str = "uint16") -> Shard:
     sequences = draw_sequences(generator, dtype=dtype, max_id=MAX_ID)
     batches = draw_batches(kind, sequences, generator, pad_id=PAD_ID)
     tensors = join_batches(kind.layout, batches, filler=kind.filler)
-    check_offsets(kind.layout, tensors)
+    ShardArrays(kind.layout, tensors).check_offsets()
     return make_shard_in_memory(kind, tensors, pad_id=PAD_ID, max_id=MAX_ID)
 
 
@@ -96,7 +95,7 @@ def test_unsound_batches_are_those_that_check_refuses(
     sound = draw(kind, seed, dtype)
     shard = sound.with_tensors(data.draw(damages(sound.tensors)))
     try:
-        check_offsets(kind.layout, shard.tensors)
+        shard.arrays.check_offsets()
     except ValueError:
         return
     assert shard.find_unsound().tolist() == slow_unsound(shard)
@@ -141,7 +140,7 @@ def test_sums_that_wrap_around_are_unsound(kind: Kind, values: tuple[int, ...]) 
 def test_padding_is_found_whatever_is_looked_at_together(
     monkeypatch: pytest.MonkeyPatch, kind: Kind, cells: int
 ) -> None:
-    monkeypatch.setattr(soundness, "CELLS_PER_BLOCK", cells)
+    monkeypatch.setattr(padded, "CELLS_PER_BLOCK", cells)
     for seed in range(2):
         sound = draw(kind, seed)
         for place in range(len(sound.tensors["data"])):
@@ -174,5 +173,5 @@ def test_batch_of_filler_alone_is_unsound() -> None:
         "data_offsets": np.array([0, 4, 8]),
         "data": np.array([5, 6, 7, 9, 9, 9, 9, 9], np.uint16),
     }
-    found = find_unsound("padded", tensors, pad_id=9, padding_side="right", max_id=9)
+    found = ShardArrays("padded", tensors, pad_id=9).find_unsound(max_id=9)
     assert found.tolist() == [False, True]

@@ -15,7 +15,6 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards import unpack_run
 from seqpack_cli.shards.pack_run import pack_store
-from seqpack_cli.shards.read_rows import copy_shard_rows
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences, unpack_shards
 from seqpack_cli.tokens.token_store import open_store
@@ -86,7 +85,7 @@ def test_rows_of_a_shard_are_those_of_its_batches(
     starts = np.empty(12, np.int64)
     starts[order] = np.cumsum(lengths[order]) - lengths[order]
     target = np.full(lengths.sum(), 9999, np.int64)
-    copy_shard_rows(shard, rows, target, starts)
+    shard.arrays.copy_rows(rows, target, starts)
     for row, start, length in zip(rows, starts, lengths, strict=True):
         assert target[start : start + length].tolist() == shard.row(row).tolist()
 

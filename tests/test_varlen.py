@@ -47,16 +47,6 @@ def test_rows_are_those_between_the_borders(lengths: list[int]) -> None:
     assert batch.count_padding() == 0
 
 
-def test_to_arrays_and_from_arrays_are_inverse() -> None:
-    batch = replace(draw_batch([2, 3]), piece_starts=np.array([0, 4]))
-    arrays = batch.to_arrays()
-    assert list(arrays) == ["lengths", "original_indices", "piece_starts", "data"]
-    again = VarlenBatch.from_arrays(arrays, padding_side="right")
-    assert again.to_arrays() == arrays
-    assert again.piece_starts is not None
-    assert again.piece_starts.tolist() == [0, 4]
-
-
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [

@@ -26,9 +26,9 @@ from shard_reference import (
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.layouts import view_batch
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.verification import model_levels
@@ -458,7 +458,7 @@ def test_flipped_id_of_every_kind_is_found_in_its_row(
 
     def flip(arrays: Arrays) -> None:
         layout, side = manifest["layout"], manifest["padding_side"]
-        batch = view_batch(layout, arrays, index, padding_side=side)
+        batch = ShardArrays(layout, arrays, padding_side=side).view(index)
         if layout == "packed":
             arrays["data"][arrays["data_offsets"][index] + row] += 1
         else:

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from seqpack_cli.shards.packed import pack
-from seqpack_cli.shards.padded import pad
+from seqpack_cli.shards.pack_and_pad import pack, pad
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.models.cells import CELLS
 from seqpack_cli.verification.models.model import Model, build_model

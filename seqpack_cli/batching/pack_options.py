@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError, check_choice, check_positive
 
 # Raise it whenever the same lengths and options would be cut into other batches, rows or shards, or
@@ -35,7 +36,7 @@ COUNTS = (
 class PackOptions:
     """How sequences become batches, rows and shards; None leaves the choice to `resolve`."""
 
-    layout: str = "packed"  # or "padded", "varlen"
+    layout: str = "packed"  # one of LAYOUTS
     batch_size: int | None = None  # rows; None is 64, or no limit where max_tokens is given
     max_tokens: int | None = None  # padded: cells of the rectangle; else real tokens
     order: str = "length"  # or "none": as they come, or shuffled
@@ -55,7 +56,7 @@ class PackOptions:
     shard_bytes: int = 64 << 20  # of a file at most, unless one batch takes more
 
     def __post_init__(self) -> None:
-        check_choice("layout", self.layout, ("packed", "padded", "varlen"))
+        check_choice("layout", self.layout, LAYOUTS)
         check_choice("order", self.order, ("length", "none"))
         check_choice("packing", self.packing, (None, "best-fit", "sequential"))
         check_choice("overlong", self.overlong, (None, "error", "drop", "split"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.cli.options import (
     BUCKETS,
     FOLDER,
@@ -30,7 +31,7 @@ from seqpack_cli.cli.progress import show_progress
 @output_option("Folder of the shards.")
 @click.option(
     "--layout",
-    type=click.Choice(["packed", "padded", "varlen"]),
+    type=click.Choice(list(LAYOUTS)),
     default="packed",
     show_default=True,
     help="packed: torch's PackedSequence; padded: a rectangle; varlen: several sequences in a row.",

@@ -1,127 +1,186 @@
-"""The layouts by name, and how the batches of a shard share its flat arrays.
+"""The contract that every layout keeps: its batches, and the arrays that a shard has of them.
 
-A batch of any layout is a few flat arrays; a shard holds those of all its batches, with offsets
-that say where each batch begins, and one batch is taken out again as views. All is checked here in
-numpy before torch can see it: a wrong `batch_sizes` makes torch write out of bounds.
+A batch is a few flat arrays; a shard holds those of all its batches, with offsets that say where
+each batch begins, and one batch is taken out again as views. `packed`, `padded` and `varlen` each
+say where the tokens of a row lie; everyone else asks them, and no one asks which layout it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from seqpack_cli.shards.packed import PackedBatch
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+CELLS_PER_PIECE = 1 << 18
 
-Batch = PackedBatch | PaddedBatch | VarlenBatch
-BatchType = type[PackedBatch] | type[PaddedBatch] | type[VarlenBatch]
-
-LAYOUTS: dict[str, BatchType] = {
-    "packed": PackedBatch,
-    "padded": PaddedBatch,
-    "varlen": VarlenBatch,
-}
-
-# Arrays with the same number of entries in a batch share their offsets; others have one a batch.
-OFFSETS_OF = {
-    "lengths": "sequence_offsets",
-    "original_indices": "sequence_offsets",
-    "piece_starts": "sequence_offsets",
-    "batch_sizes": "step_offsets",
-    "data": "data_offsets",
-}
-
-# The arrays of each layout by the offsets that they share, None where a batch has one entry.
-_GROUPS = {
-    layout: [
-        (offsets, [name for name in batch_type.ARRAYS if OFFSETS_OF.get(name) == offsets])
-        for offsets in dict.fromkeys(map(OFFSETS_OF.get, batch_type.ARRAYS))
-    ]
-    for layout, batch_type in LAYOUTS.items()
-}
+Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
 
 
-def tensor_names(layout: str, *, filler: bool) -> list[str]:
-    """Name the arrays of a shard in file order: int64 all but the last, the ids.
+class Batch(Protocol):
+    """The rows of one batch."""
 
-    Args:
-        filler: whether batches are filled up with empty rows, which are then counted.
-    """
-    arrays = [name for name in _arrays(layout, filler=filler) if name != "data"]
-    offsets = dict.fromkeys(OFFSETS_OF[name] for name in [*arrays, "data"] if name in OFFSETS_OF)
-    return [*arrays, *offsets, "data"]
+    @property
+    def data(self) -> np.ndarray:
+        """The ids and the padding between them, flat, as they stand in the shard."""
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each row, int64[B]."""
 
-def view_batch(
-    layout: str, tensors: Mapping[str, np.ndarray], index: int, *, padding_side: str = "right"
-) -> Batch:
-    """Take one batch out of a shard whose offsets were checked; nothing is copied."""
-    arrays = {}
-    for offsets, names in _GROUPS[layout]:
-        start, end = tensors[offsets][index : index + 2].tolist() if offsets else (index, index + 1)
-        for name in names:
-            arrays[name] = tensors[name][start:end]
-    if "num_filler_rows" in tensors:
-        arrays["num_filler_rows"] = tensors["num_filler_rows"][index : index + 1]
-    return LAYOUTS[layout].from_arrays(arrays, padding_side=padding_side)
+    @property
+    def original_indices(self) -> np.ndarray | None:
+        """The sequence of each row in the token store, int64[B]; None of a batch made by hand."""
 
+    @property
+    def piece_starts(self) -> np.ndarray | None:
+        """Where in its sequence each row begins, int64[B]; None where rows are whole sequences."""
 
-def view_batches(
-    layout: str, tensors: Mapping[str, np.ndarray], first: int, last: int
-) -> dict[str, np.ndarray]:
-    """Take some batches out of a shard as if they were one; all but the offsets are views."""
-    views = {}
-    for offsets, names in _GROUPS[layout]:
-        start, end = first, last
-        if offsets:
-            begins = tensors[offsets][first : last + 1]
-            start, end = int(begins[0]), int(begins[-1])
-            views[offsets] = begins - start
-        for name in names:
-            views[name] = tensors[name][start:end]
-    if "num_filler_rows" in tensors:
-        views["num_filler_rows"] = tensors["num_filler_rows"][first:last]
-    return views
+    @property
+    def num_filler_rows(self) -> int:
+        """The last rows, which hold nothing."""
 
+    @property
+    def num_steps(self) -> int:
+        """Columns of the batch drawn row below row: the width, or the longest row's length."""
 
-def check_offsets(layout: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError unless the batches lie one after another and fill the shard's arrays."""
-    num_batches = len(tensors["data_offsets"]) - 1
-    for name in _arrays(layout, filler="num_filler_rows" in tensors):
-        num_entries = len(tensors[name])
-        if name not in OFFSETS_OF:
-            if num_entries != num_batches:
-                raise ValueError(f"{name} has {num_entries} entries for {num_batches} batches")
-            continue
-        offsets = tensors[OFFSETS_OF[name]]
-        if num_batches < 1 or len(offsets) != num_batches + 1:
-            raise ValueError(
-                f"{OFFSETS_OF[name]} has {len(offsets)} entries, {num_batches} batches"
-            )
-        if offsets[0] != 0 or offsets[-1] != num_entries or (offsets[1:] <= offsets[:-1]).any():
-            raise ValueError(
-                f"{OFFSETS_OF[name]} do not rise from 0 to the {num_entries} of {name}"
-            )
+    @property
+    def first_steps(self) -> np.ndarray:
+        """The column in which each row's first token stands, int64[B]."""
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in which torch takes `data`: [S], or [B, width]."""
 
-def _arrays(layout: str, *, filler: bool) -> tuple[str, ...]:
-    return (*LAYOUTS[layout].ARRAYS, "num_filler_rows") if filler else LAYOUTS[layout].ARRAYS
+    def rows(self) -> list[np.ndarray]:
+        """Return the sequences in row order."""
 
+    def row(self, index: int) -> np.ndarray:
+        """Return one sequence of a batch that was checked."""
 
-def check_ids(batch: Batch, *, max_id: int) -> None:
-    """Raise ValueError unless all ids are from 0 to max_id, which an embedding on a GPU needs."""
-    ids = view_ids(batch)
-    if not is_in_range(ids, max_id):
-        data = ids.reshape(-1)
-        cell = int(((data < 0) | (data > max_id)).argmax())
-        raise ValueError(f"id {data[cell]} at cell {cell}, expected ids from 0 to {max_id}")
+    def find_cells(self, row: int) -> np.ndarray:
+        """Return where the tokens of a row lie in `data`, int64[length]."""
+
+    def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
+        """Return for each cell the value at the next token of its row, or fill where none is.
+
+        Args:
+            values: one for each cell, in the shape of the ids.
+        """
+
+    def without_filler(self) -> Batch:
+        """Return the rows that hold sequences."""
+
+    def check(self, *, pad_id: int) -> None:
+        """Raise ValueError unless the arrays belong together."""
+
+    def has_right_padding(self, pad_id: int) -> bool:
+        """Say whether every cell without a token holds pad_id."""
+
+    def count_padding(self) -> int:
+        """Count the cells that hold no token."""
+
+    def describe_shape(self) -> dict[str, Any]:
+        """Return what only this layout has, as plain values."""
 
 
-def view_ids(batch: Batch) -> np.ndarray:
-    """Give the ids of a batch and its padding, [S] or [B, width]."""
-    return batch.ids if isinstance(batch, PaddedBatch) else batch.data
+class PlannedRows(Protocol):
+    """What the plan says of the batches of one shard."""
+
+    @property
+    def indices(self) -> np.ndarray:
+        """The sequence of each row, int64[N]."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Its tokens, int[N]."""
+
+    @property
+    def batch_offsets(self) -> np.ndarray:
+        """Where each batch's rows begin, from 0, int64[batches + 1]."""
+
+    @property
+    def widths(self) -> np.ndarray:
+        """The width of each batch, int64[batches]."""
+
+    @property
+    def num_filler_rows(self) -> np.ndarray:
+        """Empty rows behind the others, int64[batches]."""
+
+    @property
+    def piece_starts(self) -> np.ndarray | None:
+        """Where in its sequence each row begins, int[N]; None where all begin at 0."""
+
+
+class RowSource(Protocol):
+    """The ids of planned rows, wherever they come from."""
+
+    @property
+    def dtype(self) -> str:
+        """Of the ids."""
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of all rows in any order, [S], and where each row begins in them."""
+
+    def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
+        """Copy the ids of each row to its own place in cells."""
+
+
+class Layout(Protocol):
+    """Where the tokens of a shard's rows lie."""
+
+    arrays: ClassVar[tuple[str, ...]]  # of a batch, in file order, `data` last
+
+    def __init__(self, pad_id: int = 0, padding_side: str = "right") -> None: ...
+
+    def make_batch(self, arrays: dict[str, np.ndarray]) -> Batch:
+        """Make a batch of its flat arrays.
+
+        Raises:
+            ValueError: they can not be those of a batch.
+        """
+
+    def make_rows(self, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+        """Make the arrays of a shard from which the others follow."""
+
+    def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        """Make those that follow, but for `data`."""
+
+    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
+        """Yield the ids of a shard in pieces, as they stand in `data`.
+
+        Args:
+            source: of all rows that are not filler.
+        """
+
+    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+        """Return where the tokens of rows of a sound shard lie in `data`, row after row."""
+
+    def copy_rows(
+        self,
+        tensors: Tensors,
+        rows: np.ndarray,
+        target: np.ndarray,
+        target_starts: np.ndarray,
+    ) -> None:
+        """Copy rows of a sound shard, each to its own place in target, without padding."""
+
+    def find_wrong(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+        """Find the batches whose arrays contradict each other, bool[batches].
+
+        Args:
+            wrong: those already known to be, by what all layouts have in common.
+        """
+
+    def find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+        """Find the batches not known to be wrong whose padding is not pad_id, bool[batches]."""
+
+
+def iter_pieces(cells: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield cells in pieces that stay in the cache while they are hashed and written."""
+    for start in range(0, len(cells), CELLS_PER_PIECE):
+        yield cells[start : start + CELLS_PER_PIECE]
 
 
 def is_in_range(ids: np.ndarray, max_id: int) -> bool:
@@ -130,3 +189,21 @@ def is_in_range(ids: np.ndarray, max_id: int) -> bool:
         np.maximum.reduce(ids, axis=None) <= max_id
         and (ids.dtype.kind == "u" or np.minimum.reduce(ids, axis=None) >= 0)
     )
+
+
+def check_ids(batch: Batch, *, max_id: int) -> None:
+    """Raise ValueError unless all ids are from 0 to max_id, which an embedding on a GPU needs."""
+    if not is_in_range(batch.data, max_id):
+        cell = int(((batch.data < 0) | (batch.data > max_id)).argmax())
+        raise ValueError(f"id {batch.data[cell]} at cell {cell}, expected ids from 0 to {max_id}")
+
+
+def find_layout(name: str, *, pad_id: int = 0, padding_side: str = "right") -> Layout:
+    """Return the layout of a name in `layout_rules.LAYOUTS`.
+
+    Args:
+        pad_id, padding_side: of shards whose rows are padded.
+    """
+    module = importlib.import_module(f"seqpack_cli.shards.{name}")
+    layout: Layout = module.LAYOUT(pad_id, padding_side)
+    return layout

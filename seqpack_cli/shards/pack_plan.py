@@ -20,7 +20,7 @@ from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.lay_out import ShardRows
-from seqpack_cli.shards.layouts import tensor_names
+from seqpack_cli.shards.shard_arrays import tensor_names
 from seqpack_cli.shards.shard_file import ALIGNMENT, make_header
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.tokens.decoder import spell_ids

@@ -15,9 +15,12 @@ from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
-from seqpack_cli.shards.lay_out import ShardRows, iter_data, make_tensors, take_rows
+from seqpack_cli.shards.lay_out import ShardRows, take_rows
+from seqpack_cli.shards.layouts import find_layout
+from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.shards.shard_file import write_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
+from seqpack_cli.shards.store_rows import StoreRows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
@@ -47,14 +50,9 @@ def _make_shard(task: ShardTask) -> dict[str, Any]:
     store = open_store_once(task.store, manifest["tokens_blake3"], task.began)
     rows = _find_rows(task)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
-    data = iter_data(
-        manifest["layout"],
-        rows,
-        tensors,
-        store,
-        pad_id=manifest["pad_id"],
-        padding_side=manifest["padding_side"],
-    )
+    side, pad_id = manifest["padding_side"], manifest["pad_id"]
+    layout = find_layout(manifest["layout"], pad_id=pad_id, padding_side=side)
+    data = layout.iter_data(tensors, StoreRows(store, rows))
     counts = count_rows(task)
     num_cells = int(tensors["data_offsets"][-1])
     path = task.folder / shard_name(task.number)

@@ -6,45 +6,85 @@ Row b's token at step t lies at `step_offset[t] + b`, where step_offset is the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from seqpack_cli.shards.time_steps import pack_batches
+from seqpack_cli.ranges import expand_ranges
+from seqpack_cli.shards.layouts import Layout, PlannedRows, RowSource, Tensors
+from seqpack_cli.shards.time_steps import (
+    check_batch_sizes,
+    check_lengths,
+    count_alive,
+    count_steps,
+    iter_steps,
+)
 
 
 @dataclass(frozen=True)
 class PackedBatch:
     """Sequences of one batch, longest first."""
 
-    ARRAYS: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "batch_sizes", "data")
+    num_filler_rows: ClassVar[int] = 0
+    piece_starts: ClassVar[None] = None
 
     data: np.ndarray  # [S], time step by time step
     batch_sizes: np.ndarray  # int64[T], rows alive at each step
     lengths: np.ndarray  # int64[B]
     original_indices: np.ndarray | None = None  # int64[B], of the token store
 
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], *, padding_side: str) -> PackedBatch:
-        """Make a batch of the flat arrays of ARRAYS, unchecked."""
-        del padding_side
-        return cls(**arrays)
+    @property
+    def num_steps(self) -> int:
+        """Steps of the longest row."""
+        return len(self.batch_sizes)
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Give the flat arrays of ARRAYS."""
-        return {name: getattr(self, name) for name in self.ARRAYS}
+    @property
+    def first_steps(self) -> np.ndarray:
+        """The step of each row's first token, int64[B]: 0."""
+        return np.zeros(len(self.lengths), np.int64)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of data."""
+        return self.data.shape
 
     def rows(self) -> list[np.ndarray]:
-        """Give the sequences, as `unpack` does."""
-        return unpack(self)
+        """Return the sequences in row order."""
+        steps = np.cumsum(self.batch_sizes) - self.batch_sizes
+        return [self.data[steps[:length] + row] for row, length in enumerate(self.lengths)]
 
     def row(self, index: int) -> np.ndarray:
-        """Give one sequence of a batch that was checked."""
-        alive = self.batch_sizes[: self.lengths[index]]
-        row: np.ndarray = self.data[np.cumsum(alive) - alive + index]
+        """Return one sequence of a batch that was checked."""
+        row: np.ndarray = self.data[self.find_cells(index)]
         return row
+
+    def find_cells(self, row: int) -> np.ndarray:
+        """Return where the tokens of a row lie in data, int64[length]."""
+        alive = self.batch_sizes[: self.lengths[row]]
+        cells: np.ndarray = np.cumsum(alive) - alive + row
+        return cells
+
+    def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
+        """Return for each cell the value at the next token of its row, or fill where none is.
+
+        The row at place j of a step was at place j of the step before, which is larger.
+        """
+        followed = np.full(len(values), fill, np.int64)
+        first = int(self.batch_sizes[0])
+        cells = np.arange(first, len(values))
+        cells -= np.repeat(self.batch_sizes[:-1], self.batch_sizes[1:])
+        followed[cells] = values[first:]
+        return followed
+
+    def without_filler(self) -> PackedBatch:
+        """Return the batch: it has no filler."""
+        return self
+
+    def describe_shape(self) -> dict[str, Any]:
+        """Return what only this layout has."""
+        return {"batch_sizes": self.batch_sizes.tolist()}
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless batch_sizes, lengths and data belong together."""
@@ -62,102 +102,91 @@ class PackedBatch:
             )
         check_batch_sizes(found, num_ids=len(self.data))
 
+    def has_right_padding(self, pad_id: int) -> bool:
+        """Say yes: there is no padding."""
+        del pad_id
+        return True
+
     def count_padding(self) -> int:
         """Count the cells that hold no token."""
         return 0
 
 
-def pack(sequences: Sequence[np.ndarray]) -> PackedBatch:
-    """Lay sequences out time step by time step, as torch's `pack_sequence` does.
+@dataclass(frozen=True)
+class PackedLayout:
+    """The arrays of a shard of packed batches, whose time steps lie one after another."""
 
-    Args:
-        sequences: token ids, each [length], longest first, none empty.
+    pad_id: int = 0
+    padding_side: str = "right"
+    arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "batch_sizes", "data")
 
-    Returns:
-        data [S] in the dtype of the first, batch_sizes int64[T], lengths int64[B].
+    def make_batch(self, arrays: dict[str, np.ndarray]) -> PackedBatch:
+        """Make a batch of its flat arrays, unchecked."""
+        return PackedBatch(**arrays)
 
-    Raises:
-        ValueError: there is none, one is empty, or one is longer than the one before it.
+    def make_rows(self, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+        """Add nothing to what every layout has."""
+        del rows, filler
+        return {}
 
-    >>> batch = pack([np.array([1, 2, 3]), np.array([9])])
-    >>> batch.data.tolist(), batch.batch_sizes.tolist()
-    ([1, 9, 2, 3], [2, 1, 1])
-    """
-    if not len(sequences):
-        raise ValueError("expected at least one sequence")
-    lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-    return pack_ids(np.concatenate(sequences, dtype=np.asarray(sequences[0]).dtype), lengths)
+    def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        """Make `batch_sizes`, and where those of each batch begin."""
+        steps = count_steps(tensors["lengths"], tensors["sequence_offsets"])
+        return dict(zip(("batch_sizes", "step_offsets"), steps, strict=True))
 
+    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
+        """Yield the ids of a shard in pieces of whole time steps."""
+        steps = (tensors["batch_sizes"], tensors["step_offsets"])
+        yield from iter_steps(*source.read(), tensors["sequence_offsets"], *steps)
 
-def pack_ids(ids: np.ndarray, lengths: np.ndarray) -> PackedBatch:
-    """Do what `pack` does with sequences that lie one after another.
+    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+        """Return where the tokens of rows lie in `data`, row after row, at some 10 ns each.
 
-    Args:
-        ids: [S].
-        lengths: int64[B], at least one, longest first, none 0.
-    """
-    check_lengths(lengths)
-    data, batch_sizes, _ = pack_batches(ids, lengths, np.array([0, len(lengths)]))
-    return PackedBatch(data, batch_sizes, lengths)
+        The running sum of `batch_sizes` over the whole shard says where each step lies.
+        """
+        lengths, row_offsets = tensors["lengths"][rows], tensors["sequence_offsets"]
+        batches = np.searchsorted(row_offsets, rows, "right") - 1
+        sizes = tensors["batch_sizes"]
+        step_starts = np.cumsum(sizes) - sizes
+        steps = expand_ranges(tensors["step_offsets"][batches], lengths)
+        cells: np.ndarray = step_starts[steps] + np.repeat(rows - row_offsets[batches], lengths)
+        return cells
 
+    def copy_rows(
+        self,
+        tensors: Tensors,
+        rows: np.ndarray,
+        target: np.ndarray,
+        target_starts: np.ndarray,
+    ) -> None:
+        """Gather rows from their time steps, each into its own place in target."""
+        cells = self.find_cells(tensors, rows)
+        target[expand_ranges(target_starts, tensors["lengths"][rows])] = tensors["data"][cells]
 
-def unpack(batch: PackedBatch) -> list[np.ndarray]:
-    """Give the sequences of a packed batch back, in its row order; the inverse of `pack`.
+    def find_wrong(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+        """Find the batches whose `batch_sizes` are not those of their lengths.
 
-    Raises:
-        ValueError: batch_sizes rise, or do not add up to the data.
+        They fall, from each step to the next, by the rows that end there, and to 0.
+        """
+        offsets, step_offsets = tensors["sequence_offsets"], tensors["step_offsets"]
+        lengths, found = tensors["lengths"], tensors["batch_sizes"]
+        num_steps = np.diff(step_offsets)
+        batch_of = np.repeat(np.arange(len(wrong)), np.diff(offsets))
+        wrong = wrong | (lengths[offsets[:-1]] != num_steps)
+        sound = ~wrong[batch_of]
+        last_steps = (step_offsets[:-1][batch_of] + lengths)[sound] - 1
+        num_ending = np.bincount(last_steps, minlength=len(found))
+        after = np.append(found[1:], 0)
+        after[step_offsets[1:] - 1] = 0
+        steps_of = np.repeat(np.arange(len(num_steps)), num_steps)
+        # not as a difference, which could wrap around
+        wrong[steps_of[found != after + num_ending]] = True
+        return wrong
 
-    >>> [row.tolist() for row in unpack(pack([np.array([1, 2, 3]), np.array([9])]))]
-    [[1, 2, 3], [9]]
-    """
-    check_batch_sizes(batch.batch_sizes, num_ids=len(batch.data))
-    steps = np.cumsum(batch.batch_sizes) - batch.batch_sizes
-    lengths = count_alive(batch.batch_sizes)  # the same relation, read the other way
-    return [batch.data[steps[:length] + row] for row, length in enumerate(lengths)]
-
-
-def count_alive(lengths: np.ndarray) -> np.ndarray:
-    """Give `batch_sizes` of lengths that never rise: at each step, how many rows are longer.
-
-    Applied to batch_sizes it gives the lengths back.
-
-    Raises:
-        ValueError: a length is below 1 or above the one before it.
-
-    >>> count_alive(np.array([3, 3, 1])).tolist()
-    [3, 2, 2]
-    """
-    check_lengths(lengths)
-    longest = int(lengths[0]) if len(lengths) else 0
-    # lengths[::-1] rises, so a search counts those of at most t tokens
-    ended = np.searchsorted(lengths[::-1], np.arange(longest), "right")
-    return (len(lengths) - ended).astype(np.int64)
-
-
-def check_lengths(lengths: np.ndarray) -> None:
-    """Raise ValueError unless all lengths are at least 1 and none is above the one before it."""
-    if len(lengths) and int(lengths.min()) < 1:
-        raise ValueError(f"expected no empty sequence, found one in row {int(lengths.argmin())}")
-    rises = lengths[1:] > lengths[:-1]  # a difference could wrap around
-    if rises.any():
-        row = int(rises.argmax()) + 1
-        raise ValueError(f"expected longest first, row {row} is longer than the one before")
+    def find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+        """Find nothing: there is no padding."""
+        del tensors
+        return np.zeros_like(wrong)
 
 
-def check_batch_sizes(batch_sizes: np.ndarray, *, num_ids: int) -> None:
-    """Raise ValueError for batch_sizes that would make torch read or write out of bounds."""
-    if batch_sizes.ndim != 1 or batch_sizes.dtype != np.int64:
-        raise ValueError(
-            f"batch_sizes are {batch_sizes.dtype}{batch_sizes.shape}, expected int64[T]"
-        )
-    if not len(batch_sizes) or int(batch_sizes.min()) < 1:
-        raise ValueError("batch_sizes have an entry below 1, or none")
-    rises = batch_sizes[1:] > batch_sizes[:-1]
-    if rises.any():
-        step = int(rises.argmax()) + 1
-        raise ValueError(
-            f"batch_sizes rise at step {step} from {batch_sizes[step - 1]} to {batch_sizes[step]}"
-        )
-    total = sum(batch_sizes.tolist()) if batch_sizes[0] > num_ids else int(batch_sizes.sum())
-    if total != num_ids:
-        raise ValueError(f"batch_sizes add up to {total}, data has {num_ids} ids")
+LAYOUT: type[Layout] = PackedLayout

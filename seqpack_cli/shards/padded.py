@@ -4,21 +4,24 @@ follows from `lengths`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from seqpack_cli.ranges import copy_ranges
-from seqpack_cli.shards.packed import check_lengths
+from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
+from seqpack_cli.shards.layouts import Layout, PlannedRows, RowSource, Tensors, iter_pieces
+from seqpack_cli.shards.time_steps import check_lengths
+
+CELLS_PER_BLOCK = 1 << 20  # of padding looked at together; their places take 8 bytes each
 
 
 @dataclass(frozen=True)
 class PaddedBatch:
     """Sequences of one batch in one rectangle."""
 
-    ARRAYS: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "widths", "data")
+    piece_starts: ClassVar[None] = None
 
     ids: np.ndarray  # [B, width]
     lengths: np.ndarray  # int64[B]
@@ -33,34 +36,26 @@ class PaddedBatch:
         mask: np.ndarray = np.arange(width) < self.lengths[:, None]
         return mask[:, ::-1] if self.padding_side == "left" else mask
 
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], *, padding_side: str) -> PaddedBatch:
-        """Make a batch of the flat arrays of ARRAYS.
+    @property
+    def data(self) -> np.ndarray:
+        """The cells, row after row, [B x width]."""
+        return self.ids.reshape(-1)
 
-        Raises:
-            ValueError: the data is no rectangle of that width, or has more fillers than rows.
-        """
-        num_rows, width = len(arrays["lengths"]), int(arrays["widths"][0])
-        if width < 1 or num_rows * width != len(arrays["data"]):
-            raise ValueError(
-                f"{num_rows} rows of width {width}, data has {len(arrays['data'])} cells"
-            )
-        num_filler_rows = int(arrays["num_filler_rows"][0]) if "num_filler_rows" in arrays else 0
-        if not 0 <= num_filler_rows < num_rows:
-            raise ValueError(f"{num_filler_rows} filler rows of {num_rows} rows")
-        ids = arrays["data"].reshape(num_rows, width)
-        lengths, indices = arrays["lengths"], arrays["original_indices"]
-        return cls(ids, lengths, indices, padding_side, num_filler_rows)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of ids."""
+        return self.ids.shape
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Give the flat arrays of ARRAYS."""
-        assert self.original_indices is not None  # noqa: S101 - laid out for a shard
-        return {
-            "lengths": self.lengths,
-            "original_indices": self.original_indices,
-            "widths": np.array(self.ids.shape[1:], np.int64),
-            "data": self.ids.reshape(-1),
-        }
+    @property
+    def num_steps(self) -> int:
+        """Columns."""
+        width: int = self.ids.shape[1]
+        return width
+
+    @property
+    def first_steps(self) -> np.ndarray:
+        """The column of each row's first token, int64[B]."""
+        return (self.padding_side == "left") * (self.num_steps - self.lengths)
 
     def without_filler(self) -> PaddedBatch:
         """Give the rows that hold sequences."""
@@ -77,15 +72,33 @@ class PaddedBatch:
         )
 
     def rows(self) -> list[np.ndarray]:
-        """Give the sequences, as `unpad` does."""
-        return unpad(self)
+        """Return the sequences in row order."""
+        return [self.row(row) for row in range(len(self.lengths))]
 
     def row(self, index: int) -> np.ndarray:
-        """Give one sequence of a batch that was checked."""
-        width, length = self.ids.shape[1], self.lengths[index]
-        start = width - length if self.padding_side == "left" else 0
-        row: np.ndarray = self.ids[index, start : start + length]
+        """Return one sequence of a batch that was checked."""
+        start = self._find_start(index)
+        row: np.ndarray = self.data[start : start + self.lengths[index]]
         return row
+
+    def find_cells(self, row: int) -> np.ndarray:
+        """Return where the tokens of a row lie in data, int64[length]."""
+        return self._find_start(row) + np.arange(self.lengths[row])
+
+    def _find_start(self, row: int) -> int:
+        is_left = self.padding_side == "left"
+        return (row + is_left) * self.num_steps - is_left * int(self.lengths[row])
+
+    def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
+        """Return for each cell the value at the next token of its row, or fill where none is."""
+        followed, mask = np.full(values.shape, fill, np.int64), self.mask
+        is_followed = mask[:, :-1] & mask[:, 1:]
+        followed[:, :-1][is_followed] = values[:, 1:][is_followed]
+        return followed
+
+    def describe_shape(self) -> dict[str, Any]:
+        """Return what only this layout has."""
+        return {"width": self.num_steps, "padding_side": self.padding_side}
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless lengths fit the width and all padding is pad_id."""
@@ -107,6 +120,10 @@ class PaddedBatch:
         wrong: np.ndarray = (self.ids != pad_id) & ~self.mask
         return wrong
 
+    def has_right_padding(self, pad_id: int) -> bool:
+        """Say whether every cell without a token holds pad_id."""
+        return not self.find_wrong_padding(pad_id).any()
+
     def count_padding(self) -> int:
         """Count the cells that hold no token."""
         return self.ids.size - int(self.lengths.sum())
@@ -119,83 +136,115 @@ class PaddedBatch:
             raise ValueError("a filler row has an original index, expected -1")
 
 
-def pad(
-    sequences: Sequence[np.ndarray],
-    *,
-    padding_value: int = 0,
-    width: int | None = None,
-    padding_side: str = "right",
-) -> PaddedBatch:
-    """Lay sequences out as the rows of a rectangle, as torch's `pad_sequence` does.
+@dataclass(frozen=True)
+class PaddedLayout:
+    """The arrays of a shard of rectangles, whose rows lie one after another."""
 
-    Args:
-        sequences: token ids, each [length], in any order.
-        padding_value: fills the other cells of each row.
-        width: columns; None takes the longest sequence's length.
-        padding_side: "right" of each sequence, or "left".
+    pad_id: int = 0
+    padding_side: str = "right"
+    arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "widths", "data")
 
-    Returns:
-        ids [B, width] in the dtype of the first, lengths int64[B].
+    def make_batch(self, arrays: dict[str, np.ndarray]) -> PaddedBatch:
+        """Make a batch of its flat arrays.
 
-    Raises:
-        ValueError: there is no sequence, or one is longer than width.
+        Raises:
+            ValueError: the data is no rectangle of that width, or has more fillers than rows.
+        """
+        num_rows, width = len(arrays["lengths"]), int(arrays["widths"][0])
+        if width < 1 or num_rows * width != len(arrays["data"]):
+            raise ValueError(
+                f"{num_rows} rows of width {width}, data has {len(arrays['data'])} cells"
+            )
+        num_filler_rows = int(arrays["num_filler_rows"][0]) if "num_filler_rows" in arrays else 0
+        if not 0 <= num_filler_rows < num_rows:
+            raise ValueError(f"{num_filler_rows} filler rows of {num_rows} rows")
+        ids = arrays["data"].reshape(num_rows, width)
+        lengths, indices = arrays["lengths"], arrays["original_indices"]
+        return PaddedBatch(ids, lengths, indices, self.padding_side, num_filler_rows)
 
-    >>> pad([np.array([1, 2, 3]), np.array([9])]).ids.tolist()
-    [[1, 2, 3], [9, 0, 0]]
-    """
-    if not len(sequences):
-        raise ValueError("expected at least one sequence")
-    lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-    ids = np.concatenate(sequences, dtype=np.asarray(sequences[0]).dtype)
-    width = int(lengths.max()) if width is None else width
-    return pad_ids(
-        ids, lengths, width=width, padding_value=padding_value, padding_side=padding_side
-    )
+    def make_rows(self, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+        """Make the rows with those of filler, and the width of each batch."""
+        num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
+        ends = np.repeat(rows.batch_offsets[1:], rows.num_filler_rows)
+        tensors = {
+            "lengths": np.insert(rows.lengths.astype(np.int64), ends, 0),
+            "original_indices": np.insert(rows.indices, ends, -1),
+            "sequence_offsets": to_offsets(num_rows),
+            "data_offsets": to_offsets(num_rows * rows.widths),
+            "widths": rows.widths,
+        }
+        return {**tensors, "num_filler_rows": rows.num_filler_rows} if filler else tensors
+
+    def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        """Make nothing."""
+        del tensors
+        return {}
+
+    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
+        """Yield the cells of all rectangles."""
+        cells = np.full(int(tensors["data_offsets"][-1]), self.pad_id, source.dtype)
+        rows = np.flatnonzero(tensors["original_indices"] >= 0)
+        source.fill(cells, self._find_starts(tensors, rows))
+        yield from iter_pieces(cells)
+
+    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+        """Return where the tokens of rows lie in `data`, row after row."""
+        starts = self._find_starts(tensors, rows)
+        return expand_ranges(starts, tensors["lengths"][rows])
+
+    def copy_rows(
+        self,
+        tensors: Tensors,
+        rows: np.ndarray,
+        target: np.ndarray,
+        target_starts: np.ndarray,
+    ) -> None:
+        """Copy rows without their padding, each to its own place in target."""
+        starts = self._find_starts(tensors, rows)
+        copy_ranges(tensors["data"], starts, target, target_starts, tensors["lengths"][rows])
+
+    def find_wrong(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+        """Find the batches that are no rectangles, or whose rows are wider than it."""
+        offsets, widths = tensors["sequence_offsets"], tensors["widths"]
+        sizes = np.diff(tensors["data_offsets"])
+        longest = np.maximum.reduceat(tensors["lengths"], offsets[:-1])
+        # a width beyond the cells is refused first, so that the product can not wrap around
+        fits = (widths >= 1) & (widths <= sizes) & (longest <= widths)
+        found: np.ndarray = ~fits | (np.where(fits, widths, 0) * np.diff(offsets) != sizes)
+        found |= wrong
+        return found
+
+    def find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+        """Find the batches with a cell that holds no token and something else than pad_id."""
+        found, offsets = np.zeros_like(wrong), tensors["sequence_offsets"]
+        batch_of = np.repeat(np.arange(len(wrong)), np.diff(offsets))
+        rows = np.flatnonzero(~wrong[batch_of])
+        starts, widths = self._find_lines(tensors, rows)
+        lengths = tensors["lengths"][rows]
+        if self.padding_side == "right":
+            starts = starts + lengths
+        num_cells = widths - lengths
+        blocks = np.cumsum(num_cells) // CELLS_PER_BLOCK
+        for block in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(blocks)) + 1):
+            is_wrong = (
+                tensors["data"][expand_ranges(starts[block], num_cells[block])] != self.pad_id
+            )
+            if is_wrong.any():
+                found[np.repeat(batch_of[rows[block]], num_cells[block])[is_wrong]] = True
+        return found
+
+    def _find_lines(self, tensors: Tensors, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where each row with its padding begins in `data`, and its width."""
+        offsets = tensors["sequence_offsets"]
+        batches = np.searchsorted(offsets, rows, "right") - 1
+        widths = tensors["widths"][batches]
+        return tensors["data_offsets"][batches] + (rows - offsets[batches]) * widths, widths
+
+    def _find_starts(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+        starts, widths = self._find_lines(tensors, rows)
+        if self.padding_side == "left":
+            starts = starts + widths - tensors["lengths"][rows]
+        return starts
 
 
-def pad_ids(
-    ids: np.ndarray, lengths: np.ndarray, *, width: int, padding_value: int, padding_side: str
-) -> PaddedBatch:
-    """Do what `pad` does with sequences that lie one after another.
-
-    Args:
-        ids: [S].
-        lengths: int64[B], at least one.
-    """
-    longest = int(lengths.max())
-    if longest > width:
-        raise ValueError(f"a sequence of {longest} ids is longer than width {width}")
-    cells = np.full(len(lengths) * width, padding_value, ids.dtype)
-    begins = place_rows(lengths, np.full(len(lengths), width), padding_side=padding_side)
-    copy_ranges(ids, np.cumsum(lengths) - lengths, cells, begins, lengths)
-    return PaddedBatch(cells.reshape(-1, width), lengths, padding_side=padding_side)
-
-
-def place_rows(lengths: np.ndarray, widths: np.ndarray, *, padding_side: str) -> np.ndarray:
-    """Give the cell where the ids of each row begin, all rows one after another.
-
-    Args:
-        lengths, widths: int64, of each row, without and with its padding.
-
-    >>> place_rows(np.array([2, 1]), np.array([3, 3]), padding_side="left").tolist()
-    [1, 5]
-    """
-    begins: np.ndarray = np.cumsum(widths) - widths
-    return begins + widths - lengths if padding_side == "left" else begins
-
-
-def unpad(batch: PaddedBatch) -> list[np.ndarray]:
-    """Give the sequences of a padded batch back, in row order; the inverse of `pad`.
-
-    Raises:
-        ValueError: a length is negative or above the width.
-
-    >>> [row.tolist() for row in unpad(pad([np.array([1, 2, 3]), np.array([9])]))]
-    [[1, 2, 3], [9]]
-    """
-    width = batch.ids.shape[1]
-    if len(batch.lengths) != len(batch.ids):
-        raise ValueError(f"{len(batch.lengths)} lengths for {len(batch.ids)} rows")
-    if len(batch.lengths) and not 0 <= batch.lengths.min() <= batch.lengths.max() <= width:
-        raise ValueError(f"a length is not from 0 to the width {width}")
-    return [batch.row(row) for row in range(len(batch.lengths))]
+LAYOUT: type[Layout] = PaddedLayout

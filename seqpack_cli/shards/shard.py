@@ -7,6 +7,7 @@ that a stranger put into it reaches torch unchecked.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,10 @@ from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.object_cache import local_file
 from seqpack_cli.files.reading import hash_regular
 from seqpack_cli.files.url import Place, Url
-from seqpack_cli.shards.layouts import (
-    Batch,
-    check_ids,
-    check_offsets,
-    is_in_range,
-    tensor_names,
-    view_batch,
-    view_batches,
-    view_ids,
-)
-from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.layouts import Batch, check_ids, is_in_range
+from seqpack_cli.shards.shard_arrays import ShardArrays, tensor_names
 from seqpack_cli.shards.shard_file import map_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler
-from seqpack_cli.shards.soundness import find_unsound, find_unsound_index
 
 BATCHES_PER_CHECK = 256  # some MB: neither a pause at the first batch, nor much memory
 
@@ -40,22 +31,33 @@ class Shard:
 
     _viewed: tuple[int, Batch] | None = None  # the batch whose row was asked for last
 
-    def __init__(self, path: Place, entry: dict[str, Any], manifest: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Place, entry: dict[str, Any], manifest: dict[str, Any], *, first_batch: int = 0
+    ) -> None:
         if not isinstance(path, Url):
             check_files(path.parent, [entry])
         self.path = path
         self.entry = entry
+        self.first_batch = first_batch  # of the whole set
         self.layout: str = manifest["layout"]
         self.pad_id: int = manifest["pad_id"]
         self.padding_side: str = manifest["padding_side"]
         self.max_id: int = manifest["max_id"]
         with local_file(path, entry) as file:
-            self.tensors, metadata = map_shard_file(file, path)
+            tensors, metadata = map_shard_file(file, path)
+        self.arrays = ShardArrays(
+            self.layout, tensors, pad_id=self.pad_id, padding_side=self.padding_side
+        )
         self._is_unsound: dict[int, np.ndarray] = {}  # of the blocks that `take` has checked
         self._check_tensors(manifest, metadata)
 
+    @property
+    def tensors(self) -> Mapping[str, np.ndarray]:
+        """The arrays by name."""
+        return self.arrays.tensors
+
     def __len__(self) -> int:
-        return len(self.tensors["data_offsets"]) - 1
+        return len(self.arrays)
 
     def __getitem__(self, index: int) -> Batch:
         if not 0 <= index < len(self):
@@ -81,37 +83,28 @@ class Shard:
         if is_unsound is None or is_unsound[inside]:
             return self[index]  # which says what is wrong
         batch = self.view(index)
-        is_sound = is_in_range(view_ids(batch), self.max_id)
-        if isinstance(batch, PaddedBatch):
-            is_sound = is_sound and not batch.find_wrong_padding(self.pad_id).any()
+        is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
         return batch if is_sound else self[index]
 
     def with_tensors(self, tensors: dict[str, np.ndarray]) -> Shard:
         """Give this shard with other arrays, whose offsets are not checked."""
         other = copy.copy(self)
-        other.tensors = tensors
+        other.arrays = self.arrays.with_tensors(tensors)
         other._viewed = None
         other._is_unsound = {}
         return other
 
     def find_unsound(self) -> np.ndarray:
         """Find the batches that would be refused, all at once, bool[batches]."""
-        return find_unsound(
-            self.layout,
-            self.tensors,
-            pad_id=self.pad_id,
-            padding_side=self.padding_side,
-            max_id=self.max_id,
-        )
+        return self.arrays.find_unsound(max_id=self.max_id)
 
     def row(self, position: int) -> np.ndarray:
         """Give the ids of one row, counted through the shard, of a batch that was checked."""
-        offsets = self.tensors["sequence_offsets"]
-        index = int(np.searchsorted(offsets, position, "right")) - 1
+        index, inside = self.arrays.find_batch(position)
         viewed = self._viewed  # read once: another thread may look at another batch
         if viewed is None or viewed[0] != index:
             viewed = self._viewed = index, self.view(index)  # many rows of one batch are asked for
-        return viewed[1].row(int(position - offsets[index]))
+        return viewed[1].row(inside)
 
     def check_digest(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""
@@ -120,14 +113,12 @@ class Shard:
 
     def view(self, index: int) -> Batch:
         """Give a batch that was checked before."""
-        return view_batch(self.layout, self.tensors, index, padding_side=self.padding_side)
+        return self.arrays.view(index)
 
     def _check_block(self, block: int) -> np.ndarray:
         first = block * BATCHES_PER_CHECK
         last = min(first + BATCHES_PER_CHECK, len(self))
-        unsound = find_unsound_index(
-            self.layout, view_batches(self.layout, self.tensors, first, last)
-        )
+        unsound = self.arrays.cut(first, last).find_wrong()
         let_pages_go(self.tensors["data"])  # looked at once, and not again
         return unsound
 
@@ -144,7 +135,7 @@ class Shard:
                 found = quote(metadata.get(name))
                 raise FolderError(f"{self.path}: {name} is {found}, manifest says {quote(value)}")
         try:
-            check_offsets(self.layout, self.tensors)
+            self.arrays.check_offsets()
         except ValueError as error:
             raise FolderError(f"{self.path}: {error}") from error
         for name, num_found in (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.range_plan import RangePlan
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, list_sizes, read_manifest
 from seqpack_cli.files.reading import check_fields
 from seqpack_cli.files.url import Place, spell_place
-from seqpack_cli.shards.layouts import LAYOUTS
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore

@@ -24,7 +24,7 @@ from seqpack_cli.files.object_cache import check_cache_limit
 from seqpack_cli.files.reading import MAX_MAPPED_FILES
 from seqpack_cli.files.url import Place, find_place, parse_place
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.layouts import Batch, view_ids
+from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
@@ -73,7 +73,7 @@ class ShardSet:
                 let_pages_go(shard.tensors["data"])
         shard = self.open_shard(number)
         batch = shard.take(inside)
-        self._num_bytes_read += view_ids(batch).nbytes + BYTES_PER_ITEM
+        self._num_bytes_read += batch.data.nbytes + BYTES_PER_ITEM
         self._touched.add(shard)
         return batch
 
@@ -122,7 +122,8 @@ class ShardSet:
 
     def _map_shard(self, number: int) -> Shard:
         entry = self.manifest["shards"][number]
-        return Shard(self.path / entry["name"], entry, self.manifest)
+        path, first_batch = self.path / entry["name"], self._starts[number]
+        return Shard(path, entry, self.manifest, first_batch=first_batch)
 
     def find_store(self) -> Place | None:
         """Give the folder of the token store if there still is one where the manifest says."""

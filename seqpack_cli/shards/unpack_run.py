@@ -19,7 +19,6 @@ from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.single_file import FileKind
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.read_rows import copy_shard_rows
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder
 
@@ -140,7 +139,7 @@ def _read_block(
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         some = by_shard[bounds[number] : bounds[number + 1]]
         shard = shards.open_shard(number)
-        copy_shard_rows(shard, rows[some] - first_rows[number], ids, offsets[some])
+        shard.arrays.copy_rows(rows[some] - first_rows[number], ids, offsets[some])
         let_pages_go(shard.tensors["data"])
     return ids, offsets.tolist()
 
@@ -162,6 +161,6 @@ def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]
                 f"{shard.path}: original index {index}, the store has {num_sequences:,} sequences"
             )
         found.append(indices.copy())  # a view would keep the file of every shard open
-        starts.append(shard.tensors.get("piece_starts", np.zeros_like(indices)).copy())
+        starts.append(shard.arrays.piece_starts.copy())
         all_lengths.append(lengths.copy())
     return np.concatenate(found), np.concatenate(starts), np.concatenate(all_lengths)

@@ -7,19 +7,21 @@ ends, so that none can look into another. A row holds at most as many tokens as 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from seqpack_cli.ranges import expand_ranges, to_offsets
+from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
+from seqpack_cli.shards.layouts import Layout, PlannedRows, RowSource, Tensors, iter_pieces
 
 
 @dataclass(frozen=True)
 class VarlenBatch:
     """One row and the sequences in it."""
 
-    ARRAYS: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "piece_starts", "data")
+    num_filler_rows: ClassVar[int] = 0
 
     data: np.ndarray  # [S]
     lengths: np.ndarray  # int64[B]
@@ -40,15 +42,20 @@ class VarlenBatch:
         """The position of each token in its own sequence or piece, from 0, int64[S]."""
         return expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
 
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], *, padding_side: str) -> VarlenBatch:
-        """Make a batch of the flat arrays of ARRAYS, unchecked."""
-        del padding_side
-        return cls(**arrays)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of data."""
+        return self.data.shape
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Give the flat arrays of ARRAYS."""
-        return {name: getattr(self, name) for name in self.ARRAYS}
+    @property
+    def num_steps(self) -> int:
+        """Tokens of the longest sequence."""
+        return int(self.lengths.max())
+
+    @property
+    def first_steps(self) -> np.ndarray:
+        """The column of each sequence's first token, drawn one below the other, int64[B]: 0."""
+        return np.zeros(len(self.lengths), np.int64)
 
     def rows(self) -> list[np.ndarray]:
         """Give the sequences in their order."""
@@ -57,6 +64,25 @@ class VarlenBatch:
     def row(self, index: int) -> np.ndarray:
         """Give one sequence of a batch that was checked."""
         return self.data[self._offsets[index] : self._offsets[index + 1]]
+
+    def find_cells(self, row: int) -> np.ndarray:
+        """Return where the tokens of a sequence lie in data, int64[length]."""
+        return np.arange(self._offsets[row], self._offsets[row + 1])
+
+    def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
+        """Return for each cell the value at the next token of its sequence, or fill."""
+        followed = np.full(len(values), fill, np.int64)
+        followed[:-1] = values[1:]
+        followed[self._offsets[1:] - 1] = fill
+        return followed
+
+    def without_filler(self) -> VarlenBatch:
+        """Return the batch: it has no filler."""
+        return self
+
+    def describe_shape(self) -> dict[str, Any]:
+        """Return what only this layout has."""
+        return {"cu_seqlens": self.cu_seqlens.tolist()}
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless lengths and data belong together."""
@@ -67,6 +93,71 @@ class VarlenBatch:
         if int(self.lengths.max()) > len(self.data) or int(self.lengths.sum()) != len(self.data):
             raise ValueError(f"lengths do not add up to the {len(self.data)} ids of data")
 
+    def has_right_padding(self, pad_id: int) -> bool:
+        """Say yes: there is no padding."""
+        del pad_id
+        return True
+
     def count_padding(self) -> int:
         """Count the cells that hold no token."""
         return 0
+
+
+@dataclass(frozen=True)
+class VarlenLayout:
+    """The arrays of a shard of varlen rows, whose sequences lie one after another throughout."""
+
+    pad_id: int = 0
+    padding_side: str = "right"
+    arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "piece_starts", "data")
+
+    def make_batch(self, arrays: dict[str, np.ndarray]) -> VarlenBatch:
+        """Make a batch of its flat arrays, unchecked."""
+        return VarlenBatch(**arrays)
+
+    def make_rows(self, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+        """Make where in its sequence each piece begins."""
+        del filler
+        starts = rows.piece_starts
+        return {"piece_starts": np.zeros(len(rows.lengths), np.int64) if starts is None else starts}
+
+    def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        """Make nothing."""
+        del tensors
+        return {}
+
+    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
+        """Yield the ids of all sequences, one after another."""
+        offsets = to_offsets(tensors["lengths"])
+        cells = np.empty(int(offsets[-1]), source.dtype)
+        source.fill(cells, offsets[:-1])
+        yield from iter_pieces(cells)
+
+    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+        """Return where the tokens of sequences lie in `data`, one after another."""
+        return expand_ranges(to_offsets(tensors["lengths"])[rows], tensors["lengths"][rows])
+
+    def copy_rows(
+        self,
+        tensors: Tensors,
+        rows: np.ndarray,
+        target: np.ndarray,
+        target_starts: np.ndarray,
+    ) -> None:
+        """Copy sequences, each to its own place in target."""
+        lengths = tensors["lengths"]
+        starts = to_offsets(lengths)[rows]
+        copy_ranges(tensors["data"], starts, target, target_starts, lengths[rows])
+
+    def find_wrong(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+        """Find nothing beyond what all layouts have in common."""
+        del tensors
+        return wrong
+
+    def find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+        """Find nothing: there is no padding."""
+        del tensors
+        return np.zeros_like(wrong)
+
+
+LAYOUT: type[Layout] = VarlenLayout

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import LAYOUTS, OFFSETS_OF
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_arrays import OFFSETS_OF
 
 MAX_ROWS = 1000  # looked at for one that differs
 

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqpack_cli.shards.packed import count_alive
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore

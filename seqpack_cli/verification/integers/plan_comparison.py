@@ -16,9 +16,10 @@ from seqpack_cli.batching.range_plan import RangePlan
 from seqpack_cli.batching.row_ranges import RangeRows, RowRange
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.shards.lay_out import ShardRows, make_row_tensors, take_rows
+from seqpack_cli.shards.lay_out import ShardRows, take_rows
 from seqpack_cli.shards.pack_plan import Plan, cut_shards, plan_shards
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_arrays import make_row_tensors
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.report import Finding

@@ -21,7 +21,8 @@ from torch.nn.utils.rnn import (
 )
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch, pack
+from seqpack_cli.shards.pack_and_pad import pack
+from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore

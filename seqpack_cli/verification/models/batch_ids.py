@@ -16,8 +16,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch, count_alive, pack
-from seqpack_cli.shards.padded import PaddedBatch, pad
+from seqpack_cli.shards.pack_and_pad import pack, pad
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.shards.varlen import VarlenBatch
 
 CELLS_PER_TOKEN = 4
@@ -76,6 +78,7 @@ def to_torch_rows(batch: Batch) -> tuple[PackedBatch | PaddedBatch, np.ndarray]:
         batch = batch.without_filler()
         if batch.padding_side == "left":
             batch = pad(batch.rows(), width=batch.ids.shape[1])
+    assert isinstance(batch, PackedBatch | PaddedBatch)  # noqa: S101
     return batch, np.arange(len(batch.lengths))
 
 

@@ -20,9 +20,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.packed import PackedBatch, count_alive
+from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.verification.device import naming_batch, synchronize
 from seqpack_cli.verification.models.batch_ids import MAX_STEPS, pack_ids, to_torch_rows
 from seqpack_cli.verification.models.model import Model

@@ -1,0 +1,45 @@
+"""The ids of a shard's rows, read from the token store and checked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.shards.layouts import PlannedRows, is_in_range
+from seqpack_cli.tokens.read_rows import copy_rows, read_rows
+from seqpack_cli.tokens.token_store import TokenStore
+
+
+class StoreRows:
+    """Planned rows as a layout asks for their ids: see `layouts.RowSource`."""
+
+    def __init__(self, store: TokenStore, rows: PlannedRows) -> None:
+        self._store = store
+        self._rows = rows
+        self._lengths = rows.lengths.astype(np.int64)
+        self.dtype = store.dtype
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of all rows in the order of the store, and where each row begins."""
+        rows = self._rows
+        ids, starts = read_rows(self._store, rows.indices, self._lengths, rows.piece_starts)
+        check_store_ids(ids, self._store)
+        return ids, starts
+
+    def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
+        """Copy the ids of each row to its own place in cells."""
+        rows = self._rows
+        copy_rows(self._store, rows.indices, self._lengths, cells, begins, rows.piece_starts)
+        check_store_ids(cells, self._store)
+
+
+def check_store_ids(ids: np.ndarray, store: TokenStore) -> None:
+    """Raise FolderError if a damaged store holds an id that its tokenizer does not give."""
+    if is_in_range(ids, store.max_id):  # 0.1 ns an id
+        return
+    smallest = int(ids.min())
+    found = smallest if smallest < 0 else int(ids.max())
+    raise FolderError(
+        f"{store.path}: holds id {found}, its manifest has ids from 0 to {store.max_id}",
+        hint="the store was changed or damaged: run tokenize --overwrite",
+    )
