@@ -14,7 +14,7 @@ import pytest
 import torch
 from random_shards import KINDS, Kind, draw_shard
 from shard_reference import slow_pack, slow_pad, to_arrays
-from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of
+from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of, to_tensors
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 
@@ -30,7 +30,6 @@ from seqpack_cli.training.batch_tensors import (
     PackedTensors,
     PaddedTensors,
     VarlenTensors,
-    to_tensors,
 )
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -60,7 +60,7 @@ class PackedTensors:
 
     @classmethod
     def from_batch(cls, batch: PackedBatch, labels: str | None = None) -> PackedTensors:
-        """See `to_tensors`."""
+        """Return a batch that was checked as tensors of their own, which may be changed."""
         batch_sizes = torch.from_numpy(batch.batch_sizes.copy())
         # the checks of PackedSequence's own constructor hold already
         sequences = PackedSequence._make((_widen(batch.data), batch_sizes, None, None))
@@ -81,7 +81,7 @@ class PaddedTensors:
 
     @classmethod
     def from_batch(cls, batch: PaddedBatch, labels: str | None = None) -> PaddedTensors:
-        """See `to_tensors`."""
+        """Return a batch that was checked as tensors of their own, which may be changed."""
         mask = torch.from_numpy(batch.mask.copy())  # of the left side it is a turned view
         return cls(_widen(batch.ids), mask, *_copy_rows(batch, labels))
 
@@ -102,7 +102,7 @@ class VarlenTensors:
 
     @classmethod
     def from_batch(cls, batch: VarlenBatch, labels: str | None = None) -> VarlenTensors:
-        """See `to_tensors`."""
+        """Return a batch that was checked as tensors of their own, which may be changed."""
         cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
         longest = int(batch.lengths.max())
         return cls(
@@ -111,21 +111,6 @@ class VarlenTensors:
 
 
 BatchTensors = PackedTensors | PaddedTensors | VarlenTensors
-TENSORS_OF: dict[type, Any] = {
-    PackedBatch: PackedTensors,
-    PaddedBatch: PaddedTensors,
-    VarlenBatch: VarlenTensors,
-}
-
-
-def to_tensors(batch: Batch, *, labels: str | None = None) -> BatchTensors:
-    """Return a batch that was checked as tensors of their own, which may be changed.
-
-    Args:
-        labels: "next" adds next-token labels, see `make_next_labels`.
-    """
-    made: BatchTensors = TENSORS_OF[type(batch)].from_batch(batch, labels)
-    return made
 
 
 def make_next_labels(batch: Batch) -> np.ndarray:

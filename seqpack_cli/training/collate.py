@@ -1,12 +1,14 @@
 """Sequences of a token store -> one batch: collate functions for torch's DataLoader, one a layout.
 
 They are pack's own layout functions, and take any sequences, those of a sampler of your own too.
+Here alone training asks which layout something is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.shards.pack_and_pad import pack_ids, pad_ids
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import (
+    BatchTensors,
     PackedTensors,
     PaddedTensors,
     VarlenTensors,
@@ -96,6 +99,14 @@ def collate_varlen(
         raise ValueError(f"expected no empty sequence, found one in row {row}")
     batch = VarlenBatch(rows.ids, rows.lengths, rows.original_indices)
     return VarlenTensors.from_batch(batch, labels)
+
+
+# Where torch takes each layout otherwise: the tensors of a batch, and how sequences become one.
+OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors]]] = {
+    "packed": (PackedTensors, collate_packed),
+    "padded": (PaddedTensors, collate_padded),
+    "varlen": (VarlenTensors, collate_varlen),
+}
 
 
 def _join(sequences: Sequence[TokenSequence]) -> TokenSequences:

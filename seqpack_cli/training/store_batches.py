@@ -17,10 +17,11 @@ import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.shards.pack_plan import choose_pad_id, count_cells, plan_store
 from seqpack_cli.training.batch_tensors import check_labels
-from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
+from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
 from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
 
@@ -69,16 +70,15 @@ class StoreBatches:
             labels: "next" adds next-token labels.
         """
         check_labels(labels)
-        if self.options.layout == "packed":
-            return functools.partial(collate_packed, labels=labels)
-        if self.options.layout == "varlen":
-            return functools.partial(collate_varlen, labels=labels)
+        _, collate = OF_LAYOUT[self.options.layout]
+        if not LAYOUTS[self.options.layout].fills_rectangle:
+            return functools.partial(collate, labels=labels)
         store = self.dataset.open_store()
         keys = None
         if self.options.buckets is not None:  # the same in every epoch: they follow from lengths
             keys = plan_store(store, self.options).bucket_keys
         return functools.partial(
-            collate_padded,
+            collate,
             pad_id=choose_pad_id(store, self.options),
             padding_side=self.options.padding_side,
             pad_to_multiple=self.options.pad_to_multiple,
