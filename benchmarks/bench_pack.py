@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ import numpy as np
 from machine import describe_machine
 
 from seqpack_cli import PackOptions, open_store
-from seqpack_cli.shards.pack_plan import make_plan
+from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.shards.time_steps import pack_batches
 
 HASH_COMMAND = (
@@ -172,12 +173,32 @@ def draw_lengths(num_sequences: int, longest: int) -> np.ndarray:
     return np.clip(drawn, 1, longest).astype(np.int32)
 
 
+@dataclass(eq=False)
+class OnePart:
+    """Lengths of a store that nobody wrote."""
+
+    lengths: np.ndarray
+
+    def __post_init__(self) -> None:
+        self.part_offsets = np.array([0, len(self.lengths)])
+
+    def part_lengths(self, number: int) -> np.ndarray:
+        """Give all lengths."""
+        assert number == 0
+        return self.lengths
+
+
+def make_plan(lengths: np.ndarray, options: PackOptions) -> Plan:
+    """Plan a store of these lengths."""
+    return plan_batches(OnePart(lengths), options)
+
+
 def plan_bins_alone() -> dict[str, Any]:
     """Plan with ours."""
     lengths = draw_lengths(1_000_000, ROW_LENGTH)
     options = PackOptions("varlen", max_tokens=ROW_LENGTH).resolve()
     seconds, plan = timed(lambda: make_plan(lengths, options))
-    assert int(plan.widths.max()) <= ROW_LENGTH
+    assert int(plan.table.num_tokens.max()) <= ROW_LENGTH
     return describe_bins(seconds, plan.num_batches, lengths)
 
 

@@ -11,7 +11,7 @@ shards and all tasks, then of one task in the middle that finds its rows.
 length     the default: batches of 64 in the order of length over all.
 budget     the same in padded batches of 32,768 cells.
 windows    windows of 4,096 sequences, batches of 64.
-whole      the plan that holds all sequences, which shuffling needs; at most 1e8.
+whole      shuffled, which needs the lengths of all sequences at once; at most 1e8.
 
 Where the sequences are few enough, `length` must make as many batches as `whole`.
 Not measured: reading indices from a disk or an object store, laying out shards.
@@ -19,6 +19,7 @@ Not measured: reading indices from a disk or an object store, laying out shards.
 
 from __future__ import annotations
 
+import functools
 import json
 import resource
 import subprocess
@@ -31,11 +32,9 @@ import click
 import numpy as np
 from machine import describe_machine
 
-from seqpack_cli.batching.batch_plan import plan_batches
-from seqpack_cli.batching.length_counts import iter_parts
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.range_plan import plan_ranges
-from seqpack_cli.shards.pack_plan import check_memory, cut_rows
+from seqpack_cli.batching.plan import plan_batches
+from seqpack_cli.shards.pack_plan import check_memory, cut_shards
 
 ROWS_PER_PART = 1_000_000
 MEAN, SPREAD, LONGEST = 400, 0.8, 2048
@@ -46,7 +45,7 @@ CASES = {
     "length": PackOptions(),
     "budget": PackOptions("padded", max_tokens=32_768),
     "windows": PackOptions(window=4096),
-    "whole": PackOptions(),
+    "whole": PackOptions(shuffle=True),
 }
 
 
@@ -60,6 +59,12 @@ class DrawnLengths:
         normal = np.random.default_rng(0).standard_normal(NUM_DRAWN)
         lengths = np.exp(normal * SPREAD + np.log(MEAN) - SPREAD**2 / 2)
         self._table = np.clip(lengths, 1, LONGEST).astype(np.int32)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Draw the lengths of all parts."""
+        parts = range(len(self.part_offsets) - 1)
+        return np.concatenate([self.part_lengths(number) for number in parts])
 
     def part_lengths(self, number: int) -> np.ndarray:
         """Draw the lengths of one part, the same every time."""
@@ -92,7 +97,6 @@ def main(sequences: str, cases: tuple[str, ...], alone: str | None) -> None:
         print(f"  {case}: {figures[case]}", flush=True)
     if {"length", "whole"} <= figures.keys():
         assert figures["length"]["batches"] == figures["whole"]["batches"]
-        assert figures["length"]["shards"] == figures["whole"]["shards"]
     described = describe_machine("numpy")
     print(json.dumps({"figures": figures, "sequences": num_sequences, **described}))
 
@@ -101,39 +105,34 @@ def measure(num_sequences: int, case: str) -> dict[str, Any]:
     """Plan, and find the rows of one task in the middle."""
     options, source = CASES[case].resolve(), DrawnLengths(num_sequences)
     if case == "whole":
-        lengths = np.empty(num_sequences, np.int32)
-        for number, drawn in iter_parts(source):
-            lengths[source.part_offsets[number] : source.part_offsets[number + 1]] = drawn
+        assert len(source.lengths)  # drawn once for all
         source.seconds = 0.0
-        seconds, (plan, tasks) = timed(lambda: make_tasks(plan_batches(lengths, options), options))
-    else:
-        seconds, (plan, tasks) = timed(lambda: make_tasks(plan_ranges(source, options), options))
+    seconds, (plan, tasks) = timed(lambda: make_tasks(source, options))
     found = {
         "seconds": round(seconds - source.seconds, 2),
         "seconds_of_drawing": round(source.seconds, 2),
         "peak_megabytes": read_peak(),
         "batches": plan.num_batches,
         "shards": len(tasks),
-        "entries": len(plan.runs.counts),
+        "entries": len(plan.table),
     }
-    if case == "whole":
-        return found
     rows, drawn_before = tasks[len(tasks) // 2], source.seconds
-    seconds, (indices, _) = timed(lambda: rows.span.find(source))
+    seconds, shard_rows = timed(lambda: rows.find(source))
     same = sum(task.span == rows.span for task in tasks)
     return {
         **found,
         "seconds_to_find_rows": round(seconds - (source.seconds - drawn_before), 2),
-        "rows_found": len(indices),
+        "rows_of_the_task": len(shard_rows.indices),
         "shards_they_serve": same,
         "peak_megabytes_after": read_peak(),
     }
 
 
-def make_tasks(plan: Any, options: PackOptions) -> tuple[Any, Any]:
-    """Cut a plan into shards, as the pack run does."""
-    check_memory(plan, options, ITEMSIZE)
-    return plan, cut_rows(plan, options, ITEMSIZE)
+def make_tasks(source: DrawnLengths, options: PackOptions) -> tuple[Any, Any]:
+    """Plan, and cut the plan into shards, as the pack run does."""
+    plan = plan_batches(source, options)
+    check_memory(plan.table, ITEMSIZE)
+    return plan, plan.cut(cut_shards(plan.table, options, ITEMSIZE))
 
 
 def read_peak() -> int:

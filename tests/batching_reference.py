@@ -1,7 +1,7 @@
 """Slow plain-Python oracles for the plan of a pack run: which sequences share a batch, or a row.
 
 `slow_plan` and `slow_bins` take one step after the other over lists of rows, each a (sequence,
-start, length), and give what `plan_batches` and `plan_bins` must give. Quadratic; small inputs.
+start, length), and give what `plan_batches` must give. Quadratic; small inputs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,38 @@ from itertools import combinations, pairwise
 import numpy as np
 from shard_reference import batch_cost, slow_cut, slow_length_order
 
-from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.buckets import choose_buckets
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.plan import Plan
 
 Row = tuple[int, int, int]  # sequence, where in it the row begins, length
+
+
+@dataclass(eq=False)
+class Parts:
+    """A source of lengths in parts; which ones were read is written down."""
+
+    parts: Sequence[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        self.part_offsets = np.cumsum([0, *map(len, self.parts)])
+        self.read: list[int] = []
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return _store([length for part in self.parts for length in part])
+
+    def part_lengths(self, number: int) -> np.ndarray:
+        self.read.append(number)
+        return _store(self.parts[number])
+
+
+def _store(lengths: Sequence[int]) -> np.ndarray:
+    """Return lengths as a store has them: int32, not to be written."""
+    array = np.array(lengths, np.int32)
+    array.flags.writeable = False
+    return array
 
 
 @dataclass
@@ -25,23 +52,46 @@ class Batches:
     """A plan as lists: what each batch holds, and what is left out."""
 
     rows: list[list[Row]]
-    widths: list[int]
+    num_cells: list[int]
     num_filler_rows: list[int]
     num_dropped_sequences: dict[str, int] = field(default_factory=dict)
     num_dropped_tokens: dict[str, int] = field(default_factory=dict)
 
 
-def list_batches(plan: BatchPlan) -> Batches:
-    """Turn a plan into lists."""
-    starts = plan.piece_starts if plan.piece_starts is not None else np.zeros_like(plan.order)
-    rows = list(zip(plan.order.tolist(), starts.tolist(), plan.lengths.tolist(), strict=True))
+def list_batches(plan: Plan, source: Parts, cuts: Sequence[int] = ()) -> Batches:
+    """Turn a plan into lists, as tasks find them: one, or as many as cuts make."""
+    rows: list[list[Row]] = []
+    for planned in plan.cut(sorted({0, *cuts, plan.num_batches})):
+        found = planned.find(source)
+        starts = found.piece_starts
+        if starts is None:
+            starts = np.zeros(len(found.indices), np.int32)
+        columns = (found.indices, starts, found.lengths)
+        assert [column.dtype for column in columns] == [np.int64, np.int32, np.int32]
+        each = list(zip(*(column.tolist() for column in columns), strict=True))
+        rows += [each[start:end] for start, end in pairwise(found.batch_offsets.tolist())]
+    table = plan.table.expand()
+    assert_measured(table, rows)
     return Batches(
-        [rows[start:end] for start, end in pairwise(plan.batch_offsets.tolist())],
-        plan.widths.tolist(),
-        plan.num_filler_rows.tolist(),
+        rows,
+        table.num_cells.tolist(),
+        table.num_filler_rows.tolist(),
         plan.num_dropped_sequences,
         plan.num_dropped_tokens,
     )
+
+
+def assert_measured(table: BatchTable, batches: list[list[Row]]) -> None:
+    """Check that the table of a plan says what its batches hold."""
+    sizes = [[length for _, _, length in rows] for rows in batches]
+    assert table.num_real_rows.tolist() == list(map(len, sizes))
+    assert table.num_tokens.tolist() == list(map(sum, sizes))
+    assert table.longest.tolist() == list(map(max, sizes))
+    begun = [sum(start == 0 for _, start, _ in rows) for rows in batches]
+    assert table.num_sequences.tolist() == begun
+    whole = {index: length for rows in batches for index, start, length in rows if start == 0}
+    second = [sum(start > 0 and start == whole[index] for index, start, _ in b) for b in batches]
+    assert (table.num_split_sequences.tolist() or [0] * len(batches)) == second
 
 
 def round_up(length: int, multiple: int) -> int:
@@ -159,7 +209,7 @@ def _permute(batches: Batches, options: PackOptions) -> Batches:
     if options.shuffle:
         places = slow_shuffled(len(batches.rows), seed=options.seed, stream=1)
         batches.rows = [batches.rows[place] for place in places]
-        batches.widths = [batches.widths[place] for place in places]
+        batches.num_cells = [batches.num_cells[place] for place in places]
         batches.num_filler_rows = [batches.num_filler_rows[place] for place in places]
     return batches
 
@@ -240,9 +290,10 @@ def _cut_bucket(
             num_filler_rows[-1] += 1
     batches.rows += made
     batches.num_filler_rows += num_filler_rows
-    batches.widths += [
-        key if key is not None else max(needed(row[2]) for row in batch) for batch in made
-    ]
+    for batch, filler in zip(made, num_filler_rows, strict=True):
+        width = key if key is not None else max(needed(row[2]) for row in batch)
+        num_tokens = sum(row[2] for row in batch)
+        batches.num_cells.append((len(batch) + filler) * width if padded else num_tokens)
 
 
 def slow_bins(lengths: Sequence[int], options: PackOptions) -> Batches | None:
@@ -276,6 +327,6 @@ def slow_bins(lengths: Sequence[int], options: PackOptions) -> Batches | None:
         left = iter(pieces)
         cut = slow_cut(sizes, batch_size=None, max_tokens=capacity, padded=False)
         bins = [[next(left) for _ in batch] for batch in cut]
-    widths = [sum(piece[2] for piece in row) for row in bins]
-    batches = Batches(bins, widths, [0] * len(bins), ledger.sequences, ledger.tokens)
+    num_tokens = [sum(piece[2] for piece in row) for row in bins]
+    batches = Batches(bins, num_tokens, [0] * len(bins), ledger.sequences, ledger.tokens)
     return _permute(batches, options)

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from shard_reference import Arrays, join_batches, lay_out, make_store, make_texts
 
 from seqpack_cli import ranges
-from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.plan import plan_batches
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.shards import time_steps
-from seqpack_cli.shards.lay_out import ShardRows
 from seqpack_cli.shards.layouts import find_layout
-from seqpack_cli.shards.pack_plan import make_plan
 from seqpack_cli.shards.shard_arrays import ShardArrays, make_tensors
 from seqpack_cli.shards.store_rows import StoreRows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -77,6 +76,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
     return opened
 
 
+def find_all(store: TokenStore, options: PackOptions) -> ShardRows:
+    plan = plan_batches(store, options)
+    return plan.cut([0, plan.num_batches])[0].find(store)
+
+
 def make_fast(store: TokenStore, rows: ShardRows, options: PackOptions) -> Arrays:
     """Give all arrays of a shard as pack makes them."""
     tensors = make_tensors(options.layout, rows, filler=options.last_batch == "pad")
@@ -122,10 +126,10 @@ def assert_same(found: Arrays, expected: Arrays) -> None:
 @pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)
 def test_shard_is_its_batches_joined(store: TokenStore, values: dict[str, Any]) -> None:
     options = PackOptions(**values).resolve()
-    plan = make_plan(store.lengths, options)
+    plan = plan_batches(store, options)
     cuts = sorted({0, 1, plan.num_batches // 2, plan.num_batches})
     for first, last in [*pairwise(cuts), (0, plan.num_batches)]:
-        rows = ShardRows.cut(plan, first, last)
+        rows = plan.cut([first, last])[0].find(store)
         found = make_fast(store, rows, options)
         assert_same(found, make_slow(store, rows, options))
         arrays = ShardArrays(options.layout, found, padding_side=options.padding_side)
@@ -140,8 +144,7 @@ def test_shard_is_the_same_in_small_pieces(
     store: TokenStore, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], small: int
 ) -> None:
     options = PackOptions(**values).resolve()
-    plan = make_plan(store.lengths, options)
-    rows = ShardRows.cut(plan, 0, plan.num_batches)
+    rows = find_all(store, options)
     expected = make_slow(store, rows, options)
     monkeypatch.setattr(time_steps, "IDS_PER_PIECE", small)
     monkeypatch.setattr(time_steps, "LONG_SLICE", small)
@@ -151,17 +154,16 @@ def test_shard_is_the_same_in_small_pieces(
 
 
 def test_options_of_this_file_make_filler_pieces_and_several_batches(store: TokenStore) -> None:
-    plans = {
-        name: make_plan(store.lengths, PackOptions(**values).resolve())
-        for name, values in OPTIONS.items()
+    found = {
+        name: find_all(store, PackOptions(**values).resolve()) for name, values in OPTIONS.items()
     }
-    assert all(plan.num_batches > 1 for plan in plans.values())
-    assert {name for name, plan in plans.items() if plan.num_filler_rows.any()} == {
+    assert all(len(rows.batch_offsets) > 2 for rows in found.values())
+    assert {name for name, rows in found.items() if rows.num_filler_rows.any()} == {
         "padded with filler",
         "padded, filler in every bucket",
         "padded left with filler",
     }
-    assert {name for name, plan in plans.items() if plan.piece_starts is not None} == {
+    assert {name for name, rows in found.items() if rows.piece_starts is not None} == {
         "varlen with split pieces",
         "varlen in the order of the store",
     }
@@ -221,26 +223,3 @@ def test_shard_of_any_rows_is_its_batches_joined(
         patch.setattr(time_steps, "LONG_SLICE", data.draw(st.sampled_from([1, 4, 2048])))
         found = make_fast(store, rows, options)
     assert_same(found, make_slow(store, rows, options))
-
-
-def test_cut_gives_views_of_the_plan() -> None:
-    plan = BatchPlan(
-        np.arange(6),
-        np.array([3, 2, 2, 1, 1, 1], np.int32),
-        np.array([0, 2, 3, 6]),
-        np.array([3, 2, 1]),
-        np.array([0, 0, 2]),
-        np.arange(6, dtype=np.int32),
-    )
-    rows = ShardRows.cut(plan, 1, 3)
-    assert rows.batch_offsets.tolist() == [0, 1, 4]
-    for name, expected in {
-        "indices": [2, 3, 4, 5],
-        "lengths": [2, 1, 1, 1],
-        "widths": [2, 1],
-        "num_filler_rows": [0, 2],
-        "piece_starts": [2, 3, 4, 5],
-    }.items():
-        array = getattr(rows, name)
-        assert array.tolist() == expected
-        assert array.base is not None  # nothing is copied

@@ -12,7 +12,7 @@ import pytest
 from command import run
 
 from seqpack_cli import PackOptions, TokenizeOptions
-from seqpack_cli.cli.options import BUCKETS, MAX_COUNT
+from seqpack_cli.cli.options import BUCKETS, MAX_INT32
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.verification.verify_run import VerifyOptions
 
@@ -66,7 +66,7 @@ def test_options_refuse_what_no_run_can_follow(
         ("32", (32,)),
         ("32,64", (32, 64)),
         ("64, 32,64", (64, 32, 64)),  # put in order by PackOptions
-        (str(MAX_COUNT), (MAX_COUNT,)),
+        (str(MAX_INT32), (MAX_INT32,)),
     ],
 )
 def test_buckets_are_auto_or_lengths(text: str, buckets: str | tuple[int, ...]) -> None:
@@ -83,7 +83,7 @@ def test_buckets_that_are_no_lengths_are_refused(text: str) -> None:
     assert caught.value.message == f"{text!r}, expected auto or lengths like 32,64,128"
 
 
-@pytest.mark.parametrize("text", [str(MAX_COUNT + 1), "9" * 5000])
+@pytest.mark.parametrize("text", [str(MAX_INT32 + 1), "9" * 5000])
 def test_bucket_that_no_sequence_can_fill_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         BUCKETS.convert(text, None, None)

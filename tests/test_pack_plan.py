@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from batching_reference import Parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import LENGTHS, make_shards, make_store, make_texts
 
-from seqpack_cli.batching.batch_plan import BatchPlan
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.range_plan import RangePlan, plan_ranges
+from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.errors import DataError, OptionError
-from seqpack_cli.shards.lay_out import ShardRows
-from seqpack_cli.shards.pack_plan import (
-    count_bytes,
-    count_cells,
-    count_room,
-    cut_rows,
-    cut_shards,
-    make_plan,
-    plan_shards,
-    plan_store,
-)
+from seqpack_cli.shards.pack_plan import count_bytes, count_room, cut_shards, plan_store
 from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.tokens.token_store import open_store
 
@@ -41,9 +30,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan_of(lengths: list[int], **options: Any) -> tuple[BatchPlan, PackOptions]:
+def plan_of(lengths: list[int], **options: Any) -> tuple[BatchTable, PackOptions]:
     resolved = PackOptions(**options).resolve()
-    return make_plan(np.array(lengths, np.int32), resolved), resolved
+    return plan_batches(Parts([lengths]), resolved).table, resolved
 
 
 @pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)
@@ -52,16 +41,17 @@ def plan_of(lengths: list[int], **options: Any) -> tuple[BatchPlan, PackOptions]
 def test_count_bytes_is_what_the_arrays_of_a_shard_take(
     values: dict[str, Any], lengths: list[int]
 ) -> None:
-    plan, options = plan_of(lengths, **values)
-    rows = ShardRows.cut(plan, 0, plan.num_batches)
-    tensors = make_tensors(options.layout, rows, filler=options.last_batch == "pad")
-    num_cells = np.diff(tensors["data_offsets"])
-    assert count_cells(plan, options.layout).tolist() == num_cells.tolist()
+    options, source = PackOptions(**values).resolve(), Parts([lengths])
+    plan = plan_batches(source, options)
+    (rows,) = plan.cut([0, plan.num_batches])
+    tensors = make_tensors(options.layout, rows.find(source), filler=options.last_batch == "pad")
+    num_cells, table = np.diff(tensors["data_offsets"]), plan.table.expand()
+    assert table.num_cells.tolist() == num_cells.tolist()
     for itemsize in (2, 4):
         num_bytes = sum(array.nbytes for array in tensors.values())
         num_bytes += int(num_cells.sum()) * itemsize
         num_bytes -= 8 * sum(name.endswith("_offsets") for name in tensors)  # one more each
-        counted = count_bytes(plan, options, itemsize)
+        counted = count_bytes(table, options, itemsize)
         assert len(counted) == plan.num_batches
         missed = num_bytes - int(counted.sum())
         fillers = tensors.get("num_filler_rows")  # may be passed over
@@ -77,74 +67,26 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
 def test_cut_shards_fills_each_as_far_as_it_goes(
     values: dict[str, Any], lengths: list[int], shard_bytes: int
 ) -> None:
-    plan, options = plan_of(lengths, shard_bytes=shard_bytes, **values)
-    sizes = count_bytes(plan, options, 2).tolist()
+    table, options = plan_of(lengths, shard_bytes=shard_bytes, **values)
+    sizes = count_bytes(table.expand(), options, 2).tolist()
     room = count_room(options, 2)
     assert 0 <= room < shard_bytes
-    cuts = cut_shards(plan, options, 2)
-    assert (cuts[0], cuts[-1]) == (0, plan.num_batches)
+    cuts = cut_shards(table, options, 2)
+    assert cut_shards(table.expand(), options, 2) == cuts
+    assert (cuts[0], cuts[-1]) == (0, table.num_batches)
     for first, last in pairwise(cuts):
         assert last > first
         assert last == first + 1 or sum(sizes[first:last]) <= room
-        assert last == plan.num_batches or sum(sizes[first : last + 1]) > room
-
-
-@pytest.mark.parametrize("values", [{}, {"window": 3}, {"last_batch": "drop"}], ids=str)
-@settings(max_examples=40, deadline=None)
-@given(
-    lengths=st.lists(st.integers(1, 9), min_size=3, max_size=60),
-    shard_bytes=st.integers(800, 2000),
-)
-def test_cut_shards_is_the_same_without_the_sequences(
-    values: dict[str, Any], lengths: list[int], shard_bytes: int
-) -> None:
-    options = PackOptions(batch_size=3, shard_bytes=shard_bytes, **values).resolve()
-    source = Lengths(np.array(lengths, np.int32))
-    whole, ranges = make_plan(source.lengths, options), plan_ranges(source, options)
-    assert cut_shards(ranges, options, 2) == cut_shards(whole, options, 2)
-    for found, expected in zip(
-        cut_rows(ranges, options, 2), cut_rows(whole, options, 2), strict=True
-    ):
-        for name in ("num_rows", "num_tokens", "longest", "widths", "num_filler_rows"):
-            column = getattr(found.runs.expand(), name)
-            assert column.tolist() == getattr(expected.runs, name).tolist()
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """A store of one part that has nothing but lengths."""
-
-    lengths: np.ndarray
-
-    @property
-    def part_offsets(self) -> np.ndarray:
-        return np.array([0, len(self.lengths)])
-
-    def part_lengths(self, number: int) -> np.ndarray:
-        assert number == 0
-        return self.lengths
+        assert last == table.num_batches or sum(sizes[first : last + 1]) > room
 
 
 def test_count_bytes_does_not_wrap_around() -> None:
-    plan, options = plan_of([2**31 - 1] * 5, layout="padded", batch_size=5)
-    assert count_cells(plan, options.layout).tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(plan, PackOptions("padded"), 4)[0] > 20 * (2**31 - 1)
-    plan, options = plan_of([2**31 - 1] * 5, batch_size=5)
-    assert count_cells(plan, options.layout).tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(plan, PackOptions("packed"), 2)[0] > 10 * (2**31 - 1)
-
-
-def test_make_plan_gives_rows_of_several_sequences_to_varlen() -> None:
-    plan, _ = plan_of([2, 2, 2, 9], layout="varlen", max_tokens=6)
-    assert plan.piece_starts is not None
-    assert sorted(np.diff(plan.batch_offsets).tolist()) == [1, 3] or plan.num_batches == 3
-    assert sorted(zip(plan.order.tolist(), plan.piece_starts.tolist(), strict=True)) == [
-        (0, 0),
-        (1, 0),
-        (2, 0),
-        (3, 0),
-        (3, 6),
-    ]
+    table, _ = plan_of([2**31 - 1] * 5, layout="padded", batch_size=5)
+    assert table.num_cells.tolist() == [5 * (2**31 - 1)]
+    assert count_bytes(table, PackOptions("padded"), 4)[0] > 20 * (2**31 - 1)
+    table, _ = plan_of([2**31 - 1] * 5, batch_size=5)
+    assert table.num_cells.tolist() == [5 * (2**31 - 1)]
+    assert count_bytes(table, PackOptions("packed"), 2)[0] > 10 * (2**31 - 1)
 
 
 @pytest.fixture(scope="module")
@@ -152,20 +94,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("plan"), make_texts(LENGTHS))
 
 
-def test_plan_shards_holds_sequences_only_where_it_has_to(store: Path) -> None:
+def test_plan_store_holds_sequences_only_where_it_has_to(store: Path) -> None:
     opened = open_store(store)
-    for values, kind in (
-        ({}, RangePlan),
-        ({"window": 3}, RangePlan),
-        ({"shuffle": True}, BatchPlan),
-        ({"layout": "varlen", "max_tokens": 12}, BatchPlan),
-    ):
-        opened.__dict__.pop("lengths", None)
-        assert type(plan_shards(opened, PackOptions(**values).resolve())) is kind
-        assert ("lengths" in vars(opened)) is (kind is BatchPlan)
-
-
-PLANNED = pytest.mark.parametrize("plan", [plan_store, plan_shards])
+    plan_store(opened, PackOptions(window=3).resolve())
+    assert "lengths" not in vars(opened)
 
 
 @pytest.mark.parametrize(
@@ -182,15 +114,14 @@ PLANNED = pytest.mark.parametrize("plan", [plan_store, plan_shards])
     ],
     ids=str,
 )
-@PLANNED
 def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
-    store: Path, plan: Callable[..., Any], values: dict[str, Any], option: str, limit: int
+    store: Path, values: dict[str, Any], option: str, limit: int
 ) -> None:
     cure = "add a bucket of" if option == "--buckets" else f"pass {option}"
     is_varlen = values.get("layout") == "varlen"
     splitting = "--overlong split" if is_varlen else f"tokenize --max-length {limit}"
     with pytest.raises(OptionError) as caught:
-        plan(open_store(store), PackOptions(**values).resolve())
+        plan_store(open_store(store), PackOptions(**values).resolve())
     assert str(caught.value) == (
         f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
         f"{option} allows {limit}\n\n"
@@ -212,12 +143,11 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
     ],
     ids=str,
 )
-@PLANNED
 def test_plan_store_refuses_to_leave_no_batch(
-    store: Path, plan: Callable[..., Any], values: dict[str, Any], dropped: str
+    store: Path, values: dict[str, Any], dropped: str
 ) -> None:
     with pytest.raises(DataError) as caught:
-        plan(open_store(store), PackOptions(**values).resolve())
+        plan_store(open_store(store), PackOptions(**values).resolve())
     assert str(caught.value) == (
         f"{store}: no batch is left, sequences dropped: {dropped}\n\n"
         f"hint: loosen {dropped.split()[2].rstrip(',')}"

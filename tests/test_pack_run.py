@@ -31,7 +31,7 @@ from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.shards import pack_run
-from seqpack_cli.shards.pack_plan import cut_rows, plan_shards
+from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.pack_shard import ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
@@ -687,13 +687,13 @@ def test_pack_keeps_ids_beyond_16_bits(tmp_path: Path, layout: str) -> None:
 def test_pack_checks_that_nothing_went_astray(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan: Callable[..., Any] = pack_run.plan_shards
+    plan: Callable[..., Any] = pack_run.plan_store
 
     def forgetful(*args: Any) -> Any:
         planned = plan(*args)
-        return replace(planned, runs=planned.runs.cut([0, planned.num_batches - 1])[0])
+        return replace(planned, table=planned.table.cut([0, planned.num_batches - 1])[0])
 
-    monkeypatch.setattr(pack_run, "plan_shards", forgetful)
+    monkeypatch.setattr(pack_run, "plan_store", forgetful)
     with pytest.raises(AssertionError, match="7 sequences came in, 6 went out"):
         pack(store, tmp_path / "shards", batch_size=1)
     with pytest.raises(FolderError, match="incomplete run"):
@@ -709,7 +709,7 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     store = make_store(tmp_path, make_texts(lengths))
     opened = open_store(store)
     options = PackOptions(min_length=2).resolve()
-    (rows,) = cut_rows(plan_shards(opened, options), options, 2)
+    (rows,) = plan_store(opened, options).cut([0, 1])
     manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
     task = ShardTask(0, tmp_path, store, manifest, rows)
     with (store / "part-00000.idx").open("r+b") as file:
@@ -725,7 +725,7 @@ def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffl
     store = make_store(tmp_path / "first", make_texts([9, 5]))
     opened = open_store(store)
     options = PackOptions(shuffle=shuffle).resolve()
-    (rows,) = cut_rows(plan_shards(opened, options), options, 2)
+    (rows,) = plan_store(opened, options).cut([0, 1])
     shutil.rmtree(store)
     make_store(tmp_path / "second", make_texts([9, 5], seed=1)).rename(store)
     manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}

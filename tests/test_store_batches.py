@@ -13,19 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from batching_reference import Parts
 from shard_reference import make_store, make_texts
 from torch.utils.data import DataLoader
 
-from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.batching.shuffle import epoch_seed
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_plan import make_plan
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
@@ -68,16 +67,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan(options: dict[str, Any], **shuffling: Any) -> BatchPlan:
-    """Plan the batches of a store of LENGTHS."""
-    resolved = PackOptions(**options, **shuffling).resolve()
-    return make_plan(np.array(LENGTHS, np.int32), resolved)
-
-
 def is_taken(options: dict[str, Any]) -> bool:
     """Say whether pack takes these options for a store of LENGTHS."""
     try:
-        return plan(options).num_batches > 0
+        return plan_batches(Parts([LENGTHS]), PackOptions(**options).resolve()).num_batches > 0
     except (OptionError, OverlongError):
         return False
 

@@ -39,12 +39,15 @@ class BatchTable:
     num_split_sequences: np.ndarray = field(default_factory=_empty)  # whose second piece is here
 
     @classmethod
-    def of_batches(cls, lengths: np.ndarray, batch_offsets: np.ndarray) -> BatchTable:
+    def of_batches(
+        cls, lengths: np.ndarray, batch_offsets: np.ndarray, *, first_row: int = 0
+    ) -> BatchTable:
         """Return the table of batches without filler or padding, a row for each.
 
         Args:
             lengths: of all rows.
             batch_offsets: int64[batches + 1], where in lengths each batch begins.
+            first_row: how many rows come before these.
         """
         starts, num_rows = batch_offsets[:-1], np.diff(batch_offsets)
         num_tokens = longest = _empty()
@@ -53,7 +56,7 @@ class BatchTable:
             num_tokens = np.add.reduceat(rows, starts, dtype=np.int64)
             longest = np.maximum.reduceat(rows, starts).astype(np.int64)
         return cls(
-            starts=starts,
+            starts=starts + first_row,
             counts=np.ones_like(num_rows),
             num_rows=num_rows,
             num_filler_rows=np.zeros_like(num_rows),
@@ -65,6 +68,8 @@ class BatchTable:
     @classmethod
     def join(cls, tables: Sequence[BatchTable]) -> BatchTable:
         """Put tables one behind another; of none, return an empty one."""
+        if len(tables) == 1:
+            return tables[0]
         columns = [column.name for column in fields(cls)]
         return cls(
             **{

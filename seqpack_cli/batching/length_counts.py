@@ -22,6 +22,10 @@ class PartLengths(Protocol):
     """Where lengths come from: a token store, or what stands for one."""
 
     @property
+    def lengths(self) -> np.ndarray:
+        """Give the lengths of all sequences, int32[N], for plans that need them together."""
+
+    @property
     def part_offsets(self) -> np.ndarray:
         """Give the first sequence of each part, and their number, int64[parts + 1]."""
 
@@ -35,6 +39,15 @@ class LengthCounts:
 
     lengths: np.ndarray  # int64
     counts: np.ndarray  # int64
+
+    @property
+    def num_sequences(self) -> int:
+        """Return the number of sequences of all lengths."""
+        return int(self.counts.sum())
+
+    def take(self, which: np.ndarray | slice) -> LengthCounts:
+        """Return some of the distinct lengths, given as bool or as a slice."""
+        return LengthCounts(self.lengths[which], self.counts[which])
 
 
 def join_counts(pieces: Sequence[LengthCounts]) -> LengthCounts:
@@ -58,6 +71,15 @@ def iter_parts(source: PartLengths, first: int = 0) -> Iterator[tuple[int, np.nd
     for number in range(first, len(num_sequences)):
         if num_sequences[number]:
             yield number, source.part_lengths(number)
+
+
+def find_first(source: PartLengths, length: int) -> int:
+    """Return the index of the first sequence of a length, which there is."""
+    return next(
+        int(source.part_offsets[number]) + int((lengths == length).argmax())
+        for number, lengths in iter_parts(source)
+        if (lengths == length).any()
+    )
 
 
 def count_lengths(blocks: Iterable[np.ndarray]) -> LengthCounts:

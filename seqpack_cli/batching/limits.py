@@ -7,11 +7,14 @@ lengths, whatever their number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.batches import cut_batches, cut_runs, is_full
+from seqpack_cli.batching.buckets import choose_buckets, find_buckets
+from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import PackOptions
 
 
@@ -42,27 +45,34 @@ class Limits:
             padded=self.padded,
         )
 
-    def count_filler_rows(
-        self, num_rows: int, num_tokens: int, longest: int, *, last_batch: str
-    ) -> int | None:
-        """Count the empty rows that a last batch gets; None leaves it out."""
-        needed = int(round_up(np.array(longest), self.multiple))
-        if last_batch == "keep" or is_full(
-            num_rows,
-            num_tokens,
-            needed,
+    def is_full(self, batch: BatchTable) -> bool:
+        """Say whether the one batch of a table has no room for a sequence of a single token."""
+        return is_full(
+            int(batch.num_rows[0]),
+            int(batch.num_tokens[0]),
+            int(round_up(batch.longest, self.multiple)[0]),
             batch_size=self.batch_size,
             max_tokens=self.max_tokens,
             padded=self.padded,
-        ):
-            return 0
-        return None if last_batch == "drop" else (self.batch_size or 0) - num_rows
+        )
 
-    def widths(self, longest: np.ndarray) -> np.ndarray:
-        """Give the width of each batch from its longest row, int64[batches]."""
-        if self.key is not None:
-            return np.full(len(longest), self.key, np.int64)
-        return round_up(longest.astype(np.int64), self.multiple)
+    def pad(self, table: BatchTable) -> BatchTable:
+        """Return the table of batches that fill rectangles, if that is what they do."""
+        if not self.padded:
+            return table
+        widths = round_up(table.longest, self.multiple) if self.key is None else self.key
+        return replace(table, num_cells=table.num_rows * widths)
+
+
+def choose_keys(kept: LengthCounts, options: PackOptions) -> list[int] | None:
+    """Return the bucket keys of the sequences that are kept, if there are any, in rising order."""
+    if options.buckets is None or not len(kept.lengths):
+        return None
+    if isinstance(options.buckets, tuple):
+        return list(options.buckets)
+    assert options.num_buckets is not None  # noqa: S101 - resolved
+    rounded = round_up(kept.lengths, options.pad_to_multiple)
+    return choose_buckets(rounded, options.num_buckets, counts=kept.counts)
 
 
 def make_limits(options: PackOptions, keys: Sequence[int] | None) -> list[Limits]:
@@ -74,11 +84,17 @@ def make_limits(options: PackOptions, keys: Sequence[int] | None) -> list[Limits
 
 def _limit(options: PackOptions, key: int | None) -> Limits:
     batch_size, max_tokens = options.batch_size, options.max_tokens
-    padded = options.layout == "padded"
+    padded = options.fills_rectangle
     if key is not None and padded and max_tokens is not None:  # every row costs its key
         batch_size = min(batch_size or max_tokens, max_tokens // key)
         max_tokens = None
     return Limits(batch_size, max_tokens, padded, options.pad_to_multiple, key)
+
+
+def find_limits(lengths: np.ndarray, limits: Sequence[Limits]) -> np.ndarray:
+    """Return the place in limits of the bucket of each row, the largest bucket first."""
+    keys = [limit.key for limit in reversed(limits) if limit.key is not None]
+    return max(len(keys) - 1, 0) - find_buckets(lengths, keys)
 
 
 def round_up(lengths: np.ndarray, multiple: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from seqpack_cli.errors import OptionError, check_choice, check_positive
 # put into another order: `verify` plans again only what was planned by its own version.
 PLAN_VERSION = 1
 DEFAULT_BATCH_SIZE = 64
-MAX_COUNT = 2**31 - 1  # tokens of a sequence at most, and so of all that is counted here
+MAX_INT32 = 2**31 - 1  # tokens of a sequence at most, and so of all that is counted here
 DEFAULT_NUM_BUCKETS = 8
 MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
 MAX_SHARD_BYTES = 2**50
@@ -64,16 +64,26 @@ class PackOptions:
         check_choice("padding_side", self.padding_side, ("right", "left"))
         for name in COUNTS:
             check_positive(name, getattr(self, name))
-            most = MAX_SHARD_BYTES if name == "shard_bytes" else MAX_COUNT
+            most = MAX_SHARD_BYTES if name == "shard_bytes" else MAX_INT32
             if (getattr(self, name) or 0) > most:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at most {most}")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}, expected at least 0")
         if self.buckets is not None and self.buckets != "auto":
             keys = tuple(self.buckets)
-            if not keys or not all(type(key) is int and 1 <= key <= MAX_COUNT for key in keys):
+            if not keys or not all(type(key) is int and 1 <= key <= MAX_INT32 for key in keys):
                 raise ValueError(f"buckets are {self.buckets!r}, expected 'auto' or lengths")
             object.__setattr__(self, "buckets", tuple(sorted(set(keys))))
+
+    @property
+    def fills_rectangle(self) -> bool:
+        """Say whether budgets count the cells of a rectangle, whose width is rounded up."""
+        return LAYOUTS[self.layout].fills_rectangle
+
+    @property
+    def shares_rows(self) -> bool:
+        """Say whether a batch is one row that several sequences share, or pieces of them."""
+        return LAYOUTS[self.layout].shares_rows
 
     def resolve(self) -> PackOptions:
         """Choose what was left open.
@@ -81,7 +91,7 @@ class PackOptions:
         Raises:
             OptionError: options that can not go together.
         """
-        if self.layout == "varlen":
+        if self.shares_rows:
             _check_varlen(self)
             packing = self.packing or "best-fit"
             shuffle = packing == "best-fit" if self.shuffle is None else self.shuffle
@@ -96,7 +106,7 @@ class PackOptions:
                 overlong=overlong,
             )
         _check_rows(self)
-        if self.layout == "packed":
+        if not self.fills_rectangle:
             _check_unpadded(self)
         batch_size, num_buckets = self.batch_size, self.num_buckets
         if batch_size is None and self.max_tokens is None:
@@ -215,7 +225,7 @@ def _check_keys(options: PackOptions) -> None:
                 f"--buckets {key}: no multiple of --pad-to-multiple {options.pad_to_multiple}",
                 hint="leave out --pad-to-multiple: each bucket is one width already",
             )
-        budget = options.max_tokens if options.layout == "padded" else None
+        budget = options.max_tokens if options.fills_rectangle else None
         if budget is not None and key > budget:
             raise OptionError(
                 f"--buckets {key}: one row of it is above --max-tokens {budget:,}",

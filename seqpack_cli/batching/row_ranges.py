@@ -2,21 +2,43 @@
 
 In the order of length they are those between two lengths, less some of the longest and of the
 shortest; in windows, those of some parts. Whoever looks reads lengths part by part, about 1 ns
-each, and holds those of one part and the rows that are found.
+each, and holds those of one part and the rows that are found. Where the order is an array, a task
+has its own entries of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from seqpack_cli.batching.batch_runs import BatchRuns
-from seqpack_cli.batching.length_counts import LengthCounts, PartLengths, iter_parts
-from seqpack_cli.batching.length_order import length_order
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.length_counts import PartLengths, iter_parts
+from seqpack_cli.batching.length_order import length_order, sort_within_batches
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
-Rows = tuple[np.ndarray, np.ndarray]  # int64[N], the sequence of each row, and int32[N], its length
+ROWS_PER_RANGE = 1 << 22  # of neighbours in the order of length, found together: 100 MB at most
+
+
+class LengthsChangedError(ValueError):
+    """A source has other lengths than when its batches were planned."""
+
+
+class Rows(NamedTuple):
+    """Rows in some order."""
+
+    indices: np.ndarray  # int64[N], the sequence of each
+    lengths: np.ndarray  # int32[N]
+    piece_starts: np.ndarray | None = None  # int32[N], where in its sequence each begins
+
+    def take(self, places: np.ndarray) -> Rows:
+        """Return some rows, in the order of their places."""
+        starts = None if self.piece_starts is None else self.piece_starts[places]
+        return Rows(self.indices[places], self.lengths[places], starts)
 
 
 @dataclass(frozen=True)
@@ -30,8 +52,20 @@ class LengthRange:
     num_skipped: int  # of the longest ones
     num_shortest: int  # how many of the shortest ones are before the end, skipped ones too
 
-    def find(self, source: PartLengths) -> Rows:
-        """Read all lengths, take these rows, and sort them."""
+    def find(self, source: PartLengths, batches: BatchTable) -> Rows:
+        """Return the rows of batches in this range; neighbours find them without another look."""
+        return self._find(source).take(_place_rows(batches, self.start))
+
+    def _find(self, source: PartLengths) -> Rows:
+        span, rows = _found.get(source, (None, None))
+        if span != self or rows is None:
+            rows = self._read(source)
+            if self.num_rows <= ROWS_PER_RANGE:  # else no neighbour has the same
+                _found[source] = (self, rows)
+        return rows
+
+    def _read(self, source: PartLengths) -> Rows:
+        """Read all lengths, take the rows of the range, and sort them."""
         seen = {self.longest: 0, self.shortest: 0}
         pieces = []
         for number, lengths in iter_parts(source):
@@ -44,11 +78,9 @@ class LengthRange:
             if any(map(len, outside)):  # neighbours' rows, as long as the first or last of these
                 inside = np.delete(inside, np.concatenate(outside))
                 found = lengths[inside]
-            first = int(source.part_offsets[number])
-            pieces.append((inside + first, found))
-        indices, lengths = _join(pieces)
-        order = length_order(lengths)
-        return indices[order], lengths[order]
+            pieces.append(Rows(inside + int(source.part_offsets[number]), found))
+        rows = _join(pieces, self.num_rows)
+        return rows.take(length_order(rows.lengths))
 
     def _is_outside(self, length: int, num_before: int, num_equal: int) -> np.ndarray:
         numbers = np.arange(num_before, num_before + num_equal)
@@ -58,6 +90,10 @@ class LengthRange:
         if length == self.shortest:
             outside |= numbers >= self.num_shortest
         return outside
+
+
+# What was found last in each source that is still used: neighbours' tasks come one after another.
+_found: WeakKeyDictionary[PartLengths, tuple[LengthRange, Rows]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -72,82 +108,80 @@ class WindowRange:
     most: int
     window: int | None
 
-    def find(self, source: PartLengths) -> Rows:
-        """Read the lengths of the parts that hold these rows, take them, and sort each window."""
+    def find(self, source: PartLengths, batches: BatchTable) -> Rows:
+        """Read the parts that hold these rows, sort each window, and then each batch."""
         pieces, end, stop = [], self.num_before, self.start + self.num_rows
         for number, lengths in iter_parts(source, self.first_part):
             inside = np.flatnonzero((lengths >= self.least) & (lengths <= self.most))
             inside, end = inside[max(self.start - end, 0) : stop - end], end + len(inside)
-            first = int(source.part_offsets[number])
-            pieces.append((inside + first, lengths[inside]))
+            pieces.append(Rows(inside + int(source.part_offsets[number]), lengths[inside]))
             if end >= stop:
                 break
-        indices, lengths = _join(pieces)
-        if self.window is None:
-            return indices, lengths
-        order = length_order(lengths, window=self.window)
-        return indices[order], lengths[order]
-
-
-RowRange = LengthRange | WindowRange
-
-
-@dataclass(frozen=True)
-class LengthOrder:
-    """All sequences that are left, longest first."""
-
-    found: LengthCounts  # of them
-
-    def between(self, start: int, stop: int) -> LengthRange:
-        """Name the rows from one place of the order up to another."""
-        offsets = to_offsets(self.found.counts)
-        first, last = (np.searchsorted(offsets, [start, stop - 1], "right") - 1).tolist()
-        return LengthRange(
-            start,
-            stop - start,
-            int(self.found.lengths[first]),
-            int(self.found.lengths[last]),
-            start - int(offsets[first]),
-            stop - int(offsets[last]),
-        )
-
-
-@dataclass(frozen=True)
-class WindowOrder:
-    """All sequences that are left, in the order of the store but for their windows."""
-
-    offsets: np.ndarray  # int64[parts + 1]: those that are left before each part
-    least: int
-    most: int
-    window: int | None
-
-    def between(self, start: int, stop: int) -> WindowRange:
-        """Name the rows from one place of the order up to another, and their whole windows."""
+        rows = _join(pieces, self.num_rows)
         if self.window is not None:
-            start = start // self.window * self.window
-            stop = min(-(-stop // self.window) * self.window, int(self.offsets[-1]))
-        part = int(np.searchsorted(self.offsets, start, "right")) - 1
-        num_before = int(self.offsets[part])
-        return WindowRange(
-            start, stop - start, part, num_before, self.least, self.most, self.window
-        )
+            rows = rows.take(length_order(rows.lengths, window=self.window))
+        rows = rows.take(_place_rows(batches, self.start))
+        sort_within_batches(rows.indices, rows.lengths, to_offsets(batches.num_real_rows))
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayRange:
+    """Rows of an order that is an array, in runs from anywhere; other processes get no others."""
+
+    order: Rows
+    starts: np.ndarray
+    num_rows: np.ndarray  # of each run
+
+    def find(self, *_: object) -> Rows:
+        """Return the rows, which are those of the batches."""
+        return self.order.take(expand_ranges(self.starts, self.num_rows))
+
+    def __reduce__(self) -> tuple[type[ArrayRange], tuple[Rows, np.ndarray, np.ndarray]]:
+        rows = self.order.take(expand_ranges(self.starts, self.num_rows))
+        return ArrayRange, (rows, np.array([0]), np.array([len(rows.indices)]))
+
+
+RowRange = LengthRange | WindowRange | ArrayRange
 
 
 @dataclass(frozen=True)
-class RangeRows:
+class PlannedRows:
     """The batches of one task, and where their rows are found."""
 
-    runs: BatchRuns
-    span: RowRange  # that holds all their rows, and those of neighbours
+    table: BatchTable
+    span: RowRange  # holds all their rows, and maybe neighbours'
 
-    def place_rows(self) -> np.ndarray:
-        """Give where each row is among those of the span, batch after batch, int64[rows]."""
-        return expand_ranges(
-            self.runs.starts - self.span.start, self.runs.num_rows * self.runs.counts
+    def find(self, source: PartLengths) -> ShardRows:
+        """Find the rows in what was planned.
+
+        Raises:
+            LengthsChangedError: its lengths are not those of the plan.
+        """
+        batches = self.table.expand()
+        rows, offsets = self.span.find(source, batches), to_offsets(batches.num_real_rows)
+        num_tokens = np.add.reduceat(rows.lengths, offsets[:-1], dtype=np.int64)
+        if not np.array_equal(num_tokens, batches.num_tokens):
+            raise LengthsChangedError
+        return ShardRows(
+            rows.indices,
+            rows.lengths,
+            offsets,
+            batches.widths,
+            batches.num_filler_rows,
+            rows.piece_starts,
         )
 
 
-def _join(pieces: list[Rows]) -> Rows:
-    empty = (np.empty(0, np.int64), np.empty(0, np.int32))
-    indices, lengths = zip(*(pieces or [empty]), strict=True)
-    return np.concatenate(indices), np.concatenate(lengths)
+def _place_rows(batches: BatchTable, start: int) -> np.ndarray:
+    """Return where the rows of batches are among those from start on, int64[rows]."""
+    return expand_ranges(batches.starts - start, batches.num_real_rows)
+
+
+def _join(pieces: Iterable[Rows], num_rows: int) -> Rows:
+    empty = Rows(np.empty(0, np.int64), np.empty(0, np.int32))
+    indices, lengths, _ = zip(empty, *pieces, strict=True)
+    rows = Rows(np.concatenate(indices), np.concatenate(lengths))
+    if len(rows.indices) != num_rows:
+        raise LengthsChangedError
+    return rows

@@ -1,15 +1,14 @@
 """Which sequences of a store are kept, which are left out, by which option, and how many tokens.
 
-The same holds of distinct lengths and how many sequences have each: whether one is kept follows
-from its length alone.
+Whether a sequence is kept follows from its length alone, so counts of the lengths are all it takes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from seqpack_cli.batching.length_counts import LengthCounts, PartLengths, find_first
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.shuffle import shuffled
 
 
 class OverlongError(ValueError):
@@ -27,29 +26,22 @@ class Selection:
     """The sequences that are left, and a ledger of those that are not.
 
     Args:
-        lengths: of all sequences, or distinct ones.
-        counts: sequences of each length; None is one of each.
+        source: read only to name a sequence that is too long.
+        found: its lengths, counted.
     """
 
-    def __init__(self, lengths: np.ndarray, counts: np.ndarray | None = None) -> None:
-        self.lengths = lengths
-        self.counts = counts
+    def __init__(self, source: PartLengths, found: LengthCounts) -> None:
+        self.kept = found
         self.num_dropped_sequences: dict[str, int] = {}  # by reason
         self.num_dropped_tokens: dict[str, int] = {}
-        self._kept = np.ones(len(lengths), bool)
+        self._source = source
 
-    def drop(self, reason: str, which: np.ndarray) -> None:
-        """Leave out sequences, given by a mask or by indices, unless they are out already."""
-        out = np.zeros(len(self.lengths), bool)
-        out[which] = True
-        out &= self._kept
-        self._kept &= ~out
-        dropped = self.lengths[out]
-        num_sequences, num_tokens = len(dropped), int(dropped.sum(dtype=np.int64))
-        if self.counts is not None:
-            counts = self.counts[out]
-            num_sequences, num_tokens = int(counts.sum()), int((dropped * counts).sum())
-        self.count_dropped(reason, num_sequences, num_tokens)
+    def drop(self, reason: str, is_dropped: np.ndarray) -> None:
+        """Leave out sequences of some of the lengths that are left."""
+        dropped = self.kept.take(is_dropped)
+        num_tokens = int((dropped.lengths * dropped.counts).sum())
+        self.count_dropped(reason, dropped.num_sequences, num_tokens)
+        self.kept = self.kept.take(~is_dropped)
 
     def count_dropped(self, reason: str, num_sequences: int, num_tokens: int) -> None:
         """Write down what is left out."""
@@ -57,52 +49,44 @@ class Selection:
         sequences[reason] = sequences.get(reason, 0) + num_sequences
         tokens[reason] = tokens.get(reason, 0) + num_tokens
 
-    @property
-    def kept(self) -> np.ndarray:
-        """Give a mask of those that are left."""
-        return self._kept
-
     def check_at_most(self, limit: int, option: str) -> None:
-        """Raise OverlongError for the longest sequence that is left and above the limit."""
-        if self.any_above(limit):
-            index = int(np.where(self._kept, self.lengths, 0).argmax())
-            raise OverlongError(index, int(self.lengths[index]), option, limit)
+        """Raise OverlongError for the first of the longest sequences that are above the limit."""
+        longest = int(self.kept.lengths.max(initial=0))
+        if longest > limit:
+            raise OverlongError(find_first(self._source, longest), longest, option, limit)
 
-    def any_above(self, limit: int) -> bool:
-        """Say whether a sequence that is left is longer than the limit."""
-        return bool((self._kept & (self.lengths > limit)).any())
 
-    def take(self, *, seed: int | None) -> np.ndarray:
-        """Give the indices that are left, rising or shuffled by a seed, int64[N]."""
-        if seed is None:
-            return np.flatnonzero(self._kept)
-        order = shuffled(len(self.lengths), seed=seed)
-        return order if self._kept.all() else order[self._kept[order]]
+def select(source: PartLengths, found: LengthCounts, options: PackOptions) -> Selection:
+    """Leave out what is too short or too long, by itself or for a batch.
+
+    Args:
+        found: the lengths of the source, counted.
+        options: resolved.
+
+    Raises:
+        OverlongError: a sequence is longer than the largest bucket or than the budget of
+            `--max-tokens`, and the options do not say to drop or split it.
+    """
+    selection = Selection(source, found)
+    drop_by_length(selection, options)
+    if isinstance(options.buckets, tuple):
+        is_above = selection.kept.lengths > options.buckets[-1]
+        if options.overlong == "error":
+            selection.check_at_most(options.buckets[-1], "--buckets")
+        elif options.overlong == "drop" or is_above.any():
+            selection.drop("overlong", is_above)
+    if options.max_tokens is not None and options.overlong != "split":
+        limit = options.max_tokens // options.pad_to_multiple * options.pad_to_multiple
+        if options.overlong == "drop":
+            selection.drop("overlong", selection.kept.lengths > limit)
+        else:
+            selection.check_at_most(limit, "--max-tokens")
+    return selection
 
 
 def drop_by_length(selection: Selection, options: PackOptions) -> None:
     """Leave out sequences that are too short or too long by themselves."""
     if options.min_length is not None:
-        selection.drop("min_length", selection.lengths < options.min_length)
+        selection.drop("min_length", selection.kept.lengths < options.min_length)
     if options.max_length is not None:
-        selection.drop("max_length", selection.lengths > options.max_length)
-
-
-def drop_overlong(selection: Selection, options: PackOptions) -> None:
-    """Drop or refuse what is longer than the largest bucket or than the budget of `--max-tokens`.
-
-    Raises:
-        OverlongError: a sequence is, and the options do not say to drop it.
-    """
-    if isinstance(options.buckets, tuple):
-        limit = options.buckets[-1]
-        if options.overlong == "error":
-            selection.check_at_most(limit, "--buckets")
-        elif options.overlong == "drop" or selection.any_above(limit):
-            selection.drop("overlong", selection.lengths > limit)
-    if options.max_tokens is not None:
-        limit = options.max_tokens // options.pad_to_multiple * options.pad_to_multiple
-        if options.overlong == "drop":
-            selection.drop("overlong", selection.lengths > limit)
-        else:
-            selection.check_at_most(limit, "--max-tokens")
+        selection.drop("max_length", selection.kept.lengths > options.max_length)

@@ -7,18 +7,17 @@ that memory holds some windows, one batch, and 56 bytes for each batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 
-from seqpack_cli.batching.batch_runs import BatchRuns
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.limits import Limits
 
 ROWS_PER_BLOCK = 1 << 20  # cut together
 
 
-def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits) -> BatchRuns:
-    """Cut a stream into batches, each a run of its own; the last one may have room.
+def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits) -> BatchTable:
+    """Cut a stream into batches, a row of the table for each; the last one may have room.
 
     Args:
         blocks: int32, the lengths of the sequences that are left, in any number of arrays.
@@ -33,13 +32,13 @@ def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits
             continue  # else a long batch would be copied with every block
         lengths = np.concatenate(waiting)
         offsets = limits.cut(lengths)
-        pieces.append(_number(lengths, offsets[:-1], limits, start))
+        pieces.append(BatchTable.of_batches(lengths, offsets[:-1], first_row=start))
         waiting, num_waiting = [lengths[offsets[-2] :]], 0
         start += int(offsets[-2])
     lengths = np.concatenate(waiting)
     if len(lengths):
-        pieces.append(_number(lengths, limits.cut(lengths), limits, start))
-    return BatchRuns.join(pieces)
+        pieces.append(BatchTable.of_batches(lengths, limits.cut(lengths), first_row=start))
+    return BatchTable.join(pieces)
 
 
 def _sort_windows(blocks: Iterable[np.ndarray], window: int | None) -> Iterator[np.ndarray]:
@@ -71,10 +70,3 @@ def _gather(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
             waiting, num_waiting = [joined[num_ready:]], num_waiting - num_ready
     if num_waiting:
         yield np.concatenate(waiting)
-
-
-def _number(lengths: np.ndarray, offsets: np.ndarray, limits: Limits, start: int) -> BatchRuns:
-    """Give the numbers of the batches between offsets, the first of which begins at start."""
-    nothing = np.zeros(len(offsets) - 1, np.int64)
-    runs = BatchRuns.of_batches(lengths, offsets, nothing, nothing)
-    return replace(runs, starts=start + offsets[:-1], widths=limits.widths(runs.longest))

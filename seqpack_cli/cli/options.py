@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from seqpack_cli.batching.pack_options import MAX_COUNT
+from seqpack_cli.batching.pack_options import MAX_INT32
 from seqpack_cli.files.url import Place, is_shared, parse_place
 from seqpack_cli.runs.execution import EXECUTORS, Executor
 from seqpack_cli.sizes import read_size
@@ -42,8 +42,8 @@ class CountType(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Give the number."""
-        if not _is_count(str(value).strip(), at_most=MAX_COUNT):
-            self.fail(f"{str(value)[:60]!r} is no number from 1 to {MAX_COUNT:,}", param, ctx)
+        if not _is_count(str(value).strip(), at_most=MAX_INT32):
+            self.fail(f"{str(value)[:60]!r} is no number from 1 to {MAX_INT32:,}", param, ctx)
         return int(value)
 
 
@@ -75,7 +75,7 @@ class BucketsType(click.ParamType):  # type: ignore[type-arg]
         if value == "auto" or isinstance(value, tuple):
             return "auto" if value == "auto" else value
         keys = str(value).split(",")
-        if not all(_is_count(key.strip(), at_most=MAX_COUNT) for key in keys):
+        if not all(_is_count(key.strip(), at_most=MAX_INT32) for key in keys):
             self.fail(f"{value!r}, expected auto or lengths like 32,64,128", param, ctx)
         return tuple(int(key) for key in keys)
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_plan import BatchPlan
-from seqpack_cli.batching.pack_options import MAX_COUNT, PackOptions
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.length_counts import LengthCounts
+from seqpack_cli.batching.pack_options import MAX_INT32, PackOptions
+from seqpack_cli.batching.plan import count_source, plan_batches
 from seqpack_cli.errors import OptionError
 from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.pack_plan import count_bytes, count_cells, make_plan
+from seqpack_cli.shards.pack_plan import count_bytes
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -34,25 +36,27 @@ def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str,
             f"{opened.path}: shards are packed already", hint="name their token store"
         )
     progress = progress or Progress()
-    ways = list_ways(int(opened.lengths.max()))
+    found = count_source(opened)
+    longest = int(found.lengths[0])
+    ways = list_ways(longest)
     progress.on_total(len(ways))
     plans = []
     for way in ways:
-        plans.append(_measure(opened, way))
+        plans.append(_measure(opened, found, way))
         progress.on_advance(1)
     return {
         "kind": "plans",
         "path": str(opened.path),
         "num_sequences": len(opened),
         "num_tokens": opened.num_tokens,
-        "longest": int(opened.lengths.max()),
+        "longest": longest,
         "plans": plans,
     }
 
 
 def list_ways(longest: int) -> list[PackOptions]:
     """Give the ways to compare: layouts x batch sizes or budgets x bucket sets."""
-    budget = min(max(LEAST_BUDGET, 1 << (longest - 1).bit_length()), MAX_COUNT)
+    budget = min(max(LEAST_BUDGET, 1 << (longest - 1).bit_length()), MAX_INT32)
     ways = [PackOptions(batch_size=size) for size in BATCH_SIZES]
     ways.append(PackOptions(max_tokens=budget))
     ways.append(PackOptions("padded", batch_size=USUAL_BATCH_SIZE, order="none"))
@@ -83,26 +87,28 @@ def spell_options(options: PackOptions) -> str:
     )
 
 
-def _measure(store: TokenStore, way: PackOptions) -> dict[str, Any]:
+def _measure(store: TokenStore, found: LengthCounts, way: PackOptions) -> dict[str, Any]:
     options = way.resolve()
-    plan = make_plan(store.lengths, options)
-    cells = count_cells(plan, options.layout)
-    num_cells, num_tokens = int(cells.sum()), int(plan.lengths.sum(dtype=np.int64))
+    plan = plan_batches(store, options, found)
+    table = plan.table
+    num_bytes = count_bytes(table, options, np.dtype(store.dtype).itemsize)
     measured = {
         "options": spell_options(way),
-        "num_batches": plan.num_batches,
-        "padding_ratio": round(1 - num_tokens / num_cells, 6),
-        "bytes": int(count_bytes(plan, options, np.dtype(store.dtype).itemsize).sum()),
-        "most_cells": int(cells.max()),
-        "longest": _longest(plan, options.layout),
+        "num_batches": table.num_batches,
+        "padding_ratio": round(table.padding_ratio, 6),
+        "bytes": table.add_up(num_bytes),
+        "most_cells": int(table.num_cells.max()),
+        "longest": _longest(table, options),
         "bucket_keys": plan.bucket_keys,
     }
-    if options.layout == "varlen":
-        assert options.max_tokens is not None  # noqa: S101 - varlen has it
-        measured["lower_bound_batches"] = -(-num_tokens // options.max_tokens)
+    if options.shares_rows:
+        assert options.max_tokens is not None  # noqa: S101 - resolved
+        measured["lower_bound_batches"] = -(-table.add_up(table.num_tokens) // options.max_tokens)
     return measured
 
 
-def _longest(plan: BatchPlan, layout: str) -> int:
-    """Give the time steps, columns or tokens in a row of the longest batch."""
-    return int(plan.lengths.max() if layout == "packed" else plan.widths.max())
+def _longest(table: BatchTable, options: PackOptions) -> int:
+    """Return the time steps, columns or tokens in a row of the longest batch."""
+    if options.shares_rows:
+        return int(table.num_tokens.max())
+    return int((table.widths if options.fills_rectangle else table.longest).max())

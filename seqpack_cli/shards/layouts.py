@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from seqpack_cli.batching.shard_rows import ShardRows
+
 CELLS_PER_PIECE = 1 << 18
 
 Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
@@ -85,34 +87,6 @@ class Batch(Protocol):
         """Return what only this layout has, as plain values."""
 
 
-class PlannedRows(Protocol):
-    """What the plan says of the batches of one shard."""
-
-    @property
-    def indices(self) -> np.ndarray:
-        """The sequence of each row, int64[N]."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Its tokens, int[N]."""
-
-    @property
-    def batch_offsets(self) -> np.ndarray:
-        """Where each batch's rows begin, from 0, int64[batches + 1]."""
-
-    @property
-    def widths(self) -> np.ndarray:
-        """The width of each batch, int64[batches]."""
-
-    @property
-    def num_filler_rows(self) -> np.ndarray:
-        """Empty rows behind the others, int64[batches]."""
-
-    @property
-    def piece_starts(self) -> np.ndarray | None:
-        """Where in its sequence each row begins, int[N]; None where all begin at 0."""
-
-
 class RowSource(Protocol):
     """The ids of planned rows, wherever they come from."""
 
@@ -141,7 +115,7 @@ class Layout(Protocol):
             ValueError: they can not be those of a batch.
         """
 
-    def make_rows(self, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+    def make_rows(self, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
         """Make the arrays of a shard from which the others follow."""
 
     def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:

@@ -3,67 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from seqpack_cli.batching.batch_plan import BatchPlan, plan_batches
-from seqpack_cli.batching.batch_runs import BatchRuns
-from seqpack_cli.batching.bin_plan import plan_bins
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.range_plan import RangePlan, can_plan_ranges, plan_ranges
-from seqpack_cli.batching.row_ranges import RangeRows
+from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.lay_out import ShardRows
-from seqpack_cli.shards.shard_arrays import tensor_names
+from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.shard_file import ALIGNMENT, make_header
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.token_store import TokenStore
 
-BYTES_PER_ROW = 16  # its length and original index
-BYTES_PER_PIECE_START = 8
-BYTES_PER_STEP = 8  # its entry of batch_sizes
+BYTES_PER_NUMBER = 8
 NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
-# Offsets of rows and ids; in packed also of steps, in padded the width.
-BYTES_PER_BATCH = {"packed": 24, "padded": 24, "varlen": 16}
-
-Plan = BatchPlan | RangePlan
 
 
-def plan_store(store: TokenStore, options: PackOptions) -> BatchPlan:
-    """Plan the batches of a store, with the sequences of each.
+def plan_store(store: TokenStore, options: PackOptions, found: LengthCounts | None = None) -> Plan:
+    """Plan the batches of a store.
 
     Args:
         options: resolved.
+        found: its lengths if they have been counted.
 
     Raises:
         OptionError: a sequence does not fit; the message has its place in the input.
         DataError: no batch is left.
     """
     try:
-        plan = make_plan(store.lengths, options)
-    except OverlongError as error:
-        raise _refuse_overlong(store, options, error) from error
-    _check_batches(store, plan)
-    return plan
-
-
-def plan_shards(store: TokenStore, options: PackOptions, found: LengthCounts | None = None) -> Plan:
-    """Plan the batches of a store; where it can be, without holding all its sequences.
-
-    Args, Raises: as for plan_store.
-        found: its lengths if they have been counted.
-    """
-    if not can_plan_ranges(options):
-        return plan_store(store, options)
-    try:
-        plan = plan_ranges(store, options, found)
+        plan = plan_batches(store, options, found)
     except OverlongError as error:
         raise _refuse_overlong(store, options, error) from error
     _check_batches(store, plan)
@@ -73,7 +46,7 @@ def plan_shards(store: TokenStore, options: PackOptions, found: LengthCounts | N
 def _refuse_overlong(store: TokenStore, options: PackOptions, error: OverlongError) -> OptionError:
     origin = store.locate(error.index)
     splitting = "--overlong split"
-    if options.layout != "varlen":
+    if not options.shares_rows:
         splitting = f"tokenize --max-length {error.limit}"
     cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
     needed = int(round_up(np.array(error.length), options.pad_to_multiple))
@@ -95,13 +68,6 @@ def _check_batches(store: TokenStore, plan: Plan) -> None:
         )
 
 
-def make_plan(lengths: np.ndarray, options: PackOptions) -> BatchPlan:
-    """Plan batches of rows, or rows of several sequences, as the layout has it."""
-    if options.layout == "varlen":
-        return plan_bins(lengths, options)
-    return plan_batches(lengths, options)
-
-
 def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
     """Give the id that fills padding: the one of the options, the tokenizer's, or 0.
 
@@ -119,7 +85,7 @@ def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
 def describe_lent_pad_id(store: TokenStore, options: PackOptions) -> str | None:
     """Return a note about padding with the id of an ordinary token; None where there is none."""
     has_choice = options.pad_id is not None or store.manifest.get("pad_id") is not None
-    if has_choice or options.layout != "padded":
+    if has_choice or not options.fills_rectangle:
         return None
     pad_id = choose_pad_id(store, options)
     (spelling,) = spell_ids(store.read_tokenizer_json(), [pad_id])
@@ -129,12 +95,10 @@ def describe_lent_pad_id(store: TokenStore, options: PackOptions) -> str | None:
     )
 
 
-def check_memory(plan: Plan, options: PackOptions, itemsize: int) -> None:
+def check_memory(table: BatchTable, itemsize: int) -> None:
     """Raise MachineError, before it is made, for a batch that the memory can not hold."""
-    runs = plan.runs
-    num_rows = runs.num_rows + runs.num_filler_rows
-    cells = _count_cells(runs, options.layout).astype(float)  # which does not wrap around
-    largest = float((cells * itemsize + num_rows * BYTES_PER_ROW).max())
+    num_cells = table.num_cells.astype(float)  # which does not wrap around
+    largest = float((num_cells * itemsize + table.num_rows * 2 * BYTES_PER_NUMBER).max())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if largest > memory:
         raise MachineError(
@@ -145,51 +109,36 @@ def check_memory(plan: Plan, options: PackOptions, itemsize: int) -> None:
         )
 
 
-def count_cells(plan: BatchPlan, layout: str) -> np.ndarray:
-    """Give the entries of `data` that each batch takes, int64[batches]."""
-    return _count_cells(plan.runs, layout)
-
-
-def count_bytes(plan: BatchPlan, options: PackOptions, itemsize: int) -> np.ndarray:
-    """Give the bytes that each batch takes in a shard, int64[batches]."""
-    return _count_bytes(plan.runs, options, itemsize)
-
-
-def _count_cells(runs: BatchRuns, layout: str) -> np.ndarray:
-    if layout != "padded":
-        return runs.num_tokens
-    num_cells: np.ndarray = (runs.num_rows + runs.num_filler_rows) * runs.widths
-    return num_cells
-
-
-def _count_bytes(runs: BatchRuns, options: PackOptions, itemsize: int) -> np.ndarray:
-    layout, num_rows = options.layout, runs.num_rows + runs.num_filler_rows
-    num_bytes: np.ndarray = _count_cells(runs, layout) * itemsize + num_rows * BYTES_PER_ROW
-    num_bytes += BYTES_PER_BATCH[layout] + 8 * (options.last_batch == "pad")
-    if layout == "varlen":
-        num_bytes += num_rows * BYTES_PER_PIECE_START
-    elif layout == "packed":
-        num_bytes += runs.longest * BYTES_PER_STEP
+def count_bytes(table: BatchTable, options: PackOptions, itemsize: int) -> np.ndarray:
+    """Return the bytes that a batch takes in a shard, for each row of the table."""
+    entries = {
+        "data_offsets": table.num_cells,
+        "sequence_offsets": table.num_rows,
+        "step_offsets": table.longest,
+    }
+    num_bytes = np.zeros(len(table), np.int64)
+    for name in tensor_names(options.layout, filler=options.last_batch == "pad"):
+        size = itemsize if name == "data" else BYTES_PER_NUMBER
+        num_bytes += size * entries[OFFSETS_OF[name]] if name in OFFSETS_OF else size
     return num_bytes
 
 
-def cut_shards(plan: Plan, options: PackOptions, itemsize: int) -> list[int]:
+def cut_shards(table: BatchTable, options: PackOptions, itemsize: int) -> list[int]:
     """Cut batches into files of at most shard_bytes, or of one batch if that is larger."""
-    runs = plan.runs
-    sizes = _count_bytes(runs, options, itemsize)
+    sizes = count_bytes(table, options, itemsize)
     room = count_room(options, itemsize)
-    # Of each run, and of all: where it ends, in bytes and in batches.
-    ends, offsets = to_offsets(sizes * runs.counts), to_offsets(runs.counts)
-    cuts, num_batches, filled = [0], runs.num_batches, 0
+    # Of each row of the table, and of all: where it ends, in bytes and in batches.
+    ends, offsets = to_offsets(sizes * table.counts), to_offsets(table.counts)
+    cuts, num_batches, filled = [0], table.num_batches, 0
     while cuts[-1] < num_batches:
-        run = int(np.searchsorted(ends, filled + room, "right")) - 1
+        row = int(np.searchsorted(ends, filled + room, "right")) - 1
         end = num_batches
-        if run < len(sizes):
-            inside = (filled + room - int(ends[run])) // int(sizes[run])
-            end = int(offsets[run]) + inside
+        if row < len(sizes):
+            inside = (filled + room - int(ends[row])) // int(sizes[row])
+            end = int(offsets[row]) + inside
         cuts.append(max(end, cuts[-1] + 1))
-        run = min(int(np.searchsorted(offsets, cuts[-1], "right")) - 1, len(sizes) - 1)
-        filled = int(ends[run]) + (cuts[-1] - int(offsets[run])) * int(sizes[run])
+        row = min(int(np.searchsorted(offsets, cuts[-1], "right")) - 1, len(sizes) - 1)
+        filled = int(ends[row]) + (cuts[-1] - int(offsets[row])) * int(sizes[row])
     return cuts
 
 
@@ -207,11 +156,3 @@ def count_room(options: PackOptions, itemsize: int) -> int:
     num_ends = sum(name.endswith("_offsets") for name in names)
     header = len(shortest) + -(-num_digits // ALIGNMENT) * ALIGNMENT
     return max(options.shard_bytes - header - 8 * num_ends, 0)
-
-
-def cut_rows(plan: Plan, options: PackOptions, itemsize: int) -> Sequence[ShardRows | RangeRows]:
-    """Give the rows of each shard, or where they are found."""
-    cuts = cut_shards(plan, options, itemsize)
-    if isinstance(plan, RangePlan):
-        return plan.cut(cuts)
-    return [ShardRows.cut(plan, first, last) for first, last in pairwise(cuts)]

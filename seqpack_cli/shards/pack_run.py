@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
-from seqpack_cli.batching.range_plan import can_plan_ranges
+from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.storage import write_json
@@ -26,12 +26,11 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.pack_plan import (
-    Plan,
     check_memory,
     choose_pad_id,
-    cut_rows,
+    cut_shards,
     describe_lent_pad_id,
-    plan_shards,
+    plan_store,
 )
 from seqpack_cli.shards.pack_shard import ShardTask, count_rows, make_shard
 from seqpack_cli.shards.recorded_options import record_options
@@ -98,14 +97,14 @@ def _pack_store(
     progress: Progress,
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
-    is_here = executor.name == "local" or not can_plan_ranges(options)
+    is_here = executor.name == "local" or needs_array(options)
     store = open_store(store_path, check_indices=is_here)
     if _is_same(output, store_path):
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     head = _make_head(store, options)
     found = None if is_here else count_store(store, num_workers=num_workers, executor=executor)
-    plan = plan_shards(store, options, found)
-    check_memory(plan, options, np.dtype(store.dtype).itemsize)
+    plan = plan_store(store, options, found)
+    check_memory(plan.table, np.dtype(store.dtype).itemsize)
     with open_run(output, head, overwrite=overwrite) as run:
         output = run.path  # which knows the holder of its lock
         if run.manifest is not None:
@@ -157,10 +156,10 @@ def _make_tasks(
     options: PackOptions,
 ) -> list[ShardTask]:
     began = find_began()
-    shards = cut_rows(plan, options, np.dtype(store.dtype).itemsize)
+    cuts = cut_shards(plan.table, options, np.dtype(store.dtype).itemsize)
     return [
         ShardTask(number, output, store_path.resolve(), head, rows, began)
-        for number, rows in enumerate(shards)
+        for number, rows in enumerate(plan.cut(cuts))
     ]
 
 

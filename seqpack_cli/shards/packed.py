@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import expand_ranges
-from seqpack_cli.shards.layouts import Layout, PlannedRows, RowSource, Tensors
+from seqpack_cli.shards.layouts import Layout, RowSource, Tensors
 from seqpack_cli.shards.time_steps import (
     check_batch_sizes,
     check_lengths,
@@ -124,7 +125,7 @@ class PackedLayout:
         """Make a batch of its flat arrays, unchecked."""
         return PackedBatch(**arrays)
 
-    def make_rows(self, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+    def make_rows(self, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
         """Add nothing to what every layout has."""
         del rows, filler
         return {}

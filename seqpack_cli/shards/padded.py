@@ -1,6 +1,4 @@
-"""The `padded` layout: a batch as one rectangle, rows padded on the right or on the left; the mask
-follows from `lengths`.
-"""
+"""The `padded` layout: one rectangle a batch, padded right or left; the mask is in `lengths`."""
 
 from __future__ import annotations
 
@@ -10,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import Layout, PlannedRows, RowSource, Tensors, iter_pieces
+from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, iter_pieces
 from seqpack_cli.shards.time_steps import check_lengths
 
 CELLS_PER_BLOCK = 1 << 20  # of padding looked at together; their places take 8 bytes each
@@ -162,7 +161,7 @@ class PaddedLayout:
         lengths, indices = arrays["lengths"], arrays["original_indices"]
         return PaddedBatch(ids, lengths, indices, self.padding_side, num_filler_rows)
 
-    def make_rows(self, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+    def make_rows(self, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
         """Make the rows with those of filler, and the width of each batch."""
         num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
         ends = np.repeat(rows.batch_offsets[1:], rows.num_filler_rows)

@@ -14,8 +14,9 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.layouts import Batch, PlannedRows, Tensors, find_layout, is_in_range
+from seqpack_cli.shards.layouts import Batch, Tensors, find_layout, is_in_range
 
 OFFSETS_OF = {
     "lengths": "sequence_offsets",
@@ -38,7 +39,7 @@ def tensor_names(layout: str, *, filler: bool) -> list[str]:
     return [*arrays, *offsets, data]
 
 
-def make_row_tensors(layout: str, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+def make_row_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
     """Make the arrays of a shard from which the others follow: its rows, batches and widths.
 
     Args:
@@ -54,7 +55,7 @@ def make_row_tensors(layout: str, rows: PlannedRows, *, filler: bool) -> dict[st
     }
 
 
-def make_tensors(layout: str, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
     """Make all arrays of a shard but `data`, int64, in file order; see `make_row_tensors`."""
     tensors = make_row_tensors(layout, rows, filler=filler)
     tensors |= find_layout(layout).make_steps(tensors)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.range_plan import RangePlan
+from seqpack_cli.batching.plan import Plan
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, list_sizes, read_manifest
 from seqpack_cli.files.reading import check_fields
@@ -63,7 +62,7 @@ def make_manifest(
     store_path: Place,
     output: Place,
     head: dict[str, Any],
-    plan: BatchPlan | RangePlan,
+    plan: Plan,
     receipts: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Add up the shards' receipts into the manifest."""

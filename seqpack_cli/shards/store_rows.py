@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.layouts import PlannedRows, is_in_range
+from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.tokens.read_rows import copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -13,7 +14,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 class StoreRows:
     """Planned rows as a layout asks for their ids: see `layouts.RowSource`."""
 
-    def __init__(self, store: TokenStore, rows: PlannedRows) -> None:
+    def __init__(self, store: TokenStore, rows: ShardRows) -> None:
         self._store = store
         self._rows = rows
         self._lengths = rows.lengths.astype(np.int64)

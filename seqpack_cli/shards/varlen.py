@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import Layout, PlannedRows, RowSource, Tensors, iter_pieces
+from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, iter_pieces
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class VarlenLayout:
         """Make a batch of its flat arrays, unchecked."""
         return VarlenBatch(**arrays)
 
-    def make_rows(self, rows: PlannedRows, *, filler: bool) -> dict[str, np.ndarray]:
+    def make_rows(self, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
         """Make where in its sequence each piece begins."""
         del filler
         starts = rows.piece_starts

@@ -16,10 +16,10 @@ from typing import Any, overload
 import numpy as np
 from blake3 import blake3
 
-from seqpack_cli.batching.batch_plan import BatchPlan
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
-from seqpack_cli.shards.pack_plan import choose_pad_id, count_cells, plan_store
+from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
 from seqpack_cli.training.batch_tensors import check_labels
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
@@ -58,10 +58,11 @@ class StoreBatches:
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Make batches, shuffled by the seed, or in the order of pack without one."""
         shuffling = replace(self.options, shuffle=seed is not None, seed=seed or 0)
-        plan = plan_store(self.dataset.open_store(), shuffling)
-        layout = self.options.layout
-        order = np.arange(plan.num_batches)
-        return EpochPlan(_BatchKeys(plan), order, lambda: count_cells(plan, layout))
+        store = self.dataset.open_store()
+        plan = plan_store(store, shuffling)
+        order, table = np.arange(plan.num_batches), plan.table
+        (rows,) = plan.cut([0, len(order)])
+        return EpochPlan(_BatchKeys(rows.find(store)), order, lambda: table.expand().num_cells)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
         """Give the function that lays out these batches, for DataLoader's `collate_fn`.
@@ -75,8 +76,9 @@ class StoreBatches:
             return functools.partial(collate, labels=labels)
         store = self.dataset.open_store()
         keys = None
-        if self.options.buckets is not None:  # the same in every epoch: they follow from lengths
-            keys = plan_store(store, self.options).bucket_keys
+        if self.options.buckets is not None:  # they follow from the lengths, whatever their order
+            sorting = replace(self.options, order="length", window=None)  # counts of them will do
+            keys = plan_store(store, sorting).bucket_keys
         return functools.partial(
             collate,
             pad_id=choose_pad_id(store, self.options),
@@ -90,11 +92,11 @@ class StoreBatches:
 class _BatchKeys(Sequence[list[int | Piece]]):
     """What a StoreDataset is asked for, for each batch of a plan."""
 
-    def __init__(self, plan: BatchPlan) -> None:
-        self._plan = plan
+    def __init__(self, rows: ShardRows) -> None:
+        self._rows = rows
 
     def __len__(self) -> int:
-        return self._plan.num_batches
+        return len(self._rows.batch_offsets) - 1
 
     @overload
     def __getitem__(self, index: int) -> list[int | Piece]: ...
@@ -105,15 +107,15 @@ class _BatchKeys(Sequence[list[int | Piece]]):
     def __getitem__(self, index: int | slice) -> list[int | Piece] | list[list[int | Piece]]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        plan = self._plan
+        found = self._rows
         index = range(len(self))[index]
-        rows = slice(*plan.batch_offsets[index : index + 2].tolist())
-        keys: list[int | Piece] = plan.order[rows].tolist()
-        if plan.piece_starts is not None:
-            columns = (plan.order, plan.piece_starts, plan.lengths)
+        rows = slice(*found.batch_offsets[index : index + 2].tolist())
+        keys: list[int | Piece] = found.indices[rows].tolist()
+        if found.piece_starts is not None:
+            columns = (found.indices, found.piece_starts, found.lengths)
             pieces = zip(*(column[rows].tolist() for column in columns), strict=True)
-            keys = [Piece(*found) for found in pieces]
-        return keys + [FILLER] * int(plan.num_filler_rows[index])
+            keys = [Piece(*piece) for piece in pieces]
+        return keys + [FILLER] * int(found.num_filler_rows[index])
 
 
 def _describe(options: PackOptions) -> str:

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from seqpack_cli.batching.bin_plan import count_pieces
-from seqpack_cli.batching.range_plan import RangePlan
-from seqpack_cli.batching.row_ranges import RangeRows, RowRange
+from seqpack_cli.batching.bin_batches import count_pieces
+from seqpack_cli.batching.plan import Plan, count_source
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.shards.lay_out import ShardRows, take_rows
-from seqpack_cli.shards.pack_plan import Plan, cut_shards, plan_shards
+from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import make_row_tensors
 from seqpack_cli.shards.shard_set import ShardSet
@@ -32,49 +31,38 @@ FREE_PIECES = 1 << 22
 
 def plan_again(shards: ShardSet, store: TokenStore) -> Plan | Finding:
     """Plan a store with the options that its shards record, or return why that cannot be."""
-    options = shards.options
-    if options.layout == "varlen":
+    options, found = shards.options, count_source(store)
+    if options.shares_rows:
         num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
-        num_pieces = count_pieces(store.lengths, options)
+        num_pieces = count_pieces(store, found, options)
         if num_pieces > 2 * num_rows + FREE_PIECES:
             what = (
                 f"the options cut the store into {num_pieces:,} rows, the shards have {num_rows:,}"
             )
             return Finding(LEVEL, MANIFEST_NAME, what)
     try:
-        return plan_shards(store, options)
+        return plan_store(store, options, found)
     except (DataError, OptionError) as error:
         return Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error.message}")
 
 
 class PlannedShards:
-    """What the plan has for the batches of each shard; rows that neighbours share are kept."""
+    """What the plan has for the batches of each shard."""
 
     def __init__(self, shards: ShardSet, store: TokenStore, plan: Plan) -> None:
         self.plan = plan
         self.store = store
-        self._offsets = np.minimum(shards.batch_offsets, plan.num_batches).tolist()
-        self._pieces: dict[int, RangeRows] = {}
-        self._span: RowRange | None = None
-        self._found = (np.empty(0, np.int64), np.empty(0, np.int32))
-        if isinstance(plan, RangePlan):
-            cuts = sorted(set(self._offsets))
-            self._pieces = dict(zip(cuts, plan.cut(cuts), strict=False))
+        self._cuts = np.minimum(shards.batch_offsets, plan.num_batches).tolist()
+        cuts = sorted(set(self._cuts))
+        self._planned = dict(zip(cuts, plan.cut(cuts), strict=False))
 
     def find_rows(self, number: int) -> ShardRows | None:
         """Return the planned batches with the numbers of a shard's, as many as there are, if any.
 
         Shards are asked for in rising order, or rows are found again.
         """
-        first, last = self._offsets[number : number + 2]
-        if first == last:
-            return None
-        if not isinstance(self.plan, RangePlan):
-            return ShardRows.cut(self.plan, first, last)
-        rows = self._pieces[first]
-        if rows.span != self._span:
-            self._span, self._found = rows.span, rows.span.find(self.store)
-        return take_rows(rows, *self._found)
+        first, last = self._cuts[number : number + 2]
+        return self._planned[first].find(self.store) if first < last else None
 
 
 def compare_shard(
@@ -177,7 +165,7 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
 
 def _compare_cuts(shards: ShardSet, plan: Plan, itemsize: int) -> Iterator[Finding]:
     """Yield the first shard that does not end where `--shard-bytes` ends it."""
-    cuts = cut_shards(plan, shards.options, itemsize)
+    cuts = cut_shards(plan.table, shards.options, itemsize)
     ends = zip(shards.batch_offsets[1:].tolist(), cuts[1:], strict=False)
     for number, (end, planned) in enumerate(ends):
         if end != planned:

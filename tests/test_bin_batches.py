@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batching_reference import Row, list_batches, slow_bins
+from batching_reference import Parts, Row, list_batches, slow_bins
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.bin_plan import plan_bins
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.plan import plan_batches
+from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.selection import OverlongError
 
 LENGTHS = st.lists(st.integers(1, 30), max_size=40)
@@ -28,40 +29,31 @@ OPTIONS = st.builds(
 )
 
 
-def stored(lengths: list[int]) -> np.ndarray:
-    """Give lengths as a store has them: int32, not to be written."""
-    array = np.array(lengths, np.int32)
-    array.flags.writeable = False
-    return array
-
-
 @settings(max_examples=100)
 @given(LENGTHS, OPTIONS)
-def test_plan_bins_is_the_slow_one(lengths: list[int], options: PackOptions) -> None:
-    options = options.resolve()
+def test_bins_are_the_slow_ones(lengths: list[int], options: PackOptions) -> None:
+    options, source = options.resolve(), Parts([lengths[:9], lengths[9:]])
     expected = slow_bins(lengths, options)
     if expected is None:
         with pytest.raises(OverlongError):
-            plan_bins(stored(lengths), options)
+            plan_batches(source, options)
         return
-    plan = plan_bins(stored(lengths), options)
-    assert list_batches(plan) == expected
+    plan = plan_batches(source, options)
+    assert list_batches(plan, source) == expected
     assert plan.num_batches == len(expected.rows)
-    assert plan.lengths.dtype == np.int32
-    assert plan.order.dtype == plan.batch_offsets.dtype == plan.widths.dtype == np.int64
-    again = plan_bins(stored(lengths), options)
-    assert list_batches(again) == expected
+    assert list_batches(plan_batches(source, options), source) == expected
 
 
 @settings(max_examples=50)
 @given(LENGTHS, OPTIONS)
-def test_plan_bins_holds_every_token_once_within_the_budget(
+def test_bins_hold_every_token_once_within_the_budget(
     lengths: list[int], options: PackOptions
 ) -> None:
     options = replace(options, overlong=None if options.overlong == "error" else options.overlong)
     options = options.resolve()
     capacity = options.max_tokens or 0
-    plan = list_batches(plan_bins(stored(lengths), options))
+    source = Parts([lengths])
+    plan = list_batches(plan_batches(source, options), source)
     assert all(0 < sum(row[2] for row in batch) <= capacity for batch in plan.rows)
     pieces: dict[int, list[Row]] = {}
     for row in (row for batch in plan.rows for row in batch):
@@ -78,20 +70,21 @@ def test_plan_bins_holds_every_token_once_within_the_budget(
 def plan_rows(lengths: list[int], **options: object) -> list[list[Row]]:
     """Plan varlen rows and give what each holds."""
     resolved = PackOptions(layout="varlen", **options).resolve()  # type: ignore[arg-type]
-    return list_batches(plan_bins(stored(lengths), resolved)).rows
+    source = Parts([lengths])
+    return list_batches(plan_batches(source, resolved), source).rows
 
 
-def test_plan_bins_packs_best_fit_in_the_order_of_the_input() -> None:
+def test_bins_pack_best_fit_in_the_order_of_the_input() -> None:
     rows = plan_rows([2, 5, 3, 6, 4], max_tokens=10, shuffle=False)
     assert rows == [[(3, 0, 6), (4, 0, 4)], [(0, 0, 2), (1, 0, 5), (2, 0, 3)]]
 
 
-def test_plan_bins_packs_one_row_after_another_where_sequential() -> None:
+def test_bins_pack_one_row_after_another_where_sequential() -> None:
     rows = plan_rows([2, 5, 3, 6, 4, 1], max_tokens=10, packing="sequential")
     assert rows == [[(0, 0, 2), (1, 0, 5), (2, 0, 3)], [(3, 0, 6), (4, 0, 4)], [(5, 0, 1)]]
 
 
-def test_plan_bins_splits_long_sequences_from_the_left() -> None:
+def test_bins_split_long_sequences_from_the_left() -> None:
     rows = plan_rows([1, 9, 8, 4], max_tokens=4, packing="sequential")
     assert rows == [
         [(0, 0, 1)],
@@ -104,35 +97,34 @@ def test_plan_bins_splits_long_sequences_from_the_left() -> None:
     ]
 
 
-def test_plan_bins_without_a_split_has_no_piece_starts() -> None:
+@pytest.mark.parametrize(("longest", "split"), [(9, False), (10, True)])
+def test_bins_without_a_split_have_no_piece_starts(longest: int, split: bool) -> None:
     options = PackOptions(layout="varlen", max_tokens=9).resolve()
-    assert plan_bins(stored([1, 9, 8]), options).piece_starts is None
-    split = plan_bins(stored([1, 10]), options).piece_starts
-    assert split is not None
-    assert split.dtype == np.int32
+    order = plan_batches(Parts([[1, longest]]), options).order
+    assert isinstance(order, ArrayOrder)
+    assert (order.rows.piece_starts is not None) == split
 
 
-def test_plan_bins_drops_or_refuses_the_overlong() -> None:
-    lengths = stored([3, 2000, 5, 1500, 1])
+def test_bins_drop_or_refuse_the_overlong() -> None:
+    source = Parts([[3, 2000, 5, 1500, 1]])
     options = PackOptions(layout="varlen", max_tokens=1024, overlong="drop", min_length=2).resolve()
-    plan = plan_bins(lengths, options)
+    plan = plan_batches(source, options)
     assert plan.num_dropped_sequences == {"min_length": 1, "overlong": 2}
     assert plan.num_dropped_tokens == {"min_length": 1, "overlong": 3500}
     message = r"^sequence 1 has 2,000 tokens, --max-tokens allows 1,024$"
     with pytest.raises(OverlongError, match=message):
-        plan_bins(lengths, replace(options, overlong="error"))
+        plan_batches(source, replace(options, overlong="error"))
 
 
 @pytest.mark.parametrize("packing", ["best-fit", "sequential"])
-def test_plan_bins_of_nothing_has_no_row(packing: str) -> None:
-    plan = plan_bins(
-        stored([]), PackOptions(layout="varlen", max_tokens=4, packing=packing).resolve()
-    )
+def test_bins_of_nothing_have_no_row(packing: str) -> None:
+    options = PackOptions(layout="varlen", max_tokens=4, packing=packing).resolve()
+    plan = plan_batches(Parts([]), options)
     assert plan.num_batches == 0
-    assert list_batches(plan).rows == []
+    assert plan_batches(Parts([[3], []]), replace(options, max_length=2)).num_batches == 0
 
 
-def test_plan_bins_shuffles_rows_anew_for_another_seed() -> None:
+def test_bins_are_shuffled_anew_for_another_seed() -> None:
     lengths = np.random.default_rng(0).integers(1, 40, 300).tolist()
     plans = [plan_rows(lengths, max_tokens=64, seed=seed) for seed in (0, 0, 1, 2)]
     assert plans[0] == plans[1]

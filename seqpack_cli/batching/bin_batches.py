@@ -1,0 +1,94 @@
+"""The lengths of all sequences -> rows that several of them share, over the whole store.
+
+`best-fit` packs tightly, and its rows are shuffled, since packing sorts them and sorted batches
+hurt training; `sequential` fills one row after another in the order of the input. A sequence that
+is longer than a row is split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from seqpack_cli.batching.array_batches import choose_order
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.bin_packing import best_fit
+from seqpack_cli.batching.length_counts import LengthCounts, PartLengths
+from seqpack_cli.batching.length_order import length_order
+from seqpack_cli.batching.limits import Limits
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.row_orders import ArrayOrder
+from seqpack_cli.batching.row_ranges import Rows
+from seqpack_cli.batching.selection import Selection, drop_by_length
+from seqpack_cli.ranges import expand_ranges, to_offsets
+
+
+def fill_bins(
+    lengths: np.ndarray, kept: LengthCounts, options: PackOptions, limits: Limits
+) -> tuple[ArrayOrder, BatchTable]:
+    """Put the sequences that are kept, or pieces of long ones, into bins.
+
+    Args:
+        lengths: int32, one per sequence of the store.
+    """
+    capacity = limits.max_tokens
+    assert capacity is not None  # noqa: S101 - resolved
+    order = choose_order(lengths, kept, options)
+    rows = _split(order, lengths[order], capacity)
+    del order  # else both the old and the new would be held
+    if options.packing == "best-fit":
+        places, offsets = _fill_bins(rows.lengths, capacity)
+        rows = rows.take(places)
+        del places
+    else:
+        offsets = limits.cut(rows.lengths)
+    table = BatchTable.of_batches(rows.lengths, offsets)
+    if rows.piece_starts is not None and len(table):
+        table = replace(
+            table,
+            num_later_pieces=_count_true(rows.piece_starts > 0, offsets),
+            num_split_sequences=_count_true(rows.piece_starts == capacity, offsets),
+        )
+    return ArrayOrder(rows), table
+
+
+def count_pieces(source: PartLengths, found: LengthCounts, options: PackOptions) -> int:
+    """Count the pieces that `fill_bins` would put into bins, before it takes their memory."""
+    selection = Selection(source, found)
+    drop_by_length(selection, options)
+    if options.overlong != "split":
+        return selection.kept.num_sequences
+    assert options.max_tokens is not None  # noqa: S101 - resolved
+    num_pieces = -(-selection.kept.lengths // options.max_tokens)
+    return int((num_pieces * selection.kept.counts).sum())
+
+
+def _count_true(mask: np.ndarray, batch_offsets: np.ndarray) -> np.ndarray:
+    return np.add.reduceat(mask, batch_offsets[:-1], dtype=np.int64)
+
+
+def _split(order: np.ndarray, lengths: np.ndarray, capacity: int) -> Rows:
+    """Cut long sequences into pieces."""
+    if int(lengths.max(initial=0)) <= capacity:
+        return Rows(order, lengths)
+    num_pieces = -(-lengths // capacity)
+    long = np.flatnonzero(num_pieces > 1)
+    firsts = (np.cumsum(num_pieces, dtype=np.int64) - num_pieces)[long]
+    order, lengths = np.repeat(order, num_pieces), np.repeat(lengths, num_pieces)
+    pieces = expand_ranges(firsts, num_pieces[long])
+    starts = np.zeros(len(order), np.int32)
+    starts[pieces] = (pieces - np.repeat(firsts, num_pieces[long])) * capacity
+    lengths[pieces] = np.minimum(lengths[pieces] - starts[pieces], capacity)
+    return Rows(order, lengths, starts)
+
+
+def _fill_bins(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Give the rows bin after bin, in their own order within each, and where each bin begins."""
+    by_length = length_order(lengths)
+    bin_in_order = best_fit(lengths[by_length], capacity)
+    bin_of = np.empty_like(bin_in_order)
+    bin_of[by_length] = bin_in_order
+    del by_length, bin_in_order  # 12 bytes a sequence that the sort below can use
+    offsets = to_offsets(np.bincount(bin_of))
+    return np.argsort(bin_of, kind="stable"), offsets

@@ -1,0 +1,152 @@
+"""The lengths of a store and options -> the plan: which sequences go into which batch.
+
+A pure function, so that every worker and every later run makes the same batches: sequences are
+chosen, shuffled, sorted by length, put into buckets or bins, cut into batches, and the finished
+batches shuffled. In the order of length the batches follow from the counts of the lengths: a
+thousand million sequences take some seconds, and memory for one part. Windows are sorted one after
+the other, and take 56 bytes a batch. Whatever else there is needs the lengths of all sequences at
+once, and at most 32 bytes for each; at its end 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from seqpack_cli.batching.array_batches import cut_array
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.bin_batches import fill_bins
+from seqpack_cli.batching.length_batches import cut_lengths
+from seqpack_cli.batching.length_counts import LengthCounts, PartLengths, count_lengths, iter_parts
+from seqpack_cli.batching.limits import Limits, choose_keys, make_limits
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.row_orders import ArrayOrder, LengthOrder, WindowOrder
+from seqpack_cli.batching.row_ranges import PlannedRows, RowRange
+from seqpack_cli.batching.selection import Selection, select
+from seqpack_cli.batching.shuffle import BATCHES, shuffled
+from seqpack_cli.batching.window_batches import cut_windows
+from seqpack_cli.ranges import to_offsets
+
+Order = LengthOrder | WindowOrder | ArrayOrder
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The batches of a whole token store, and the order in which their rows are found."""
+
+    table: BatchTable
+    order: Order
+    bucket_keys: list[int] | None  # in rising order, those without batches too
+    num_dropped_sequences: dict[str, int]  # by reason
+    num_dropped_tokens: dict[str, int]
+
+    @property
+    def num_batches(self) -> int:
+        """Return the number of batches."""
+        return self.table.num_batches
+
+    def cut(self, cuts: Sequence[int]) -> list[PlannedRows]:
+        """Return what each task needs to find its rows.
+
+        Args:
+            cuts: the first batch of each task, and the end of the last one.
+        """
+        tables = self.table.cut(cuts)
+        ranges: Iterator[RowRange] = self.order.name_ranges(tables)
+        return [PlannedRows(table, span) for table, span in zip(tables, ranges, strict=True)]
+
+
+def needs_array(options: PackOptions) -> bool:
+    """Say whether a plan of resolved options needs the lengths of all sequences at once."""
+    if options.shares_rows or options.shuffle:
+        return True
+    return options.buckets is not None and (options.order == "none" or options.window is not None)
+
+
+def plan_batches(
+    source: PartLengths, options: PackOptions, found: LengthCounts | None = None
+) -> Plan:
+    """Choose the sequences, order them, and cut the order into batches.
+
+    Args:
+        source: a token store, or what stands for one.
+        options: resolved.
+        found: the lengths of the source if they have been counted: it is read once less.
+
+    Raises:
+        OverlongError: a sequence does not fit, and the options do not say to drop it.
+    """
+    selection = select(source, found or count_source(source), options)
+    keys = choose_keys(selection.kept, options)
+    limits = make_limits(options, keys)
+    order, tables = _cut(source, selection.kept, options, limits)
+    table = BatchTable.join(
+        [
+            _finish(limit.pad(table), limit, options.last_batch, selection)
+            for table, limit in zip(tables, limits, strict=True)
+        ]
+    )
+    if options.last_batch == "drop":
+        selection.count_dropped("last_batch", 0, 0)  # the reason stands there all the same
+    if options.shuffle:
+        table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
+    return Plan(table, order, keys, selection.num_dropped_sequences, selection.num_dropped_tokens)
+
+
+def count_source(source: PartLengths) -> LengthCounts:
+    """Count the lengths of a source, part by part."""
+    return count_lengths(lengths for _, lengths in iter_parts(source))
+
+
+def _cut(
+    source: PartLengths, kept: LengthCounts, options: PackOptions, limits: list[Limits]
+) -> tuple[Order, list[BatchTable]]:
+    """Cut each bucket into batches, in the way that needs the least."""
+    if options.shares_rows:
+        bins, table = fill_bins(source.lengths, kept, options, limits[0])
+        return bins, [table]
+    if needs_array(options):
+        return cut_array(source.lengths, kept, options, limits)
+    window = options.window or (1 if options.order == "none" else None)
+    if window is None or window >= kept.num_sequences:
+        return LengthOrder(kept), cut_lengths(kept, limits)
+    order, table = _cut_windows(source, kept, options, limits[0])
+    return order, [table]
+
+
+def _cut_windows(
+    source: PartLengths, kept: LengthCounts, options: PackOptions, limits: Limits
+) -> tuple[WindowOrder, BatchTable]:
+    """Read the lengths once more, in the order of the store, and cut them as they come."""
+    least, most = int(kept.lengths[-1]), int(kept.lengths[0])
+    num_kept = np.zeros(len(source.part_offsets) - 1, np.int64)
+
+    def iter_kept() -> Iterator[np.ndarray]:
+        for number, lengths in iter_parts(source):
+            left = lengths[(lengths >= least) & (lengths <= most)]
+            num_kept[number] = len(left)
+            yield left
+
+    table = cut_windows(iter_kept(), options.window, limits)
+    return WindowOrder(to_offsets(num_kept), least, most, options.window), table
+
+
+def _finish(table: BatchTable, limits: Limits, last_batch: str, selection: Selection) -> BatchTable:
+    """See to the last batch of a bucket, which has a row of its own in the table."""
+    last = table.take(slice(-1, None))
+    if last_batch == "keep" or not len(last) or limits.is_full(last):
+        return table
+    before, num_rows = table.take(slice(0, -1)), int(last.num_rows[0])
+    if last_batch == "drop":
+        selection.count_dropped("last_batch", num_rows, int(last.num_tokens[0]))
+        return before
+    assert limits.batch_size is not None  # noqa: S101 - resolved
+    filled = replace(
+        last,
+        num_rows=np.array([limits.batch_size]),
+        num_filler_rows=np.array([limits.batch_size - num_rows]),
+        num_cells=last.widths * limits.batch_size,
+    )
+    return BatchTable.join([before, filled])

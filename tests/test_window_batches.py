@@ -1,0 +1,29 @@
+"""Windows of a stream, cut as they come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seqpack_cli.batching import window_batches
+from seqpack_cli.batching.limits import make_limits
+from seqpack_cli.batching.pack_options import PackOptions
+
+
+def test_cut_windows_does_not_copy_a_long_batch_with_every_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(window_batches, "ROWS_PER_BLOCK", 2)
+    cut: list[int] = []
+    (limits,) = make_limits(PackOptions(batch_size=10_000, order="none").resolve(), None)
+
+    class Counting(type(limits)):  # type: ignore[misc]
+        def cut(self, lengths: np.ndarray) -> np.ndarray:
+            cut.append(len(lengths))
+            return super().cut(lengths)  # type: ignore[no-any-return]
+
+    table = window_batches.cut_windows(
+        iter([np.ones(4000, np.int32)]), None, Counting(**vars(limits))
+    )
+    assert table.num_rows.tolist() == [4000]
+    assert sum(cut) < 20_000
