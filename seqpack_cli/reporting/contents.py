@@ -91,19 +91,25 @@ def measure_batches(shards: ShardSet) -> BatchTable:
     """Measure every batch; its cells are those of a rectangle, or of the row that sequences share.
 
     Raises:
-        FolderError: the arrays of a batch contradict each other.
+        FolderError: lengths do not belong to the ids.
     """
-    tables = []
-    for number in range(shards.num_shards):
-        shard = shards.open_shard(number)
-        for wrong in np.flatnonzero(shard.arrays.find_wrong()).tolist():
-            shard[wrong]  # which says what is wrong
-        tables.append(shard.arrays.measure())
-    table = BatchTable.join(tables)
+    numbers = range(shards.num_shards)
+    table = BatchTable.join([_measure(shards.open_shard(number)) for number in numbers])
     num_cells = np.maximum(table.num_cells, table.num_rows * table.longest)
     if LAYOUTS[shards.layout].shares_rows:
         num_cells = np.full(len(table), find_capacity(shards), np.int64)
     return replace(table, num_cells=num_cells)
+
+
+def _measure(shard: Shard) -> BatchTable:
+    arrays, lengths = shard.arrays, shard.tensors["lengths"]
+    table = arrays.measure()
+    most = np.maximum(table.num_tokens, table.longest)  # a sum may have wrapped around
+    is_wrong = (table.num_tokens < 1) | (most > table.num_cells)
+    is_wrong[arrays.batch_of_rows[lengths < 0]] = True
+    for wrong in np.flatnonzero(is_wrong).tolist():
+        shard[wrong]  # which says what is wrong
+    return table
 
 
 def find_capacity(shards: ShardSet) -> int:

@@ -15,7 +15,6 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import is_in_range
@@ -117,30 +116,28 @@ class _ShardRun:
 
     def iter_tokens(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield all ids in blocks, each with the number of cells that it comes from."""
-        if self._shard.arrays.rules.fills_rectangle:
+        if int(self._shard.tensors["lengths"].sum()) != len(self.ids):
             return self._iter_unpadded()
         return ((len(block), block) for _, block in _iter_blocks(self.ids))
 
     def _iter_unpadded(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Take the ids out of blocks of whole rows; raise FolderError if padding is something else.
+        """Take the ids out of blocks of whole batches; raise FolderError if padding is another id.
 
         Padding is not counted and subtracted: a run of one id is counted slowest of all.
         """
-        arrays, lengths = self._shard.arrays, self._shard.tensors["lengths"]
-        wrong = arrays.find_wrong()
-        wrong |= arrays.layout.find_wrong_padding(arrays.tensors, wrong)
-        for unsound in np.flatnonzero(wrong).tolist():
-            self._shard[unsound]  # which says what is wrong
-        widths = np.diff(arrays.tensors["data_offsets"]) // arrays.num_rows
-        offsets = to_offsets(widths[arrays.batch_of_rows])
+        shard, offsets = self._shard, self._shard.tensors["data_offsets"]
+        for unsound in np.flatnonzero(shard.arrays.find_wrong()).tolist():
+            shard[unsound]  # which says what is wrong
         first = 0
-        while first < len(lengths):
+        while first < len(shard):
             most = int(np.searchsorted(offsets, offsets[first] + BLOCK_IDS, "right")) - 1
             last = max(most, first + 1)
-            starts = to_offsets(lengths[first:last])
-            tokens = np.empty(int(starts[-1]), self.ids.dtype)
-            arrays.copy_rows(np.arange(first, last), tokens, starts[:-1])
-            yield int(offsets[last] - offsets[first]), tokens
+            cells = self.ids[offsets[first] : offsets[last]]
+            mask = shard.arrays.cut(first, last).mask_tokens()
+            wrong = np.flatnonzero(~mask & (cells != shard.pad_id))
+            if len(wrong):
+                shard[int(self.find(offsets[first] + wrong[:1])[0])]  # which says so
+            yield len(cells), cells[mask]
             first = last
 
     def find(self, cells: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ from typing import Any, overload
 import numpy as np
 from blake3 import blake3
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
@@ -72,7 +71,7 @@ class StoreBatches:
         """
         check_labels(labels)
         _, collate = OF_LAYOUT[self.options.layout]
-        if not LAYOUTS[self.options.layout].fills_rectangle:
+        if not self.options.fills_rectangle:
             return functools.partial(collate, labels=labels)
         store = self.dataset.open_store()
         keys = None
