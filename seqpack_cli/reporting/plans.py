@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import MAX_INT32, PackOptions
 from seqpack_cli.batching.plan import count_source, plan_batches
@@ -85,6 +86,20 @@ def spell_options(options: PackOptions) -> str:
         for name in names
         if name == "layout" or getattr(options, name) != getattr(default, name)
     )
+
+
+def read_options(plan: dict[str, Any]) -> dict[str, str]:
+    """Return the values of the spelled options of a way by name; each has one."""
+    words = plan["options"].split()
+    return {
+        name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+
+
+def find_best(plans: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the way that pads least, and of these the one of the fewest batches."""
+    padded = [plan for plan in plans if LAYOUTS[read_options(plan)["layout"]].fills_rectangle]
+    return min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
 
 
 def _measure(store: TokenStore, found: LengthCounts, way: PackOptions) -> dict[str, Any]:

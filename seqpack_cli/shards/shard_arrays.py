@@ -236,7 +236,7 @@ class ShardArrays:
             index=np.arange(first_batch, first_batch + len(self)),
             shortest=np.minimum.reduceat(real, offsets[:-1]),
         )
-        if not starts.any():
+        if not self.rules.shares_rows:
             return table
         later, second = starts != 0, starts == max_piece
         return replace(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import compress, cycle
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.reporting.pictures.colours import DARK, LIGHT, MIDDLE
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_shares
+from seqpack_cli.reporting.plans import find_best, read_options
 from seqpack_cli.reporting.wording import count, show_share
 
 if TYPE_CHECKING:
@@ -26,21 +27,13 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         compared: what `compare_plans` gives.
     """
     plans = compared["plans"]
-    layouts = [plan["options"].split()[1] for plan in plans]
-    is_padded = [LAYOUTS[layout].fills_rectangle for layout in layouts]
-    best = min(compress(plans, is_padded), key=lambda plan: plan["padding_ratio"])
-    colours, hatches = zip(*(BARS[layout] for layout in layouts), strict=True)
+    best = find_best(plans)
+    colours, hatches = zip(*(BARS[read_options(plan)["layout"]] for plan in plans), strict=True)
 
     def draw(axes: Axes) -> None:
         places = range(len(plans))
         ratios = [plan["padding_ratio"] for plan in plans]
-        axes.barh(
-            places,
-            ratios,
-            color=colours,
-            hatch=hatches,
-            edgecolor="white",
-        )
+        axes.barh(places, ratios, color=colours, hatch=hatches, edgecolor="white")
         for place, plan in zip(places, plans, strict=True):
             axes.annotate(
                 _describe(plan) + (" *" if plan is best else ""),
