@@ -45,7 +45,7 @@ from random_store import keep_folder, make_store
 from seqpack_cli import PackOptions, open_shards, open_store, pack_store
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.reading import hash_regular
+from seqpack_cli.files.places import at
 from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
 from seqpack_cli.verification.models.batch_ids import to_packed_sequence, to_torch_rows
@@ -128,6 +128,11 @@ def describe_shards(path: Path) -> str:
     )
 
 
+def hash_all(files: list[Path]) -> list[str]:
+    """Hash files on all cores."""
+    return list(map_ahead(lambda file: at(file).hash(), files, num_threads=count_cores()))
+
+
 def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
     """Time the levels that compare integers, and BLAKE3 of the same files, in turn."""
     shards = open_shards(path)
@@ -145,7 +150,9 @@ def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str
         levels = verify(path, device, level="roundtrip").levels
         assert [level.num_tokens for level in levels] == [num_tokens] * 2
         taken = [level.seconds for level in levels]
-        alone, _ = timed(lambda: list(map_ahead(hash_regular, files, num_threads=count_cores())))
+        alone, _ = timed(
+            lambda: list(map_ahead(lambda file: at(file).hash(), files, num_threads=count_cores()))
+        )
         if number > 0:  # round 0 warms up
             for name, value in zip(names, (*taken, sum(taken), alone), strict=True):
                 seconds[name].append(value)

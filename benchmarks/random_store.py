@@ -13,7 +13,7 @@ import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.files.storage import publish
+from seqpack_cli.files.places import at
 from seqpack_cli.runs.run_folder import hold_folder
 from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
 from seqpack_cli.tokens.store_manifest import make_manifest
@@ -45,7 +45,7 @@ def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int)
         run.begin(plan, overwrite=False)
         if run.manifest is not None:
             return
-        with publish(folder / "tokenizer.json") as file:
+        with at(folder / "tokenizer.json").publish() as file:
             file.write(tokenizer_json)
         receipts = [
             write_part(folder, number, lengths, vocabulary)
@@ -79,10 +79,10 @@ def write_part(
     dtype, name = choose_dtype(vocabulary.max_id), f"part-{number:05d}"
     ids = generator.integers(1, vocabulary.max_id + 1, int(lengths.sum()), np.dtype(dtype).type)
     files = []
-    with publish(folder / f"{name}.bin") as file:
+    with at(folder / f"{name}.bin").publish() as file:
         file.write(ids)
         files.append({"name": f"{name}.bin", **file.describe()})
-    with publish(folder / f"{name}.idx") as file:
+    with at(folder / f"{name}.idx").publish() as file:
         write_index(file, lengths=lengths, num_sequences=np.ones_like(lengths), dtype=dtype)
         files.append({"name": f"{name}.idx", **file.describe()})
     counts = dict.fromkeys(("num_documents", "num_sequences"), len(lengths))

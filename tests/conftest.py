@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from object_store import s3_address as s3_address  # fixtures of the tests with a real S3 server
+from object_store import server as server
 
 from seqpack_cli.tokens.tokenize_plan import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize

@@ -2,7 +2,8 @@
 
 The server is moto's, a process of its own that keeps all in memory; it starts in a second. Requests
 through the proxy are whole on both sides, so what a fault does is exact: a test says which request
-it meets, and how many it met is counted. One server and one proxy do for a module of tests.
+it meets, and how many it met is counted. One server does for a process, one proxy for a module of
+tests, whose BUCKET it serves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
+
+from seqpack_cli.files import file_systems
+from seqpack_cli.files.url import Url
 
 KINDS = ("cut", "deny", "flip", "refuse", "drop", "lose", "stall")
 STALL_SECONDS = 60  # until a stalled request is dropped though nobody let it go
@@ -269,9 +273,11 @@ def _is_own(name: str) -> bool:
     return name.lower() in OWN_HEADERS
 
 
-@contextlib.contextmanager
-def serve_s3() -> Iterator[str]:
-    """Run a server until the block ends, and give its address when it answers."""
+@pytest.fixture(scope="session")
+def s3_address() -> Iterator[str]:
+    """Run a server, and give its address when it answers."""
+    for package in ("moto", "s3fs"):
+        pytest.importorskip(package)
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -289,45 +295,35 @@ def serve_s3() -> Iterator[str]:
             process.kill()
 
 
-@contextlib.contextmanager
-def proxy_s3(upstream: str) -> Iterator[FaultProxy]:
-    """Run a proxy before a server until the block ends."""
-    with FaultProxy(upstream) as proxy:
-        threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
-        try:
-            yield proxy
-        finally:
-            proxy.shutdown()
-
-
-@contextlib.contextmanager
-def serve_bucket(name: str) -> Iterator[FaultProxy]:
-    """Run a server with one bucket behind a proxy, and lead this process and its children there."""
+@pytest.fixture(scope="module")
+def server(s3_address: str, request: pytest.FixtureRequest) -> Iterator[FaultProxy]:
+    """Run a proxy before the server, and lead this process and its children there."""
     import s3fs
-
-    from seqpack_cli.files import file_systems
 
     def forget_servers() -> None:
         file_systems.open_file_system.cache_clear()
         s3fs.S3FileSystem.clear_instance_cache()
 
-    with serve_s3() as address, proxy_s3(address) as proxy, pytest.MonkeyPatch.context() as patch:
+    with FaultProxy(s3_address) as proxy, pytest.MonkeyPatch.context() as patch:
+        threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
         for variable, value in make_environment(proxy.address).items():
             patch.setenv(variable, value)
-        make_bucket(address, name)
+        _ask(s3_address, "PUT", f"/{request.module.BUCKET}")
         forget_servers()
         yield proxy
         forget_servers()
-
-
-def make_bucket(address: str, name: str) -> None:
-    """Make a bucket."""
-    _ask(address, "PUT", f"/{name}")
+        proxy.shutdown()
 
 
 def put_object(address: str, path: str, data: bytes) -> None:
     """Put an object, with nothing that the program uses."""
     _ask(address, "PUT", f"/{quote(path)}", data)
+
+
+def write_object(url: Url, data: bytes) -> None:
+    """Write an object of any store, as another program would."""
+    system, key = url.open_file_system()
+    system.pipe_file(key, data)
 
 
 def remove_object(address: str, path: str) -> None:

@@ -12,7 +12,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.corpus import decompression, source_file
+from seqpack_cli.corpus import decompression
 from seqpack_cli.corpus.blocks import (
     find_line_number,
     hash_range,
@@ -21,6 +21,7 @@ from seqpack_cli.corpus.blocks import (
 )
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
+from seqpack_cli.files import inputs
 
 try:
     from compression import zstd
@@ -71,7 +72,7 @@ def read_error(source: Source) -> DataError:
 def test_text_is_whole_and_every_byte_of_the_file_is_seen_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, block_bytes: int
 ) -> None:
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
     data = compress(TEXT, compression) + compress(TEXT, compression)
     source = write_source(tmp_path / "a", data, compression)
     assert read(whole(source)) == (TEXT * 2, data)
@@ -90,7 +91,7 @@ def test_range_gives_its_bytes_alone(tmp_path: Path, data: bytes, numbers: tuple
 def test_blocks_are_no_larger_than_they_should_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", 4)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", 4)
     source = write_source(tmp_path / "a", b"0123456789")
     assert list(iter_raw_blocks(whole(source), lambda _: None)) == [b"0123", b"4567", b"89"]
 
@@ -120,7 +121,7 @@ def test_spooled_input_is_read_where_it_lies_and_named_as_it_was(tmp_path: Path)
 def test_line_number_counts_the_line_ends_before_a_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, block_bytes: int
 ) -> None:
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
     source = write_source(tmp_path / "a", compress(TEXT, compression), compression)
     for byte in range(len(TEXT) + 1):
         assert find_line_number(source, byte) == 1 + TEXT[:byte].count(b"\n")

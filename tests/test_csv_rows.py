@@ -12,11 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import PIECES
 
-from seqpack_cli.corpus import csv_rows, source_file
+from seqpack_cli.corpus import csv_rows
 from seqpack_cli.corpus.document_block import DocumentOptions, Reject
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
+from seqpack_cli.files import inputs
 
 SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
@@ -170,7 +171,7 @@ def test_seams_of_blocks_change_nothing(
     data = write_rows([["text", "id"], *map(list, rows), ["bad"]]).encode()
     whole = read_rows(tmp_path / "a.csv", data, on_bad_record="skip")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+        patch.setattr(inputs, "BLOCK_BYTES", block_bytes)
         patch.setattr(csv_rows, "BLOCK_CHARACTERS", block_characters)
         packed, kind = (gzip.compress(data), "gzip") if is_compressed else (data, "")
         found = read_rows(tmp_path / "b.csv", packed, compression=kind, on_bad_record="skip")

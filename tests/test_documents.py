@@ -10,11 +10,11 @@ from hypothesis import given
 from reference import slow_jsonl_texts, slow_lines
 from strategies import jsonl_files, line_files
 
-from seqpack_cli.corpus import source_file
 from seqpack_cli.corpus.document_block import DocumentOptions, Reject
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
+from seqpack_cli.files import inputs
 
 SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
@@ -250,7 +250,7 @@ def test_bad_bytes_are_put_aside_if_asked(tmp_path: Path) -> None:
 def test_rejects_are_numbered_through_all_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", 4)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", 4)
     data = b"a\nb\nc\nd\n\xff\ne\nf\n\xfe\n"
     _, rejects = read_documents(tmp_path / "a.txt", data, encoding_errors="skip")
     assert [(reject.record, reject.byte) for reject in rejects] == [(4, 8), (7, 14)]

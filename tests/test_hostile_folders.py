@@ -125,7 +125,7 @@ def test_what_is_no_file_is_refused_in_its_place(name: str, file: str, kind: str
         assert errors == use_all(seed, {})
     elif file == "tokenizer.json":
         text_use = "run_inspect" if name == "store" else "run_unpack"
-        assert "FolderError in read_regular" in errors[text_use] or any(
+        assert "FolderError in _check_regular" in errors[text_use] or any(
             str(error).startswith("FolderError") for error in errors[text_use]
         )
     else:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+from collections import Counter
 from graphlib import TopologicalSorter
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from conftest import OPTIONAL, find_imports
 
 import seqpack_cli
+from seqpack_cli.files.inputs import LocalInput, RemoteInput
+from seqpack_cli.files.local_place import LocalPlace
+from seqpack_cli.files.remote_place import RemotePlace
 
 PACKAGE = Path(seqpack_cli.__file__).parent
 # A stage may import itself and what stands before it.
@@ -169,12 +174,58 @@ def test_cuda_tests_run_where_no_optional_package_is(path):
     assert not find_imports(path) & set(OPTIONAL), "tests for a GPU need pytest alone"
 
 
+KINDS = {"Path", "Url", "LocalPlace", "RemotePlace", "LocalInput", "RemoteInput"}
+
+
+def _find_kind_tests(path: Path) -> list[str]:
+    """Name the places of a module that ask whether something is a path or a URL."""
+    found = []
+    for node in ast.walk(_parse(path)):
+        asked: list[ast.AST] = []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            asked = list(ast.walk(node.args[1]))
+        elif isinstance(node, ast.Compare) and "type(" in ast.unparse(node):
+            asked = list(ast.walk(node))
+        elif isinstance(node, ast.MatchClass):
+            asked = [node.cls]
+        elif isinstance(node, ast.Call):
+            asked = [node.func] if "is_url" in ast.unparse(node.func) else []
+        if {getattr(part, "id", getattr(part, "attr", "")) for part in asked} & {*KINDS, "is_url"}:
+            found.append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    return found
+
+
+def test_one_place_asks_whether_something_is_a_path_or_a_url():
+    """`places.at` does, and gives what has the verbs of both kinds: a third is one class more.
+
+    For inputs, which are texts, `inputs.find_input` does. The others, in `url.py`, turn text into a
+    place or back, and spell one place as seen from another: twice a text is asked whether it is a
+    URL, three times a place whether it is a path.
+    """
+    found = [place for path in FILES for place in _find_kind_tests(path)]
+    modules = Counter(place.partition(":")[0] for place in found)
+    assert modules == {"files/places.py": 1, "files/inputs.py": 1, "files/url.py": 5}, found
+
+
+def test_places_of_both_kinds_have_the_same_verbs():
+    """Of the same parameters too, so that nobody has to ask which kind a place is."""
+    for kinds in ((LocalPlace, RemotePlace), (LocalInput, RemoteInput)):
+        local, remote = (
+            {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+            for kind in kinds
+        )
+        assert set(local) - {"path"} == set(remote) - {"url"}
+        for name in set(local) & set(remote):
+            if callable(local[name]):
+                assert signature(local[name]).parameters == signature(remote[name]).parameters, name
+
+
 READERS = {"read_bytes", "read_text", "memmap", "fromfile", "mmap", "open", "safe_open", "load"}
 
 
 def test_stores_and_shards_are_read_in_one_way():
     """Through `files`, which checks; texts and the tokenizer that a user names are not theirs."""
-    others = ("tokens/vocabulary.py", "tokens/hub.py", "cli/streams.py")  # the last: /dev/null
+    others = ("tokens/hub.py", "cli/streams.py")  # the last: /dev/null
     wrong = []
     for path in FILES:
         module = str(path.relative_to(PACKAGE))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference import GOLDEN_IDS, GOLDEN_INDEX, read_indexed_dataset
 
 from seqpack_cli.errors import DataError, FolderError
-from seqpack_cli.files.storage import publish
+from seqpack_cli.files.places import at
 from seqpack_cli.tokens.indexed_dataset import cast_ids, choose_dtype, read_index, write_index
 
 
@@ -22,9 +22,9 @@ def write_part(
 ) -> Path:
     sequences = [sequence for document in documents for sequence in document]
     ids = np.array([id_ for sequence in sequences for id_ in sequence], np.int64)
-    with publish(prefix.with_suffix(".bin")) as file:
+    with at(prefix.with_suffix(".bin")).publish() as file:
         file.write(cast_ids(ids, dtype, max_id=max_id))
-    with publish(prefix.with_suffix(".idx")) as file:
+    with at(prefix.with_suffix(".idx")).publish() as file:
         write_index(
             file,
             lengths=np.array([len(sequence) for sequence in sequences], np.int64),
@@ -100,7 +100,7 @@ def test_big_endian_ids_are_turned_around() -> None:
 
 
 def test_sequence_above_int32_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught, publish(tmp_path / "a.idx") as file:
+    with pytest.raises(DataError) as caught, at(tmp_path / "a.idx").publish() as file:
         write_index(file, lengths=np.array([2**31]), num_sequences=np.array([1]), dtype="uint16")
     assert caught.value.message == (
         "a sequence of 2,147,483,648 tokens, the store holds 2,147,483,647 at most"

@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from object_store import write_object
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import lease
 from seqpack_cli.files.lease import check_held, hold_lease
-from seqpack_cli.files.objects import read_object, write_object
+from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.url import Url
 
 

@@ -1,4 +1,4 @@
-"""Maps that outlive their file's descriptor, and whose pages can be let go."""
+"""Plain files opened without trust, and their maps, which outlive the file's descriptor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqpack_cli.files.mapping import let_pages_go, map_file
+from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.files.mapping import let_pages_go, map_file, map_regular, open_regular, view_array
+from seqpack_cli.files.places import at
 
 CONTENTS = bytes(range(256)) * 64
 
@@ -95,3 +97,44 @@ def test_interpreter_ends_well_with_maps_in_use() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_file_that_may_not_be_read_is_an_error_of_the_machine(tmp_path: Path) -> None:
+    """Also for root, who may read everything: a name below a file that is none."""
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(FolderError, match="missing"):
+        open_regular(tmp_path / "file" / "below")
+    assert not at(tmp_path / "file" / "below").exists()
+    with pytest.raises(MachineError, match="File name too long"):
+        open_regular(tmp_path / ("x" * 300))
+    with pytest.raises(FolderError, match="null"):
+        open_regular(tmp_path / "a\0b")
+
+
+def test_mapped_array_is_a_read_only_view(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"\xff\1\0\2\0")
+    mapped = map_regular(path, num_bytes=5)
+    array = view_array(mapped, "<u2", count=2, offset=1)
+    assert array.tolist() == [1, 2]
+    assert not array.flags.writeable
+    path.write_bytes(b"")
+    assert map_regular(path).view("<u2").tolist() == []
+
+
+MAPS_MANY = """
+import resource, sys
+from pathlib import Path
+from seqpack_cli.files.mapping import map_regular
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+maps = [map_regular(Path(sys.argv[1])) for _ in range(1000)]
+print(len(maps), set(map(len, maps)))
+"""
+
+
+def test_maps_do_not_keep_files_open(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    arguments = [sys.executable, "-c", MAPS_MANY, tmp_path / "a"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout == "1000 {3}\n"

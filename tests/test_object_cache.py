@@ -14,17 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 from blake3 import blake3
+from object_store import write_object
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files import copy_marks, object_cache
+from seqpack_cli.files import object_cache
 from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.files.local_place import LocalPlace
+from seqpack_cli.files.mapping import map_regular
 from seqpack_cli.files.object_cache import (
     find_cache_folder,
     find_cache_limit,
     local_file,
 )
-from seqpack_cli.files.objects import remove_objects, write_object
-from seqpack_cli.files.reading import map_regular
+from seqpack_cli.files.objects import remove_objects
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Url
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
@@ -55,13 +58,13 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every copy that is hashed from now on, by name."""
     seen: list[str] = []
-    hash_file = copy_marks.hash_regular
+    hash_file = LocalPlace.hash
 
-    def counted(path: Path) -> str:
-        seen.append(path.name)
-        return hash_file(path)
+    def counted(place: LocalPlace) -> str:
+        seen.append(place.path.name)
+        return hash_file(place)
 
-    monkeypatch.setattr(copy_marks, "hash_regular", counted)
+    monkeypatch.setattr(LocalPlace, "hash", counted)
     return seen
 
 
@@ -76,7 +79,7 @@ def list_kept(cache: Path) -> list[str]:
 
 
 def test_a_local_file_is_itself(tmp_path: Path, cache: Path) -> None:
-    with local_file(tmp_path / "x", {}) as found:
+    with at(tmp_path / "x").open_copy({}) as found:
         assert found == tmp_path / "x"
     assert not cache.exists()
 

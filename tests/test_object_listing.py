@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 from command import run
+from object_store import write_object
 
-from seqpack_cli.corpus import source_file
 from seqpack_cli.corpus.blocks import check_unchanged, hash_range, iter_raw_blocks
 from seqpack_cli.corpus.parts import find_record_start, plan_parts
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
-from seqpack_cli.corpus.source_file import iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.files import objects
-from seqpack_cli.files.objects import read_object, remove_objects, write_object
+from seqpack_cli.files import inputs, objects
+from seqpack_cli.files.objects import read_object, remove_objects
 from seqpack_cli.files.url import Url
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.shard_set import open_shards
@@ -110,7 +109,7 @@ def test_a_store_of_objects_has_the_bytes_of_one_of_files(corpus: Url, tmp_path:
 def test_cuts_are_those_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str, seek_bytes: int
 ) -> None:
-    monkeypatch.setattr(objects, "SEEK_BYTES", seek_bytes)
+    monkeypatch.setattr(inputs, "SEEK_BYTES", seek_bytes)
     data = b"".join(b"x" * (number % 7) + b"\n" for number in range(60))
     (tmp_path / "x.txt").write_bytes(data)
     url = Url(f"memory://{tmp_path.name}/x.txt")
@@ -128,11 +127,11 @@ def test_a_range_comes_in_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_bytes: int, block_bytes: int
 ) -> None:
     monkeypatch.setattr(objects, "RANGE_BYTES", range_bytes)
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
     url = Url(f"memory://{tmp_path.name}/x.txt")
     write_object(url, bytes(range(100)))
     (source,), _ = find_sources([str(url)])
-    blocks = list(iter_range(source, 13, 77))
+    blocks = list(source.input.iter_range(13, 77))
     assert b"".join(blocks) == bytes(range(13, 77))
     assert max(map(len, blocks)) <= block_bytes
 

@@ -9,17 +9,13 @@ from __future__ import annotations
 import ast
 import random
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import run
-from object_store import FaultProxy, put_object, read_objects, serve_bucket
+from object_store import FaultProxy, put_object, read_objects
 
 import seqpack_cli
-
-for package in ("moto", "s3fs"):
-    pytest.importorskip(package)
 
 BUCKET = "names"
 TEXT = "".join(f"line {number} of the corpus\n" for number in range(60))
@@ -43,12 +39,6 @@ PIECES = [  # of random names
     ),
     *("manifest.json", "plan.json", ".lock", "part-00000.bin", "?list-type=2", "#gen", "?x"),
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultProxy]:
-    with serve_bucket(BUCKET) as proxy:
-        yield proxy
 
 
 @pytest.fixture

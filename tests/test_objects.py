@@ -7,27 +7,20 @@ from pathlib import Path
 
 import pytest
 from blake3 import blake3
+from object_store import write_object
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import objects
+from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.json_files import read_json, write_json
 from seqpack_cli.files.objects import (
-    find_version,
-    hash_object,
+    find_object,
     iter_object,
-    open_object,
     read_object,
     remove_objects,
-    write_object,
 )
-from seqpack_cli.files.puts import create_object, upload
-from seqpack_cli.files.reading import (
-    check_regular_file,
-    hash_regular,
-    is_there,
-    read_json,
-    read_regular,
-)
-from seqpack_cli.files.storage import publish, write_json
+from seqpack_cli.files.places import at
+from seqpack_cli.files.puts import put_over, upload
 from seqpack_cli.files.url import Url
 
 
@@ -52,31 +45,32 @@ def test_a_range_is_streamed_in_pieces(
 def test_an_object_is_read_hashed_and_looked_at(folder: Url) -> None:
     data = os.urandom(100_000)
     write_object(folder / "x", data)
-    assert read_object(folder / "x") == read_regular(folder / "x", max_bytes=100_000) == data
-    assert hash_object(folder / "x") == blake3(data).hexdigest()
-    assert hash_regular(folder / "x") == blake3(data).hexdigest()
-    with open_object(folder / "x", len(data)) as file:
+    assert read_object(folder / "x") == at(folder / "x").read(max_bytes=100_000) == data
+    assert at(folder / "x").hash() == blake3(data).hexdigest()
+    with find_input(str(folder / "x")).open(len(data)) as file:
         file.seek(70_000)
         assert file.read(10) == data[70_000:70_010]
 
 
 def test_a_missing_object_is_an_error_with_its_name(folder: Url) -> None:
-    for read in (read_object, hash_object, hash_regular, read_json, check_regular_file):
+    place = at(folder / "x")
+    named = find_input(f"{folder}/x")
+    for read in (place.hash, place.check_size, named.read, named.find_version):
         with pytest.raises(FolderError) as caught:
-            read(folder / "x")
+            read()
         assert caught.value.message == f"{folder}/x: missing"
-    assert not is_there(folder / "x")
+    assert not at(folder / "x").exists()
 
 
 def test_sizes_are_checked_before_anything_is_read(folder: Url) -> None:
     write_object(folder / "x", b"abc")
     with pytest.raises(FolderError, match="3 bytes, manifest says 4"):
-        check_regular_file(folder / "x", num_bytes=4)
+        at(folder / "x").check_size(4)
     with pytest.raises(FolderError, match="3 bytes, expected at most 2"):
-        read_regular(folder / "x", max_bytes=2)
+        at(folder / "x").read(max_bytes=2)
     with pytest.raises(FolderError, match="not a regular file"):
-        check_regular_file(folder)
-    check_regular_file(folder / "x", num_bytes=3)
+        at(folder).check_size()
+    at(folder / "x").check_size(3)
 
 
 def test_an_upload_replaces_the_object_at_once(folder: Url, tmp_path: Path) -> None:
@@ -100,12 +94,12 @@ def test_an_upload_that_arrives_short_is_an_error_and_shows_nothing(
 
 
 def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
-    with publish(folder / "x") as file:
+    with at(folder / "x").publish() as file:
         file.write(b"abc")
         assert not folder.exists()
         assert file.describe() == {"bytes": 3, "blake3": blake3(b"abc").hexdigest()}
     assert read_object(folder / "x") == b"abc"
-    with pytest.raises(ZeroDivisionError), publish(folder / "x") as file:
+    with pytest.raises(ZeroDivisionError), at(folder / "x").publish() as file:
         file.write(b"other")
         _ = 1 // 0
     assert read_object(folder / "x") == b"abc"
@@ -116,7 +110,7 @@ def test_publishing_shows_the_object_only_when_it_is_whole(folder: Url) -> None:
 def test_names_are_no_globs(tmp_path: Path) -> None:
     folder = Url(f"memory://{tmp_path.name}")
     for name in ("a1", "a?", "a[1]", "*"):
-        with publish(folder / name / "x") as file:
+        with at(folder / name / "x").publish() as file:
             file.write(name.encode())
     for name in ("a?", "a[1]", "*"):
         remove_objects([folder / name / "x", folder / name / "none"])
@@ -128,14 +122,14 @@ def test_a_full_local_disk_is_an_error_that_names_the_object(
     folder: Url, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    with pytest.raises(MachineError), publish(folder / "x") as file:
+    with pytest.raises(MachineError), at(folder / "x").publish() as file:
         file.write(b"abc")
     assert not folder.exists()
 
 
-def test_create_object_never_replaces_one(folder: Url) -> None:
-    assert create_object(folder / "x", b"first")
-    assert not create_object(folder / "x", b"second")
+def test_what_is_put_over_nothing_replaces_no_object(folder: Url) -> None:
+    assert put_over(folder / "x", b"first", None)
+    assert not put_over(folder / "x", b"second", None)
     assert read_object(folder / "x") == b"first"
 
 
@@ -149,12 +143,12 @@ def test_remove_objects_removes_those_that_are_there(folder: Url) -> None:
 
 def test_the_version_changes_when_an_object_is_written_again(folder: Url) -> None:
     write_object(folder / "x", b"abc")
-    first = find_version(folder / "x")
-    assert first == find_version(folder / "x")
+    first = find_object(folder / "x")
+    assert first == find_object(folder / "x")
     assert first[0] == 3
     remove_objects([folder / "x"])
     write_object(folder / "x", b"abd")
-    assert find_version(folder / "x") != first
+    assert find_object(folder / "x") != first
 
 
 def test_an_unknown_protocol_is_a_wrong_option() -> None:

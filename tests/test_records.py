@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from reference import slow_lines, slow_paragraphs
 from strategies import line_files, paragraph_files
 
-from seqpack_cli.corpus import source_file
 from seqpack_cli.corpus.records import iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
+from seqpack_cli.files import inputs
 
 
 def read_records(
@@ -69,7 +69,7 @@ def test_records_begin_where_the_file_has_them(tmp_path: Path) -> None:
 def test_lines_equal_slow_splitter_at_any_block_seam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, data: bytes
 ) -> None:
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
     found = read_records(write(tmp_path / "a.txt", data))
     texts = [record.removesuffix(b"\r").decode() for record, _ in found]
     if texts:
@@ -83,7 +83,7 @@ def test_lines_equal_slow_splitter_at_any_block_seam(
 def test_paragraphs_equal_slow_splitter_at_any_block_seam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, data: bytes
 ) -> None:
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
     found = read_records(write(tmp_path / "a.txt", data), "paragraph")
     texts = [record.replace(b"\r\n", b"\n").removesuffix(b"\r") for record, _ in found]
     assert [text.decode() for text in texts] == slow_paragraphs(data)
@@ -141,7 +141,7 @@ def test_document_above_the_limit_is_refused(
     end: bytes,
     block_bytes: int,
 ) -> None:
-    monkeypatch.setattr(source_file, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
     path = write(tmp_path / "a.txt", b"ab\n\n123456789" + end)
     with pytest.raises(DataError) as caught:
         read_records(path, document, max_document_bytes=8)

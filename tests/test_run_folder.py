@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from object_store import write_object
 from reference import read_folder
 
 from seqpack_cli import PackOptions, TokenizeOptions, pack_store, tokenize
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
+from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.manifest import check_files, read_manifest
-from seqpack_cli.files.objects import read_object, write_object
-from seqpack_cli.files.reading import hash_regular
-from seqpack_cli.files.storage import lock_folder, publish, write_json
+from seqpack_cli.files.objects import read_object
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Url
 from seqpack_cli.runs import run_folder
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder, open_run, write_receipt
+from seqpack_cli.runs.run_folder import RunFolder, open_run, remove_temporary_files, write_receipt
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 PLAN: dict[str, Any] = {
@@ -77,9 +78,9 @@ def test_file_that_is_lost_during_a_run_is_said_and_made_again(
         nonlocal num_faults
         if num_faults == 0 and (folder / name).exists():
             num_faults += 1
-            disk.remove_file(folder / name)
+            at(folder).remove_files([name])
             if fault != "missing":
-                with publish(folder / name) as file:
+                with at(folder / name).publish() as file:
                     file.write(b"12")
 
     def make(place: Path | Url, progress: Progress) -> None:
@@ -110,7 +111,7 @@ def test_file_that_is_lost_during_a_run_is_said_and_made_again(
     names = sorted(path.name for path in (tmp_path / "whole").iterdir())
     assert sorted(path.name for path in folder.iterdir()) == names
     for found in set(names) - {"run.json", "manifest.json"}:
-        assert hash_regular(folder / found) == hash_regular(tmp_path / "whole" / found)
+        assert at(folder / found).hash() == at(tmp_path / "whole" / found).hash()
 
 
 def test_plan_stands_before_anything_else(tmp_path: Path) -> None:
@@ -390,7 +391,7 @@ def test_file_beside_the_parts_that_is_lost_is_noticed(
 
 def test_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     finish(tmp_path)
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         before = read_folder(tmp_path)
         error = refusal(tmp_path, {**PLAN, "format": "seqpack.shards"}, overwrite=True)
         assert "writes here" in error.message
@@ -401,9 +402,9 @@ def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path\n"
         "from seqpack_cli.runs.run_folder import open_run, write_receipt\n"
-        "from seqpack_cli.files.storage import publish\n"
+        "from seqpack_cli.files.places import at\n"
         f"with open_run(Path(sys.argv[1]), {PLAN!r}, overwrite=False) as run:\n"
-        "    with publish(run.path / 'part-00000.bin') as file:\n"
+        "    with at(run.path / 'part-00000.bin').publish() as file:\n"
         "        file.write(b'ids')\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -415,6 +416,14 @@ def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     assert names[2:] == ["plan.json"]
     assert not finish(tmp_path)
     assert sorted(read_folder(tmp_path)) == ["manifest.json", "part-00000.bin"]
+
+
+def test_only_temporary_files_are_removed(tmp_path: Path) -> None:
+    for name in (".a.bin.12.tmp", ".manifest.json.9.tmp", ".lock", "a.tmp", ".a.tmp", "a.12.tmp"):
+        (tmp_path / name).write_text(json.dumps(name))
+    remove_temporary_files(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".a.tmp", ".lock", "a.12.tmp", "a.tmp"]
 
 
 # Reading a manifest

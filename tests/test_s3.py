@@ -13,29 +13,28 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 from command import run
 from object_store import (
     FaultProxy,
     put_object,
     read_objects,
     remove_object,
-    serve_bucket,
+    write_object,
 )
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
 from seqpack_cli.corpus.sources import find_sources
+from seqpack_cli.errors import FolderError
 from seqpack_cli.files import file_systems, lease
-from seqpack_cli.files.objects import read_object, write_object
+from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.url import Url, parse_place
 from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.tokenize_run import tokenize
-
-for package in ("moto", "s3fs"):
-    pytest.importorskip(package)
 
 COMMAND = [sys.executable, "-m", "seqpack_cli"]
 BUCKET = "bucket"
@@ -47,12 +46,6 @@ PLACES = re.compile(rb'(s3:/)?/[^"]*/(?=corpus)|(?<="tokens_path": )"[^"]*"')
 
 
 # The server, and what a test has of it
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultProxy]:
-    with serve_bucket(BUCKET) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -141,6 +134,34 @@ def start(*arguments: object, code: str | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True
     )
+
+
+# Requests
+
+
+def test_a_manifest_is_read_once_when_its_folder_is_opened(server, remote, store):
+    """A listing tells whether the run ended and how long all files are, one look how long it is."""
+    for name, open_folder in (("store", open_store_alone), ("shards", open_shards)):
+        server.forget()
+        opened = open_folder(f"{remote}/{name}")
+        requests = [(found.operation, found.key.rpartition("/")[2]) for found in server.find()]
+        expected = [("HeadObject", "manifest.json"), ("GetObject", "manifest.json")]
+        assert requests[0][0] == "ListObjects"
+        assert requests[1:] == expected
+        assert len(opened) > 0
+    digest = blake3((store / "manifest.json").read_bytes()).hexdigest()
+    assert open_store_alone(f"{remote}/store").digest == digest
+
+
+def open_store_alone(url: str) -> TokenStore:
+    return open_store(url, check_indices=False)
+
+
+@pytest.mark.parametrize("name", ["store", "shards"])
+def test_a_folder_whose_plan_is_still_there_is_unfinished(server, remote, name):
+    put_object(server.upstream, f"{remote.removeprefix('s3://')}/{name}/plan.json", b"{}")
+    with pytest.raises(FolderError, match=r"stopped at its very end: plan\.json is still there"):
+        open_store(f"{remote}/{name}") if name == "store" else open_shards(f"{remote}/{name}")
 
 
 # The same bytes

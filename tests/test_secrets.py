@@ -9,7 +9,7 @@ from command import run
 
 from seqpack_cli import open_shards, open_store, tokenize
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files.file_systems import naming_failures
+from seqpack_cli.files.file_systems import naming_requests
 
 URLS = [
     "s3://AKIA:SECRET@bucket/x",
@@ -71,7 +71,7 @@ def test_the_error_says_what_to_do_instead(tmp_path: Path) -> None:
 def test_what_the_packages_say_is_masked_too() -> None:
     """An endpoint with a password stands in the errors of botocore."""
     said = 'Could not connect to the endpoint URL: "http://me:SECRET@host:9000/bucket?token=SECRET"'
-    with pytest.raises(MachineError) as caught, naming_failures("s3://bucket/x"):
+    with pytest.raises(MachineError) as caught, naming_requests("s3://bucket/x"):
         raise OSError(said)
     masked = said.replace("me:SECRET", "***").replace("SECRET", "***")
     assert caught.value.message == f"s3://bucket/x: {masked}"

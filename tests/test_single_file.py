@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from command import run
+from object_store import write_object
 from shard_reference import make_shards
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
-from seqpack_cli.files.objects import read_object, write_object
+from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
 from seqpack_cli.files.url import Place, Url
 

@@ -11,21 +11,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from command import run
-from object_store import FaultProxy, read_objects, serve_bucket
+from object_store import FaultProxy, read_objects, write_object
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import lease
-from seqpack_cli.files.objects import write_object
 from seqpack_cli.files.url import Url
-
-for package in ("moto", "s3fs"):
-    pytest.importorskip(package)
 
 BUCKET = "takeover"
 BEAT_SECONDS = 0.5
@@ -42,12 +37,6 @@ sys.exit(run())
 NO_LOCK = r"(^|/)[^/.][^/]*$"
 CHANGES = {"PutObject": NO_LOCK, "DeleteObject": NO_LOCK, "DeleteObjects": ""}
 LOST = "another process took over while this one stood still"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultProxy]:
-    with serve_bucket(BUCKET) as proxy:
-        yield proxy
 
 
 @pytest.fixture

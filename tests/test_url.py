@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from object_store import write_object
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.objects import write_object
 from seqpack_cli.files.url import Url, find_place, is_shared, parse_place, spell_place
 
 

@@ -6,15 +6,15 @@ there and counts its progress.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from blake3 import blake3
 
 from seqpack_cli.corpus.decompression import BadCompressionError, BombError, iter_decompressed
 from seqpack_cli.corpus.file_kinds import check_text
-from seqpack_cli.corpus.source_file import find_source_version, iter_range
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.errors import DataError
+from seqpack_cli.errors import DataError, FolderError
 
 CHANGED_HINT = "wait until it is whole, then run the same command with --overwrite"
 
@@ -45,18 +45,18 @@ def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[byte
     Raises:
         DataError: the file can not be read, or is shorter than when the run was planned.
     """
-    path = source_range.source.path
-    left = source_range.end - source_range.start
-    try:
-        for block in iter_range(source_range.source, source_range.start, source_range.end):
+    source, start, end = source_range[1:]
+    left = end - start
+    is_whole = (start, end) == (0, source.num_bytes)
+    with _naming_failures(source.path):
+        for block in source.input.iter_range(start, end, source.modified if is_whole else None):
             on_read(block)
             left -= len(block)
             yield block
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
     if left > 0:
         raise DataError(
-            f"{path}: changed while it was read, ends {left:,} bytes early", hint=CHANGED_HINT
+            f"{source.path}: changed while it was read, ends {left:,} bytes early",
+            hint=CHANGED_HINT,
         )
 
 
@@ -76,10 +76,8 @@ def find_line_number(source: Source, byte: int) -> int:
 
 def check_unchanged(source: Source) -> None:
     """Raise DataError if a file is another than when it was found, so that no bytes are mixed."""
-    try:
-        found = find_source_version(source)
-    except OSError as error:
-        raise DataError(f"{source.path}: {error.strerror or error}") from error
+    with _naming_failures(source.path):
+        found = source.input.find_version()
     if source.modified is not None and found != (source.num_bytes, source.modified):
         raise DataError(f"{source.path}: changed while it was read", hint=CHANGED_HINT)
 
@@ -93,6 +91,17 @@ def hash_range(source_range: SourceRange) -> str:
     except DataError:
         return ""
     return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _naming_failures(path: str) -> Iterator[None]:
+    """Say of an input that can not be read, or is gone, that the data are at fault."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    except FolderError as error:
+        raise DataError(error.message) from error
 
 
 def _decompress(blocks: Iterator[bytes], source: Source) -> Iterator[bytes]:

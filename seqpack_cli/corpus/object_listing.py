@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.file_systems import naming_failures
+from seqpack_cli.files.file_systems import naming_requests
 from seqpack_cli.files.objects import read_version
 from seqpack_cli.files.url import Url, check_address, split_url
 
@@ -50,7 +50,7 @@ def find_objects(name: str) -> Iterator[FoundObject]:
 
 def _find_below(folder: Url) -> Iterator[FoundObject]:
     system, key = folder.open_file_system()
-    with naming_failures(folder):
+    with naming_requests(folder):
         found = system.find(key, detail=True)
     prefix = key.strip("/") + "/"
     named = {path.strip("/").removeprefix(prefix): status for path, status in found.items()}
@@ -65,7 +65,7 @@ def _find_matches(pattern: Url) -> Iterator[FoundObject]:
     system, key = pattern.open_file_system()
     found: dict[str, Any] = {}
     if glob.has_magic(key):
-        with naming_failures(pattern):
+        with naming_requests(pattern):
             found = system.glob(key, detail=True)
     if not found:
         raise OptionError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.corpus.source_file import open_source
 from seqpack_cli.corpus.sources import Source
 
 
@@ -38,7 +37,7 @@ def read_dictionary_size(source: Source, start: int) -> int:
     A page's header is in Thrift's compact protocol: field 1, an i32, is the kind of the page, field
     2 its uncompressed size, both zigzag varints.
     """
-    with open_source(source) as file:
+    with source.input.open(source.num_bytes) as file:
         file.seek(start)
         header = file.read(16)
     if header[:3] != b"\x15\x04\x15":

@@ -24,10 +24,8 @@ from seqpack_cli.corpus.document_block import (
     oversized_error,
 )
 from seqpack_cli.corpus.parquet_pages import bound_length, find_first_page
-from seqpack_cli.corpus.source_file import open_source
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError, quote
-from seqpack_cli.files.url import is_url
 
 BATCH_BYTES = 1 << 20
 MAX_BATCH_ROWS = 1 << 14
@@ -226,7 +224,7 @@ def _open(source: Source) -> Any:
         ) from error
     try:
         file = pq.ParquetFile(
-            open_source(source) if is_url(source.location) else source.location,
+            source.input.open_natively(source.num_bytes),
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,  # where the writer made any

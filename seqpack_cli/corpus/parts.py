@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import BinaryIO
 
 from seqpack_cli.corpus.parquet_rows import find_row_groups
-from seqpack_cli.corpus.source_file import open_source
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
@@ -64,7 +63,7 @@ def find_record_start(source: Source, byte: int) -> int:
 
     A paragraph is only said to begin after a blank line, so cuts and no cuts give the same ones.
     """
-    with open_source(source) as file:
+    with source.input.open(source.num_bytes) as file:
         file.seek(byte - 1)
         _skip_line(file)  # the rest of the line that holds the byte before
         if source.document == "paragraph":

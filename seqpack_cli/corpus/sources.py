@@ -7,9 +7,9 @@ here: 100,000 files take about a second.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from seqpack_cli.corpus.folder_walk import FoundFile
@@ -23,9 +23,13 @@ from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.files.url import LOCAL_PROTOCOLS, Place, is_url, parse_place, split_url
+from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
+from seqpack_cli.files.places import at
+from seqpack_cli.files.url import Place, find_local_name
 
 STANDARD_INPUT = "-"
+UNPACKED = b'{"index": 0, "text": '
+MAX_LOOKS = 1000  # take 20 ms
 
 
 class Source(NamedTuple):
@@ -43,8 +47,13 @@ class Source(NamedTuple):
 
     @property
     def location(self) -> str:
-        """Give the path to open."""
+        """Return the path to open."""
         return self.spool or self.path
+
+    @property
+    def input(self) -> LocalInput | RemoteInput:
+        """Return what reads it."""
+        return find_input(self.location)
 
     @property
     def name(self) -> str:
@@ -95,7 +104,7 @@ def find_sources(
     """
     sources: dict[str, Source] = {}  # by what they are, however they are spelled
     skipped = Skipped()
-    folder = os.path.realpath(output) if isinstance(output, Path) else str(output or "") or None
+    folder = None if output is None else at(output).find_real_name()
     for name in inputs:
         for file in _find_files(name, spool, skipped, file_format != "auto", folder):
             source = _describe(file, file_format, document)
@@ -117,6 +126,17 @@ def find_sources(
     return list(sources.values()), skipped
 
 
+def find_unpacked(sources: Sequence[Source]) -> list[str]:
+    """Name the files that look like what `unpack --text` wrote, among the first JSON lines here."""
+    lines = [source for source in sources if source.format == "jsonl" and not source.compression]
+    found = []
+    for source in lines[:MAX_LOOKS]:
+        with contextlib.suppress(OSError):  # said when it is read
+            if source.input.read_head(len(UNPACKED)) == UNPACKED:
+                found.append(source.path)
+    return found
+
+
 def _find_files(
     name: str, spool: str | None, skipped: Skipped, takes_all: bool, output: str | None
 ) -> list[FoundFile]:
@@ -124,10 +144,9 @@ def _find_files(
         status = os.stat(spool)  # noqa: PTH116
         kind = find_kind(name)
         return [FoundFile(name, name, status.st_size, status.st_mtime_ns, kind, is_named=True)]
-    if is_url(name) and split_url(name)[0] not in LOCAL_PROTOCOLS:
-        return find_remote_files(name, skipped, takes_all=takes_all, output=output)
-    path = str(parse_place(name)) if is_url(name) else name
-    return find_local_files(path, skipped, takes_all=takes_all, output=output)
+    name = find_local_name(name)
+    find = find_input(name).choose(here=find_local_files, there=find_remote_files)
+    return find(name, skipped, takes_all=takes_all, output=output)
 
 
 def _is_below(path: str, folder: str) -> bool:

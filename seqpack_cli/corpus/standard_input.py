@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import BinaryIO
 
 from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.errors import MachineError, OptionError
 from seqpack_cli.files import disk
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
 BLOCK_BYTES = 1 << 20
@@ -38,9 +38,8 @@ def spool_standard_input(
     if standard_input is None:
         raise OptionError(f"{STANDARD_INPUT}: no standard input here", hint="name a file")
     with contextlib.ExitStack() as stack:
-        if not isinstance(folder, Path):
-            folder = stack.enter_context(disk.temporary_folder())
-        path = disk.name_temporary(folder / "stdin")
+        spool_folder = stack.enter_context(at(folder).hold_spool_folder())
+        path = disk.name_temporary(spool_folder / "stdin")
         stack.callback(disk.remove_file, path)
         with disk.create_file(path) as file:
             for block in _iter_blocks(standard_input):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from seqpack_cli.errors import MachineError, SeqpackError
 from seqpack_cli.files import disk
-from seqpack_cli.files.reading import hash_regular, read_regular
+from seqpack_cli.files.local_place import LocalPlace
 
 MAX_MARK_BYTES = 100
 _since: int | None = None  # no copy that was hashed before is trusted, in ns; None: any is
@@ -69,7 +69,7 @@ def find_mark(path: Path) -> Path:
 def find_checked(path: Path, num_bytes: int) -> list[int] | None:
     """Describe a copy that is there, and is the file that was hashed, late enough for the run."""
     try:
-        mark = read_regular(find_mark(path), max_bytes=MAX_MARK_BYTES)
+        mark = LocalPlace(find_mark(path)).read(max_bytes=MAX_MARK_BYTES)
         *marked, hashed = map(int, mark.split())
     except (SeqpackError, ValueError):
         return None
@@ -96,7 +96,7 @@ def check_copy(path: Path, num_bytes: int, checksum: str) -> bool:
     """Hash a copy, and mark it if it is what it should be; one that can not be read is not."""
     found = _describe(path, num_bytes)
     try:
-        if found is None or hash_regular(path) != checksum:
+        if found is None or LocalPlace(path).hash() != checksum:
             return False
     except SeqpackError:
         return False

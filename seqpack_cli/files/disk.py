@@ -13,31 +13,31 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
-from seqpack_cli.errors import MachineError
-from seqpack_cli.files.held import remove_held
-from seqpack_cli.files.reading import SAFE_FLAGS
-from seqpack_cli.files.url import Place, Url
+import numpy as np
+from blake3 import blake3
 
+from seqpack_cli.files.failures import naming_failures
+from seqpack_cli.files.url import Place
+
+# No link is followed, no pipe waited for; Windows has neither, but text files.
+FLAG_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+SAFE_FLAGS = sum(getattr(os, name, 0) for name in FLAG_NAMES)
+LOCK_NAME = ".lock"  # in a folder that one process writes, in a store too
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
 # Behind the pid in temporary names: machines that share a file system have the same pids.
 MACHINE = secrets.randbelow(10**9)
 HINTS = {
-    errno.ENOSPC: "make room, then run the same command again",
-    errno.EDQUOT: "make room, then run the same command again",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, then run the same command again"),
     errno.EFBIG: "raise the limit on file sizes (ulimit -f), then run the same command again",
-    errno.EACCES: "choose another -o",
-    errno.EPERM: "choose another -o",
-    errno.EROFS: "choose another -o",
-    errno.EEXIST: "choose another -o",
-    errno.ENOTDIR: "choose another -o",
-    errno.EISDIR: "choose another -o",
-    errno.ELOOP: "choose another -o",
-    errno.ENAMETOOLONG: "choose another -o",
-    errno.EINVAL: "choose another -o",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose another -o"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), "choose another -o"),
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.EINVAL), "choose another -o"),
     errno.ENOENT: "run the same command again",
 }
 # What file systems without hard links answer.
@@ -45,14 +45,14 @@ NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EM
 
 
 def name_temporary(path: Path) -> Path:
-    """Give the name under which this process writes a file before it is whole."""
+    """Return the name under which this process writes a file before it is whole."""
     return path.with_name(f".{path.name}.{os.getpid()}{MACHINE:09d}.tmp")
 
 
 def create_file(path: Path) -> FileIO:
     """Open a new file for writing, never one that is there, nor what a link points to."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS
-    with naming_failures(path):
+    with naming_writes(path):
         try:
             return FileIO(os.open(path, flags, 0o666), "wb")
         except FileExistsError:  # of a killed process that had our number
@@ -62,7 +62,7 @@ def create_file(path: Path) -> FileIO:
 
 def open_shared(path: Path) -> FileIO:
     """Open a file that other processes open too, and make it if it is not there."""
-    with naming_failures(path):
+    with naming_writes(path):
         flags = os.O_RDWR | os.O_CREAT | SAFE_FLAGS
         file = FileIO(os.open(path, flags, 0o666), "r+b")
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -75,7 +75,7 @@ def try_lock(file: FileIO, path: Path) -> bool:
     """Lock a file until it is closed, and say whether nobody else had it."""
     import fcntl  # not on Windows, where only this function needs another way
 
-    with naming_failures(path):
+    with naming_writes(path):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -87,33 +87,54 @@ def wait_for_lock(file: FileIO, path: Path, *, shared: bool = False) -> None:
     """Lock a file until it is closed, alone or with others that share it, as soon as that goes."""
     import fcntl
 
-    with naming_failures(path):
+    with naming_writes(path):
         fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
 
 def reserve(file: FileIO, num_bytes: int, path: Path) -> None:
     """Give a new file the size that it will have."""
-    with naming_failures(path):
+    with naming_writes(path):
         os.ftruncate(file.fileno(), num_bytes)
 
 
 def touch(path: Path) -> None:
     """Say that a file was used just now."""
-    with naming_failures(path):
+    with naming_writes(path):
         os.utime(path)
 
 
 def write_all(file: FileIO, data: memoryview | bytes, path: Place) -> None:
     """Write bytes to the end, however many calls that takes."""
     left = memoryview(data)
-    with naming_failures(path):
+    with naming_writes(path):
         while left.nbytes:
             left = left[os.write(file.fileno(), left) :]
 
 
+class HashingWriter:
+    """An open new file that counts and hashes what is written to it."""
+
+    def __init__(self, file: FileIO, path: Place) -> None:
+        self._file = file
+        self._path = path
+        self._hash = blake3()
+        self.num_bytes = 0
+
+    def write(self, data: bytes | np.ndarray) -> None:
+        """Write bytes, or a C-contiguous array's bytes."""
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")  # type: ignore[arg-type]
+        write_all(self._file, view, self._path)
+        self._hash.update(view)
+        self.num_bytes += view.nbytes
+
+    def describe(self) -> dict[str, Any]:
+        """Return size and checksum as a manifest names them."""
+        return {"bytes": self.num_bytes, "blake3": self._hash.hexdigest()}
+
+
 def sync_file(file: FileIO, path: Path) -> None:
     """Wait until a file's bytes are on the disk."""
-    with naming_failures(path):
+    with naming_writes(path):
         os.fsync(file.fileno())
 
 
@@ -123,7 +144,7 @@ def rename(temp: Path, path: Path, *, replace: bool = True) -> None:
     Args:
         replace: False fails where another file has the name, if the file system has hard links.
     """
-    with naming_failures(path):
+    with naming_writes(path):
         if replace or not _link(temp, path):
             os.replace(temp, path)  # noqa: PTH105
     sync_folder(path.parent)
@@ -143,7 +164,7 @@ def _link(temp: Path, path: Path) -> bool:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk."""
-    with naming_failures(folder):
+    with naming_writes(folder):
         try:
             descriptor = os.open(folder, os.O_RDONLY)
         except PermissionError:  # a folder to put things into, not to look at
@@ -157,32 +178,26 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def remove_files(paths: Sequence[Place]) -> None:
-    """Remove files of one folder, those that are there."""
-    urls = [path for path in paths if isinstance(path, Url)]
-    if urls:
-        remove_held(urls)
-    for path in paths:
-        if isinstance(path, Path):
-            remove_file(path)
-
-
-def remove_file(path: Place) -> None:
+def remove_file(path: Path) -> None:
     """Remove a file if it is there."""
-    if isinstance(path, Url):
-        remove_files([path])
-        return
-    with naming_failures(path), contextlib.suppress(FileNotFoundError):
+    with naming_writes(path), contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108
 
 
-def make_folder(folder: Place) -> list[Path]:
-    """Make a folder and those above it; give the new ones, the innermost first."""
-    if isinstance(folder, Url):  # an object needs none
-        return []
+def remove_left_over(temporary: Path) -> bool:
+    """Remove what a killed process had begun to write; say whether it was that."""
+    with open_shared(temporary) as file:
+        is_left_over = try_lock(file, temporary)  # nobody writes it
+        if is_left_over:
+            remove_file(temporary)
+    return is_left_over
+
+
+def make_folder(folder: Path) -> list[Path]:
+    """Make a folder and those above it; return the new ones, the innermost first."""
     new_folders: list[Path] = []
     try:
-        with naming_failures(folder):
+        with naming_writes(folder):
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
             for path in reversed(missing or [folder]):
                 try:
@@ -204,7 +219,7 @@ def make_folder(folder: Place) -> list[Path]:
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Make a folder of the system's own for temporary files, which goes with all that is in it."""
-    with naming_failures(Path(tempfile.gettempdir())):
+    with naming_writes(Path(tempfile.gettempdir())):
         folder = tempfile.TemporaryDirectory(prefix="seqpack-")
     with folder as name:
         yield Path(name)
@@ -217,15 +232,13 @@ def remove_folders(folders: list[Path]) -> None:
             os.rmdir(folder)  # noqa: PTH106
 
 
-@contextlib.contextmanager
-def naming_failures(path: Place) -> Iterator[None]:
+def naming_writes(path: Place) -> AbstractContextManager[None]:
     """Turn the system's refusal into an error that names the file, not its temporary name."""
-    try:
-        yield
-    except OSError as error:
-        temporary = TEMP_PATTERN.fullmatch(path.name)
-        shown = path.with_name(temporary[1]) if temporary else path
-        raise MachineError(
-            f"{shown}: {error.strerror or error}",
-            hint=HINTS.get(error.errno or 0, "mend the disk, then run the same command again"),
-        ) from error
+    temporary = TEMP_PATTERN.fullmatch(path.name)
+    shown = path.with_name(temporary[1]) if temporary else path
+    return naming_failures(shown, find_hint=_find_hint)
+
+
+def _find_hint(error: Exception) -> str:
+    code = getattr(error, "errno", None)
+    return HINTS.get(code or 0, "mend the disk, then run the same command again")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-from seqpack_cli.errors import FolderError, MachineError, OptionError, SeqpackError
+from seqpack_cli.errors import MachineError, OptionError
+from seqpack_cli.files.failures import naming_failures
 
 PACKAGES = {  # protocol: package, extra
     "s3": ("s3fs", "s3"),
@@ -68,28 +69,16 @@ def open_file_system(protocol: str) -> Any:
         raise OptionError(f"{protocol}://: {error}", hint="name a path, s3:// or gs://") from error
 
 
-@contextlib.contextmanager
-def naming_failures(url: object) -> Iterator[None]:
+def naming_requests(url: object) -> AbstractContextManager[None]:
     """Turn a failure of the storage into an error that names the object.
 
-    Raises:
-        FolderError: there is no such object.
-        MachineError: the storage refuses, fails, or does not answer.
+    Each package has exceptions of its own, most of them no OSError.
     """
-    try:
-        yield
-    except SeqpackError:
-        raise
-    except FileNotFoundError as error:
-        raise FolderError(f"{url}: missing") from error
-    except PermissionError as error:
-        raise MachineError(f"{url}: {_describe(error)}", hint=ACCESS_HINT) from error
-    except Exception as error:  # each package has its own, most of them no OSError
-        hint = ACCESS_HINT if "Credential" in type(error).__name__ else AGAIN_HINT
-        raise MachineError(f"{url}: {_describe(error)}", hint=hint) from error
+    return naming_failures(
+        url, missing=(FileNotFoundError,), others=Exception, find_hint=_find_hint
+    )
 
 
-def _describe(error: Exception) -> str:
-    """Say what went wrong on one line; some of the exceptions have no text."""
-    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
-    return " ".join(str(text).split())[:200]
+def _find_hint(error: Exception) -> str:
+    is_denied = isinstance(error, PermissionError) or "Credential" in type(error).__name__
+    return ACCESS_HINT if is_denied else AGAIN_HINT

@@ -24,11 +24,8 @@ from seqpack_cli.files.puts import find_tag, upload, upload_over
 from seqpack_cli.files.url import Url
 
 MAX_TRIES = 8  # of one change, each after another look at the lock
-OPERATIONS = (
-    "PutObject",
-    "DeleteObject",
-    "DeleteObjects",
-)  # which change what others see, in one short request
+# Which change what others see, in one short request.
+OPERATIONS = ("PutObject", "DeleteObject", "DeleteObjects")
 _renewals: dict[str, tuple[float, float]] = {}  # when the lock of each holder is read again
 _ends: ContextVar[tuple[float, float] | None] = ContextVar("_ends", default=None)
 

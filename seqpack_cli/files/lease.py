@@ -21,18 +21,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seqpack_cli.errors import FolderError, SeqpackError
-from seqpack_cli.files.objects import read_start, remove_objects
-from seqpack_cli.files.puts import create_object, find_tag, replace_object
+from seqpack_cli.files.disk import LOCK_NAME
+from seqpack_cli.files.failures import WAIT_HINT, foreign_lock_error, in_use_error
+from seqpack_cli.files.objects import iter_object, remove_objects
+from seqpack_cli.files.puts import find_tag, put_over
 from seqpack_cli.files.url import Url
 
-LOCK_NAME = ".lock"
 MAX_LOCK_BYTES = 1000  # ours have about 100
 BEAT_SECONDS = 10.0
 LOCK = re.compile(r"\S+ \d+ \S+ [0-9a-f]{16} \d+")  # host, pid, home, whose it is, beat
 UNKNOWN = "unknown"
 DEAD_BEATS = 4  # that did not come: its holder has gone
 MAX_TRIES = 20  # to take a lock that goes from one process to the next
-WAIT_HINT = "wait for it, or choose another -o"
 
 
 class Lease:
@@ -61,29 +61,24 @@ class Lease:
                 found = _read(self._url)
             elif not found.startswith(self._own):
                 self._check_dead(found)
-                replace_object(self._url, self._spell(), tag)  # one of all who try succeeds
+                put_over(self._url, self._spell(), tag)  # one of all who try succeeds
                 found = _read(self._url)
             if found is not None and found.startswith(self._own):
                 self._thread.start()
                 return
-        raise FolderError(f"{self._url.parent}: other processes write here", hint=WAIT_HINT)
+        raise in_use_error(self._url.parent, "other processes write")
 
     def _check_dead(self, found: str) -> None:
         """Raise if the holder of a lock is alive, or what was found is not a lock."""
         if not LOCK.fullmatch(found):
-            raise FolderError(
-                f"{self._url}: not a lock of seqpack, expected none",
-                hint="remove it if it is not needed, or choose another -o",
-            )
+            raise foreign_lock_error(self._url)
         if not has_gone(self._url, found):
             host, pid = found.split()[:2]
-            raise FolderError(
-                f"{self._url.parent}: process {pid} on {host} writes here", hint=WAIT_HINT
-            )
+            raise in_use_error(self._url.parent, f"process {pid} on {host} writes")
 
     def _create(self) -> None:
         try:
-            create_object(self._url, self._spell())
+            put_over(self._url, self._spell(), None)
         except FolderError as error:  # an object needs no folder
             raise FolderError(
                 f"{self._url.parent}: no such bucket", hint="make it, or choose another -o"
@@ -107,7 +102,7 @@ class Lease:
                 tag = find_tag(self._url)
                 check_held(self.folder / LOCK_NAME)
                 self._beat += 1
-                replace_object(self._url, self._spell(), tag or "")
+                put_over(self._url, self._spell(), tag or "")
 
 
 @contextlib.contextmanager
@@ -174,6 +169,6 @@ def _find_home() -> str:
 
 def _read(url: Url) -> str | None:
     try:
-        return read_start(url, MAX_LOCK_BYTES).decode(errors="replace")
+        return b"".join(iter_object(url, 0, MAX_LOCK_BYTES)).decode(errors="replace")
     except FolderError:
         return None

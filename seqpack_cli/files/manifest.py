@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import re
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, SeqpackError, quote
 from seqpack_cli.files.disk import TEMP_PATTERN
-from seqpack_cli.files.lease import check_held
-from seqpack_cli.files.objects import read_start
-from seqpack_cli.files.reading import (
+from seqpack_cli.files.json_files import (
+    MAX_JSON_BYTES,
     check_fields,
     check_name,
-    check_regular_file,
-    is_there,
-    open_regular,
+    parse_json,
     read_json,
-    read_regular,
-    size_error,
 )
-from seqpack_cli.files.url import Place, Url
+from seqpack_cli.files.places import at
+from seqpack_cli.files.url import Place
 
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
@@ -39,24 +35,32 @@ CONTINUE_HINT = "run the same command again: it continues where it stopped"
 CORRECT_HINT = "correct that, then run the same command with --overwrite"
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
 FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "blake3": str}
+FindSize = Callable[[str], int | None]
 RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
 
 
 def read_manifest(
     folder: Place, *, format_name: str, version: int, fields: dict[str, type]
-) -> dict[str, Any]:
-    """Read the manifest of a finished store or shards.
+) -> tuple[dict[str, Any], str, FindSize]:
+    """Read the manifest of a finished store or shards, once: in an object store three requests.
 
     Args:
         fields: what it must hold, name to type.
 
+    Returns:
+        It, the BLAKE3 checksum of its bytes, and what finds the sizes of the files beside it.
+
     Raises:
         FolderError: there is none, or it is another format or version, or lacks a field.
+        OptionError: the limit of the cache that its files will need is not a size.
     """
+    at(folder).check_cache()
     path = folder / MANIFEST_NAME
-    if not is_there(path) or is_there(folder / PLAN_NAME):
+    find_size = at(folder).find_sizes()
+    if find_size(MANIFEST_NAME) is None or find_size(PLAN_NAME) is not None:
         raise _unfinished_error(folder)
-    manifest = read_json(path)
+    data = at(path).read(max_bytes=MAX_JSON_BYTES)
+    manifest = parse_json(data, source=path)
     if manifest.get("format") != format_name:
         raise FolderError(
             f"{path}: format {quote(manifest.get('format'))}, expected {quote(format_name)}",
@@ -69,57 +73,38 @@ def read_manifest(
             hint="install the seqpack that wrote it, or make it again",
         )
     check_fields(manifest, fields, source=path)
-    return manifest
+    return manifest, blake3(data).hexdigest(), find_size
 
 
 def is_run_folder(folder: Place) -> bool:
     """Say whether a run of seqpack writes or wrote a folder, by its manifest or its plan."""
     for name in sorted(RUN_NAMES):
         with contextlib.suppress(SeqpackError):  # a stranger's, which may be anything
-            if OWN_HEAD.match(_read_head(folder / name)):
+            if OWN_HEAD.match(at(folder / name).read_head(HEAD_BYTES)):
                 return True
     return False
 
 
-def _read_head(path: Place) -> bytes:
-    if isinstance(path, Path):
-        with open_regular(path) as file:
-            return file.read(HEAD_BYTES)
-    return read_start(path, HEAD_BYTES)
-
-
-def list_sizes(folder: Place) -> dict[str, int] | None:
-    """Give the sizes of all objects in a folder, asked for together; None where none is far."""
-    if isinstance(folder, Path):
-        return None
-    return {name: int(entry["size"] or 0) for name, entry in folder.list_files().items()}
-
-
-def check_files(folder: Place, files: list[Any], sizes: dict[str, int] | None = None) -> None:
+def check_files(folder: Place, files: list[Any], find_size: FindSize | None = None) -> None:
     """Raise unless all files that a part or shard consists of are there, in full size.
 
     Args:
-        sizes: of all files of the folder, if they are known.
+        find_size: of `find_sizes`; a file is asked for by itself only if it says another size.
     """
     if not files:
         raise FolderError(f"{folder}: a part without files")
     for file in files:
         check_fields(file, FILE_FIELDS, source=folder / MANIFEST_NAME)
         name = check_name(file["name"], source=folder)
-        if sizes is None:
-            check_regular_file(folder / name, num_bytes=file["bytes"])
-        elif name not in sizes:
-            raise FolderError(f"{folder / name}: missing")
-        elif sizes[name] != file["bytes"]:
-            raise size_error(folder / name, sizes[name], file["bytes"])
+        if find_size is None or find_size(name) != file["bytes"]:
+            at(folder / name).check_size(file["bytes"])
 
 
 def check_not_lost(folder: Place, files: list[Any]) -> None:
     """Raise unless the files that a run has written are there in full size at its end."""
-    if isinstance(folder, Url):
-        check_held(folder / MANIFEST_NAME)  # first: a run that took over changed them too
+    at(folder).check_held()  # first: a run that took over changed them too
     try:
-        check_files(folder, files, list_sizes(folder))
+        check_files(folder, files, at(folder).find_sizes())
     except FolderError as error:
         raise FolderError(
             f"{error.message}; another program changed it during this run",
@@ -130,7 +115,7 @@ def check_not_lost(folder: Place, files: list[Any]) -> None:
 def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
     """Read the tokenizer.json of a store or of shards, checked against the manifest."""
     path = folder / "tokenizer.json"
-    tokenizer_json = read_regular(path, max_bytes=MAX_TOKENIZER_BYTES)
+    tokenizer_json = at(path).read(max_bytes=MAX_TOKENIZER_BYTES)
     if blake3(tokenizer_json).hexdigest() != manifest["tokenizer_blake3"]:
         raise FolderError(f"{path}: not the tokenizer that the manifest names")
     return tokenizer_json
@@ -157,7 +142,7 @@ def _unfinished_error(folder: Place) -> FolderError:
 
 
 def _read_failure(folder: Place) -> tuple[str, str]:
-    """Give how an unfinished run ended, and what to do; it may be a stranger's."""
+    """Return how an unfinished run ended, and what to do; it may be a stranger's."""
     failure = None
     with contextlib.suppress(SeqpackError):
         failure = read_json(folder / PLAN_NAME).get(FAILURE)

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from blake3 import blake3
-
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
 from seqpack_cli.files.copy_marks import (
@@ -28,8 +26,9 @@ from seqpack_cli.files.copy_marks import (
     mark_copy,
     unchanged,
 )
+from seqpack_cli.files.failures import check_same_size
 from seqpack_cli.files.objects import iter_object
-from seqpack_cli.files.url import Place, Url
+from seqpack_cli.files.url import Url
 from seqpack_cli.sizes import read_size
 
 DEFAULT_BYTES = 64 << 30
@@ -37,8 +36,8 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @contextlib.contextmanager
-def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
-    """Give the local file of a place to open: itself, or a copy of the object, which then stays.
+def local_file(url: Url, entry: dict[str, Any]) -> Iterator[Path]:
+    """Yield a local copy of an object to open, which then stays.
 
     Args:
         entry: of a manifest, with `bytes` and `blake3`.
@@ -47,12 +46,9 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
         FolderError: the object is missing, or not what the manifest says.
         MachineError: the store or the disk fails.
     """
-    if isinstance(place, Path):
-        yield place
-        return
     num_bytes, checksum = entry["bytes"], entry["blake3"]
     if not DIGEST.fullmatch(checksum):  # it becomes the name of a file
-        raise FolderError(f"{place}: its blake3 in the manifest is not a checksum")
+        raise FolderError(f"{url}: its blake3 in the manifest is not a checksum")
     folder = find_cache_folder()
     path = folder / checksum
     while True:
@@ -67,17 +63,11 @@ def local_file(place: Place, entry: dict[str, Any]) -> Iterator[Path]:
         with _hold_lock(folder, f"fetch-{checksum[0]}"):
             if not find_checked(path, num_bytes) and not check_copy(path, num_bytes, checksum):
                 disk.remove_file(path)
-                _fetch(place, path, num_bytes, checksum)
-
-
-def check_cache_limit(place: Place) -> None:
-    """Raise OptionError, before anything is read, where SEQPACK_CACHE_BYTES will be needed."""
-    if isinstance(place, Url):
-        find_cache_limit()
+                _fetch(url, path, num_bytes, checksum)
 
 
 def find_cache_folder() -> Path:
-    """Give the folder of fetched objects."""
+    """Return the folder of fetched objects."""
     named = os.environ.get("SEQPACK_CACHE_DIR")
     if named:
         return Path(named)
@@ -85,7 +75,7 @@ def find_cache_folder() -> Path:
 
 
 def find_cache_limit() -> int:
-    """Give how many bytes the fetched objects may take.
+    """Return how many bytes the fetched objects may take.
 
     Raises:
         OptionError: SEQPACK_CACHE_BYTES is not a size.
@@ -111,8 +101,6 @@ def _naming_cache() -> Iterator[None]:
 
 def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
     temporary = disk.name_temporary(path)
-    digest = blake3()
-    num_found = 0
     with _hold_lock(path.parent, "room"):
         _make_room(path.parent, num_bytes)
         file = disk.create_file(temporary)
@@ -120,13 +108,11 @@ def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
         disk.reserve(file, num_bytes, path)
     try:
         with file:
+            writer = disk.HashingWriter(file, path)
             for block in iter_object(url, 0, num_bytes):
-                disk.write_all(file, block, path)
-                digest.update(block)
-                num_found += len(block)
-            if num_found != num_bytes:
-                raise FolderError(f"{url}: {num_found:,} bytes, manifest says {num_bytes:,}")
-            if digest.hexdigest() != checksum:
+                writer.write(block)
+            check_same_size(url, writer.num_bytes, num_bytes)
+            if writer.describe()["blake3"] != checksum:
                 raise FolderError(f"{url}: blake3 is not the manifest's")
             found = describe_status(os.fstat(file.fileno()))  # of what was hashed, whatever comes
             disk.rename(temporary, path)
@@ -146,32 +132,24 @@ def _make_room(folder: Path, num_bytes: int) -> None:
             status = path.lstat()
             if DIGEST.fullmatch(path.name):
                 found.append((_find_last_use(path, status), status.st_size, path))
-            elif not disk.TEMP_PATTERN.fullmatch(path.name) or _remove_left_over(path):
+            elif not disk.TEMP_PATTERN.fullmatch(path.name) or disk.remove_left_over(path):
                 continue
             num_taken += status.st_size
     excess = num_taken - (find_cache_limit() - num_bytes)
     for _, size, path in sorted(found):
         if excess <= 0:
             return
-        disk.remove_files([path, find_mark(path)])
+        disk.remove_file(path)
+        disk.remove_file(find_mark(path))
         excess -= size
 
 
 def _find_last_use(path: Path, status: os.stat_result) -> int:
-    """Give when a copy was used last; one without a mark, of an older version, when it came."""
+    """Return when a copy was used last; one without a mark, of an older version, when it came."""
     try:
         return find_mark(path).lstat().st_mtime_ns
     except FileNotFoundError:
         return status.st_mtime_ns
-
-
-def _remove_left_over(temporary: Path) -> bool:
-    """Remove what a killed process had begun to fetch; say whether it was that."""
-    with disk.open_shared(temporary) as file:
-        is_left_over = disk.try_lock(file, temporary)
-        if is_left_over:
-            disk.remove_file(temporary)
-    return is_left_over
 
 
 @contextlib.contextmanager

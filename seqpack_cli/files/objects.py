@@ -1,20 +1,18 @@
-"""Whole objects: read, checked, hashed, streamed, written, removed; `puts` uploads files."""
+"""Whole objects: found, read, checked, streamed, removed; `puts` uploads files."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, BinaryIO
-
-from blake3 import blake3
+from typing import Any
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.file_systems import ACCESS_HINT, naming_failures
+from seqpack_cli.files.failures import check_at_most
+from seqpack_cli.files.file_systems import ACCESS_HINT, naming_requests
 from seqpack_cli.files.url import Url
 
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
@@ -24,21 +22,28 @@ NUM_AHEAD = 3  # ranges that are on their way while one is used
 NUM_REMOVED = 1000  # objects in one request to S3: it takes no more
 NUM_THREADS = 16  # that remove objects one by one elsewhere
 MD5 = re.compile("[0-9a-f]{32}")
-SEEK_BYTES = 64 << 10  # read at least where only a few bytes are looked at
 
 
-def read_object(url: Url) -> bytes:
-    """Read a whole object, checked as `iter_checked_object` does."""
-    status = _find_object(url)
-    return b"".join(iter_checked_object(url, int(status["size"]), read_version(status)))
+def find_object(url: Url) -> tuple[int, str]:
+    """Return an object's size, and what changes when it is written again.
+
+    Raises:
+        FolderError: there is none, only such as lie below it.
+    """
+    status = url.find_status()
+    if status is None:
+        raise FolderError(f"{url}: missing")
+    if status["type"] != "file":
+        raise FolderError(f"{url}: not a regular file")
+    return int(status["size"]), read_version(status)
 
 
-def read_start(url: Url, num_bytes: int) -> bytes:
-    """Read an object up to so many bytes, with one request."""
-    system, key = url.open_file_system()
-    with naming_failures(url):
-        found: bytes = system.cat_file(key, start=0, end=num_bytes)
-        return found
+def read_object(url: Url, *, max_bytes: int | None = None) -> bytes:
+    """Read a whole object, checked as `iter_checked_object` does, if it is no larger than that."""
+    size, version = find_object(url)
+    if max_bytes is not None:
+        check_at_most(url, size, max_bytes)
+    return b"".join(iter_checked_object(url, size, version))
 
 
 def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
@@ -46,11 +51,12 @@ def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
     system, key = url.open_file_system()
 
     def read(first: int) -> bytes:
-        with naming_failures(url):
+        with naming_requests(url):
             found: bytes = system.cat_file(key, start=first, end=min(first + RANGE_BYTES, end))
             return found
 
-    yield from map_ahead(read, range(start, end, RANGE_BYTES), num_threads=NUM_AHEAD)
+    num_threads = NUM_AHEAD if end - start > RANGE_BYTES else 1
+    yield from map_ahead(read, range(start, end, RANGE_BYTES), num_threads=num_threads)
 
 
 def iter_checked_object(url: Url, num_bytes: int, version: str) -> Iterator[bytes]:
@@ -61,7 +67,7 @@ def iter_checked_object(url: Url, num_bytes: int, version: str) -> Iterator[byte
     user's encrypts it. MD5 costs 1.7 s a GiB.
 
     Args:
-        version: as `read_version` gives it.
+        version: of `find_object`.
 
     Raises:
         MachineError: other bytes came than were put there.
@@ -90,40 +96,10 @@ def _has_own_key(url: Url) -> bool:
     """Say whether an object is encrypted in a way that makes its ETag no MD5 of the content."""
     system, key = url.open_file_system()
     bucket, _, name = key.partition("/")
-    with naming_failures(url):
+    with naming_requests(url):
         status = system.call_s3("head_object", Bucket=bucket, Key=name)
     encryption = str(status.get("ServerSideEncryption", ""))
     return "kms" in encryption or "SSECustomerAlgorithm" in status
-
-
-def open_object(url: Url, num_bytes: int) -> BinaryIO:
-    """Open an object of a known size to look at a few places of it."""
-    system, key = url.open_file_system()
-    with naming_failures(url):
-        file = system.open(key, "rb", cache_type="none", size=num_bytes)
-        return io.BufferedReader(file, SEEK_BYTES)
-
-
-def hash_object(url: Url) -> str:
-    """Give the checksum of a whole object as hex."""
-    digest = blake3()
-    for block in iter_object(url, 0, int(_find_object(url)["size"])):
-        digest.update(block)
-    return digest.hexdigest()
-
-
-def _find_object(url: Url) -> dict[str, Any]:
-    status = url.find_status()
-    if status is None or status["type"] != "file":
-        raise FolderError(f"{url}: missing")
-    return status
-
-
-def write_object(url: Url, data: bytes) -> None:
-    """Put a small object under a name."""
-    system, key = url.open_file_system()
-    with naming_failures(url):
-        system.pipe_file(key, data)
 
 
 def remove_objects(urls: Iterable[Url]) -> None:
@@ -144,7 +120,7 @@ def remove_objects(urls: Iterable[Url]) -> None:
 
 def _remove(url: Url) -> None:
     system, key = url.open_file_system()
-    with naming_failures(url), contextlib.suppress(FileNotFoundError):
+    with naming_requests(url), contextlib.suppress(FileNotFoundError):
         system.rm_file(key)
 
 
@@ -153,7 +129,7 @@ def _remove_together(urls: list[Url]) -> None:
     system, _ = urls[0].open_file_system()
     keys = {"Objects": [{"Key": url.key.partition("/")[2]} for url in urls], "Quiet": True}
     bucket = urls[0].key.partition("/")[0]
-    with naming_failures(urls[0].parent):
+    with naming_requests(urls[0].parent):
         answer = system.call_s3("delete_objects", Bucket=bucket, Delete=keys)
     for error in answer.get("Errors", []):
         raise MachineError(
@@ -162,16 +138,8 @@ def _remove_together(urls: list[Url]) -> None:
         )
 
 
-def find_version(url: Url) -> tuple[int, str]:
-    """Give an object's size, and what changes when it is written again."""
-    system, key = url.open_file_system()
-    with naming_failures(url):
-        status = system.info(key)
-        return int(status["size"]), read_version(status)
-
-
 def read_version(status: dict[str, Any]) -> str:
-    """Give what the store says of an object that changes when it is written again."""
+    """Return what the store says of an object that changes when it is written again."""
     names = ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime", "created")
     found = next((status[name] for name in names if status.get(name)), "")
     if isinstance(found, datetime):  # listings of some stores have seconds

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.files.file_systems import AGAIN_HINT, naming_failures
+from seqpack_cli.files.file_systems import AGAIN_HINT, naming_requests
 from seqpack_cli.files.objects import OBJECT_STORES, S3
 from seqpack_cli.files.url import Url
 
@@ -31,14 +31,14 @@ def upload(path: Path, url: Url) -> None:
     """
     system, key = url.open_file_system()
     if url.protocol in OBJECT_STORES:  # which check the size and a sum before they answer
-        with naming_failures(url):
+        with naming_requests(url):
             system.put_file(str(path), key)
         return
     temporary = url.with_name(f".{url.name}.{os.getpid()}.tmp")
-    with naming_failures(url):
+    with naming_requests(url):
         system.put_file(str(path), temporary.key)
     _check_size(temporary, path.stat().st_size)
-    with naming_failures(url):
+    with naming_requests(url):
         _move(system, temporary.key, key)
 
 
@@ -66,17 +66,14 @@ def _move(system: Any, key: str, new_key: str) -> None:
     system.rm_file(key)
 
 
-def create_object(url: Url, data: bytes) -> bool:
-    """Put a small object under a name unless there is one; say whether there was none.
+def put_over(url: Url, data: bytes, tag: str | None) -> bool:
+    """Put a small object under a name if the object there has this tag; say whether it was so.
 
     False too where an answer was lost and the put tried again: who asks reads what is there.
+
+    Args:
+        tag: of `find_tag`; None if there is none.
     """
-    system, key = url.open_file_system()
-    return _put_if(url, functools.partial(system.pipe_file, key, data), mode="create")
-
-
-def replace_object(url: Url, data: bytes, tag: str) -> bool:
-    """Put a small object in the place of one that has this tag; say whether it still had it."""
     system, key = url.open_file_system()
     return _put_if(url, functools.partial(system.pipe_file, key, data), **_match(url, tag))
 
@@ -90,7 +87,7 @@ def _match(url: Url, tag: str | None) -> dict[str, str]:
 
 def _put_if(url: Url, put: Callable[..., Any], **condition: str) -> bool:
     """Put an object under a condition; say whether it held. A store without conditions puts it."""
-    with naming_failures(url):
+    with naming_requests(url):
         try:
             put(**condition)
         except FileExistsError:

@@ -1,7 +1,6 @@
 """A place in an object store, with the manners of `pathlib.Path` as far as they are needed.
 
-`Place` is either: what a user names is parsed once, and whoever opens, lists or publishes asks
-which of both it is.
+`Place` is either: what a user names is parsed once, and `places.at` tells which of both it is.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from seqpack_cli.errors import OptionError, mask_secrets
-from seqpack_cli.files.file_systems import PACKAGES, naming_failures, open_file_system
+from seqpack_cli.files.file_systems import PACKAGES, naming_requests, open_file_system
 
 URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 # What can only be meant as a URL: as a path it would become a folder here.
@@ -45,48 +44,48 @@ class Url:
 
     @property
     def protocol(self) -> str:
-        """Give what stands before `://`."""
+        """Return what stands before `://`."""
         return self.text.partition("://")[0]
 
     @property
     def key(self) -> str:
-        """Give what stands behind `://`: bucket and key."""
+        """Return what stands behind `://`: bucket and key."""
         return self.text.partition("://")[2]
 
     @property
     def name(self) -> str:
-        """Give the last part."""
+        """Return the last part."""
         return PurePosixPath(self.key).name
 
     @property
     def stem(self) -> str:
-        """Give the last part without its suffix."""
+        """Return the last part without its suffix."""
         return PurePosixPath(self.key).stem
 
     @property
     def suffix(self) -> str:
-        """Give the suffix of the last part, with its dot."""
+        """Return the suffix of the last part, with its dot."""
         return PurePosixPath(self.key).suffix
 
     @property
     def parent(self) -> Url:
-        """Give what it lies in; a bucket lies in itself."""
+        """Return what it lies in; a bucket lies in itself."""
         head, _, _ = self.key.rpartition("/")
         return Url(f"{self.protocol}://{head}", self.holder) if head else self
 
     def with_name(self, name: str) -> Url:
-        """Give a neighbour."""
+        """Return a neighbour."""
         return self.parent / name
 
     def resolve(self) -> Url:
-        """Give the same: there are no links and no working folder."""
+        """Return the same: there are no links and no working folder."""
         return self
 
     def open_file_system(self) -> tuple[Any, str]:
         """Return fsspec's file system and the path it knows this by.
 
         Only methods that take a path literally may be called on it: `rm`, `mv`, `get`, `put`, `cat`
-        and others expand globs, and then change what lies beside (`tests/test_literal_names.py`).
+        and others expand globs, and then change what lies beside (`tests/test_object_names.py`).
 
         Raises:
             OptionError: the name cannot be used, since s3fs would cut it.
@@ -96,17 +95,17 @@ class Url:
                 f"{self}: names a version ({VERSION_MARK}), expected the name of an object",
                 hint="copy that version to a name of its own",
             )
-        with naming_failures(self):
+        with naming_requests(self):
             return open_file_system(self.protocol), self.key
 
     def find_status(self) -> dict[str, Any] | None:
-        """Give what the store says of it, `type` and `size` among it; None if nothing is there.
+        """Return what the store says of it, `type` and `size` among it; None if nothing is there.
 
         Raises:
             MachineError: the store does not say.
         """
         system, key = self.open_file_system()
-        with naming_failures(self):
+        with naming_requests(self):
             try:
                 found: dict[str, Any] = system.info(key)
             except FileNotFoundError:
@@ -128,9 +127,9 @@ class Url:
             yield self / name
 
     def list_files(self) -> dict[str, dict[str, Any]]:
-        """Give the objects right below it, by name, each with its `size`."""
+        """Return the objects right below it, by name, each with its `size`."""
         system, key = self.open_file_system()
-        with naming_failures(self):
+        with naming_requests(self):
             try:
                 entries = system.ls(key, detail=True)
             except FileNotFoundError:
@@ -150,7 +149,7 @@ def is_url(text: str) -> bool:
 
 
 def parse_place(text: str | Place) -> Place:
-    """Give the path or URL that a text names; `file://` names a path.
+    """Return the path or URL that a text names; `file://` names a path.
 
     Raises:
         OptionError: a URL that names no place in a store, or a path that is nearly one.
@@ -178,6 +177,11 @@ def parse_place(text: str | Place) -> Place:
     return Url(f"{protocol}://{'/'.join(parts)}")
 
 
+def find_local_name(name: str) -> str:
+    """Return the path that a `file://` URL names; any other name as it is."""
+    return str(parse_place(name)) if split_url(name)[0] in LOCAL_PROTOCOLS else name
+
+
 def check_address(text: str) -> None:
     """Raise OptionError if a URL holds a password or signature: it would end up in the manifest."""
     if is_url(text) and mask_secrets(text) != text:
@@ -185,7 +189,7 @@ def check_address(text: str) -> None:
 
 
 def split_url(text: str) -> tuple[str | None, str]:
-    """Give the protocol of a URL in small letters, None of what is none, and what is behind it."""
+    """Return the protocol of a URL in small letters, or None, and what is behind it."""
     match = URL_PATTERN.fullmatch(text)
     return (None, text) if match is None else (match[1].lower(), match[2])
 
@@ -196,26 +200,27 @@ def is_shared(place: str | Place) -> bool:
 
 
 def spell_place(place: Place, folder: Place) -> str:
-    """Give how a folder names another: by the way there, or by URL if it is elsewhere."""
-    if isinstance(place, Path) and isinstance(folder, Path):
-        return os.path.relpath(place.resolve(), folder.resolve())
+    """Return how a folder names another: by the way there, or by URL if it is elsewhere."""
     if isinstance(place, Path):
-        return f"file://{place.resolve()}"
+        path, is_here = place.resolve(), isinstance(folder, Path)
+        return os.path.relpath(path, str(folder.resolve())) if is_here else f"file://{path}"
     bucket, _, key = place.key.partition("/")
-    if isinstance(folder, Url) and folder.text.startswith(f"{place.protocol}://{bucket}/"):
-        return posixpath.relpath(key, folder.key.partition("/")[2])
+    beside = f"{place.protocol}://{bucket}/"
+    if str(folder).startswith(beside):
+        return posixpath.relpath(key, str(folder).removeprefix(beside))
     return str(place)
 
 
 def _find_protocol(place: Place) -> str:
-    return place.protocol if isinstance(place, Url) else LOCAL_PROTOCOLS[0]
+    return split_url(str(place))[0] or LOCAL_PROTOCOLS[0]
 
 
 def find_place(folder: Place, spelled: str) -> Place:
-    """Give the place that a folder names: the inverse of `spell_place`."""
+    """Return the place that a folder names: the inverse of `spell_place`."""
     if is_url(spelled):
         place = parse_place(spelled)
-        if isinstance(place, Url) and place.protocol not in (*PACKAGES, _find_protocol(folder)):
+        known = (*PACKAGES, *LOCAL_PROTOCOLS, _find_protocol(folder))
+        if _find_protocol(place) not in known:
             raise OptionError(f"{folder}: names {place}, which is not looked at")  # a stranger's
         return place
     if isinstance(folder, Path):

@@ -10,7 +10,7 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.reading import read_json
+from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.reporting.opened import Opened

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.reading import MAX_COUNT
+from seqpack_cli.files.json_files import MAX_COUNT
 from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_arrays
 from seqpack_cli.reporting.differing_sequences import compare_shards, compare_stores, count_equal
 from seqpack_cli.reporting.opened import Opened, name_kind

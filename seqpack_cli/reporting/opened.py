@@ -6,8 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.reading import is_there, read_json
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
@@ -23,7 +24,7 @@ def open_any(path: Place) -> Opened:
         FolderError: it is neither, incomplete or damaged.
     """
     manifest = path / MANIFEST_NAME
-    if is_there(manifest) and read_json(manifest).get("format") == SHARDS_FORMAT:
+    if at(manifest).exists() and read_json(manifest).get("format") == SHARDS_FORMAT:
         return open_shards(path)
     return open_store(path)
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import FolderError, join_items, quote
-from seqpack_cli.files import disk
-from seqpack_cli.files.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN
-from seqpack_cli.files.reading import check_regular_file, read_json
-from seqpack_cli.files.storage import write_json
+from seqpack_cli.files.json_files import read_json, write_json
+from seqpack_cli.files.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, RUN_NAMES
+from seqpack_cli.files.mapping import NO_FILE
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
 REMAKE_HINT = "add --overwrite to make it again"
@@ -66,13 +65,13 @@ def read_equal_manifest(
 def remove_plan(folder: Place) -> None:
     """Remove what only an unfinished run needs, the plan last."""
     remove_receipts(folder)
-    disk.remove_file(folder / PLAN_NAME)
+    at(folder).remove_files([PLAN_NAME])
 
 
 def remove_receipts(folder: Place) -> None:
     """Remove the receipts of parts and shards."""
-    receipts = [path for path in folder.iterdir() if RECEIPT_PATTERN.fullmatch(path.name)]
-    disk.remove_files(receipts)
+    names = (path.name for path in folder.iterdir())
+    at(folder).remove_files(list(filter(RECEIPT_PATTERN.fullmatch, names)))
 
 
 def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
@@ -81,8 +80,8 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     Raises:
         FolderError: another command wrote them, or none of ours.
     """
-    names = re.compile(NAMES[plan["format"]])
-    own = [path for path in folder.iterdir() if names.fullmatch(path.name)]
+    is_own = re.compile(NAMES[plan["format"]]).fullmatch
+    own = [path.name for path in folder.iterdir() if is_own(path.name)]
     if not own:
         return
     formats = {_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)} - {None}
@@ -92,18 +91,19 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
             hint="choose another -o; --overwrite only replaces what the same command wrote",
         )
     if not formats:
-        found = join_items(sorted(path.name for path in own))
+        found = join_items(sorted(own))
         raise FolderError(
             f"{folder}: holds {found} without a manifest or plan of seqpack",
             hint="remove them yourself if they are not needed, or choose another -o",
         )
-    for path in own:
-        if isinstance(path, Path):
-            check_regular_file(path)  # before anything is removed
+    find_size = at(folder).find_sizes()
+    for name in own:
+        if find_size(name) == NO_FILE:
+            at(folder / name).check_size()  # before anything is removed
     remove_receipts(folder)
     write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
-    disk.remove_file(folder / MANIFEST_NAME)
-    disk.remove_files([path for path in own if path.name not in (MANIFEST_NAME, PLAN_NAME)])
+    at(folder).remove_files([MANIFEST_NAME])
+    at(folder).remove_files([name for name in own if name not in RUN_NAMES])
 
 
 def _read_format(path: Place) -> str | None:

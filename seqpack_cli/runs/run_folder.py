@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items
 from seqpack_cli.files import disk
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.disk import TEMP_PATTERN
+from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
+from seqpack_cli.files.json_files import check_fields, read_json, write_json
 from seqpack_cli.files.manifest import (
     FAILURE,
     MANIFEST_NAME,
@@ -23,16 +24,8 @@ from seqpack_cli.files.manifest import (
     check_files,
     check_not_lost,
 )
-from seqpack_cli.files.reading import check_fields, is_there, read_json
-from seqpack_cli.files.storage import (
-    LOCK_NAME,
-    HashingWriter,
-    lock_folder,
-    publish,
-    remove_temporary_files,
-    write_json,
-)
-from seqpack_cli.files.url import Place, Url
+from seqpack_cli.files.places import at
+from seqpack_cli.files.url import Place
 from seqpack_cli.runs.earlier_run import (
     OVERWRITE_HINT,
     OWN_PATTERN,
@@ -44,7 +37,6 @@ from seqpack_cli.runs.earlier_run import (
 )
 
 RUN_NAME = "run.json"
-NUM_READERS = 16  # of receipts far away
 
 Task = TypeVar("Task")
 
@@ -105,7 +97,7 @@ class RunFolder:
     @contextlib.contextmanager
     def publish(self, name: str) -> Iterator[HashingWriter]:
         """Publish a file beside the parts or shards; `finish` checks that it is still there."""
-        with publish(self.path / name) as file:
+        with at(self.path / name).publish() as file:
             yield file
         self._files.append({"name": name, **file.describe()})
 
@@ -121,8 +113,6 @@ class RunFolder:
             fields: what it must hold; it may be a stranger's.
         """
         path = self.path / f"{name}.json"
-        if not is_there(path):
-            return None
         try:
             receipt = read_json(path)
             check_fields(receipt, fields, source=path)
@@ -145,8 +135,7 @@ class RunFolder:
         def read_one(name: str) -> dict[str, Any] | None:
             return read(tasks[name]) if f"{name}.json" in found else None
 
-        num_threads = NUM_READERS if isinstance(self.path, Url) else 1
-        return list(map_ahead(read_one, tasks, num_threads=num_threads))
+        return list(map_ahead(read_one, tasks, num_threads=at(self.path).num_readers))
 
     def _list(self) -> list[str]:
         names = (path.name for path in self.path.iterdir())
@@ -154,7 +143,7 @@ class RunFolder:
 
     def forget(self, name: str) -> None:
         """Remove the receipt of a part or shard, so that it is made again."""
-        disk.remove_file(self.path / f"{name}.json")
+        at(self.path).remove_files([f"{name}.json"])
 
     def finish(self, manifest: dict[str, Any], files: list[dict[str, Any]]) -> None:
         """Publish the manifest, then remove what only an unfinished run needs, last the plan.
@@ -174,9 +163,9 @@ class RunFolder:
 
     def abandon(self) -> None:
         """Remove what the run wrote, the plan last: nothing in it is worth to be continued."""
-        own = [path for path in self.path.iterdir() if OWN_PATTERN.fullmatch(path.name)]
-        disk.remove_files([path for path in own if path.name != PLAN_NAME])
-        disk.remove_file(self.path / PLAN_NAME)
+        own = filter(OWN_PATTERN.fullmatch, self._list())
+        at(self.path).remove_files([name for name in own if name != PLAN_NAME])
+        at(self.path).remove_files([PLAN_NAME])
         self._plan = None
 
     def record_failure(self, error: SeqpackError) -> None:
@@ -195,12 +184,9 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
         FolderError: the folder is in use.
         MachineError: the folder can not be made.
     """
-    status = folder.find_status() if isinstance(folder, Url) else None
-    if status is not None and status["type"] == "file":
-        raise FolderError(f"{folder}: is an object, expected a folder", hint="choose another -o")
-    new_folders = disk.make_folder(folder)
+    new_folders = at(folder).make_folder()
     try:
-        with lock_folder(folder) as held:
+        with at(folder).lock_folder() as held:
             remove_temporary_files(held)
             run = RunFolder(held)
             try:
@@ -221,6 +207,12 @@ def open_run(folder: Place, plan: dict[str, Any], *, overwrite: bool) -> Iterato
     with hold_folder(folder) as run:
         run.begin(plan, overwrite=overwrite)
         yield run
+
+
+def remove_temporary_files(folder: Place) -> None:
+    """Remove what killed writers left behind; only for the holder of the folder's lock."""
+    names = (path.name for path in folder.iterdir())
+    at(folder).remove_files(list(filter(TEMP_PATTERN.fullmatch, names)))
 
 
 def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:

@@ -115,11 +115,8 @@ class Layout(Protocol):
             ValueError: they can not be those of a batch.
         """
 
-    def make_rows(self, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
-        """Make the arrays of a shard from which the others follow."""
-
-    def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """Make those that follow, but for `data`."""
+    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
+        """Make the arrays of a shard that not every layout has, or has otherwise."""
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
         """Yield the ids of a shard in pieces, as they stand in `data`.
@@ -139,15 +136,13 @@ class Layout(Protocol):
     ) -> None:
         """Copy rows of a sound shard, each to its own place in target, without padding."""
 
-    def find_wrong(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+    def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
         """Find the batches whose arrays contradict each other, bool[batches].
 
         Args:
             wrong: those already known to be, by what all layouts have in common.
+            padding: look at what stands in cells that hold no token, too.
         """
-
-    def find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
-        """Find the batches not known to be wrong whose padding is not pad_id, bool[batches]."""
 
 
 def iter_pieces(cells: np.ndarray) -> Iterator[np.ndarray]:

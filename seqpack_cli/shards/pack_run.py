@@ -7,7 +7,6 @@ and publishes one file. What the plan leaves out is in the ledger, by reason.
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from pathlib import Path
@@ -19,7 +18,8 @@ from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
-from seqpack_cli.files.storage import write_json
+from seqpack_cli.files.json_files import write_json
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.runs.execution import Executor, count_cores, hold_executor, run_tasks
 from seqpack_cli.runs.progress import Progress
@@ -99,7 +99,7 @@ def _pack_store(
     started = time.monotonic()
     is_here = executor.name == "local" or needs_array(options)
     store = open_store(store_path, check_indices=is_here)
-    if _is_same(output, store_path):
+    if at(output).find_real_name() == at(store_path).find_real_name():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     head = _make_head(store, options)
     found = None if is_here else count_store(store, num_workers=num_workers, executor=executor)
@@ -122,12 +122,6 @@ def _pack_store(
         write_json(output / RUN_NAME, _describe_run(manifest, num_workers, executor, seconds))
         run.finish(manifest, receipts)
     return manifest, False
-
-
-def _is_same(output: Place, store_path: Place) -> bool:
-    if isinstance(output, Path) and isinstance(store_path, Path):
-        return os.path.realpath(output) == os.path.realpath(store_path)  # a loop of links is no bug
-    return output == store_path
 
 
 def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:

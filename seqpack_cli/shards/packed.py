@@ -89,7 +89,6 @@ class PackedBatch:
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless batch_sizes, lengths and data belong together."""
-        del pad_id
         check_lengths(self.lengths)
         found, longest = self.batch_sizes, int(self.lengths[0])
         if len(found) != longest:  # before count_alive, which takes memory by the longest
@@ -105,7 +104,6 @@ class PackedBatch:
 
     def has_right_padding(self, pad_id: int) -> bool:
         """Say yes: there is no padding."""
-        del pad_id
         return True
 
     def count_padding(self) -> int:
@@ -125,15 +123,10 @@ class PackedLayout:
         """Make a batch of its flat arrays, unchecked."""
         return PackedBatch(**arrays)
 
-    def make_rows(self, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
-        """Add nothing to what every layout has."""
-        del rows, filler
-        return {}
-
-    def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:
+    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make `batch_sizes`, and where those of each batch begin."""
-        steps = count_steps(tensors["lengths"], tensors["sequence_offsets"])
-        return dict(zip(("batch_sizes", "step_offsets"), steps, strict=True))
+        batch_sizes, step_offsets = count_steps(rows.lengths, rows.batch_offsets)
+        return {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
         """Yield the ids of a shard in pieces of whole time steps."""
@@ -164,7 +157,7 @@ class PackedLayout:
         cells = self.find_cells(tensors, rows)
         target[expand_ranges(target_starts, tensors["lengths"][rows])] = tensors["data"][cells]
 
-    def find_wrong(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+    def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
         """Find the batches whose `batch_sizes` are not those of their lengths.
 
         They fall, from each step to the next, by the rows that end there, and to 0.
@@ -183,11 +176,6 @@ class PackedLayout:
         # not as a difference, which could wrap around
         wrong[steps_of[found != after + num_ending]] = True
         return wrong
-
-    def find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
-        """Find nothing: there is no padding."""
-        del tensors
-        return np.zeros_like(wrong)
 
 
 LAYOUT: type[Layout] = PackedLayout

@@ -160,23 +160,18 @@ class PaddedLayout:
         lengths, indices = arrays["lengths"], arrays["original_indices"]
         return PaddedBatch(ids, lengths, indices, self.padding_side, num_filler_rows)
 
-    def make_rows(self, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
+    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make the rows with those of filler, and the width of each batch."""
         num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
         ends = np.repeat(rows.batch_offsets[1:], rows.num_filler_rows)
-        tensors = {
+        return {
             "lengths": np.insert(rows.lengths.astype(np.int64), ends, 0),
             "original_indices": np.insert(rows.indices, ends, -1),
             "sequence_offsets": to_offsets(num_rows),
             "data_offsets": to_offsets(num_rows * rows.widths),
             "widths": rows.widths,
+            "num_filler_rows": rows.num_filler_rows,
         }
-        return {**tensors, "num_filler_rows": rows.num_filler_rows} if filler else tensors
-
-    def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """Make nothing."""
-        del tensors
-        return {}
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
         """Yield the cells of all rectangles."""
@@ -205,7 +200,7 @@ class PaddedLayout:
         starts = self._find_starts(tensors, rows)
         copy_ranges(tensors["data"], starts, target, target_starts, tensors["lengths"][rows])
 
-    def find_wrong(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+    def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
         """Find the batches that are no rectangles, or whose rows are wider than it."""
         offsets, widths = tensors["sequence_offsets"], tensors["widths"]
         sizes = np.diff(tensors["data_offsets"])
@@ -214,9 +209,9 @@ class PaddedLayout:
         fits = (widths >= 1) & (widths <= sizes) & (longest <= widths)
         found: np.ndarray = ~fits | (np.where(fits, widths, 0) * np.diff(offsets) != sizes)
         found |= wrong
-        return found
+        return found | self._find_wrong_padding(tensors, found) if padding else found
 
-    def find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+    def _find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
         """Find the batches with a cell that holds no token and something else than pad_id."""
         found, offsets = np.zeros_like(wrong), tensors["sequence_offsets"]
         batch_of = np.repeat(np.arange(len(wrong)), np.diff(offsets))

@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.files.manifest import check_files
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.files.object_cache import local_file
-from seqpack_cli.files.reading import hash_regular
-from seqpack_cli.files.url import Place, Url
+from seqpack_cli.files.places import at
+from seqpack_cli.files.url import Place
 from seqpack_cli.shards.layouts import Batch, check_ids, is_in_range
 from seqpack_cli.shards.shard_arrays import ShardArrays, tensor_names
 from seqpack_cli.shards.shard_file import map_shard_file
@@ -34,8 +32,6 @@ class Shard:
     def __init__(
         self, path: Place, entry: dict[str, Any], manifest: dict[str, Any], *, first_batch: int = 0
     ) -> None:
-        if not isinstance(path, Url):
-            check_files(path.parent, [entry])
         self.path = path
         self.entry = entry
         self.first_batch = first_batch  # of the whole set
@@ -43,8 +39,8 @@ class Shard:
         self.pad_id: int = manifest["pad_id"]
         self.padding_side: str = manifest["padding_side"]
         self.max_id: int = manifest["max_id"]
-        with local_file(path, entry) as file:
-            tensors, metadata = map_shard_file(file, path)
+        with at(path).open_copy(entry) as file:
+            tensors, metadata = map_shard_file(file, path, num_bytes=entry["bytes"])
         self.arrays = ShardArrays(
             self.layout, tensors, pad_id=self.pad_id, padding_side=self.padding_side
         )
@@ -108,7 +104,7 @@ class Shard:
 
     def check_digest(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""
-        if hash_regular(self.path) != self.entry["blake3"]:
+        if at(self.path).hash() != self.entry["blake3"]:
             raise FolderError(f"{self.path}: blake3 is not the manifest's")
 
     def view(self, index: int) -> Batch:

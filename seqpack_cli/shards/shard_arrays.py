@@ -39,26 +39,20 @@ def tensor_names(layout: str, *, filler: bool) -> list[str]:
     return [*arrays, *offsets, data]
 
 
-def make_row_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
-    """Make the arrays of a shard from which the others follow: its rows, batches and widths.
+def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
+    """Make all arrays of a shard but `data`, int64, in file order.
 
     Args:
         filler: whether batches are filled up with empty rows.
     """
-    lengths = rows.lengths.astype(np.int64)
-    return {
-        "lengths": lengths,
+    num_tokens = np.add.reduceat(rows.lengths, rows.batch_offsets[:-1], dtype=np.int64)
+    tensors = {
+        "lengths": rows.lengths,
         "original_indices": rows.indices,
         "sequence_offsets": rows.batch_offsets,
-        "data_offsets": to_offsets(np.add.reduceat(lengths, rows.batch_offsets[:-1])),
-        **find_layout(layout).make_rows(rows, filler=filler),
+        "data_offsets": to_offsets(num_tokens),
+        **find_layout(layout).make_arrays(rows),
     }
-
-
-def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
-    """Make all arrays of a shard but `data`, int64, in file order; see `make_row_tensors`."""
-    tensors = make_row_tensors(layout, rows, filler=filler)
-    tensors |= find_layout(layout).make_steps(tensors)
     names = tensor_names(layout, filler=filler)[:-1]
     return {name: tensors[name].astype(np.int64, copy=False) for name in names}
 
@@ -180,11 +174,13 @@ class ShardArrays:
                 if not rises or offsets[-1] != number:
                     raise ValueError(f"{name} do not rise from 0 to the {number} of {array}")
 
-    def find_wrong(self) -> np.ndarray:
+    def find_wrong(self, *, padding: bool = False) -> np.ndarray:
         """Find the batches whose arrays contradict each other, whatever their ids, bool[batches].
 
-        The offsets must have been checked; `data` is not looked at. Who finds a batch here asks its
-        `check` for words.
+        The offsets must have been checked. Who finds a batch here asks its `check` for words.
+
+        Args:
+            padding: look at what stands in cells that hold no token, too; else `data` is not read.
         """
         offsets, lengths = self.tensors["sequence_offsets"], self.tensors["lengths"]
         wrong, batch_of = np.zeros(len(self), bool), self.batch_of_rows
@@ -203,7 +199,7 @@ class ShardArrays:
             # lengths of at most size each, so that their sum can not wrap around
             limited = np.minimum(lengths, sizes[batch_of] + 1)
             wrong |= np.add.reduceat(limited, offsets[:-1]) != sizes
-        return self.layout.find_wrong(self.tensors, wrong)
+        return self.layout.find_wrong(self.tensors, wrong, padding=padding)
 
     def find_unsound(self, *, max_id: int) -> np.ndarray:
         """Find the batches that break a rule of their layout, bool[batches].
@@ -211,8 +207,7 @@ class ShardArrays:
         Args:
             max_id: the largest id there may be.
         """
-        wrong, data = self.find_wrong(), self.tensors["data"]
-        wrong |= self.layout.find_wrong_padding(self.tensors, wrong)
+        wrong, data = self.find_wrong(padding=True), self.tensors["data"]
         if not is_in_range(data, max_id):
             starts = self.tensors["data_offsets"][:-1]
             wrong |= np.minimum.reduceat(data, starts) < 0

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.reading import map_regular, view_array
-from seqpack_cli.files.storage import publish
+from seqpack_cli.files.mapping import map_regular, view_array
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
 NAME_OF_DTYPE = {"<u2": "U16", "<i4": "I32", "<i8": "I64"}
@@ -44,7 +44,7 @@ def write_shard_file(
     counts["data"] = int(arrays["data_offsets"][-1])
     header, num_bytes = make_header(counts, metadata, data_dtype=data_dtype)
     ids_dtype = np.dtype(data_dtype).newbyteorder("<")
-    with publish(path) as file:
+    with at(path).publish() as file:
         file.write(header)
         for array in arrays.values():
             file.write(array)
@@ -79,12 +79,13 @@ def make_header(
 
 
 def map_shard_file(
-    file: Path, path: Place | None = None
+    file: Path, path: Place | None = None, *, num_bytes: int | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Map the arrays of a safetensors file, all one-dimensional, and read its metadata.
 
     Args:
         path: what it is called in errors, if `file` is a copy of it.
+        num_bytes: its size, if that is known.
 
     Raises:
         FolderError: the file is no safetensors file, or holds other kinds of arrays.
@@ -92,7 +93,7 @@ def map_shard_file(
     import safetensors
 
     path = path or file
-    mapped = map_regular(file)
+    mapped = map_regular(file, num_bytes=num_bytes)
     num_header_bytes = int.from_bytes(mapped[:8].tobytes(), "little")
     if num_header_bytes > MAX_HEADER_BYTES:
         raise FolderError(

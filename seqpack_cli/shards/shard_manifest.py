@@ -7,8 +7,8 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, list_sizes, read_manifest
-from seqpack_cli.files.reading import check_fields
+from seqpack_cli.files.json_files import check_fields
+from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place, spell_place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
 from seqpack_cli.tokens.indexed_dataset import check_id_range
@@ -97,7 +97,7 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
     Raises:
         FolderError: they are incomplete, of another version, or no shards.
     """
-    manifest = read_manifest(
+    manifest, _, find_size = read_manifest(
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
@@ -115,7 +115,6 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
     check_plan_fields(manifest, read_options(manifest, source), source)
     if not manifest["shards"]:
         raise FolderError(f"{source}: no shards")
-    sizes = list_sizes(path) if check_present else None
     for number, entry in enumerate(manifest["shards"]):
         check_fields(entry, SHARD_FIELDS, source=source)
         if entry["name"] != shard_name(number):
@@ -127,7 +126,7 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
                 f"{entry['num_batches']:,} batches of {entry['num_rows']:,} rows"
             )
         if check_present:
-            check_files(path, [entry], sizes)
+            check_files(path, [entry], find_size)
     return manifest
 
 

@@ -19,9 +19,7 @@ from blake3 import blake3
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.files.mapping import keep_mapped, let_pages_go
-from seqpack_cli.files.object_cache import check_cache_limit
-from seqpack_cli.files.reading import MAX_MAPPED_FILES
+from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
 from seqpack_cli.files.url import Place, find_place, parse_place
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
@@ -153,5 +151,4 @@ def open_shards(path: str | Place, *, check_present: bool = True) -> ShardSet:
         FolderError: they are incomplete, of another version, or no shards.
     """
     path = parse_place(path)
-    check_cache_limit(path)
     return ShardSet(path, read_shards_manifest(path, check_present=check_present))

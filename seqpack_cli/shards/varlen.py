@@ -87,7 +87,6 @@ class VarlenBatch:
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError unless lengths and data belong together."""
-        del pad_id
         if int(self.lengths.min()) < 1:
             row = int(self.lengths.argmin())
             raise ValueError(f"expected no empty sequence, found one in row {row}")
@@ -96,7 +95,6 @@ class VarlenBatch:
 
     def has_right_padding(self, pad_id: int) -> bool:
         """Say yes: there is no padding."""
-        del pad_id
         return True
 
     def count_padding(self) -> int:
@@ -116,16 +114,10 @@ class VarlenLayout:
         """Make a batch of its flat arrays, unchecked."""
         return VarlenBatch(**arrays)
 
-    def make_rows(self, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
+    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make where in its sequence each piece begins."""
-        del filler
         starts = rows.piece_starts
         return {"piece_starts": np.zeros(len(rows.lengths), np.int64) if starts is None else starts}
-
-    def make_steps(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """Make nothing."""
-        del tensors
-        return {}
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
         """Yield the ids of all sequences, one after another."""
@@ -150,15 +142,9 @@ class VarlenLayout:
         starts = to_offsets(lengths)[rows]
         copy_ranges(tensors["data"], starts, target, target_starts, lengths[rows])
 
-    def find_wrong(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
+    def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
         """Find nothing beyond what all layouts have in common."""
-        del tensors
         return wrong
-
-    def find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
-        """Find nothing: there is no padding."""
-        del tensors
-        return np.zeros_like(wrong)
 
 
 LAYOUT: type[Layout] = VarlenLayout

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import DataError, FolderError, quote
-from seqpack_cli.files.reading import map_regular, view_array
-from seqpack_cli.files.storage import HashingWriter
+from seqpack_cli.files.disk import HashingWriter
+from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import to_offsets
 

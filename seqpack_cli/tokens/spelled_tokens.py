@@ -11,9 +11,9 @@ import bisect
 from typing import Any
 
 from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.files.json_files import check_fields, encode_json, parse_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.reading import check_fields, is_there, parse_json, read_regular
-from seqpack_cli.files.storage import encode_json
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.special_tokens import MAX_PLACES
@@ -55,11 +55,11 @@ def read_spelled_tokens(folder: Place, manifest: dict[str, Any]) -> list[dict[st
         FolderError: it is damaged, or does not belong to this store; the message has the line.
     """
     path, expected = folder / NAME, manifest["ledger"]["num_special_tokens_in_text"]
-    if not is_there(path):
+    if not at(path).exists():
         return None if expected else []
     num_records = {source["path"]: source["num_documents"] for source in manifest["sources"]}
     tokens: list[dict[str, Any]] = []
-    lines = read_regular(path, max_bytes=MAX_BYTES).split(b"\n")
+    lines = at(path).read(max_bytes=MAX_BYTES).split(b"\n")
     if lines.pop():
         raise FolderError(f"{path}:{len(lines) + 1}: no line end, expected one after each token")
     for number, line in enumerate(lines, 1):

@@ -13,8 +13,8 @@ from typing import Any
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, FolderError, join_items, quote
-from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, list_sizes, read_manifest
-from seqpack_cli.files.reading import check_fields
+from seqpack_cli.files.json_files import check_fields
+from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary
@@ -158,13 +158,13 @@ def describe_run(
     }
 
 
-def read_store_manifest(path: Place) -> dict[str, Any]:
-    """Read the manifest of a finished token store and check what it says.
+def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
+    """Read the manifest of a finished token store and check what it says; return its digest too.
 
     Raises:
         FolderError: it is incomplete, of another version, or no token store.
     """
-    manifest = read_manifest(
+    manifest, digest, find_size = read_manifest(
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
@@ -173,11 +173,10 @@ def read_store_manifest(path: Place) -> dict[str, Any]:
     _check_sources(manifest, source)
     if not manifest["ledger"]["num_sequences"]:
         raise FolderError(f"{source}: no sequences")
-    sizes = list_sizes(path)
     for number, part in enumerate(manifest["parts"]):
         check_fields(part, PART_FIELDS, source=source)
         expected = [f"part-{number:05d}.bin", f"part-{number:05d}.idx"]
-        check_files(path, part["files"], sizes)
+        check_files(path, part["files"], find_size)
         names = [file["name"] for file in part["files"]]
         if names != expected or part["name"] != f"part-{number:05d}":
             raise FolderError(f"{source}: part {number} does not name {expected[0]}")
@@ -185,7 +184,7 @@ def read_store_manifest(path: Place) -> dict[str, Any]:
             check_fields(entry, RANGE_FIELDS, source=source)
             if entry["source"] >= len(manifest["sources"]):
                 raise FolderError(f"{source}: part {number} names source {entry['source']}")
-    return manifest
+    return manifest, digest
 
 
 def _check_sources(manifest: dict[str, Any], source: Place) -> None:

@@ -17,10 +17,15 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.files.mapping import keep_mapped, let_pages_go
-from seqpack_cli.files.object_cache import check_cache_limit, local_file
-from seqpack_cli.files.reading import MAX_MAPPED_FILES, hash_regular, map_regular, view_array
-from seqpack_cli.files.url import Place, Url, parse_place
+from seqpack_cli.files.mapping import (
+    MAX_MAPPED_FILES,
+    keep_mapped,
+    let_pages_go,
+    map_regular,
+    view_array,
+)
+from seqpack_cli.files.places import at
+from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.tokens.indexed_dataset import (
@@ -48,10 +53,10 @@ class Origin:
 class TokenStore:
     """The sequences of a token store; `store[i]` gives the ids of one, read-only."""
 
-    def __init__(self, path: Place, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
         self.path = path
         self.manifest = manifest
-        self.digest = hash_regular(path / MANIFEST_NAME)
+        self.digest = digest  # of the manifest
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
         parts = manifest["parts"]
@@ -91,7 +96,7 @@ class TokenStore:
         num_sequences, num_firsts = part["num_sequences"], part["num_documents"] + 1
         code = CODE_OF_DTYPE[self.dtype]
         header = HEADER.pack(MAGIC, VERSION, code, num_sequences, num_firsts)
-        with local_file(path, part["files"][1]) as file:
+        with at(path).open_copy(part["files"][1]) as file:
             num_bytes = len(header) + 12 * num_sequences + 8 * num_firsts
             mapped = map_regular(file, num_bytes=num_bytes)
         if mapped[: len(header)].tobytes() != header:
@@ -161,9 +166,8 @@ class TokenStore:
         """
         files = [file for part in self.manifest["parts"] for file in part["files"]]
         paths = [self.path / file["name"] for file in files]
-        for file, found in zip(
-            files, map_ahead(hash_regular, paths, num_threads=count_cores()), strict=True
-        ):
+        digests = map_ahead(lambda path: at(path).hash(), paths, num_threads=count_cores())
+        for file, found in zip(files, digests, strict=True):
             if found != file["blake3"]:
                 raise FolderError(
                     f"{self.path / file['name']}: blake3 is not the manifest's",
@@ -179,14 +183,14 @@ class TokenStore:
         Raises:
             FolderError: one is missing or damaged.
         """
-        num_threads = 8 if isinstance(self.path, Url) else 1
+        num_threads = at(self.path).num_readers
         parts = self.manifest["parts"][first:last]
         for _ in map_ahead(self._open_index, parts, num_threads=num_threads):
             pass
 
     def _open_index(self, part: dict[str, Any]) -> Index:
         path = self.path / f"{part['name']}.idx"
-        with local_file(path, part["files"][1]) as file:
+        with at(path).open_copy(part["files"][1]) as file:
             index = read_index(file, path, dtype=self.dtype, num_tokens=part["num_tokens"])
         found = (len(index.lengths), len(index.first_sequences) - 1)
         if found != (part["num_sequences"], part["num_documents"]):
@@ -209,7 +213,7 @@ class TokenStore:
         part = self.manifest["parts"][number]
         dtype = np.dtype(self.dtype).newbyteorder("<")
         num_bytes = part["num_tokens"] * dtype.itemsize
-        with local_file(self.path / f"{part['name']}.bin", part["files"][0]) as file:
+        with at(self.path / f"{part['name']}.bin").open_copy(part["files"][0]) as file:
             mapped = map_regular(file, num_bytes=num_bytes)
         return mapped.view(dtype), self._open_index(part)
 
@@ -224,9 +228,8 @@ def open_store(path: str | Place, *, check_indices: bool = True) -> TokenStore:
         FolderError: it is incomplete, damaged, or no token store.
     """
     path = parse_place(path)
-    check_cache_limit(path)
-    manifest = read_store_manifest(path)
-    store = TokenStore(path, manifest)
+    manifest, digest = read_store_manifest(path)
+    store = TokenStore(path, manifest, digest)
     if check_indices:
         store.check_indices()
     check_totals(manifest, path / MANIFEST_NAME)

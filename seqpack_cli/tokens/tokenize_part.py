@@ -22,7 +22,8 @@ from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.storage import HashingWriter, publish
+from seqpack_cli.files.disk import HashingWriter
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
@@ -99,10 +100,10 @@ def tokenize_part(task: PartTask) -> tuple[str, dict[str, Any]]:
     )
     counts = _Counts()
     bin_path, idx_path = (task.folder / f"{task.name}.{suffix}" for suffix in ("bin", "idx"))
-    with publish(bin_path) as bin_file:
+    with at(bin_path).publish() as bin_file:
         _write_batches(bin_file, counts, task, encoder, reference)
         bin_entry = {"name": bin_path.name, **bin_file.describe()}
-    with publish(idx_path) as idx_file:
+    with at(idx_path).publish() as idx_file:
         lengths, num_sequences = _join(counts.lengths), _join(counts.num_sequences)
         write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=task.dtype)
         idx_entry = {"name": idx_path.name, **idx_file.describe()}

@@ -13,11 +13,10 @@ from typing import Any, BinaryIO
 
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.source_file import find_unpacked
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources, find_unpacked
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, check_choice, join_items
-from seqpack_cli.files.storage import write_json
+from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.runs.execution import Executor, hold_executor
 from seqpack_cli.runs.progress import Progress

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
+from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES
-from seqpack_cli.files.objects import read_object
+from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import FileKind
-from seqpack_cli.files.url import Place, Url, parse_place
+from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
 
@@ -66,12 +67,11 @@ def read_tokenizer_json(name: str) -> bytes:
     if name == BYTES:
         return byte_tokenizer_json()
     path = locate_tokenizer(name)
-    if isinstance(path, Url):
-        return read_object(path)
-    if path.is_file():
-        return path.read_bytes()
-    is_link = path.is_symlink()  # to nowhere
-    if is_link or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
+    tokenizer_json = find_input(str(path)).read()
+    if tokenizer_json is not None:
+        return tokenizer_json
+    is_odd = at(path).exists()  # a link to nowhere, a device or the like
+    if is_odd or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise OptionError(f"{path}: no such file", hint=HINT)
     return download_tokenizer_json(name)
 

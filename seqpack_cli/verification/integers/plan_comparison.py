@@ -18,7 +18,7 @@ from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import make_row_tensors
+from seqpack_cli.shards.shard_arrays import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.report import Finding
@@ -79,7 +79,7 @@ def compare_shard(
     if rows is None:
         return
     filler = "num_filler_rows" in shard.tensors
-    planned = make_row_tensors(shard.layout, rows, filler=filler)
+    planned = make_tensors(shard.layout, rows, filler=filler)
     found = {name: shard.tensors[name] for name in planned}
     if all(np.array_equal(found[name], planned[name]) for name in planned):
         return
@@ -93,7 +93,6 @@ def _find_differences(
     found: Mapping[str, np.ndarray], planned: Mapping[str, np.ndarray]
 ) -> Iterator[int]:
     """Yield the first batch that differs in each array, if any does."""
-    offsets = planned["sequence_offsets"]
     for name, array in planned.items():
         num_entries = min(len(array), len(found[name]))
         differ = np.flatnonzero(array[:num_entries] != found[name][:num_entries])
@@ -102,10 +101,10 @@ def _find_differences(
         place = int(differ[0])
         if name.endswith("_offsets"):
             yield place - 1  # where that batch ends
-        elif name in ("widths", "num_filler_rows"):
-            yield place
+        elif name in OFFSETS_OF:
+            yield int(np.searchsorted(planned[OFFSETS_OF[name]], place, "right")) - 1
         else:
-            yield int(np.searchsorted(offsets, place, "right")) - 1
+            yield place
 
 
 def _describe_difference(

@@ -15,8 +15,8 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.disk import LOCK_NAME
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.storage import LOCK_NAME
 from seqpack_cli.runs.earlier_run import OWN_PATTERN
 from seqpack_cli.runs.execution import count_cores
 from seqpack_cli.shards.shard import Shard

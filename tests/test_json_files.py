@@ -1,26 +1,14 @@
-"""Files of strangers: names, kinds, sizes, JSON, maps."""
+"""JSON of runs: what is refused when it is read, and one stable text for one value."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
-from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.files.reading import (
-    check_fields,
-    check_name,
-    check_regular_file,
-    is_there,
-    map_regular,
-    open_regular,
-    parse_json,
-    read_json,
-    view_array,
-)
+from seqpack_cli.errors import FolderError
+from seqpack_cli.files.json_files import check_fields, check_name, parse_json, read_json, write_json
 
 
 @pytest.mark.parametrize(
@@ -50,21 +38,6 @@ def test_huge_manifest_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with pytest.raises(FolderError) as caught:
         read_json(path)
     assert caught.value.message == f"{path}: 134,217,729 bytes, expected at most 134,217,728"
-
-
-def test_only_a_plain_file_of_the_right_size_is_regular(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-    (tmp_path / "link").symlink_to("a")
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    check_regular_file(tmp_path / "a")
-    check_regular_file(tmp_path / "a", num_bytes=3)
-    cases = {"gone": "missing", "a": "3 bytes, manifest says 2,000"}
-    cases |= dict.fromkeys(("link", "folder", "pipe"), "not a regular file")
-    for name, said in cases.items():
-        with pytest.raises(FolderError) as caught:
-            check_regular_file(tmp_path / name, num_bytes=2000)
-        assert caught.value.message == f"{tmp_path / name}: {said}"
 
 
 @pytest.mark.parametrize(
@@ -106,17 +79,6 @@ def test_fields_that_fit_pass() -> None:
     check_fields({"count": 0, "name": "", "any": None, "more": 1}, fields, source=Path("m"))
 
 
-def test_mapped_array_is_a_read_only_view(tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
-    path.write_bytes(b"\xff\1\0\2\0")
-    mapped = map_regular(path, num_bytes=5)
-    array = view_array(mapped, "<u2", count=2, offset=1)
-    assert array.tolist() == [1, 2]
-    assert not array.flags.writeable
-    path.write_bytes(b"")
-    assert map_regular(path).view("<u2").tolist() == []
-
-
 def test_object_with_twin_fields_or_no_numbers_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     for data, said in [
@@ -136,37 +98,21 @@ def test_items_beyond_memory_are_refused_before_they_are_parsed(tmp_path: Path) 
         parse_json(data, source=tmp_path / "a.json")
 
 
-def test_file_that_may_not_be_read_is_an_error_of_the_machine(tmp_path: Path) -> None:
-    """Also for root, who may read everything: a name below a file that is none."""
-    (tmp_path / "file").write_bytes(b"x")
-    with pytest.raises(FolderError, match="missing"):
-        open_regular(tmp_path / "file" / "below")
-    assert not is_there(tmp_path / "file" / "below")
-    with pytest.raises(MachineError, match="File name too long"):
-        open_regular(tmp_path / ("x" * 300))
-    with pytest.raises(FolderError, match="null"):
-        open_regular(tmp_path / "a\0b")
-
-
-def test_link_to_nowhere_is_there(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("gone")
-    assert is_there(tmp_path / "link")
-    assert not is_there(tmp_path / "gone")
-
-
-MAPS_MANY = """
-import resource, sys
-from pathlib import Path
-from seqpack_cli.files.reading import map_regular
-
-resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
-maps = [map_regular(Path(sys.argv[1])) for _ in range(1000)]
-print(len(maps), set(map(len, maps)))
-"""
-
-
-def test_maps_do_not_keep_files_open(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-    arguments = [sys.executable, "-c", MAPS_MANY, tmp_path / "a"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert done.stdout == "1000 {3}\n"
+def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    value = {"b": [1, None], "a": "é漢𝄞\u2028", "c": {"d": []}, "e": [{"f": 1}, {"g": [2]}]}
+    digest = write_json(path, value)
+    assert read_json(path) == value
+    assert digest == blake3(path.read_bytes()).hexdigest()
+    golden = [
+        "{",
+        ' "b": [1, null],',
+        ' "a": "é漢𝄞\u2028",',
+        ' "c": {"d": []},',
+        ' "e": [',
+        '  {"f": 1},',
+        '  {"g": [2]}',
+        " ]",
+        "}",
+    ]
+    assert path.read_bytes() == "".join(line + "\n" for line in golden).encode()

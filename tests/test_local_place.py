@@ -1,9 +1,8 @@
-"""Files that are whole or absent, JSON and locks."""
+"""Paths of this machine: plain files, files that are whole or absent, the lock of a folder."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -17,13 +16,7 @@ from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
-from seqpack_cli.files.reading import hash_regular, read_json
-from seqpack_cli.files.storage import (
-    lock_folder,
-    publish,
-    remove_temporary_files,
-    write_json,
-)
+from seqpack_cli.files.places import at
 
 FILE_LIMIT_HINT = "raise the limit on file sizes (ulimit -f), then run the same command again"
 
@@ -32,9 +25,30 @@ class Stop(BaseException):
     """Stands for Ctrl-C: no `except Exception` sees it."""
 
 
+def test_only_a_plain_file_of_the_right_size_is_regular(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    at(tmp_path / "a").check_size()
+    at(tmp_path / "a").check_size(3)
+    cases = {"gone": "missing", "a": "3 bytes, manifest says 2,000"}
+    cases |= dict.fromkeys(("link", "folder", "pipe"), "not a regular file")
+    for name, said in cases.items():
+        with pytest.raises(FolderError) as caught:
+            at(tmp_path / name).check_size(2000)
+        assert caught.value.message == f"{tmp_path / name}: {said}"
+
+
+def test_link_to_nowhere_is_there(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    assert at(tmp_path / "link").exists()
+    assert not at(tmp_path / "gone").exists()
+
+
 def test_published_file_is_whole_counted_and_hashed(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
-    with publish(path) as file:
+    with at(path).publish() as file:
         file.write(b"ab")
         file.write(np.array([1, 2], "<i4"))
         file.write(np.empty(0, "<i4"))
@@ -43,7 +57,7 @@ def test_published_file_is_whole_counted_and_hashed(tmp_path: Path) -> None:
     data = b"ab\1\0\0\0\2\0\0\0"
     assert path.read_bytes() == data
     assert file.describe() == {"bytes": 10, "blake3": blake3(data).hexdigest()}
-    assert hash_regular(path) == file.describe()["blake3"]
+    assert at(path).hash() == file.describe()["blake3"]
     assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
 
 
@@ -55,7 +69,7 @@ def test_failed_publish_leaves_what_was_there(
     path = tmp_path / "a.bin"
     if earlier is not None:
         path.write_bytes(earlier)
-    with pytest.raises(error), publish(path) as file:
+    with pytest.raises(error), at(path).publish() as file:
         file.write(b"new")
         raise error
     assert [found.read_bytes() for found in tmp_path.iterdir()] == ([earlier] if earlier else [])
@@ -64,7 +78,7 @@ def test_failed_publish_leaves_what_was_there(
 def test_publish_replaces_the_file_at_the_end_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(b"old")
-    with publish(path) as file:
+    with at(path).publish() as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
@@ -82,7 +96,7 @@ def test_file_is_synced_before_its_rename_and_its_folder_after(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noting_fsync)
-    with publish(tmp_path / "a.bin") as file:
+    with at(tmp_path / "a.bin").publish() as file:
         file.write(b"x")
     assert calls == ["file False", "folder True"]
 
@@ -91,11 +105,11 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from seqpack_cli.errors import MachineError
-from seqpack_cli.files.storage import publish
+from seqpack_cli.files.places import at
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    with publish(Path(sys.argv[1])) as file:
+    with at(Path(sys.argv[1])).publish() as file:
         for _ in range(int(sys.argv[2])):
             file.write(b"x" * int(sys.argv[3]))
 except MachineError as error:
@@ -120,39 +134,17 @@ def test_disk_without_room_is_an_error_of_the_machine(
 
 
 def test_missing_folder_is_an_error_of_the_machine(tmp_path: Path) -> None:
-    with pytest.raises(MachineError) as caught, publish(tmp_path / "gone" / "a.bin"):
+    with pytest.raises(MachineError) as caught, at(tmp_path / "gone" / "a.bin").publish():
         pass
     assert caught.value.message == f"{tmp_path / 'gone' / 'a.bin'}: No such file or directory"
 
 
-def test_json_round_trips_as_one_stable_text(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    value = {"b": [1, None], "a": "é漢𝄞\u2028", "c": {"d": []}, "e": [{"f": 1}, {"g": [2]}]}
-    digest = write_json(path, value)
-    assert read_json(path) == value
-    assert digest == blake3(path.read_bytes()).hexdigest()
-    golden = [
-        "{",
-        ' "b": [1, null],',
-        ' "a": "é漢𝄞\u2028",',
-        ' "c": {"d": []},',
-        ' "e": [',
-        '  {"f": 1},',
-        '  {"g": [2]}',
-        " ]",
-        "}",
-    ]
-    assert path.read_bytes() == "".join(line + "\n" for line in golden).encode()
-
-
-# Locks
-
 HOLD_LOCK = """
 import sys, time
 from pathlib import Path
-from seqpack_cli.files.storage import lock_folder
+from seqpack_cli.files.places import at
 
-with lock_folder(Path(sys.argv[1])):
+with at(Path(sys.argv[1])).lock_folder():
     print("held", flush=True)
     time.sleep(60)
 """
@@ -170,7 +162,7 @@ def hold_lock(folder: Path) -> subprocess.Popen[str]:
 def test_second_writer_is_refused_by_name_until_the_first_dies(tmp_path: Path) -> None:
     with hold_lock(tmp_path) as process:
         try:
-            with pytest.raises(FolderError) as caught, lock_folder(tmp_path):
+            with pytest.raises(FolderError) as caught, at(tmp_path).lock_folder():
                 pass
             host = os.uname().nodename
             assert caught.value.message == (
@@ -181,7 +173,7 @@ def test_second_writer_is_refused_by_name_until_the_first_dies(tmp_path: Path) -
             process.send_signal(signal.SIGKILL)
         process.wait()
     assert (tmp_path / ".lock").exists()  # what a killed process leaves, and stops nobody
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -204,39 +196,42 @@ def test_lock_of_a_file_that_its_owner_removes_is_taken_again(
         return try_lock(file, path)
 
     monkeypatch.setattr(disk, "try_lock", remove_and_lock)
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         assert num_calls == 3
         assert (tmp_path / ".lock").exists()
-        with pytest.raises(FolderError), lock_folder(tmp_path):
+        with pytest.raises(FolderError), at(tmp_path).lock_folder():
             pass
 
 
 def test_lock_file_that_is_not_ours_stays(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("{}")
-    with pytest.raises(FolderError) as caught, lock_folder(tmp_path):
+    with pytest.raises(FolderError) as caught, at(tmp_path).lock_folder():
         pass
     assert caught.value.message == f"{tmp_path}/.lock: not a lock of seqpack, expected none"
     assert (tmp_path / ".lock").read_text() == "{}"
     (tmp_path / ".lock").write_text("")  # of a writer that was killed at its beginning
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_lock_is_held_once_within_a_process_too(tmp_path: Path) -> None:
-    with lock_folder(tmp_path):
-        with pytest.raises(FolderError), lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
+        with pytest.raises(FolderError), at(tmp_path).lock_folder():
             pass
-        with pytest.raises(FolderError), lock_folder(tmp_path):  # refused ones take no lock away
+        with (
+            pytest.raises(FolderError),
+            at(tmp_path).lock_folder(),
+        ):  # refused ones take no lock away
             pass
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         pass
 
 
 def test_lock_is_let_go_after_an_error(tmp_path: Path) -> None:
-    with pytest.raises(Stop), lock_folder(tmp_path):
+    with pytest.raises(Stop), at(tmp_path).lock_folder():
         raise Stop
-    with lock_folder(tmp_path):
+    with at(tmp_path).lock_folder():
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -246,12 +241,12 @@ def test_lock_of_two_processes_at_once_is_won_by_one(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "from seqpack_cli.errors import FolderError\n"
-        "from seqpack_cli.files.storage import lock_folder\n"
+        "from seqpack_cli.files.places import at\n"
         "folder, inside = Path(sys.argv[1]), Path(sys.argv[1]) / 'inside'\n"
         "num_won = 0\n"
         "while num_won < 200:\n"
         "    try:\n"
-        "        with lock_folder(folder):\n"
+        "        with at(folder).lock_folder():\n"
         "            inside.touch(exist_ok=False)\n"
         "            inside.unlink()\n"
         "            num_won += 1\n"
@@ -265,11 +260,3 @@ def test_lock_of_two_processes_at_once_is_won_by_one(tmp_path: Path) -> None:
     for process in processes:
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, b"")
-
-
-def test_only_temporary_files_are_removed(tmp_path: Path) -> None:
-    for name in (".a.bin.12.tmp", ".manifest.json.9.tmp", ".lock", "a.tmp", ".a.tmp", "a.12.tmp"):
-        (tmp_path / name).write_text(json.dumps(name))
-    remove_temporary_files(tmp_path)
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [".a.tmp", ".lock", "a.12.tmp", "a.tmp"]

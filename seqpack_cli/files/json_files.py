@@ -1,0 +1,128 @@
+"""JSON of runs: read as a stranger's, where nothing is believed before it is checked, and written.
+
+It has a bounded size, nesting and number of items, and names each field once; a file name in it is
+a plain name. One value is one stable text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.files.places import at
+from seqpack_cli.files.url import Place
+
+SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+MAX_COUNT = 2**53  # sums of a few stay within int64
+MAX_JSON_BYTES = 128 << 20  # a hundred thousand parts and sources take about 90 MB
+MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
+MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
+
+
+def read_json(path: Place) -> dict[str, Any]:
+    """Read a JSON object that this program wrote.
+
+    Raises:
+        FolderError: it is not a regular file, too large, or not JSON; the message has the place.
+    """
+    return parse_json(at(path).read(max_bytes=MAX_JSON_BYTES), source=path)
+
+
+def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
+    """Parse a JSON object from a file.
+
+    Raises:
+        FolderError: it is not JSON, has too many items, names a field twice, or is no object.
+    """
+    if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON_ITEMS:
+        raise FolderError(f"{source}: more than {MAX_JSON_ITEMS:,} items")
+    try:
+        value = json.loads(
+            data,
+            object_pairs_hook=_refuse_twins,
+            parse_constant=_refuse_constant,
+            parse_float=_read_float,
+        )
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"{source}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise FolderError(f"{source}: a JSON {type(value).__name__}, expected an object")
+    return value
+
+
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"field {quote(name)} stands twice")
+        found[name] = value
+    return found
+
+
+def _read_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{quote(text)} is beyond any number")
+    return number
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def check_name(name: object, *, source: Place) -> str:
+    """Return a file name from a manifest if it can not leave the manifest's folder."""
+    if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
+        raise FolderError(f"{source}: {quote(name)} is not a plain file name")
+    return name
+
+
+def check_fields(value: object, fields: dict[str, type], *, source: Place | str) -> None:
+    """Raise unless value is an object with these fields of these types; counts are never negative.
+
+    A field of type object may be anything, null too.
+    """
+    if not isinstance(value, dict):
+        raise FolderError(f"{source}: {quote(value)}, expected an object")
+    for name, kind in fields.items():
+        if name not in value:
+            raise FolderError(f"{source}: no field {quote(name)}")
+        found = value[name]
+        is_count = type(found) is int and 0 <= found <= MAX_COUNT
+        if not (is_count if kind is int else isinstance(found, kind)):
+            expected = "a count" if kind is int else f"a {kind.__name__}"
+            raise FolderError(
+                f"{source}: field {quote(name)} is {quote(found)}, expected {expected}"
+            )
+
+
+def write_json(path: Place, value: dict[str, Any]) -> str:
+    """Publish a JSON object, one stable text for one value, and return its BLAKE3 checksum."""
+    with at(path).publish() as file:
+        file.write(_encode_lines(value))
+    return str(file.describe()["blake3"])
+
+
+def encode_json(value: object) -> bytes:
+    """Return one line of JSON, without its end, readable unless a name in it is no Unicode text."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()
+
+
+def _encode_lines(value: dict[str, Any]) -> bytes:
+    """Write each field on a line, and each item of a list of objects, if there are not too many."""
+    fields = []
+    for name, field in value.items():
+        if isinstance(field, list) and field and isinstance(field[0], dict):
+            many = len(field) > MAX_LINES
+            items = [encode_json(field)[1:-1]] if many else map(encode_json, field)
+            text = b"[\n  " + b",\n  ".join(items) + b"\n ]"
+        else:
+            text = encode_json(field)
+        fields.append(b" " + encode_json(name) + b": " + text)
+    return b"{\n" + b",\n".join(fields) + b"\n}\n"

@@ -1,0 +1,115 @@
+"""A place in an object store: what `places.at` gives for it, with the verbs of `LocalPlace`.
+
+What a verb does is said there; here stands what differs. An object is whole or absent: it is
+uploaded from a local file that was written and hashed first, so that a put can be tried again. A
+lease is the lock of a folder, and what changes objects of a folder under a lease checks it first
+(`held`). What is to be mapped becomes a local file (`object_cache`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from blake3 import blake3
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.files import disk
+from seqpack_cli.files.disk import LOCK_NAME, HashingWriter
+from seqpack_cli.files.failures import check_same_size
+from seqpack_cli.files.held import remove_held, upload_held
+from seqpack_cli.files.lease import check_held, hold_lease
+from seqpack_cli.files.mapping import NO_FILE
+from seqpack_cli.files.object_cache import find_cache_limit, local_file
+from seqpack_cli.files.objects import (
+    find_object,
+    iter_object,
+    read_object,
+)
+from seqpack_cli.files.url import Url
+
+
+@dataclass(frozen=True)
+class RemotePlace:
+    """An object, or the objects below a URL."""
+
+    url: Url
+    num_readers: ClassVar[int] = 16  # at once: a request is mostly waiting
+
+    def find_real_name(self) -> str:
+        return str(self.url)
+
+    def exists(self) -> bool:
+        return self.url.exists()
+
+    def check_size(self, num_bytes: int | None = None) -> int:
+        size, _ = find_object(self.url)
+        check_same_size(self.url, size, num_bytes)
+        return size
+
+    def find_sizes(self) -> Callable[[str], int | None]:
+        sizes = {
+            name: int(found["size"] or 0) if found["type"] == "file" else NO_FILE
+            for name, found in self.url.list_files().items()
+        }
+        return sizes.get
+
+    def read(self, *, max_bytes: int) -> bytes:
+        return read_object(self.url, max_bytes=max_bytes)
+
+    def read_head(self, num_bytes: int) -> bytes:
+        return b"".join(iter_object(self.url, 0, num_bytes))
+
+    def hash(self) -> str:
+        digest = blake3()
+        for block in iter_object(self.url, 0, self.check_size()):
+            digest.update(block)
+        return digest.hexdigest()
+
+    def open_copy(self, entry: dict[str, Any]) -> AbstractContextManager[Path]:
+        return local_file(self.url, entry)
+
+    def check_cache(self) -> None:
+        find_cache_limit()
+
+    # Writing
+
+    @contextlib.contextmanager
+    def publish(self, *, replace: bool = True) -> Iterator[HashingWriter]:
+        del replace  # a store offers nothing else
+        with disk.temporary_folder() as folder:
+            path = folder / self.url.name
+            with disk.create_file(path) as file:
+                yield HashingWriter(file, self.url)
+            upload_held(path, self.url)
+
+    def remove_files(self, names: Iterable[str]) -> None:
+        if urls := [self.url / name for name in names]:
+            remove_held(urls)
+
+    def make_folder(self) -> list[Path]:
+        # There is nothing to make, but an object may have its name.
+        status = self.url.find_status()
+        if status is not None and status["type"] == "file":
+            hint = "choose another -o"
+            raise FolderError(f"{self.url}: is an object, expected a folder", hint=hint)
+        return []
+
+    def lock_folder(self) -> AbstractContextManager[Url]:
+        return hold_lease(self.url)
+
+    def check_held(self) -> None:
+        check_held(self.url / LOCK_NAME)
+
+    def check_new_file(self) -> None:
+        pass  # it needs no folder
+
+    def remove_left_overs(self) -> None:
+        pass  # an upload that breaks off leaves nothing
+
+    def hold_spool_folder(self) -> AbstractContextManager[Path]:
+        return disk.temporary_folder()
