@@ -268,9 +268,9 @@ def prepare_tiktoken(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
     """tiktoken's GPT-2, built from the same vocabulary, on both cores."""
     import tiktoken
 
-    from seqpack_cli.tokens.byte_tokenizer import _byte_characters
+    from seqpack_cli.tokens.byte_tokenizer import byte_of_character
 
-    byte_of = {character: byte for byte, character in enumerate(_byte_characters())}
+    byte_of = byte_of_character()
     vocabulary = json.loads(tokenizer.read_text())["model"]["vocab"]
     ranks = {
         bytes(byte_of[character] for character in token): rank

@@ -83,7 +83,7 @@ def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, 
     shards = make_shards(inputs, work, vocab_size, max_tokens)
     dataset = seqpack.ShardDataset(shards, labels="next")
     held_out = range(0, len(dataset), 10)  # never trained on
-    sampler = seqpack.EpochSampler(dataset, skip=held_out)
+    sampler = seqpack.EpochSampler(dataset, options=seqpack.SamplerOptions(skip=held_out))
     loader = DataLoader(dataset, batch_size=None, sampler=sampler)
     batches = chain.from_iterable(repeat(sampler.track(loader)))  # epoch after epoch
     torch.manual_seed(0)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
     from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
     from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
+    from seqpack_cli.training.dealing import SamplerOptions
     from seqpack_cli.training.epoch_sampler import EpochSampler
     from seqpack_cli.training.shard_dataset import ShardDataset
     from seqpack_cli.training.store_batches import StoreBatches
@@ -44,6 +45,7 @@ _MODULE_OF = {
     "PaddedBatch": "shards.padded",
     "PaddedTensors": "training.batch_tensors",
     "Progress": "runs.progress",
+    "SamplerOptions": "training.dealing",
     "SeqpackError": "errors",
     "ShardDataset": "training.shard_dataset",
     "ShardSet": "shards.shard_set",
@@ -79,6 +81,7 @@ __all__ = [
     "PaddedBatch",
     "PaddedTensors",
     "Progress",
+    "SamplerOptions",
     "SeqpackError",
     "ShardDataset",
     "ShardSet",

@@ -28,6 +28,7 @@ from fuzz_mutators import NUMBERS, Choices
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting import contents, rows
+from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
@@ -81,7 +82,7 @@ def _load_fonts() -> None:
     """Draw once, so that no watched execution reads or writes matplotlib's list of fonts."""
     from seqpack_cli.reporting.pictures.panels import make_panels
 
-    for panel in make_panels(contents.open_any(open_lab().stores[0].folder)):
+    for panel in make_panels(open_any(open_lab().stores[0].folder)):
         draw_picture([panel])
 
 
@@ -171,7 +172,7 @@ def run_inspect(folder: Path, choices: Choices) -> Iterator[None]:
     forms = ("", "", "", "", "--batch", "--batch", "--sequence", "--sequence", "--plan")
     form = choices.choose(forms)
     if form != "--plan":
-        contents.open_any(folder)
+        open_any(folder)
         yield
     values = [form, number] if form in ("--batch", "--sequence") else [form] if form else []
     text = _run_command(command, folder, "-q", *values, *["--json"] * as_json)
@@ -181,7 +182,7 @@ def run_inspect(folder: Path, choices: Choices) -> Iterator[None]:
 
 def describe_all(folder: Path, choices: Choices) -> Iterator[None]:
     """Describe every batch or sequence, one by one."""
-    opened = contents.open_any(folder)
+    opened = open_any(folder)
     yield
     describe = rows.describe_batch if isinstance(opened, ShardSet) else rows.describe_sequence
     for index in [*range(min(len(opened), 8)), choices.choose((0, 3, NUMBERS[-1]))]:
@@ -198,7 +199,7 @@ def run_vocabulary(folder: Path, choices: Choices) -> Iterator[None]:
 
 def run_diff(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack inspect --diff` with another of its kind, or itself, on either side."""
-    opened, lab = contents.open_any(folder), open_lab()
+    opened, lab = open_any(folder), open_lab()
     others = lab.shards if isinstance(opened, ShardSet) else lab.stores
     other = choices.choose((folder, *(seed.folder for seed in others)))
     first, second = (folder, other) if choices.one_in(2) else (other, folder)
@@ -209,7 +210,7 @@ def _run_inspect(folder: Path, choices: Choices, *question: object) -> Iterator[
     from seqpack_cli.cli.inspect_command import command
 
     as_json = choices.one_in(2)
-    contents.open_any(folder)
+    open_any(folder)
     yield
     text = _run_command(command, folder, "-q", *question, *["--json"] * as_json)
     check_output(text, as_json=as_json)
@@ -219,7 +220,7 @@ def make_pictures(folder: Path, choices: Choices) -> Iterator[None]:
     """Make the panels of `inspect --plot`, and draw a few of them, which takes 0.2 s."""
     from seqpack_cli.reporting.pictures.panels import make_panels, make_title
 
-    opened = contents.open_any(folder)
+    opened = open_any(folder)
     yield
     panels = make_panels(opened, batch=choices.choose((None, None, 0, 1, 2, NUMBERS[-1])))
     assert all(panel.title.isprintable() for panel in panels)
@@ -232,7 +233,7 @@ def make_html(folder: Path, choices: Choices) -> Iterator[None]:
     from seqpack_cli.reporting.page.page import make_page
     from seqpack_cli.reporting.pictures.panels import make_panels
 
-    opened = contents.open_any(folder)
+    opened = open_any(folder)
     yield
     panels = make_panels(opened)
     shown = panels if choices.one_in(16) else []

@@ -8,10 +8,25 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence, unpack_sequence
 
-from seqpack_cli.training.batch_tensors import BatchTensors, PackedTensors, VarlenTensors
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.training.batch_tensors import (
+    BatchTensors,
+    PackedTensors,
+    PaddedTensors,
+    VarlenTensors,
+)
 
 # What a model does not compute with, and torch's own functions want on the CPU.
 ON_CPU = ("lengths", "original_indices", "sequences.batch_sizes")
+
+
+def to_tensors(batch: Batch, *, labels: str | None = None) -> Any:
+    """Give a batch of any layout as tensors, as a ShardDataset does."""
+    kinds = {PackedBatch: PackedTensors, PaddedBatch: PaddedTensors, VarlenBatch: VarlenTensors}
+    return kinds[type(batch)].from_batch(batch, labels)
 
 
 def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from random_shards import KINDS, Kind, draw_shard
 from shard_reference import slow_pack, slow_pad, to_arrays
-from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of
+from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of, to_tensors
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 
@@ -30,7 +30,6 @@ from seqpack_cli.training.batch_tensors import (
     PackedTensors,
     PaddedTensors,
     VarlenTensors,
-    make_tensors,
 )
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -59,9 +58,9 @@ def some_items(labels: str | None = "next") -> dict[str, BatchTensors]:
     indices, lengths = np.array([4, 0, 2]), np.array([3, 2, 1])
     varlen = VarlenBatch(np.concatenate(rows), lengths, indices)
     return {
-        "packed": make_tensors(replace(pack(rows), original_indices=indices), labels=labels),
-        "padded": make_tensors(replace(pad(rows), original_indices=indices), labels=labels),
-        "varlen": make_tensors(varlen, labels=labels),
+        "packed": to_tensors(replace(pack(rows), original_indices=indices), labels=labels),
+        "padded": to_tensors(replace(pad(rows), original_indices=indices), labels=labels),
+        "varlen": to_tensors(varlen, labels=labels),
     }
 
 
@@ -82,7 +81,7 @@ def slow_rows(batch: Batch, store: TokenStore) -> list[list[int]]:
 def test_tensors_are_those_of_the_slow_layout(kind: Kind) -> None:
     num_items = 0
     for batch, store in draw(kind):
-        rows, item = slow_rows(batch, store), make_tensors(batch)
+        rows, item = slow_rows(batch, store), to_tensors(batch)
         lengths = [len(row) for row in rows]
         assert rows_of(item) == [tuple(row) for row in rows]
         assert item.lengths.tolist() == lengths
@@ -132,7 +131,7 @@ def test_left_padded_batch_of_one_column() -> None:
     batch = PaddedBatch(
         np.array([[7], [8], [0]]), np.array([1, 1, 0]), np.array([1, 0, -1]), "left"
     )
-    item = make_tensors(batch, labels="next")
+    item = to_tensors(batch, labels="next")
     assert item.mask.tolist() == [[True], [True], [False]]
     assert item.labels.tolist() == [[-100]] * 3
 
@@ -141,7 +140,7 @@ def test_left_padded_batch_of_one_column() -> None:
 @with_and_without_labels
 def test_tensors_share_no_memory_with_the_batch(kind: Kind, labels: str | None) -> None:
     for batch, _ in draw(kind, 4):
-        item = make_tensors(batch, labels=labels)
+        item = to_tensors(batch, labels=labels)
         kept = {name: array.tolist() for name, array in to_arrays(batch).items()}
         for tensor in tensors_of(item).values():
             tensor.fill_(1)  # would be a crash in a map
@@ -151,7 +150,7 @@ def test_tensors_share_no_memory_with_the_batch(kind: Kind, labels: str | None) 
 @every_kind
 def test_tensors_of_one_item_share_no_memory(kind: Kind) -> None:
     batch, _ = next(draw(kind))
-    tensors = tensors_of(make_tensors(batch, labels="next"))
+    tensors = tensors_of(to_tensors(batch, labels="next"))
     for name in tensors:
         kept = {other: tensor.tolist() for other, tensor in tensors.items() if other != name}
         tensors[name].fill_(1)
@@ -226,7 +225,7 @@ def test_pickled_items_are_equal_and_may_be_written(
 @every_kind
 def test_any_item_survives_a_pickle(kind: Kind) -> None:
     for batch, _ in draw(kind, 4):
-        item = make_tensors(batch, labels="next")
+        item = to_tensors(batch, labels="next")
         assert_same(pickle.loads(pickle.dumps(item)), item)  # noqa: S301 - our own
 
 
@@ -276,7 +275,7 @@ def test_large_tensors_of_a_worker_come_in_shared_memory() -> None:
         replace(pack([row.astype(np.uint16)]), original_indices=np.zeros(1, int)) for row in rows
     ]
     wide = replace(pad([rows[1].astype(np.uint16)]), original_indices=np.zeros(1, int))
-    items: list[BatchTensors] = [*map(make_tensors, batches), make_tensors(wide, labels="next")]
+    items: list[BatchTensors] = [*map(to_tensors, batches), to_tensors(wide, labels="next")]
     loader = DataLoader(items, batch_size=None, num_workers=1, multiprocessing_context="fork")
     found = list(loader)
     for item, expected in zip(found, items, strict=True):

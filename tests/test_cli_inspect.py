@@ -10,9 +10,8 @@ from command import run
 from seqpack_cli.errors import CONTROLS
 from seqpack_cli.reporting.facts import _STORE_LEDGER
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns
-from seqpack_cli.reporting.terminal.number_lines import show_numbers
-from seqpack_cli.reporting.wording import show_bytes
+from seqpack_cli.reporting.terminal.contents_lines import show_numbers
+from seqpack_cli.reporting.wording import WIDTH, count_columns, show_bytes
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from shard_reference import Arrays, change_manifest, change_shard, make_texts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.reporting import differing_sequences
-from seqpack_cli.reporting.contents import open_any
 from seqpack_cli.reporting.differences import compare
-from seqpack_cli.reporting.terminal.columns import count_columns
+from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
+from seqpack_cli.reporting.wording import count_columns
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.shard_set import open_shards

@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.shuffle import epoch_seed
+from seqpack_cli.training.dealing import SamplerOptions
 from seqpack_cli.training.epoch_sampler import EpochSampler
 from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_batches import StoreBatches
@@ -65,10 +66,7 @@ def make_ranks(batches: NumberedBatches, way: Way, **options: Any) -> list[Epoch
             batches,
             rank=rank,
             world_size=way.world_size,
-            drop_last=way.drop_last,
-            balance=way.balance,
-            longest_first=way.longest_first,
-            skip=way.skip,
+            options=SamplerOptions(way.drop_last, way.balance, way.longest_first, way.skip),
             **options,
         )
         for rank in range(way.world_size)
@@ -288,15 +286,17 @@ def test_skipped_batches_are_left_out_in_every_epoch() -> None:
         for _ in range(2):
             assert set(take(samplers, None)) == set(range(10)) - {2, 9}
     plain = EpochSampler(batches).peek(10).ravel().tolist()
-    skipping = EpochSampler(batches, skip=[9, 2, 9]).peek(10).ravel().tolist()
+    skipping = (
+        EpochSampler(batches, options=SamplerOptions(skip=[9, 2, 9])).peek(10).ravel().tolist()
+    )
     assert skipping == [number for number in plain if number not in (2, 9)]
     expected = r"^10 batches without 10 to skip leave none for each of 1 ranks$"
     with pytest.raises(ValueError, match=expected):
-        len(EpochSampler(batches, skip=range(10)))
+        len(EpochSampler(batches, options=SamplerOptions(skip=range(10))))
     with pytest.raises(
         ValueError, match=r"^10 batches without 0 to skip leave none for each of 11"
     ):
-        len(EpochSampler(batches, world_size=11, rank=0, drop_last=True))
+        len(EpochSampler(batches, world_size=11, rank=0, options=SamplerOptions(drop_last=True)))
 
 
 @pytest.mark.parametrize(
@@ -316,12 +316,12 @@ def test_a_last_step_is_made_up_of_the_first_batches_that_are_not_skipped(
 def test_a_batch_to_skip_must_be_there(skip: list[int], number: int) -> None:
     expected = rf"^batch {number} to skip, expected one of 10 from 0$"
     with pytest.raises(ValueError, match=expected):
-        EpochSampler(NumberedBatches(range(10)), skip=skip)
+        EpochSampler(NumberedBatches(range(10)), options=SamplerOptions(skip=skip))
 
 
 def test_batches_that_are_new_in_each_epoch_can_not_be_skipped() -> None:
     with pytest.raises(ValueError, match="those of a token store are new in each epoch"):
-        EpochSampler(NumberedBatches(range(10), is_fixed=False), skip=[1])
+        EpochSampler(NumberedBatches(range(10), is_fixed=False), options=SamplerOptions(skip=[1]))
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(2, 2), (-1, 2), (1, None), (0, 0)])
@@ -432,7 +432,12 @@ def test_states_at_the_ends_of_an_epoch(num_taken: int) -> None:
 
 
 def test_a_state_holds_numbers_strings_and_lists() -> None:
-    sampler = EpochSampler(NumberedBatches(range(8)), seed=3, world_size=2, skip=[5], balance=True)
+    sampler = EpochSampler(
+        NumberedBatches(range(8)),
+        seed=3,
+        world_size=2,
+        options=SamplerOptions(skip=[5], balance=True),
+    )
     take([sampler], 2)
     dealing = {
         "world_size": 2,
@@ -562,7 +567,9 @@ def test_numpy_numbers_are_numbers(through: Callable[[State], State]) -> None:
     batches = NumberedBatches(range(24))
     seed, world_size = np.int64(4), np.int64(2)
     bad_steps = EpochSampler(batches).peek(2).ravel()
-    sampler = EpochSampler(batches, seed=seed, world_size=world_size, skip=bad_steps)
+    sampler = EpochSampler(
+        batches, seed=seed, world_size=world_size, options=SamplerOptions(skip=bad_steps)
+    )
     sampler.set_epoch(np.int64(3))
     take([sampler], 2)
     state = sampler.state_dict()
@@ -584,7 +591,7 @@ def test_batches_come_through_the_loader(dataset: ShardDataset) -> None:
 
 
 def test_longest_batches_of_shards_come_first(dataset: ShardDataset) -> None:
-    sampler = EpochSampler(dataset, longest_first=True, world_size=2)
+    sampler = EpochSampler(dataset, world_size=2, options=SamplerOptions(longest_first=True))
     longest = {number_of(dataset[int(number)]) for number in sampler.peek(1)[0]}
     lengths = [int(item.lengths.sum()) for item in dataset]
     assert {lengths[number] for number in longest} == set(sorted(lengths)[-2:])
@@ -593,7 +600,9 @@ def test_longest_batches_of_shards_come_first(dataset: ShardDataset) -> None:
 def test_ranks_with_loaders_share_an_epoch(dataset: ShardDataset) -> None:
     found = []
     for rank in range(4):
-        sampler = EpochSampler(dataset, rank=rank, world_size=4, balance=True)
+        sampler = EpochSampler(
+            dataset, rank=rank, world_size=4, options=SamplerOptions(balance=True)
+        )
         loader = make_loader(dataset, sampler)
         assert len(loader) == 6
         found.append([number_of(item) for item in loader])
@@ -895,7 +904,9 @@ def test_steps_of_a_whole_epoch_are_counted() -> None:
 def test_windows_of_balanced_steps_have_about_one_size() -> None:
     # Of 66 steps, 64 and 2 would leave two steps of any batches at all.
     costs = np.random.default_rng(0).lognormal(8, 1, 132).astype(np.int64)
-    steps = EpochSampler(NumberedBatches(costs.tolist()), rank=0, world_size=2, balance=True)
+    steps = EpochSampler(
+        NumberedBatches(costs.tolist()), rank=0, world_size=2, options=SamplerOptions(balance=True)
+    )
     dealt = costs[steps.peek(99)]
     ratios = np.sort(dealt.max(axis=1) / dealt.min(axis=1))
     assert ratios[-2] < 1.3

@@ -20,8 +20,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.training.batch_tensors import PackedTensors
-from seqpack_cli.training.next_labels import IGNORED, make_next_labels
+from seqpack_cli.training.batch_tensors import IGNORED, PackedTensors, make_next_labels
 from seqpack_cli.training.shard_dataset import ShardDataset
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +19,8 @@ from matplotlib.figure import Figure
 from shard_reference import change_shard, make_store
 
 from seqpack_cli import open_shards, open_store
-from seqpack_cli.reporting.batch_numbers import BatchNumbers, count_batches
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.pictures import panels as panels_module
 from seqpack_cli.reporting.pictures.batch_panel import make_batch_panel
 from seqpack_cli.reporting.pictures.length_panel import make_length_panel
@@ -114,7 +116,7 @@ def test_plot_beside_json_prints_the_json_alone() -> None:
 @pytest.mark.parametrize("lengths", [[5], [3, 3, 3], [9, 4, 1], [40, 30, 30, 2, 1, 1]])
 def test_batch_panel_of_packed_draws_each_row_and_batch_sizes(lengths: list[int]) -> None:
     batch = pack([np.arange(length) for length in lengths])
-    axes = draw(make_batch_panel(batch, index=0))
+    axes = draw(make_batch_panel(batch, title="Batch 0"))
     assert [bar.get_width() for bar in axes.patches] == lengths
     assert [bar.get_x() for bar in axes.patches] == [0] * len(lengths)
     assert axes.get_xlim() == (0, lengths[0])
@@ -130,7 +132,7 @@ def test_batch_panel_of_packed_draws_each_row_and_batch_sizes(lengths: list[int]
 @pytest.mark.parametrize(("side", "starts"), [("right", [0, 0, 0]), ("left", [0, 2, 5])])
 def test_batch_panel_of_padded_draws_rows_on_their_side(side: str, starts: list[int]) -> None:
     batch = pad([np.arange(6), np.arange(4), np.arange(1)], padding_side=side)
-    panel = make_batch_panel(batch, index=3)
+    panel = make_batch_panel(batch, title="Batch 3 (padded)")
     assert panel.title == "Batch 3 (padded): 3 rows, 6 columns, 11 tokens; 38.89% padding"
     axes = draw(panel)
     padding, *bars = axes.patches
@@ -144,7 +146,7 @@ def test_batch_panel_of_padded_draws_rows_on_their_side(side: str, starts: list[
 
 def test_batch_panel_shows_tokens_and_their_places_in_data() -> None:
     batch = pack([np.array([1, 2, 3]), np.array([4])])
-    axes = draw(make_batch_panel(batch, index=0, texts=[["a", "b", "c"], ["d"]]))
+    axes = draw(make_batch_panel(batch, title="Batch 0", texts=[["a", "b", "c"], ["d"]]))
     shown = [text.get_text() for text in axes.texts]
     assert shown == ["a", "0", "b", "2", "c", "3", "d", "1"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n2", "1\n1", "2\n1"]
@@ -153,7 +155,7 @@ def test_batch_panel_shows_tokens_and_their_places_in_data() -> None:
 
 def test_batch_panel_of_many_rows_draws_some() -> None:
     batch = pack([np.zeros(length, int) for length in range(1000, 0, -1)])
-    axes = draw(make_batch_panel(batch, index=0))
+    axes = draw(make_batch_panel(batch, title="Batch 0"))
     assert len(axes.patches) == 256
     assert axes.get_ylim() == (1000, 0)
     assert (axes.patches[0].get_width(), axes.patches[-1].get_width()) == (1000, 1)
@@ -183,7 +185,7 @@ def test_row_panel_shares_rows_among_sequences_and_leaves_room() -> None:
 def test_numbers_of_batches_are_those_of_the_batches_themselves() -> None:
     for name in ("packed", "padded", "left", "varlen"):
         shards = open_shards(name)
-        numbers = count_batches(shards)
+        numbers = measure_batches(shards)
         for index, batch in enumerate(shards):
             assert numbers.num_rows[index] == len(batch.lengths)
             assert numbers.num_tokens[index] == batch.lengths.sum()
@@ -198,9 +200,15 @@ def test_numbers_of_batches_are_those_of_the_batches_themselves() -> None:
             assert round(numbers.padding_ratio, 6) == shown["padding_ratio"]
 
 
-def make_numbers(ratios: np.ndarray) -> BatchNumbers:
-    ones, num_cells = np.ones(len(ratios), int), np.full(len(ratios), 1000)
-    return BatchNumbers(ones, ((1 - ratios) * 1000).round().astype(int), num_cells, ones)
+def make_table(num_tokens: np.ndarray, **columns: np.ndarray) -> BatchTable:
+    """Make a table of batches of one row each, but for other columns that are given."""
+    table = BatchTable.of_batches(num_tokens, np.arange(len(num_tokens) + 1))
+    return replace(table, **columns)
+
+
+def make_numbers(ratios: np.ndarray) -> BatchTable:
+    num_tokens = ((1 - ratios) * 1000).round().astype(int)
+    return make_table(num_tokens, num_cells=np.full(len(ratios), 1000))
 
 
 def test_padding_panel_draws_the_ratio_of_each_batch_and_of_all() -> None:
@@ -289,9 +297,9 @@ def test_plan_picture_has_a_bar_for_each_way() -> None:
 def test_the_batch_shown_is_a_usual_one() -> None:
     num_rows = np.array([2, 4, 4, 4, 1])
     longest = np.array([90, 80, 30, 20, 10])
-    assert choose_batch(BatchNumbers(num_rows, num_rows, num_rows, longest)) == 2
+    assert choose_batch(make_table(longest, num_rows=num_rows)) == 2
     num_rows, longest = np.array([1, 900, 20, 21, 22]), np.array([9, 1, 8, 7, 6])
-    assert choose_batch(BatchNumbers(num_rows, num_rows, num_rows, longest)) == 3
+    assert choose_batch(make_table(longest, num_rows=num_rows)) == 3
 
 
 @pytest.mark.usefixtures("work")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.reporting.terminal.columns import WIDTH
 from seqpack_cli.reporting.terminal.staircase_lines import (
     FREE,
     MAX_BARS,
@@ -21,6 +20,7 @@ from seqpack_cli.reporting.terminal.staircase_lines import (
     draw_padded,
     draw_varlen,
 )
+from seqpack_cli.reporting.wording import WIDTH
 
 MAX_LENGTH = 2**31 - 1
 LENGTHS = st.integers(1, 80) | st.integers(1, 1500)

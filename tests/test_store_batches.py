@@ -31,6 +31,7 @@ from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
+from seqpack_cli.training.dealing import SamplerOptions
 from seqpack_cli.training.epoch_sampler import EpochSampler
 from seqpack_cli.training.store_batches import StoreBatches
 from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
@@ -329,8 +330,7 @@ def test_ranks_share_the_batches_of_an_epoch(
             seed=SEED,
             rank=rank,
             world_size=world_size,
-            drop_last=drop_last,
-            balance=balance,
+            options=SamplerOptions(drop_last=drop_last, balance=balance),
         )
         sampler.set_epoch(1)
         loader = make_loader(batches, sampler)
@@ -397,7 +397,7 @@ def test_largest_batch_comes_first_once(dataset: StoreDataset) -> None:
     batches = StoreBatches(dataset, PackOptions(layout="padded", batch_size=4, window=8))
     cells = [batch.ids.numel() for batch in read_epoch(batches, 0)]
     assert cells[0] < max(cells)
-    sampler = EpochSampler(batches, seed=SEED, longest_first=True)
+    sampler = EpochSampler(batches, seed=SEED, options=SamplerOptions(longest_first=True))
     loader = make_loader(batches, sampler)
     found = [batch.ids.numel() for batch in loader]
     assert found[0] == max(cells)
@@ -519,7 +519,7 @@ def test_pad_id_outside_the_vocabulary_is_refused(dataset: StoreDataset) -> None
 
 def test_batches_that_are_new_each_epoch_can_not_be_skipped(dataset: StoreDataset) -> None:
     with pytest.raises(ValueError, match="those of a token store are new in each epoch"):
-        EpochSampler(StoreBatches(dataset, PackOptions()), skip=[0])
+        EpochSampler(StoreBatches(dataset, PackOptions()), options=SamplerOptions(skip=[0]))
 
 
 def fingerprint(path: Path, **options: Any) -> str:

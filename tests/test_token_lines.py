@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpack_cli.errors import CONTROLS
-from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns
 from seqpack_cli.reporting.terminal.token_lines import (
     LEFT_TO_RIGHT_MARK,
     MAX_LINES,
     draw_tokens,
-    show_token,
 )
+from seqpack_cli.reporting.wording import WIDTH, count_columns
 
 
 def token(text: str, *ids: int) -> dict[str, object]:
@@ -71,11 +70,6 @@ def test_token_that_is_too_wide_is_cut() -> None:
         f"  │y{' ' * 75}│",
         f"  │{' '.join(map(str, range(28)))} 2…│",
     ]
-
-
-def test_token_of_many_characters_without_width_is_cut() -> None:
-    assert show_token("a" + "\u0301" * 1000) == "a" + "\u0301" * 303 + "…"
-    assert show_token("a" + "\u200d" * 1000).endswith("\\u200d…")
 
 
 def test_no_tokens_are_no_lines() -> None:

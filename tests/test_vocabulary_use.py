@@ -23,10 +23,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.reporting import id_counts
-from seqpack_cli.reporting.contents import open_any
-from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns
+from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.vocabulary_lines import show_vocabulary_use
 from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
+from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.tokens.token_store import TokenStore, open_store

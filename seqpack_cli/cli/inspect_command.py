@@ -13,9 +13,8 @@ from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
 
 if TYPE_CHECKING:
+    from seqpack_cli.reporting.opened import Opened
     from seqpack_cli.runs.progress import Progress
-    from seqpack_cli.shards.shard_set import ShardSet
-    from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters are
 Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
@@ -76,11 +75,11 @@ def command(path: Place, as_json: bool, quiet: bool, **asked: Any) -> None:
         seqpack inspect tokens --vocabulary
         seqpack inspect tokens --diff tokens-old
     """
-    from seqpack_cli.reporting import contents
+    from seqpack_cli.reporting.opened import open_any
 
     question = _find_question(asked)
     _check_files(asked["plot"], asked["html"])
-    opened = contents.open_any(path)
+    opened = open_any(path)
     max_text_ids = None if as_json else MAX_TEXT_IDS
     unit = {"plan": "way", "vocabulary": "id", "diff": "sequence"}.get(question or "", "step")
     with show_progress(question or "inspect", unit, quiet=quiet) as progress:
@@ -122,28 +121,29 @@ def _check_files(plot: Place | None, html: Place | None) -> None:
 
 
 def _answer(
-    opened: TokenStore | ShardSet,
+    opened: Opened,
     asked: dict[str, Any],
     max_text_ids: int | None,
     progress: Progress,
 ) -> Answer:
     """Give the values that answer the question, and what makes lines of them."""
     from seqpack_cli.reporting import contents, differences, plans, rows, vocabulary_use
+    from seqpack_cli.reporting.opened import open_any
     from seqpack_cli.reporting.terminal import (
+        contents_lines,
         difference_lines,
-        number_lines,
-        plan_table,
+        plan_lines,
         row_lines,
         vocabulary_lines,
     )
 
     if asked["plan"]:
-        return plans.compare_plans(opened, progress), plan_table.show_plans
+        return plans.compare_plans(opened, progress), plan_lines.show_plans
     if asked["vocabulary"]:
         found = vocabulary_use.describe_vocabulary_use(opened, progress)
         return found, vocabulary_lines.show_vocabulary_use
     if asked["diff"] is not None:
-        found = differences.compare(opened, contents.open_any(asked["diff"]), progress)
+        found = differences.compare(opened, open_any(asked["diff"]), progress)
         return found, difference_lines.show_differences
     if asked["sequence"] is not None:
         found = rows.describe_sequence(opened, asked["sequence"], max_text_ids=max_text_ids)
@@ -151,12 +151,10 @@ def _answer(
     if asked["batch"] is not None:
         found = rows.describe_batch(opened, asked["batch"], max_text_ids=max_text_ids)
         return found, row_lines.show_batch
-    return contents.describe(opened), number_lines.show_numbers
+    return contents.describe(opened), contents_lines.show_numbers
 
 
-def _write_files(
-    opened: TokenStore | ShardSet, found: dict[str, Any], asked: dict[str, Any]
-) -> list[Place]:
+def _write_files(opened: Opened, found: dict[str, Any], asked: dict[str, Any]) -> list[Place]:
     """Write the picture and the page that were asked for, and name them."""
     plot, html = asked["plot"], asked["html"]
     if plot is None and html is None:

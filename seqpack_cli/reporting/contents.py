@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import read_json
-from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.lengths import summarize_lengths
+from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
-from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
 TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
@@ -31,19 +32,7 @@ SHARDS_FIELDS = (
 )
 
 
-def open_any(path: Place) -> TokenStore | ShardSet:
-    """Open a token store or shards, whichever the manifest says.
-
-    Raises:
-        FolderError: it is neither, incomplete or damaged.
-    """
-    manifest = path / MANIFEST_NAME
-    if at(manifest).exists() and read_json(manifest).get("format") == SHARDS_FORMAT:
-        return open_shards(path)
-    return open_store(path)
-
-
-def describe(opened: TokenStore | ShardSet) -> dict[str, Any]:
+def describe(opened: Opened) -> dict[str, Any]:
     """Give the numbers of a token store or of shards.
 
     Raises:
@@ -75,10 +64,7 @@ def _describe_store(store: TokenStore) -> dict[str, Any]:
 
 def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     manifest, ledger = shards.manifest, shards.manifest["ledger"]
-    rows = [
-        np.diff(shards.open_shard(number).tensors["sequence_offsets"])
-        for number in range(shards.num_shards)
-    ]
+    rows = [shards.open_shard(number).arrays.num_rows for number in range(shards.num_shards)]
     num_rows = np.concatenate([np.empty(0, np.int64), *rows])
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     return {
@@ -101,7 +87,38 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     }
 
 
-def read_lengths(opened: TokenStore | ShardSet) -> np.ndarray:
+def measure_batches(shards: ShardSet) -> BatchTable:
+    """Measure every batch; its cells are those of a rectangle, or of the row that sequences share.
+
+    Raises:
+        FolderError: lengths do not belong to the ids.
+    """
+    numbers = range(shards.num_shards)
+    table = BatchTable.join([_measure(shards.open_shard(number)) for number in numbers])
+    num_cells = np.maximum(table.num_cells, table.num_rows * table.longest)
+    if LAYOUTS[shards.layout].shares_rows:
+        num_cells = np.full(len(table), find_capacity(shards), np.int64)
+    return replace(table, num_cells=num_cells)
+
+
+def _measure(shard: Shard) -> BatchTable:
+    arrays, lengths = shard.arrays, shard.tensors["lengths"]
+    table = arrays.measure()
+    most = np.maximum(table.num_tokens, table.longest)  # a sum may have wrapped around
+    is_wrong = (table.num_tokens < 1) | (most > table.num_cells)
+    is_wrong[arrays.batch_of_rows[lengths < 0]] = True
+    for wrong in np.flatnonzero(is_wrong).tolist():
+        shard[wrong]  # which says what is wrong
+    return table
+
+
+def find_capacity(shards: ShardSet) -> int:
+    """Return the tokens that a row of several sequences has room for."""
+    assert shards.options.max_tokens is not None  # noqa: S101 - of such shards
+    return shards.options.max_tokens
+
+
+def read_lengths(opened: Opened) -> np.ndarray:
     """Give the lengths of all sequences, of shards those of the rows that hold one or a piece."""
     if isinstance(opened, TokenStore):
         return opened.lengths

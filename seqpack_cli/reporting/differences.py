@@ -15,6 +15,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.files.json_files import MAX_JSON_COUNT
 from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_arrays
 from seqpack_cli.reporting.differing_sequences import compare_shards, compare_stores, count_equal
+from seqpack_cli.reporting.opened import Opened, name_kind
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
@@ -24,9 +25,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 NO_FACTS = ("options", "ledger", "sources", "parts", "shards", "tokens_path")
 
 
-def compare(
-    first: TokenStore | ShardSet, second: TokenStore | ShardSet, progress: Progress | None = None
-) -> dict[str, Any]:
+def compare(first: Opened, second: Opened, progress: Progress | None = None) -> dict[str, Any]:
     """Find in what two stores, or two shard sets, differ; A is the first, B the second.
 
     Returns:
@@ -63,7 +62,7 @@ def compare(
             found["batches"] = compare_batches(first, second)
     else:
         raise OptionError(
-            f"{second.path} holds {_name_kind(second)}, {first.path} {_name_kind(first)}",
+            f"{second.path} holds {name_kind(second)}, {first.path} {name_kind(first)}",
             hint="name two token stores, or the shards of both",
         )
     is_other = _has_other_sequences(found) or found["same_arrays"] is False
@@ -72,13 +71,7 @@ def compare(
     return found
 
 
-def _name_kind(opened: TokenStore | ShardSet) -> str:
-    return "a token store" if isinstance(opened, TokenStore) else "shards"
-
-
-def _compare_manifests(
-    first: TokenStore | ShardSet, second: TokenStore | ShardSet, files: str
-) -> dict[str, Any]:
+def _compare_manifests(first: Opened, second: Opened, files: str) -> dict[str, Any]:
     """Give the options, facts and counts that differ.
 
     Args:

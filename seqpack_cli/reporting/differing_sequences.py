@@ -14,7 +14,7 @@ import numpy as np
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import expand_ranges
-from seqpack_cli.reporting.origins import describe_origin, find_store_of
+from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpack_run import iter_sequences
@@ -78,11 +78,9 @@ def count_equal(shards: ShardSet) -> dict[str, Any]:
     """Count the sequences of shards whose arrays are equal to those they are compared with."""
     counts = _begin_counts()
     for number in range(shards.num_shards):
-        tensors = shards.open_shard(number).tensors
-        begins = tensors["original_indices"] >= 0  # filler rows have -1
-        if "piece_starts" in tensors:
-            begins &= tensors["piece_starts"] == 0
-        counts["num_compared"] += int(np.count_nonzero(begins))
+        arrays = shards.open_shard(number).arrays
+        is_filler = arrays.tensors["original_indices"] < 0
+        counts["num_compared"] += int(np.count_nonzero(~is_filler & (arrays.piece_starts == 0)))
     return counts
 
 
@@ -204,7 +202,7 @@ def _let_shards_go(*shard_sets: ShardSet) -> None:
             let_pages_go(shards.open_shard(number).tensors["data"])
 
 
-Side = tuple[TokenStore | ShardSet, np.ndarray]
+Side = tuple[Opened, np.ndarray]
 
 
 def _describe(index: int, first: Side, second: Side) -> dict[str, Any]:
@@ -214,17 +212,16 @@ def _describe(index: int, first: Side, second: Side) -> dict[str, Any]:
     described["ids_from"] = start = max(position - NUM_AROUND, 0)
     for name, (opened, ids) in (("a", first), ("b", second)):
         around = ids[start : position + NUM_AROUND + 1]
-        store = find_store_of(opened) if isinstance(opened, ShardSet) else opened
         described[name] = {
             "length": len(ids),
             "ids": around.tolist(),
             "text": _decode(opened, around),
-            "origin": describe_origin(store, index) if store is not None else None,
+            "origin": describe_origin(find_store(opened), index),
         }
     return described
 
 
-def _decode(opened: TokenStore | ShardSet, ids: np.ndarray) -> str | None:
+def _decode(opened: Opened, ids: np.ndarray) -> str | None:
     """Give the text of ids, None if it has none: a damaged id is what a difference may be."""
     try:
         return open_decoder(opened.read_tokenizer_json())([ids])[0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.reporting.terminal.columns import list_some
-from seqpack_cli.reporting.wording import count, show_bytes, show_share, show_span
+from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
@@ -29,6 +29,22 @@ def list_length_facts(numbers: dict[str, Any]) -> Facts:
     return [(label, f"{span} tokens, mean {lengths['mean']:,}"), ("percentiles", shares)]
 
 
+def list_nonzero(ledger: dict[str, int], labels: dict[str, str]) -> Facts:
+    """Return the counts of a ledger that are not 0, by their labels."""
+    return [(label, f"{ledger[name]:,}") for name, label in labels.items() if ledger[name]]
+
+
+def list_dropped(ledger: dict[str, Any]) -> Facts:
+    """Return what was dropped for each reason."""
+    return [
+        (
+            reason,
+            f"{count(num, 'sequence')}, {count(ledger['num_dropped_tokens'][reason], 'token')}",
+        )
+        for reason, num in ledger["num_dropped_sequences"].items()
+    ]
+
+
 def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
     ledger = numbers["ledger"]
     run = numbers["run"] or {}
@@ -41,7 +57,7 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
         ("special ids", _special_ids(numbers)),
         ("encoder", str(run.get("encoder", "unknown"))),
-        *_list_nonzero(ledger, _STORE_LEDGER),
+        *list_nonzero(ledger, _STORE_LEDGER),
     ]
 
 
@@ -59,16 +75,12 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     ]
     if numbers["bucket_keys"] is not None:
         facts.append(("bucket keys", list_some(numbers["bucket_keys"])))
-    facts += _list_nonzero(ledger, _SHARDS_LEDGER)
-    for reason, num_dropped in ledger["num_dropped_sequences"].items():
-        tokens = ledger["num_dropped_tokens"][reason]
-        dropped = f"{count(num_dropped, 'sequence')}, {count(tokens, 'token')} by {reason}"
-        facts.append(("dropped", dropped))
-    return facts
+    facts += list_nonzero(ledger, _SHARDS_LEDGER)
+    return facts + [("dropped", f"{what} by {reason}") for reason, what in list_dropped(ledger)]
 
 
 def _padding(numbers: dict[str, Any]) -> str:
-    if numbers["layout"] != "padded":
+    if not LAYOUTS[numbers["layout"]].fills_rectangle:
         return "none"
     side = f"on the {numbers['padding_side']}, id {numbers['pad_id']}"
     return f"{show_share(numbers['padding_ratio'])} of all cells, {side}"
@@ -84,10 +96,6 @@ _STORE_LEDGER = {
     "num_dropped_tokens": "dropped tokens",
     "num_special_tokens_in_text": "special in text",
 }
-
-
-def _list_nonzero(ledger: dict[str, int], names: dict[str, str]) -> Facts:
-    return [(label, f"{ledger[name]:,}") for name, label in names.items() if ledger[name]]
 
 
 def _special_ids(numbers: dict[str, Any]) -> str:

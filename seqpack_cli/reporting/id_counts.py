@@ -15,9 +15,9 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.ranges import to_offsets
+from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.layouts import Batch, is_in_range
+from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
@@ -53,7 +53,7 @@ class IdCounts:
 
 
 def count_ids(
-    opened: TokenStore | ShardSet, ids: np.ndarray, *, unk_id: int | None, progress: Progress
+    opened: Opened, ids: np.ndarray, *, unk_id: int | None, progress: Progress
 ) -> IdCounts:
     """Count every id of a token store or of shards.
 
@@ -73,104 +73,91 @@ def count_ids(
         found.counts += counts
         found.num_tokens += num_tokens
         if counts[ids == unk_id].any():
-            _add_examples(found.unknown, run.search(lambda some: some == unk_id))
+            _add_examples(found.unknown, _search(run, lambda some: some == unk_id))
         if counts.sum() < num_tokens:
-            _add_examples(found.missing, run.search(lambda some: ~np.isin(some, ids)))
+            _add_examples(found.missing, _search(run, lambda some: ~np.isin(some, ids)))
         let_pages_go(run.ids)
     return found
 
 
 class _PartRun:
-    """The ids of one part of a token store."""
+    """The ids of one part of a token store, sequence by sequence."""
 
     def __init__(self, store: TokenStore, number: int) -> None:
         self.ids, self._starts = store.view_part(number)
-        self._path = store.path / f"{store.manifest['parts'][number]['name']}.bin"
-        self._first = int(store.part_offsets[number])
-        self._lengths = store.lengths[self._first : int(store.part_offsets[number + 1])]
+        self.first = int(store.part_offsets[number])
+        self.name = f"{store.path / store.manifest['parts'][number]['name']}.bin: sequence"
+        self._lengths = store.lengths[self.first : int(store.part_offsets[number + 1])]
 
     def iter_tokens(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield all ids in blocks, each with the number of cells that it comes from."""
         return ((len(block), block) for _, block in _iter_blocks(self.ids))
 
-    def name_place(self, cell: int) -> str:
-        """Name the sequence that a cell is of."""
-        return f"{self._path}: sequence {self._first + int(self._find(np.array([cell]))[0]):,}"
-
-    def search(self, is_wanted: IsWanted) -> Iterator[Example]:
-        """Yield the first wanted id of each sequence that has one."""
-        last = -1
-        for start, block in _iter_blocks(self.ids):
-            cells = np.flatnonzero(is_wanted(block)) + start
-            sequences, firsts = np.unique(self._find(cells), return_index=True)
-            for inside, cell in zip(sequences.tolist(), cells[firsts].tolist(), strict=True):
-                if inside != last:
-                    begin = int(self._starts[inside]) // self.ids.itemsize
-                    ids = self.ids[begin : begin + int(self._lengths[inside])]
-                    yield _make_example(ids, cell - begin, self._first + inside)
-                last = inside
-
-    def _find(self, cells: np.ndarray) -> np.ndarray:
-        """Give the sequence of each id, from 0 in this part."""
+    def find(self, cells: np.ndarray) -> np.ndarray:
+        """Return the sequence of each id, from 0 in this part."""
         return np.searchsorted(self._starts, cells * self.ids.itemsize, "right") - 1
+
+    def take_examples(self, sequence: int, cell: int, is_wanted: IsWanted) -> Iterator[Example]:
+        """Yield the first wanted id of a sequence, which is at this cell."""
+        del is_wanted
+        begin = int(self._starts[sequence]) // self.ids.itemsize
+        ids = self.ids[begin : begin + int(self._lengths[sequence])]
+        yield _make_example(ids, cell - begin, self.first + sequence)
 
 
 class _ShardRun:
-    """The ids and the padding of one shard."""
+    """The ids and the padding of one shard, batch by batch."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self.ids = shard.tensors["data"]
+        self.first = 0
+        self.name = f"{shard.path}: batch"
 
     def iter_tokens(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield all ids in blocks, each with the number of cells that it comes from."""
-        if self._shard.layout == "padded":
+        if int(self._shard.tensors["lengths"].sum()) != len(self.ids):
             return self._iter_unpadded()
         return ((len(block), block) for _, block in _iter_blocks(self.ids))
 
     def _iter_unpadded(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Take the ids out of blocks of whole rows; raise FolderError if padding is something else.
+        """Take the ids out of blocks of whole batches; raise FolderError if padding is another id.
 
         Padding is not counted and subtracted: a run of one id is counted slowest of all.
         """
-        shard, tensors = self._shard, self._shard.tensors
+        shard, offsets = self._shard, self._shard.tensors["data_offsets"]
         for unsound in np.flatnonzero(shard.arrays.find_wrong()).tolist():
             shard[unsound]  # which says what is wrong
-        widths = np.repeat(tensors["widths"], np.diff(tensors["sequence_offsets"]))
-        runs = np.stack([tensors["lengths"], widths - tensors["lengths"]], axis=1)
-        is_token = np.array([True, False])
-        if shard.padding_side == "left":
-            runs, is_token = runs[:, ::-1], is_token[::-1]
-        offsets = to_offsets(widths)
         first = 0
-        while first < len(widths):
+        while first < len(shard):
             most = int(np.searchsorted(offsets, offsets[first] + BLOCK_IDS, "right")) - 1
             last = max(most, first + 1)
             cells = self.ids[offsets[first] : offsets[last]]
-            mask = np.repeat(np.tile(is_token, last - first), runs[first:last].ravel())
+            mask = shard.arrays.cut(first, last).mask_tokens()
             wrong = np.flatnonzero(~mask & (cells != shard.pad_id))
             if len(wrong):
-                shard[int(self._find(offsets[first] + wrong[:1])[0])]  # which says so
+                shard[int(self.find(offsets[first] + wrong[:1])[0])]  # which says so
             yield len(cells), cells[mask]
             first = last
 
-    def name_place(self, cell: int) -> str:
-        """Name the batch that a cell is of."""
-        return f"{self._shard.path}: batch {self._find(np.array([cell]))[0]:,}"
-
-    def search(self, is_wanted: IsWanted) -> Iterator[Example]:
-        """Yield the first wanted id of each row that has one."""
-        last = -1
-        for start, block in _iter_blocks(self.ids):
-            cells = np.flatnonzero(is_wanted(block)) + start
-            for inside in np.unique(self._find(cells)).tolist():
-                if inside != last:
-                    yield from _search_batch(self._shard[inside], is_wanted)
-                last = inside
-
-    def _find(self, cells: np.ndarray) -> np.ndarray:
-        """Give the batch of each cell, from 0 in this shard."""
+    def find(self, cells: np.ndarray) -> np.ndarray:
+        """Return the batch of each cell, from 0 in this shard."""
         return np.searchsorted(self._shard.tensors["data_offsets"], cells, "right") - 1
+
+    def take_examples(self, batch: int, cell: int, is_wanted: IsWanted) -> Iterator[Example]:
+        """Yield the first wanted id of each row of a batch that has one."""
+        del cell
+        taken = self._shard[batch]
+        assert taken.original_indices is not None  # noqa: S101 - shards always have them
+        for row, ids in enumerate(taken.rows()):
+            places = np.flatnonzero(is_wanted(ids))
+            if len(places):
+                example = _make_example(ids, int(places[0]), int(taken.original_indices[row]))
+                before = 0 if taken.piece_starts is None else int(taken.piece_starts[row])
+                yield replace(example, position=example.position + before)
+
+
+_Run = _PartRun | _ShardRun
 
 
 def _iter_parts(store: TokenStore) -> Iterator[_PartRun]:
@@ -183,15 +170,16 @@ def _iter_shards(shards: ShardSet) -> Iterator[_ShardRun]:
     return (_ShardRun(shards.open_shard(number)) for number in range(shards.num_shards))
 
 
-def _search_batch(batch: Batch, is_wanted: IsWanted) -> Iterator[Example]:
-    starts = getattr(batch, "piece_starts", None)
-    assert batch.original_indices is not None  # noqa: S101 - shards always have them
-    for row, ids in enumerate(batch.rows()):
-        places = np.flatnonzero(is_wanted(ids))
-        if len(places):
-            example = _make_example(ids, int(places[0]), int(batch.original_indices[row]))
-            before = 0 if starts is None else int(starts[row])  # ids of the pieces before
-            yield replace(example, position=example.position + before)
+def _search(run: _Run, is_wanted: IsWanted) -> Iterator[Example]:
+    """Yield the first wanted id of each sequence, or row, that has one."""
+    last = -1
+    for start, block in _iter_blocks(run.ids):
+        cells = np.flatnonzero(is_wanted(block)) + start
+        found, firsts = np.unique(run.find(cells), return_index=True)
+        for inside, cell in zip(found.tolist(), cells[firsts].tolist(), strict=True):
+            if inside != last:
+                yield from run.take_examples(inside, cell, is_wanted)
+            last = inside
 
 
 def _make_example(ids: np.ndarray, position: int, sequence: int) -> Example:
@@ -204,7 +192,7 @@ def _add_examples(examples: list[Example], more: Iterator[Example]) -> None:
 
 
 def _count_known(
-    run: _PartRun | _ShardRun, ids: np.ndarray, max_id: int, progress: Progress
+    run: _Run, ids: np.ndarray, max_id: int, progress: Progress
 ) -> tuple[np.ndarray, int]:
     """Count the ids of a vocabulary, int64[ids], and all tokens of a part or shard."""
     # A table is as quick as the ids are many, and costs as much for each of many small parts.
@@ -226,12 +214,14 @@ def _count_known(
     return counts[ids] if has_table else counts[:-1], num_tokens
 
 
-def _refuse(run: _PartRun | _ShardRun, max_id: int) -> None:
+def _refuse(run: _Run, max_id: int) -> None:
     """Raise FolderError for the first id that is out of range."""
     for start, block in _iter_blocks(run.ids):
         for cell in np.flatnonzero((block < 0) | (block > max_id))[:1].tolist():
-            place = run.name_place(start + cell)
-            raise FolderError(f"{place}: id {block[cell]}, expected ids from 0 to {max_id}")
+            place = run.first + int(run.find(np.array([start + cell]))[0])
+            raise FolderError(
+                f"{run.name} {place:,}: id {block[cell]}, expected ids from 0 to {max_id}"
+            )
 
 
 def _iter_blocks(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import MAX_INT32, PackOptions
 from seqpack_cli.batching.plan import count_source, plan_batches
 from seqpack_cli.errors import OptionError
+from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_plan import count_bytes
 from seqpack_cli.shards.shard_set import ShardSet
@@ -24,9 +26,7 @@ LEAST_BUDGET = 16_384  # tokens of a batch, or the next power of two that holds 
 ROW_LENGTHS = (2048, 4096, 8192)
 
 
-def compare_plans(
-    opened: TokenStore | ShardSet, progress: Progress | None = None
-) -> dict[str, Any]:
+def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str, Any]:
     """Plan a store in many ways and give the numbers of each, about 0.8 us a sequence for all.
 
     Raises:
@@ -86,6 +86,20 @@ def spell_options(options: PackOptions) -> str:
         for name in names
         if name == "layout" or getattr(options, name) != getattr(default, name)
     )
+
+
+def read_options(plan: dict[str, Any]) -> dict[str, str]:
+    """Return the values of the spelled options of a way by name; each has one."""
+    words = plan["options"].split()
+    return {
+        name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+
+
+def find_best(plans: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the way that pads least, and of these the one of the fewest batches."""
+    padded = [plan for plan in plans if LAYOUTS[read_options(plan)["layout"]].fills_rectangle]
+    return min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
 
 
 def _measure(store: TokenStore, found: LengthCounts, way: PackOptions) -> dict[str, Any]:

@@ -7,21 +7,18 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.buckets import find_bucket_key
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError
-from seqpack_cli.reporting.origins import describe_origin, find_store_of
+from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch
-from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
-from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_SPLIT_IDS = 4096  # decoded for the text in which borders are looked for
 
 
-def check_batch(opened: TokenStore | ShardSet, index: int) -> ShardSet:
+def check_batch(opened: Opened, index: int) -> ShardSet:
     """Give the shards back, or raise OptionError unless they are some, with such a batch."""
     if not isinstance(opened, ShardSet):
         raise OptionError(f"{opened.path}: a token store has no batches", hint="name shards")
@@ -31,7 +28,7 @@ def check_batch(opened: TokenStore | ShardSet, index: int) -> ShardSet:
 
 
 def describe_batch(
-    opened: TokenStore | ShardSet, index: int, *, max_text_ids: int | None = None
+    opened: Opened, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
     """Give one batch of shards with all its rows, and the text of so many ids of each.
 
@@ -41,37 +38,34 @@ def describe_batch(
     opened = check_batch(opened, index)
     batch = opened[index]
     number, inside = opened.find(index)
-    num_rows = len(batch.lengths)
-    num_padding_cells = batch.count_padding()
-    if isinstance(batch, PaddedBatch):
-        batch = batch.without_filler()
-    rows = batch.rows()
+    whole = batch.without_filler()
+    rows = whole.rows()
     texts = open_decoder(opened.read_tokenizer_json())([ids[:max_text_ids] for ids in rows])
-    assert batch.original_indices is not None  # noqa: S101 - shards always have them
+    assert whole.original_indices is not None  # noqa: S101 - shards always have them
     described = {
         "batch": index,
         "layout": opened.layout,
         "shard": opened.manifest["shards"][number]["name"],
         "batch_in_shard": inside,
-        "num_rows": num_rows,
-        "num_filler_rows": num_rows - len(rows),
+        "num_rows": len(batch.lengths),
+        "num_filler_rows": batch.num_filler_rows,
         "num_tokens": int(batch.lengths.sum()),
-        "num_padding_cells": num_padding_cells,
+        "num_padding_cells": batch.count_padding(),
         "longest": int(batch.lengths.max()),
-        **_describe_shape(batch, opened.manifest),
+        **_describe_shape(batch, opened),
     }
     described["rows"] = [
         {"original_index": int(original), "length": len(ids), "ids": ids.tolist(), "text": text}
-        for original, ids, text in zip(batch.original_indices, rows, texts, strict=True)
+        for original, ids, text in zip(whole.original_indices, rows, texts, strict=True)
     ]
-    if isinstance(batch, VarlenBatch) and batch.piece_starts is not None:
-        for row, start in zip(described["rows"], batch.piece_starts.tolist(), strict=True):
+    if whole.piece_starts is not None:
+        for row, start in zip(described["rows"], whole.piece_starts.tolist(), strict=True):
             row["piece_start"] = start
     return described
 
 
 def describe_sequence(
-    opened: TokenStore | ShardSet, index: int, *, max_text_ids: int | None = None
+    opened: Opened, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
     """Give one sequence by its index in the token store, from the store or from shards.
 
@@ -85,39 +79,31 @@ def describe_sequence(
     """
     if isinstance(opened, ShardSet):
         place, ids = _find_in_shards(opened, index)
-        store = find_store_of(opened)
     else:
-        if index >= len(opened):
-            raise OptionError(
-                f"--sequence {index}: {opened.path} has sequences 0 to {len(opened) - 1}"
-            )
-        place, ids, store = {}, opened[index], opened
+        _check_sequence(opened, index, len(opened))
+        place, ids = {}, opened[index]
     decode = open_decoder(opened.read_tokenizer_json())
     pieces = split_at_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
     return {
         "sequence": index,
         **place,
         "length": len(ids),
-        "origin": describe_origin(store, index) if store is not None else None,
+        "origin": describe_origin(find_store(opened), index),
         "ids": ids.tolist(),
         "text": decode([ids[:max_text_ids]])[0],
         "tokens": [{"text": piece.text, "ids": list(piece.ids)} for piece in pieces],
     }
 
 
-def _describe_shape(batch: Batch, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Give what only a batch of this layout has."""
-    if isinstance(batch, PaddedBatch):
-        return {"width": batch.ids.shape[1], "padding_side": batch.padding_side}
-    if isinstance(batch, VarlenBatch):
-        cu_seqlens = batch.cu_seqlens.tolist()
-        return {"max_tokens": manifest["options"]["max_tokens"], "cu_seqlens": cu_seqlens}
-    assert isinstance(batch, PackedBatch)  # noqa: S101
-    shape: dict[str, Any] = {"batch_sizes": batch.batch_sizes.tolist()}
-    keys = manifest["bucket_keys"]
-    if keys is not None:
-        shape["bucket_key"] = find_bucket_key(keys, int(batch.lengths[0]))
-    return shape
+def _describe_shape(batch: Batch, shards: ShardSet) -> dict[str, Any]:
+    """Return what only a batch of this layout has, its room or bucket too where it has one."""
+    shape, rules = batch.describe_shape(), LAYOUTS[shards.layout]
+    if rules.shares_rows:
+        return {"max_tokens": shards.manifest["options"]["max_tokens"], **shape}
+    keys = shards.manifest["bucket_keys"]
+    if keys is None or rules.fills_rectangle:  # whose width is the key
+        return shape
+    return {**shape, "bucket_key": find_bucket_key(keys, int(batch.lengths[0]))}
 
 
 def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.ndarray]:
@@ -125,23 +111,17 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
     pieces = []
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
-        offsets = shard.tensors["sequence_offsets"]
-        starts = shard.tensors.get("piece_starts")
+        starts = shard.arrays.piece_starts
         checked: dict[int, Batch] = {}  # the batch of the row before
         for position in np.flatnonzero(shard.tensors["original_indices"] == index).tolist():
-            inside = int(np.searchsorted(offsets, position, "right")) - 1
+            inside, row = shard.arrays.find_batch(position)
             batch = int(shards.batch_offsets[number]) + inside
-            row = position - int(offsets[inside])
-            start = 0 if starts is None else int(starts[position])
             place = {"shard": shard.path.name, "batch": batch, "row": row}
             if inside not in checked:
                 checked = {inside: shard[inside]}
-            pieces.append((start, place, checked[inside].row(row)))
-    num_sequences = shards.num_store_sequences
-    if not pieces and index >= num_sequences:
-        raise OptionError(
-            f"--sequence {index}: {shards.path} has sequences 0 to {num_sequences - 1}"
-        )
+            pieces.append((int(starts[position]), place, checked[inside].row(row)))
+    if not pieces:
+        _check_sequence(shards, index, shards.num_store_sequences)
     if not pieces or index < 0:
         raise OptionError(
             f"--sequence {index}: not in {shards.path}",
@@ -150,3 +130,10 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
     pieces.sort(key=lambda piece: piece[0])
     place = {**pieces[0][1], "num_rows": len(pieces)}
     return place, np.concatenate([ids for _, _, ids in pieces])
+
+
+def _check_sequence(opened: Opened, index: int, num_sequences: int) -> None:
+    if index >= num_sequences:
+        raise OptionError(
+            f"--sequence {index}: {opened.path} has sequences 0 to {num_sequences - 1}"
+        )

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
-from seqpack_cli.reporting.origins import describe_origin, find_store_of, spell_path
+from seqpack_cli.reporting.opened import Opened, describe_origin, find_store, spell_path
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
 from seqpack_cli.tokens.token_store import TokenStore
@@ -25,9 +24,7 @@ MAX_NEVER_USED = 5  # that are named, of each kind
 MAX_FREQUENT = 10
 
 
-def describe_vocabulary_use(
-    opened: TokenStore | ShardSet, progress: Progress | None = None
-) -> dict[str, Any]:
+def describe_vocabulary_use(opened: Opened, progress: Progress | None = None) -> dict[str, Any]:
     """Count all ids and say what they are; about 300 M ids/s, in memory that stays.
 
     Args:
@@ -38,7 +35,7 @@ def describe_vocabulary_use(
     """
     manifest = opened.manifest
     tokenizer_json = opened.read_tokenizer_json()
-    store = find_store_of(opened) if isinstance(opened, ShardSet) else opened
+    store = find_store(opened)
     spelled = _describe_spelled(store)
     ids = np.array(list_ids(tokenizer_json), np.int64)
     ids = ids[ids <= manifest["max_id"]]
@@ -119,7 +116,7 @@ def _describe_examples(
             "id": example.id,
             "sequence": example.sequence,
             "position": example.position,
-            "origin": None if store is None else describe_origin(store, example.sequence),
+            "origin": describe_origin(store, example.sequence),
             "text": text,
         }
         for example, text in zip(examples, texts, strict=True)

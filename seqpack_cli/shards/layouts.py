@@ -128,12 +128,11 @@ class Layout(Protocol):
     def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
         """Return where the tokens of rows of a sound shard lie in `data`, row after row."""
 
+    def mask_tokens(self, tensors: Tensors) -> np.ndarray:
+        """Say which entries of a sound shard's `data` are tokens and not padding, bool."""
+
     def copy_rows(
-        self,
-        tensors: Tensors,
-        rows: np.ndarray,
-        target: np.ndarray,
-        target_starts: np.ndarray,
+        self, tensors: Tensors, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray
     ) -> None:
         """Copy rows of a sound shard, each to its own place in target, without padding."""
 

@@ -146,12 +146,12 @@ class PackedLayout:
         cells: np.ndarray = step_starts[steps] + np.repeat(rows - row_offsets[batches], lengths)
         return cells
 
+    def mask_tokens(self, tensors: Tensors) -> np.ndarray:
+        """Say that all are tokens."""
+        return np.ones(len(tensors["data"]), bool)
+
     def copy_rows(
-        self,
-        tensors: Tensors,
-        rows: np.ndarray,
-        target: np.ndarray,
-        target_starts: np.ndarray,
+        self, tensors: Tensors, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray
     ) -> None:
         """Gather rows from their time steps, each into its own place in target."""
         cells = self.find_cells(tensors, rows)

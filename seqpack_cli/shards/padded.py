@@ -48,8 +48,7 @@ class PaddedBatch:
     @property
     def num_steps(self) -> int:
         """Columns."""
-        width: int = self.ids.shape[1]
-        return width
+        return int(self.ids.shape[1])
 
     @property
     def first_steps(self) -> np.ndarray:
@@ -186,12 +185,16 @@ class PaddedLayout:
         starts = self._find_starts(tensors, rows)
         return expand_ranges(starts, tensors["lengths"][rows])
 
+    def mask_tokens(self, tensors: Tensors) -> np.ndarray:
+        """Say which cells are tokens: the first of each row, or the last if padded on the left."""
+        lengths, is_left = tensors["lengths"], self.padding_side == "left"
+        widths = np.repeat(tensors["widths"], np.diff(tensors["sequence_offsets"]))
+        both = [widths - lengths, lengths] if is_left else [lengths, widths - lengths]
+        runs = np.stack(both, axis=1).ravel()
+        return np.repeat(np.arange(len(runs)) % 2 == is_left, runs)
+
     def copy_rows(
-        self,
-        tensors: Tensors,
-        rows: np.ndarray,
-        target: np.ndarray,
-        target_starts: np.ndarray,
+        self, tensors: Tensors, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray
     ) -> None:
         """Copy rows without their padding, each to its own place in target."""
         starts = self._find_starts(tensors, rows)
@@ -220,9 +223,8 @@ class PaddedLayout:
         num_cells = widths - lengths
         blocks = np.cumsum(num_cells) // CELLS_PER_BLOCK
         for block in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(blocks)) + 1):
-            is_wrong = (
-                tensors["data"][expand_ranges(starts[block], num_cells[block])] != self.pad_id
-            )
+            cells = expand_ranges(starts[block], num_cells[block])
+            is_wrong = tensors["data"][cells] != self.pad_id
             if is_wrong.any():
                 found[np.repeat(batch_of[rows[block]], num_cells[block])[is_wrong]] = True
         return found
@@ -236,9 +238,8 @@ class PaddedLayout:
 
     def _find_starts(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
         starts, widths = self._find_lines(tensors, rows)
-        if self.padding_side == "left":
-            starts = starts + widths - tensors["lengths"][rows]
-        return starts
+        is_left = self.padding_side == "left"
+        return starts + widths - tensors["lengths"][rows] if is_left else starts
 
 
 LAYOUT: type[Layout] = PaddedLayout

@@ -143,6 +143,10 @@ class ShardArrays:
         """
         return self.layout.find_cells(self.tensors, rows)
 
+    def mask_tokens(self) -> np.ndarray:
+        """Say which entries of the `data` of sound batches are tokens and not padding, bool."""
+        return self.layout.mask_tokens(self.tensors)
+
     def copy_rows(self, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray) -> None:
         """Copy rows of sound batches, each to its own place, without padding.
 

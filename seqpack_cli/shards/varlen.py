@@ -130,12 +130,12 @@ class VarlenLayout:
         """Return where the tokens of sequences lie in `data`, one after another."""
         return expand_ranges(to_offsets(tensors["lengths"])[rows], tensors["lengths"][rows])
 
+    def mask_tokens(self, tensors: Tensors) -> np.ndarray:
+        """Say that all are tokens."""
+        return np.ones(len(tensors["data"]), bool)
+
     def copy_rows(
-        self,
-        tensors: Tensors,
-        rows: np.ndarray,
-        target: np.ndarray,
-        target_starts: np.ndarray,
+        self, tensors: Tensors, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray
     ) -> None:
         """Copy sequences, each to its own place in target."""
         lengths = tensors["lengths"]

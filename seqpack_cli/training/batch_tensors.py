@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,41 +23,53 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.training.next_labels import make_next_labels
 
 MAX_INLINE_BYTES = 1 << 20
+IGNORED = -100  # cross_entropy's ignore_index
+ON_CPU = ("lengths", "original_indices")  # wherever the others are
 Device = torch.device | str | int
 Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")
+
+
+def _to(tensors: Tensors, device: Device, non_blocking: bool = False) -> Tensors:
+    """Return the batch on a device; lengths, original_indices and batch_sizes stay."""
+    return _changed(tensors, lambda it: it.to(device, non_blocking=non_blocking))
+
+
+def _pin_memory(tensors: Tensors) -> Tensors:
+    """Return the batch in page-locked memory, as DataLoader(pin_memory=True) asks."""
+    return _changed(tensors, lambda it: it.pin_memory())
+
+
+def _reduce(tensors: BatchTensors) -> tuple[Any, ...]:
+    """Say how to send a batch to another process."""
+    values = [getattr(tensors, field.name) for field in fields(tensors)]
+    return _restore, (type(tensors), [_to_wire(value) for value in values])
 
 
 @dataclass(slots=True, eq=False)
 class PackedTensors:
     """A `packed` batch; the rows of `sequences` are longest first, so it has no sorted_indices."""
 
-    MOVED: ClassVar[tuple[str, ...]] = ("sequences", "labels")
-
     sequences: PackedSequence  # data int64[S], batch_sizes int64[T] on the CPU
     lengths: torch.Tensor  # int64[B], on the CPU
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
     labels: torch.Tensor | None = None  # int64[S], beside sequences.data
 
-    def to(self, device: Device, non_blocking: bool = False) -> PackedTensors:
-        """Give the batch on a device; lengths, original_indices and batch_sizes stay."""
-        return _changed(self, lambda it: it.to(device, non_blocking=non_blocking))
+    to, pin_memory, __reduce__ = _to, _pin_memory, _reduce
 
-    def pin_memory(self) -> PackedTensors:
-        """Give the batch in page-locked memory, as DataLoader(pin_memory=True) asks."""
-        return _changed(self, lambda it: it.pin_memory())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reduce(self)
+    @classmethod
+    def from_batch(cls, batch: PackedBatch, labels: str | None = None) -> PackedTensors:
+        """Return a batch that was checked as tensors of their own, which may be changed."""
+        batch_sizes = torch.from_numpy(batch.batch_sizes.copy())
+        # the checks of PackedSequence's own constructor hold already
+        sequences = PackedSequence._make((_widen(batch.data), batch_sizes, None, None))
+        return cls(sequences, *_copy_rows(batch, labels))
 
 
 @dataclass(slots=True, eq=False)
 class PaddedTensors:
     """A `padded` batch; a filler row has length 0, original index -1 and no True in its mask."""
-
-    MOVED: ClassVar[tuple[str, ...]] = ("ids", "mask", "labels")
 
     ids: torch.Tensor  # int64[B, width]
     mask: torch.Tensor  # bool[B, width], True where a cell holds a token
@@ -65,23 +77,18 @@ class PaddedTensors:
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
     labels: torch.Tensor | None = None  # int64[B, width], beside ids
 
-    def to(self, device: Device, non_blocking: bool = False) -> PaddedTensors:
-        """Give the batch on a device; lengths and original_indices stay."""
-        return _changed(self, lambda it: it.to(device, non_blocking=non_blocking))
+    to, pin_memory, __reduce__ = _to, _pin_memory, _reduce
 
-    def pin_memory(self) -> PaddedTensors:
-        """Give the batch in page-locked memory, as DataLoader(pin_memory=True) asks."""
-        return _changed(self, lambda it: it.pin_memory())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reduce(self)
+    @classmethod
+    def from_batch(cls, batch: PaddedBatch, labels: str | None = None) -> PaddedTensors:
+        """Return a batch that was checked as tensors of their own, which may be changed."""
+        mask = torch.from_numpy(batch.mask.copy())  # of the left side it is a turned view
+        return cls(_widen(batch.ids), mask, *_copy_rows(batch, labels))
 
 
 @dataclass(slots=True, eq=False)
 class VarlenTensors:
     """A `varlen` batch: one row that several sequences share."""
-
-    MOVED: ClassVar[tuple[str, ...]] = ("ids", "cu_seqlens", "position_ids", "labels")
 
     ids: torch.Tensor  # int64[S]
     cu_seqlens: torch.Tensor  # int32[B + 1], where each sequence begins, and the end
@@ -91,65 +98,31 @@ class VarlenTensors:
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
     labels: torch.Tensor | None = None  # int64[S], beside ids
 
-    def to(self, device: Device, non_blocking: bool = False) -> VarlenTensors:
-        """Give the batch on a device; lengths and original_indices stay."""
-        return _changed(self, lambda it: it.to(device, non_blocking=non_blocking))
+    to, pin_memory, __reduce__ = _to, _pin_memory, _reduce
 
-    def pin_memory(self) -> VarlenTensors:
-        """Give the batch in page-locked memory, as DataLoader(pin_memory=True) asks."""
-        return _changed(self, lambda it: it.pin_memory())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reduce(self)
+    @classmethod
+    def from_batch(cls, batch: VarlenBatch, labels: str | None = None) -> VarlenTensors:
+        """Return a batch that was checked as tensors of their own, which may be changed."""
+        cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
+        longest = int(batch.lengths.max())
+        return cls(
+            _widen(batch.data), cu_seqlens, longest, position_ids, *_copy_rows(batch, labels)
+        )
 
 
 BatchTensors = PackedTensors | PaddedTensors | VarlenTensors
 
 
-@overload
-def make_tensors(batch: PackedBatch, *, labels: str | None = None) -> PackedTensors: ...
+def make_next_labels(batch: Batch) -> np.ndarray:
+    """Return the next-token labels of a batch that was checked.
 
+    A label stands at the token that it follows, so that a model's outputs and its labels are
+    aligned. The last token of a sequence, or of a piece of one, and padding have IGNORED.
 
-@overload
-def make_tensors(batch: PaddedBatch, *, labels: str | None = None) -> PaddedTensors: ...
-
-
-@overload
-def make_tensors(batch: VarlenBatch, *, labels: str | None = None) -> VarlenTensors: ...
-
-
-@overload
-def make_tensors(batch: Batch, *, labels: str | None = None) -> BatchTensors: ...
-
-
-def make_tensors(batch: Batch, *, labels: str | None = None) -> BatchTensors:
-    """Give a batch that was checked as tensors of their own, which may be changed.
-
-    Args:
-        labels: "next" adds next-token labels, see `next_labels`.
+    Returns:
+        int64, in the shape of the batch's ids: [S], or [B, width] for padded.
     """
-    assert batch.original_indices is not None  # noqa: S101 - of shards or a store
-    lengths = torch.from_numpy(batch.lengths.copy())
-    original_indices = torch.from_numpy(batch.original_indices.copy())
-    made = torch.from_numpy(make_next_labels(batch)) if labels is not None else None
-    if isinstance(batch, PackedBatch):
-        batch_sizes = torch.from_numpy(batch.batch_sizes.copy())
-        # the checks of PackedSequence's own constructor hold already
-        sequences = PackedSequence._make((_widen(batch.data), batch_sizes, None, None))
-        return PackedTensors(sequences, lengths, original_indices, made)
-    if isinstance(batch, PaddedBatch):
-        mask = torch.from_numpy(batch.mask.copy())  # of the left side it is a turned view
-        return PaddedTensors(_widen(batch.ids), mask, lengths, original_indices, made)
-    assert isinstance(batch, VarlenBatch)  # noqa: S101
-    return VarlenTensors(
-        _widen(batch.data),
-        torch.from_numpy(batch.cu_seqlens),
-        int(batch.lengths.max()),
-        torch.from_numpy(batch.position_ids),
-        lengths,
-        original_indices,
-        made,
-    )
+    return batch.follow(batch.data.reshape(batch.shape), IGNORED)
 
 
 def check_labels(labels: str | None) -> None:
@@ -161,19 +134,24 @@ def _widen(ids: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(ids.astype(np.int64))
 
 
+def _copy_rows(
+    batch: Batch, labels: str | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Return what all layouts have: lengths, original_indices and labels."""
+    assert batch.original_indices is not None  # noqa: S101 - of shards or a store
+    lengths = torch.from_numpy(batch.lengths.copy())
+    original_indices = torch.from_numpy(batch.original_indices.copy())
+    made = torch.from_numpy(make_next_labels(batch)) if labels is not None else None
+    return lengths, original_indices, made
+
+
 def _changed(tensors: Tensors, change: Callable[[Any], Any]) -> Tensors:
-    """Give a batch whose tensors that a model computes with are changed."""
+    """Return a batch whose tensors that a model computes with are changed."""
     values = {field.name: getattr(tensors, field.name) for field in fields(tensors)}
-    for name in tensors.MOVED:
-        if values[name] is not None:
-            values[name] = change(values[name])
+    for name, value in values.items():
+        if name not in ON_CPU and isinstance(value, (torch.Tensor, PackedSequence)):
+            values[name] = change(value)
     return type(tensors)(**values)
-
-
-def _reduce(tensors: BatchTensors) -> tuple[Any, ...]:
-    """Say how to send a batch to another process."""
-    values = [getattr(tensors, name) for name in type(tensors).__slots__]
-    return _restore, (type(tensors), [_to_wire(value) for value in values])
 
 
 def _restore(kind: type[BatchTensors], values: list[Any]) -> BatchTensors:

@@ -1,12 +1,14 @@
 """Sequences of a token store -> one batch: collate functions for torch's DataLoader, one a layout.
 
 They are pack's own layout functions, and take any sequences, those of a sampler of your own too.
+Here alone training asks which layout something is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +18,11 @@ from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.shards.pack_and_pad import pack_ids, pad_ids
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import (
+    BatchTensors,
     PackedTensors,
     PaddedTensors,
     VarlenTensors,
     check_labels,
-    make_tensors,
 )
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
@@ -39,7 +41,7 @@ def collate_packed(
     check_labels(labels)
     rows = _join(sequences).longest_first()
     batch = pack_ids(rows.ids, rows.lengths)
-    return make_tensors(replace(batch, original_indices=rows.original_indices), labels=labels)
+    return PackedTensors.from_batch(replace(batch, original_indices=rows.original_indices), labels)
 
 
 def collate_padded(
@@ -76,7 +78,7 @@ def collate_padded(
     batch = pad_ids(
         rows.ids, rows.lengths, width=width, padding_value=pad_id, padding_side=padding_side
     )
-    return make_tensors(replace(batch, original_indices=rows.original_indices), labels=labels)
+    return PaddedTensors.from_batch(replace(batch, original_indices=rows.original_indices), labels)
 
 
 def collate_varlen(
@@ -95,7 +97,16 @@ def collate_varlen(
     if not rows.lengths.all():
         row = int(rows.lengths.argmin())
         raise ValueError(f"expected no empty sequence, found one in row {row}")
-    return make_tensors(VarlenBatch(rows.ids, rows.lengths, rows.original_indices), labels=labels)
+    batch = VarlenBatch(rows.ids, rows.lengths, rows.original_indices)
+    return VarlenTensors.from_batch(batch, labels)
+
+
+# Where torch takes each layout otherwise: the tensors of a batch, and how sequences become one.
+OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors]]] = {
+    "packed": (PackedTensors, collate_packed),
+    "padded": (PaddedTensors, collate_padded),
+    "varlen": (VarlenTensors, collate_varlen),
+}
 
 
 def _join(sequences: Sequence[TokenSequence]) -> TokenSequences:

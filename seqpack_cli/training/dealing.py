@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -12,14 +14,35 @@ from seqpack_cli.training.epoch_plan import EpochPlan
 
 
 @dataclass(frozen=True)
+class SamplerOptions:
+    """How an EpochSampler deals the batches of an epoch to ranks.
+
+    Args:
+        drop_last: the last batches of an epoch, if fewer than the ranks, are left out; else as many
+            as lack are repeated from the beginning.
+        balance: give the ranks batches of about the same number of cells at each step.
+        longest_first: begin epoch 0 with the batches of most cells, one for each rank, so that a
+            memory that is too small shows at once.
+        skip: numbers of batches of shards to leave out.
+    """
+
+    drop_last: bool = False
+    balance: bool = False
+    longest_first: bool = False
+    skip: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("drop_last", "balance", "longest_first"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        object.__setattr__(self, "skip", tuple(sorted(set(map(operator.index, self.skip)))))
+
+
+@dataclass(frozen=True)
 class Dealing:
     """One way of dealing, and how many steps were dealt so."""
 
     world_size: int
-    drop_last: bool
-    balance: bool
-    longest_first: bool
-    skip: tuple[int, ...]  # numbers of batches, in rising order
+    options: SamplerOptions
     num_steps: int = 0
 
     @classmethod
@@ -29,25 +52,27 @@ class Dealing:
         Raises:
             ValueError: it is something else.
         """
-        names = {field.name for field in fields(cls)}
+        flags = [field.name for field in fields(SamplerOptions) if field.name != "skip"]
+        names = {"world_size", "num_steps", "skip", *flags}
         if not isinstance(state, dict) or set(state) != names:
             raise ValueError(f"the state has no dealing of {', '.join(sorted(names))}: {state!r}")
         skip = state["skip"]
-        flags = (state["drop_last"], state["balance"], state["longest_first"])
         if not (
             _is_count(state["world_size"])
             and state["world_size"] > 0
             and _is_count(state["num_steps"])
-            and all(type(flag) is bool for flag in flags)
+            and all(type(state[name]) is bool for name in flags)
             and isinstance(skip, list)
             and all(map(_is_count, skip))
         ):
             raise ValueError(f"the state has a dealing that can not be: {state!r}")
-        return cls(**{**state, "skip": tuple(sorted(set(skip)))})
+        options = SamplerOptions(**{name: state[name] for name in flags}, skip=skip)
+        return cls(state["world_size"], options, state["num_steps"])
 
     def to_state(self) -> dict[str, Any]:
         """Give numbers, flags and a list."""
-        return {**asdict(self), "skip": [*self.skip]}
+        flat = {"world_size": self.world_size, **asdict(self.options), "num_steps": self.num_steps}
+        return {**flat, "skip": [*self.options.skip]}
 
     def is_like(self, other: Dealing) -> bool:
         """Say whether both deal in the same way."""
@@ -55,7 +80,7 @@ class Dealing:
 
     def check_skip(self, plan: EpochPlan) -> None:
         """Raise ValueError for a number to skip that is no batch's."""
-        for number in (*self.skip[:1], *self.skip[-1:]):
+        for number in self.options.skip:
             if not 0 <= number < len(plan.keys):
                 raise ValueError(f"batch {number} to skip, expected one of {len(plan.keys)} from 0")
 
@@ -72,17 +97,17 @@ class Dealing:
         Returns:
             int64[steps, world_size].
         """
-        order = _leave_out(rest, np.array(self.skip, np.int64), plan)
-        longest = order[:0]
-        if self.longest_first and is_start and len(order) >= self.world_size:
+        options = self.options
+        order, longest = self._skip(rest, plan), rest[:0]
+        if options.longest_first and is_start and len(order) >= self.world_size:
             order = put_first(order, plan.count_cells(), self.world_size)
             longest, order = np.split(order, [self.world_size])
         steps = deal_steps(
             order,
             self.world_size,
-            drop_last=self.drop_last,
+            drop_last=options.drop_last,
             repeated=self._find_repeated(plan),
-            costs=plan.count_cells() if self.balance else None,
+            costs=plan.count_cells() if options.balance else None,
             seed=seed,
         )
         return np.concatenate([longest.reshape(-1, self.world_size), steps])
@@ -106,8 +131,10 @@ class Dealing:
 
     def _find_repeated(self, plan: EpochPlan) -> np.ndarray:
         """Give the batches that make up a last step: the first of the epoch."""
-        num_wanted = self.world_size + len(self.skip)
-        return _leave_out(plan.order[:num_wanted], np.array(self.skip, np.int64), plan)
+        return self._skip(plan.order[: self.world_size + len(self.options.skip)], plan)
+
+    def _skip(self, rest: np.ndarray, plan: EpochPlan) -> np.ndarray:
+        return _leave_out(rest, np.array(self.options.skip, np.int64), plan)
 
 
 def _leave_out(rest: np.ndarray, numbers: np.ndarray, plan: EpochPlan) -> np.ndarray:

@@ -8,7 +8,7 @@ follows without reading a batch, for another number of ranks or another way of d
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch.distributed
 from torch.utils.data import Sampler
 
 from seqpack_cli.batching.shuffle import epoch_seed
-from seqpack_cli.training.dealing import Dealing
+from seqpack_cli.training.dealing import Dealing, SamplerOptions
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
 from seqpack_cli.training.sampler_state import SamplerState
 from seqpack_cli.training.tracked_loader import TrackedLoader
@@ -36,12 +36,7 @@ class EpochSampler(Sampler[Any]):
         shuffle: False leaves the batches in the order of the data.
         rank, world_size: this process, of how many; None asks torch.distributed, and takes 0 of 1
             where that is not initialized. Every rank gets the same number of batches.
-        drop_last: the last batches of an epoch, if fewer than the ranks, are left out; else as many
-            as lack are repeated from the beginning.
-        balance: give the ranks batches of about the same number of cells at each step.
-        skip: numbers of batches of shards to leave out.
-        longest_first: begin epoch 0 with the batches of most cells, one for each rank, so that a
-            memory that is too small shows at once.
+        options: how the batches are dealt to the ranks.
 
     Raises:
         ValueError: a rank or a number to skip that is not there.
@@ -55,10 +50,7 @@ class EpochSampler(Sampler[Any]):
         shuffle: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        drop_last: bool = False,
-        balance: bool = False,
-        skip: Iterable[int] = (),
-        longest_first: bool = False,
+        options: SamplerOptions | None = None,
     ) -> None:
         if not hasattr(batches, "plan_epoch"):
             found = type(batches).__name__
@@ -69,14 +61,13 @@ class EpochSampler(Sampler[Any]):
         num_ranks = found_world_size if world_size is None else operator.index(world_size)
         if not 0 <= self.rank < num_ranks:
             raise ValueError(f"rank is {self.rank}, expected one of {num_ranks} from 0")
-        flags = (bool(drop_last), bool(balance), bool(longest_first))
-        self._dealing = Dealing(num_ranks, *flags, tuple(sorted(set(map(operator.index, skip)))))
-        if self._dealing.skip and not batches.is_fixed:
+        self._dealing = Dealing(num_ranks, options or SamplerOptions())
+        if self._dealing.options.skip and not batches.is_fixed:
             raise ValueError("skip names batches, but those of a token store are new in each epoch")
         self._is_tracked = False
         self._begin(0, [])
         epoch_seed(self.seed, 0)  # which refuses some
-        if self._dealing.skip:
+        if self._dealing.options.skip:
             self._dealing.check_skip(self._make_plan())
 
     @property
@@ -109,13 +100,13 @@ class EpochSampler(Sampler[Any]):
         Raises:
             ValueError: a DataLoader that has another sampler, or in_order=False.
         """
-        return TrackedLoader(self, loader)
+        return TrackedLoader(self, loader, self._count_given)
 
     def count_steps(self) -> int:
         """Count the batches of this whole epoch for one rank; a store's differ between epochs."""
-        num_batches = len(self._make_plan().keys) - len(self._dealing.skip)
-        num_ranks = self._dealing.world_size
-        return num_batches // num_ranks if self._dealing.drop_last else -(-num_batches // num_ranks)
+        options, num_ranks = self._dealing.options, self._dealing.world_size
+        num_batches = len(self._make_plan().keys) - len(options.skip)
+        return num_batches // num_ranks if options.drop_last else -(-num_batches // num_ranks)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, as torch's DistributedSampler does.
@@ -180,26 +171,27 @@ class EpochSampler(Sampler[Any]):
             raise
         self._settle()
 
-    def begin_pass(self) -> Callable[[], bool]:
-        """Begin a pass whose batches are counted by `count_one`; give whether it still goes on."""
-        self._settle()
-        self._is_tracked, change = True, self._change
-        return lambda: self._change is change
-
-    def count_one(self) -> None:
-        """Count one batch that the loop was given."""
-        self._num_taken += 1
-
-    def end_pass(self, *, is_over: bool) -> None:
-        """End a pass; the epoch ends if nothing is left of it, or if it is said to be over."""
-        self._is_tracked = False
-        if is_over:
-            self._begin(self._epoch + 1, [])
-        elif self._steps is not None:
-            self._settle()
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plan": None, "_steps": None}  # which are made again
+
+    def _count_given(self, batches: Iterator[Any], drops_last: bool) -> Iterator[Any]:
+        """Yield the batches that the loop is given in one pass, each counted."""
+        self._settle()
+        self._is_tracked, change, was_given, is_over = True, self._change, False, False
+        try:
+            for batch in batches:
+                self._num_taken += 1
+                was_given = True
+                yield batch
+                if self._change is not change:
+                    return
+            is_over = drops_last or not was_given  # what is left of the epoch is never given
+        finally:
+            self._is_tracked = False
+            if is_over:
+                self._begin(self._epoch + 1, [])
+            elif self._steps is not None:
+                self._settle()
 
     def _begin(self, epoch: int, taken: list[Dealing]) -> None:
         self._epoch = epoch
@@ -228,9 +220,10 @@ class EpochSampler(Sampler[Any]):
                 is_start = False
             steps = self._dealing.deal(plan, rest, seed=seed, is_start=is_start)
             if not len(steps) and not self._taken:
+                num_skipped, num_ranks = len(self._dealing.options.skip), self._dealing.world_size
                 raise ValueError(
-                    f"{len(plan.keys)} batches without {len(self._dealing.skip)} to skip leave "
-                    f"none for each of {self._dealing.world_size} ranks"
+                    f"{len(plan.keys)} batches without {num_skipped} to skip leave none for each "
+                    f"of {num_ranks} ranks"
                 )
             self._steps = steps
         return self._steps

@@ -14,7 +14,8 @@ from torch.utils.data import Dataset, get_worker_info
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
-from seqpack_cli.training.batch_tensors import BatchTensors, check_labels, make_tensors
+from seqpack_cli.training.batch_tensors import BatchTensors, check_labels
+from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
 
 BYTES_KEPT_BY_WORKER = 2 << 20  # of maps: there may be many workers
@@ -43,6 +44,7 @@ class ShardDataset(Dataset[BatchTensors]):
         self.labels = labels
         shards = open_shards(path)
         self.layout = shards.layout
+        self._tensors, _ = OF_LAYOUT[self.layout]
         self.vocab_size: int = shards.manifest["vocab_size"]
         self.pad_id: int = shards.manifest["pad_id"]
         self.bucket_keys: list[int] | None = shards.manifest["bucket_keys"]
@@ -57,7 +59,8 @@ class ShardDataset(Dataset[BatchTensors]):
     def __getitem__(self, index: int) -> BatchTensors:
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
         batch = self._open().take(index, bytes_kept=bytes_kept)
-        return make_tensors(batch, labels=self.labels)
+        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels)
+        return tensors
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Put the batches into an order of the seed, or leave them in that of the shards."""

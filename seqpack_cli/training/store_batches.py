@@ -20,7 +20,7 @@ from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
 from seqpack_cli.training.batch_tensors import check_labels
-from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
+from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
 from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
 
@@ -70,17 +70,16 @@ class StoreBatches:
             labels: "next" adds next-token labels.
         """
         check_labels(labels)
-        if self.options.layout == "packed":
-            return functools.partial(collate_packed, labels=labels)
-        if self.options.layout == "varlen":
-            return functools.partial(collate_varlen, labels=labels)
+        _, collate = OF_LAYOUT[self.options.layout]
+        if not self.options.fills_rectangle:
+            return functools.partial(collate, labels=labels)
         store = self.dataset.open_store()
         keys = None
         if self.options.buckets is not None:  # they follow from the lengths, whatever their order
             sorting = replace(self.options, order="length", window=None)  # counts of them will do
             keys = plan_store(store, sorting).bucket_keys
         return functools.partial(
-            collate_padded,
+            collate,
             pad_id=choose_pad_id(store, self.options),
             padding_side=self.options.padding_side,
             pad_to_multiple=self.options.pad_to_multiple,

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sized
+from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader
 
-
-class CountingSampler(Protocol):
-    """What a tracked loader tells its sampler."""
-
-    def __len__(self) -> int: ...
-
-    def begin_pass(self) -> Callable[[], bool]:
-        """Begin to iterate; what is returned says whether this pass still counts."""
-
-    def count_one(self) -> None:
-        """Count a batch that the loop was given."""
-
-    def end_pass(self, *, is_over: bool) -> None:
-        """End it, with the whole epoch if that is over."""
+# Of a pass: its batches, and whether the loader drops the last of an epoch; gives them on, counted.
+Count = Callable[[Iterator[Any], bool], Iterator[Any]]
 
 
 class TrackedLoader:
-    """Iterates over a loader and counts for its sampler; see EpochSampler.track."""
+    """Iterates over a loader while its sampler counts; see EpochSampler.track."""
 
-    def __init__(self, sampler: CountingSampler, loader: Any) -> None:
+    def __init__(self, sampler: Sized, loader: Any, count_given: Count) -> None:
         self.sampler = sampler
         self.loader = loader
+        self._count_given = count_given
         # torch's own BatchSampler over ours: an item is a list of batches
         self._is_grouped = isinstance(getattr(loader, "batch_sampler", None), BatchSampler)
         if isinstance(loader, TrackedLoader):
@@ -37,34 +26,20 @@ class TrackedLoader:
             self._check_loader(loader)
 
     def __iter__(self) -> Iterator[Any]:
-        sampler, was_given, is_over = self.sampler, False, False
-        goes_on = sampler.begin_pass()
-        try:
-            for item in self.loader:
-                for batch in self._split(item):
-                    sampler.count_one()
-                    was_given = True
-                    yield batch
-                    if not goes_on():
-                        return
-            # what is left, if nothing comes or groups are dropped, is never given
-            is_over = not was_given or (self._is_grouped and self.loader.drop_last)
-        finally:
-            sampler.end_pass(is_over=is_over)
+        return self._count_given(self._iter_batches(), self._is_grouped and self.loader.drop_last)
 
     def __len__(self) -> int:
         """Count the batches that are left in this epoch."""
         return len(self.sampler)
 
-    def _split(self, item: Any) -> list[Any]:
-        if not self._is_grouped:
-            return [item]
-        if not isinstance(item, list):
-            raise TypeError(
-                f"a fetch of several batches gave a {type(item).__name__}, expected a list: pass "
-                "collate_fn=list, or batch_size=None"
-            )
-        return item
+    def _iter_batches(self) -> Iterator[Any]:
+        for item in self.loader:
+            if self._is_grouped and not isinstance(item, list):
+                raise TypeError(
+                    f"a fetch of several batches gave a {type(item).__name__}, expected a list: "
+                    "pass collate_fn=list, or batch_size=None"
+                )
+            yield from item if self._is_grouped else [item]
 
     def _check_loader(self, loader: DataLoader[Any]) -> None:
         samplers = (loader.sampler, loader.batch_sampler)

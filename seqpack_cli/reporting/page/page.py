@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqpack_cli.errors import OptionError, escape_controls
-from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
+from seqpack_cli.batching.layout_rules import LAYOUTS, LayoutRules
+from seqpack_cli.errors import escape_controls
+from seqpack_cli.files.single_file import FileKind, publish_alone
 from seqpack_cli.files.url import Place
-from seqpack_cli.reporting.batch_numbers import count_batches
+from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.facts import list_facts, list_length_facts
-from seqpack_cli.reporting.origins import find_store_of
+from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
-from seqpack_cli.reporting.pictures.picture import Panel, check_installed, draw_svg
+from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
@@ -37,12 +38,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".htm")
 MAX_BATCHES = 500  # in the table
 MAX_WORST = 20  # and these
-# What the cells of a batch are, what the share of them is, and which batches are worst.
-TABLE_NAMES = {
-    "packed": ("as a rectangle", "padding if padded", "most uneven"),
-    "padded": ("cells", "padding", "most padded"),
-    "varlen": ("room", "full", "least full"),
-}
 MAX_OPTION_CHARACTERS = 200
 PAGE = FileKind(
     "a page that seqpack wrote", lambda head: b'<meta name="generator" content="seqpack ' in head
@@ -57,14 +52,11 @@ def check_page_path(path: Place) -> None:
         FolderError: there is a file that is not to be replaced.
         MachineError: what a page is made with is not installed.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
-    check_installed("matplotlib", "jinja2")
-    check_target(path, PAGE, overwrite=True)
+    check_output(path, PAGE, SUFFIXES, ["matplotlib", "jinja2"])
 
 
 def write_page(
-    path: Place, opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
+    path: Place, opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]
 ) -> None:
     """Make the page and publish it; a page of seqpack is replaced.
 
@@ -81,11 +73,9 @@ def write_page(
         file.write(page.encode())
 
 
-def make_page(
-    opened: TokenStore | ShardSet, numbers: dict[str, Any], panels: Sequence[Panel]
-) -> str:
+def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) -> str:
     """Make the text of the page; see `write_page`."""
-    store = opened if isinstance(opened, TokenStore) else find_store_of(opened)
+    store = find_store(opened)
     environment = _open_environment()
     script = _read(environment, "page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -135,17 +125,17 @@ def _read(environment: Environment, name: str) -> str:
     return environment.loader.get_source(environment, name)[0]
 
 
-def _describe_batches(opened: TokenStore | ShardSet) -> dict[str, Any]:
+def _describe_batches(opened: Opened) -> dict[str, Any]:
     """Give the table of batches: MAX_BATCHES evenly spread, and those that waste most."""
     if not isinstance(opened, ShardSet):
         return {"batches": [], "num_batches": 0, "columns": [], "worst_name": ""}
-    numbers = count_batches(opened)
-    cells_name, share_name, worst_name = TABLE_NAMES[opened.layout]
+    numbers, rules = measure_batches(opened), LAYOUTS[opened.layout]
+    cells_name, share_name, worst_name = _name_columns(rules)
     shares = numbers.padding_ratios
     spread = np.linspace(0, len(opened) - 1, min(len(opened), MAX_BATCHES)).round().astype(int)
     worst = np.argsort(-shares, kind="stable")[:MAX_WORST]
     shown = np.union1d(spread, worst)
-    if opened.layout == "varlen":
+    if rules.shares_rows:
         shares = 1 - shares
     columns = {
         "batch": np.arange(len(opened)),
@@ -172,6 +162,15 @@ def _describe_batches(opened: TokenStore | ShardSet) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _name_columns(rules: LayoutRules) -> tuple[str, str, str]:
+    """Say what the cells of a batch are, what the share of them is, and which batches are worst."""
+    if rules.shares_rows:
+        return "room", "full", "least full"
+    if rules.fills_rectangle:
+        return "cells", "padding", "most padded"
+    return "as a rectangle", "padding if padded", "most uneven"
 
 
 def _spell(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.reporting.origins import spell_path
+from seqpack_cli.reporting.opened import Opened, spell_path
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -19,7 +19,7 @@ MAX_SOURCES = 10_000
 NOWHERE = -1  # a sequence that was dropped, a document that is not known
 
 
-def collect_places(opened: TokenStore | ShardSet, store: TokenStore | None) -> dict[str, Any]:
+def collect_places(opened: Opened, store: TokenStore | None) -> dict[str, Any]:
     """Give batch, row, length and document of each sequence by its index in the token store.
 
     Args:
@@ -51,21 +51,19 @@ def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
     batches, rows, lengths = (np.full(num_sent, NOWHERE, np.int64) for _ in range(3))
     pieces = np.zeros(num_sent, np.int64)
     for number in range(shards.num_shards):
-        tensors = shards.open_shard(number).tensors
+        arrays = shards.open_shard(number).arrays
+        tensors, batch = arrays.tensors, arrays.batch_of_rows
         indices, starts = tensors["original_indices"], tensors["sequence_offsets"]
-        num_rows = np.diff(starts)
-        batch = int(shards.batch_offsets[number]) + np.repeat(np.arange(len(num_rows)), num_rows)
-        row = np.arange(len(indices)) - np.repeat(starts[:-1], num_rows)
         is_sent = (indices >= 0) & (indices < num_sent)
-        is_first = is_sent
-        if "piece_starts" in tensors:
-            is_first = is_sent & (tensors["piece_starts"] == 0)
-        batches[indices[is_first]], rows[indices[is_first]] = batch[is_first], row[is_first]
+        is_first = is_sent & (arrays.piece_starts == 0)
+        row = np.arange(len(indices)) - starts[batch]
+        batches[indices[is_first]] = batch[is_first] + shards.batch_offsets[number]
+        rows[indices[is_first]] = row[is_first]
         lengths[indices[is_first]] += 1  # from nowhere to none
         np.add.at(lengths, indices[is_sent], tensors["lengths"][is_sent])
         np.add.at(pieces, indices[is_sent], 1)
-    arrays = {"batches": batches, "rows": rows, "lengths": lengths}
-    return {**arrays, "pieces": pieces} if (pieces > 1).any() else arrays
+    found = {"batches": batches, "rows": rows, "lengths": lengths}
+    return {**found, "pieces": pieces} if (pieces > 1).any() else found
 
 
 def _find_documents(store: TokenStore, num_sent: int) -> np.ndarray:

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.origins import describe_origin
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.reporting.opened import Opened, describe_origin
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
 from seqpack_cli.tokens.token_store import TokenStore
@@ -23,9 +20,7 @@ MAX_TOKENS = 240  # of a row
 MAX_CHARACTERS = 4_000  # of a row: a stranger's tokens may be long
 
 
-def make_rows(
-    opened: TokenStore | ShardSet, store: TokenStore | None
-) -> tuple[list[dict[str, Any]], str]:
+def make_rows(opened: Opened, store: TokenStore | None) -> tuple[list[dict[str, Any]], str]:
     """Give the first rows, and the title that says which they are.
 
     Raises:
@@ -63,15 +58,15 @@ def _take_pieces(pieces: list[TextPiece]) -> list[TextPiece]:
     return pieces
 
 
-def _iter_rows(opened: TokenStore | ShardSet) -> Iterator[tuple[int, str, np.ndarray]]:
+def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray]]:
     """Yield index in the token store, name and ids of one row after another."""
     if isinstance(opened, TokenStore):
         yield from ((index, f"sequence {index:,}", opened[index]) for index in range(len(opened)))
         return
     for number, batch in enumerate(opened):
-        whole = batch.without_filler() if isinstance(batch, PaddedBatch) else batch
+        whole = batch.without_filler()
         assert whole.original_indices is not None  # noqa: S101 - shards always have them
-        starts = whole.piece_starts if isinstance(whole, VarlenBatch) else None
+        starts = whole.piece_starts
         for row, (index, ids) in enumerate(zip(whole.original_indices, whole.rows(), strict=True)):
             name = f"batch {number:,}, row {row:,}, sequence {int(index):,}"
             if starts is not None and starts[row]:
@@ -80,9 +75,9 @@ def _iter_rows(opened: TokenStore | ShardSet) -> Iterator[tuple[int, str, np.nda
 
 
 def _spell_place(store: TokenStore | None, index: int) -> str:
-    if store is None:
-        return "source unknown"
     origin = describe_origin(store, index)
+    if origin is None:
+        return "source unknown"
     place = f"{origin['source']}, record {origin['record']:,}, document {origin['document']:,}"
     if origin["num_pieces"] > 1:
         place += f", piece {origin['piece'] + 1:,} of {origin['num_pieces']:,}"

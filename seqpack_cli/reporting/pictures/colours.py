@@ -14,7 +14,6 @@ LABEL_BOX = {"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1.0}
 ROWS = ("#20406e", "#f0b860", "#4f7f5f", "#c9dcef", "#8c4a63", "#9fc7a4", "#5b8cc0", "#f6dfb4")
 DARK_ROWS = {"#20406e", "#4f7f5f", "#8c4a63", "#5b8cc0"}
 MAX_DISTINCT = 12  # more rows go from dark to light, which is calmer
-OF_LAYOUT = {"packed": DARK, "padded": MIDDLE, "varlen": LIGHT}
 
 
 def row_colours(num_rows: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The numbers of batches -> how much of each is padding, or how full each varlen row is."""
+"""The numbers of batches -> how much of each is padding, or how full each shared row is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqpack_cli.reporting.batch_numbers import BatchNumbers
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.reporting.pictures.colours import HATCH, LINE, MIDDLE, PALE
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_cells, label_shares
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 MAX_STEPS = 400  # of the curve; more batches are drawn together, as many to a step
 
 
-def make_padding_panel(numbers: BatchNumbers, layout: str) -> Panel:
-    """Make the panel of the padding ratio by batch; for varlen, of how full the rows are."""
-    if layout == "varlen":
+def make_padding_panel(numbers: BatchTable, layout: str) -> Panel:
+    """Make the panel of the padding ratio by batch; of shared rows, of how full they are."""
+    rules = LAYOUTS[layout]
+    if rules.shares_rows:
         return _make_fullness_panel(numbers)
     mean = numbers.padding_ratio
     title = f"Padding by batch: {show_share(mean)} of all cells"
-    if layout == "packed":
+    if not rules.fills_rectangle:
         title = f"Padding that is not stored: {show_share(mean)}, were these rectangles"
 
     def draw(axes: Axes) -> None:
@@ -39,7 +41,7 @@ def make_padding_panel(numbers: BatchNumbers, layout: str) -> Panel:
     return Panel("padding", title, draw, height=2.6)
 
 
-def _make_fullness_panel(numbers: BatchNumbers) -> Panel:
+def _make_fullness_panel(numbers: BatchTable) -> Panel:
     mean = 1 - numbers.padding_ratio
 
     def draw(axes: Axes) -> None:
@@ -58,7 +60,7 @@ def _make_fullness_panel(numbers: BatchNumbers) -> Panel:
     return Panel("fullness", title, draw, height=2.6)
 
 
-def _average(numbers: BatchNumbers) -> tuple[np.ndarray, np.ndarray]:
+def _average(numbers: BatchTable) -> tuple[np.ndarray, np.ndarray]:
     """Give the edges of at most MAX_STEPS runs of batches, and tokens / cells of each run."""
     num_batches = len(numbers.num_cells)
     starts = np.arange(0, num_batches, -(-num_batches // MAX_STEPS))

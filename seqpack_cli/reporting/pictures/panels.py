@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.batch_numbers import BatchNumbers, count_batches, find_capacity
-from seqpack_cli.reporting.contents import read_lengths
+from seqpack_cli.reporting.contents import find_capacity, measure_batches, read_lengths
+from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.reporting.pictures.batch_panel import is_small, make_batch_panel
 from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import make_padding_panel
@@ -16,13 +18,8 @@ from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.plan_panel import make_plan_panel
 from seqpack_cli.reporting.pictures.row_panel import make_row_panel
 from seqpack_cli.reporting.rows import check_batch
-from seqpack_cli.reporting.terminal.columns import cut_front
-from seqpack_cli.reporting.terminal.token_lines import show_token
-from seqpack_cli.reporting.wording import count
-from seqpack_cli.shards.packed import PackedBatch
-from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.reporting.wording import count, cut_front, show_token
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
 from seqpack_cli.tokens.token_store import TokenStore
@@ -31,7 +28,7 @@ MAX_VARLEN_ROWS = 12
 MAX_PATH_COLUMNS = 40  # of the title, which is one line
 
 
-def make_panels(opened: TokenStore | ShardSet, *, batch: int | None = None) -> list[Panel]:
+def make_panels(opened: Opened, *, batch: int | None = None) -> list[Panel]:
     """Make the panels of a store or of shards.
 
     Args:
@@ -45,7 +42,7 @@ def make_panels(opened: TokenStore | ShardSet, *, batch: int | None = None) -> l
         return [_show_batch(check_batch(opened, batch), batch, name="Batch")]
     if not isinstance(opened, ShardSet):
         return [make_length_panel(opened.lengths, what=count(len(opened), "sequence"))]
-    numbers, lengths = count_batches(opened), read_lengths(opened)
+    numbers, lengths = measure_batches(opened), read_lengths(opened)
     what = count(len(lengths), "sequence")
     if opened.manifest["ledger"]["num_split_sequences"]:
         what = f"{count(len(lengths), 'piece')} of sequences"
@@ -61,7 +58,7 @@ def make_plan_panels(compared: dict[str, Any]) -> list[Panel]:
     return [make_plan_panel(compared)]
 
 
-def make_title(opened: TokenStore | ShardSet) -> str:
+def make_title(opened: Opened) -> str:
     """Name what is drawn in one line."""
     path = cut_front(escape_controls(str(opened.path)), MAX_PATH_COLUMNS)
     if isinstance(opened, TokenStore):
@@ -74,7 +71,7 @@ def make_title(opened: TokenStore | ShardSet) -> str:
     )
 
 
-def choose_batch(numbers: BatchNumbers) -> int:
+def choose_batch(numbers: BatchTable) -> int:
     """Choose a usual batch: of the median number of rows, and among those of the median longest."""
     median = np.sort(numbers.num_rows)[len(numbers.num_rows) // 2]
     usual = np.flatnonzero(numbers.num_rows == median)
@@ -83,16 +80,15 @@ def choose_batch(numbers: BatchNumbers) -> int:
 
 
 def _show_batch(shards: ShardSet, index: int, *, name: str, num_rows: int = 1) -> Panel:
-    """Make the panel of a batch; of varlen, whose batches are rows, of some from it on."""
-    batch = shards[index]
-    if isinstance(batch, VarlenBatch):
+    """Make the panel of a batch; where a batch is a row that sequences share, of some of them."""
+    if LAYOUTS[shards.layout].shares_rows:
         first = max(0, min(index, len(shards) - num_rows))
         rows = range(first, min(first + num_rows, len(shards)))
         lengths = [shards[row].lengths for row in rows]
         return make_row_panel(lengths, first=first, capacity=find_capacity(shards))
-    assert isinstance(batch, PackedBatch | PaddedBatch)  # noqa: S101
+    batch = shards[index]
     texts = _read_texts(shards, batch.rows()) if is_small(batch) else None
-    return make_batch_panel(batch, index=index, name=name, texts=texts)
+    return make_batch_panel(batch, title=f"{name} {index:,} ({shards.layout})", texts=texts)
 
 
 def _read_texts(shards: ShardSet, rows: list[Any]) -> list[list[str]]:

@@ -88,17 +88,19 @@ def check_picture_path(path: Place) -> None:
         FolderError: there is a file that is not to be replaced.
         MachineError: matplotlib is not installed.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
-    check_installed("matplotlib")
-    check_target(path, PICTURE, overwrite=True)
+    check_output(path, PICTURE, SUFFIXES, ["matplotlib"])
 
 
-def check_installed(*packages: str) -> None:
-    """Raise MachineError unless what pictures and pages are made with is installed."""
+def check_output(
+    path: Place, kind: FileKind, suffixes: Sequence[str], packages: Sequence[str]
+) -> None:
+    """Raise unless a picture or page may be written; see `check_picture_path`."""
+    if path.suffix.lower() not in suffixes:
+        raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(suffixes)}")
     for name in packages:
         if importlib.util.find_spec(name) is None:
             raise MachineError(f"{name} is not installed", hint="pip install 'seqpack[plot]'")
+    check_target(path, kind, overwrite=True)
 
 
 def save_picture(path: Place, title: str, panels: Sequence[Panel]) -> None:

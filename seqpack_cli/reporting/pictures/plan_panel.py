@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.reporting.pictures.colours import OF_LAYOUT
+from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.reporting.pictures.colours import DARK, LIGHT, MIDDLE
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_shares
+from seqpack_cli.reporting.plans import find_best, read_options
 from seqpack_cli.reporting.wording import count, show_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT_OF_BAR = 0.25  # inches
-HATCHES = {"packed": "", "padded": "", "varlen": "///"}
+# The colour and hatch of each layout, in the order of their table.
+BARS = dict(zip(LAYOUTS, cycle([(DARK, ""), (MIDDLE, ""), (LIGHT, "///")]), strict=False))
 
 
 def make_plan_panel(compared: dict[str, Any]) -> Panel:
@@ -23,20 +27,13 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         compared: what `compare_plans` gives.
     """
     plans = compared["plans"]
-    padded = [plan for plan in plans if plan["options"].startswith("--layout padded")]
-    best = min(padded, key=lambda plan: plan["padding_ratio"])
+    best = find_best(plans)
+    colours, hatches = zip(*(BARS[read_options(plan)["layout"]] for plan in plans), strict=True)
 
     def draw(axes: Axes) -> None:
         places = range(len(plans))
-        layouts = [plan["options"].split()[1] for plan in plans]
         ratios = [plan["padding_ratio"] for plan in plans]
-        axes.barh(
-            places,
-            ratios,
-            color=[OF_LAYOUT[layout] for layout in layouts],
-            hatch=[HATCHES[layout] for layout in layouts],
-            edgecolor="white",
-        )
+        axes.barh(places, ratios, color=colours, hatch=hatches, edgecolor="white")
         for place, plan in zip(places, plans, strict=True):
             axes.annotate(
                 _describe(plan) + (" *" if plan is best else ""),

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
-from seqpack_cli.reporting.terminal.columns import (
+from seqpack_cli.reporting.wording import (
     VALUE_WIDTH,
     WIDTH,
+    count,
     cut,
     fill,
     list_some,
@@ -18,7 +19,6 @@ from seqpack_cli.reporting.terminal.columns import (
     pair_of_text,
     wrap,
 )
-from seqpack_cli.reporting.wording import count
 
 NAME_WIDTH = 28
 SIDE_WIDTH = 24  # of a value

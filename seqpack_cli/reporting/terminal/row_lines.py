@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.reporting.terminal.columns import (
+from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
+from seqpack_cli.reporting.terminal.token_lines import draw_tokens
+from seqpack_cli.reporting.wording import (
     WIDTH,
+    count,
     cut,
     list_some,
     pair,
@@ -13,9 +16,6 @@ from seqpack_cli.reporting.terminal.columns import (
     pair_of_text,
     quote_text,
 )
-from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
-from seqpack_cli.reporting.terminal.token_lines import draw_tokens
-from seqpack_cli.reporting.wording import count
 
 MAX_ROWS = 20
 MAX_TEXT_LINES = 5
@@ -75,8 +75,8 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
 
 def _draw_batch(batch: dict[str, Any]) -> list[str]:
     lengths = [row["length"] for row in batch["rows"]] + [0] * batch["num_filler_rows"]
-    if batch["layout"] == "packed":
+    if "batch_sizes" in batch:
         return draw_packed(lengths, batch["batch_sizes"])
-    if batch["layout"] == "padded":
+    if "width" in batch:
         return draw_padded(lengths, batch["width"], padding_side=batch["padding_side"])
     return draw_varlen(lengths, max(batch["max_tokens"], batch["num_tokens"]))

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from seqpack_cli.reporting.terminal.columns import WIDTH, wrap
-from seqpack_cli.reporting.wording import count
+from seqpack_cli.reporting.wording import WIDTH, count, wrap
 
 MAX_BARS = 16
 MAX_BLOCKS = 60  # of a bar

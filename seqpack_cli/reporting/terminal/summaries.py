@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import join_items
 from seqpack_cli.files.url import Place
+from seqpack_cli.reporting.facts import list_dropped, list_nonzero
 from seqpack_cli.reporting.wording import count
+
+OF_STORE = {
+    "num_empty_documents": "empty documents, which have no sequence",
+    "num_rejected": "records put aside in rejects.jsonl",
+    "num_dropped_documents": "documents dropped as too long",
+    "num_truncated_tokens": "tokens cut off",
+    "num_special_tokens_in_text": (
+        "special tokens spelled in the text, listed in special_tokens.jsonl"
+    ),
+}
+OF_SHARDS = {
+    "num_filler_rows": "empty rows that fill up last batches",
+    "num_split_sequences": "sequences split into pieces",
+}
 
 
 def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
@@ -18,19 +34,7 @@ def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete:
         f"{count(ledger['num_sequences'], 'sequence')}, {count(ledger['num_tokens'], 'token')} "
         f"({manifest['dtype']}, {count(len(manifest['parts']), 'part')})",
     ]
-    for name, text in (
-        ("num_empty_documents", "empty documents, which have no sequence"),
-        ("num_rejected", "records put aside in rejects.jsonl"),
-        ("num_dropped_documents", "documents dropped as too long"),
-        ("num_truncated_tokens", "tokens cut off"),
-        (
-            "num_special_tokens_in_text",
-            "special tokens spelled in the text, listed in special_tokens.jsonl",
-        ),
-    ):
-        if ledger[name]:
-            lines.append(f"  {text}: {ledger[name]:,}")
-    return lines
+    return lines + _tell_nonzero(ledger, OF_STORE)
 
 
 def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
@@ -44,7 +48,7 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
         f"{count(ledger['num_tokens'], 'token')} -> "
         f"{batches}, {count(len(manifest['shards']), 'shard')}",
     ]
-    if manifest["layout"] == "varlen":
+    if LAYOUTS[manifest["layout"]].shares_rows:
         capacity = manifest["options"]["max_tokens"]
         bound = -(-ledger["num_tokens"] // capacity)
         lines.append(
@@ -55,19 +59,13 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
         lines.append(f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding")
     if manifest["bucket_keys"] is not None:
         lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
-    for name, text in (
-        ("num_filler_rows", "empty rows that fill up last batches"),
-        ("num_split_sequences", "sequences split into pieces"),
-    ):
-        if ledger[name]:
-            lines.append(f"  {text}: {ledger[name]:,}")
-    for reason, num_dropped in ledger["num_dropped_sequences"].items():
-        tokens = ledger["num_dropped_tokens"][reason]
-        lines.append(
-            f"  {count(num_dropped, 'sequence')}, {count(tokens, 'token')} dropped by {reason}"
-        )
-    return lines
+    lines += _tell_nonzero(ledger, OF_SHARDS)
+    return lines + [f"  {dropped} dropped by {reason}" for reason, dropped in list_dropped(ledger)]
 
 
 def _done(output: Place, *, was_complete: bool) -> str:
     return f"{output}: already complete" if was_complete else f"{output}: complete"
+
+
+def _tell_nonzero(ledger: dict[str, int], names: dict[str, str]) -> list[str]:
+    return [f"  {text}: {number}" for text, number in list_nonzero(ledger, names)]

@@ -10,14 +10,12 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seqpack_cli.reporting.terminal.columns import WIDTH, count_columns, cut, fill
+from seqpack_cli.reporting.wording import WIDTH, count_columns, cut, fill, show_token
 
 INDENT = 2
 MAX_LINES = 6  # of text, each with one of ids
 CELL_WIDTH = WIDTH - INDENT - 2  # of a line that holds one token
-MAX_CHARACTERS = 4 * CELL_WIDTH  # of a token: one of many characters without width fits no cell
 LEFT_TO_RIGHT_MARK = "\u200e"
-VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # which make a symbol wider in some terminals
 
 Cell = tuple[str, str]  # a token's text and ids, equally wide
 
@@ -45,28 +43,6 @@ def draw_tokens(tokens: Sequence[Mapping[str, Any]], *, num_tokens: int) -> list
     drawn = [line for cells in lines if cells for line in _draw_line(cells)]
     hidden = num_tokens - num_shown
     return [*drawn, f"  and {hidden:,} more tokens (all with --json)"] if hidden else drawn
-
-
-def show_token(text: str) -> str:
-    """Show all that a token holds in characters that have a width.
-
-    >>> show_token(" a\\n"), show_token("  "), show_token("\\u0301")
-    (' a↵', '␣␣', '◌́')
-    """
-    shown = "".join(map(_show_character, text[:MAX_CHARACTERS]))
-    if shown and unicodedata.category(shown[0])[0] == "M":
-        shown = "◌" + shown  # else the mark would stand on the border
-    kept = shown.rstrip(" ")
-    return kept + "␣" * (len(shown) - len(kept)) + "…" * (len(text) > MAX_CHARACTERS)
-
-
-def _show_character(character: str) -> str:
-    if character == "\n":
-        return "↵"
-    is_hidden = unicodedata.category(character)[0] == "C" or character in "\u2028\u2029"
-    if is_hidden or ord(character) in VARIATION_SELECTORS:
-        return character.encode("unicode_escape").decode()
-    return character
 
 
 def _make_cell(token: Mapping[str, Any]) -> Cell:

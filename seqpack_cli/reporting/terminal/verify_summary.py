@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, join_items
-from seqpack_cli.reporting.wording import count, show_rate
+from seqpack_cli.reporting.wording import count, show_rounded
 
 MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
 CAUGHT = {True: "caught", False: "MISSED", None: "no place"}
@@ -68,7 +68,7 @@ def _show_level(level: dict[str, Any], report: dict[str, Any], *, failed: bool) 
     batches = f"{level['num_batches']:,} of {report['num_batches']:,}"
     line = (
         f"  {level['level']:<10} {result:<6} {batches:>18} {share:>7.1%} "
-        f"{show_rate(level['tokens_per_second']):>8}"
+        f"{show_rounded(level['tokens_per_second']):>8}"
     )
     judged = [size for size in level["errors"].values() if size["limit"] > 0]
     if judged:
@@ -104,8 +104,8 @@ def _show_speeds(speeds: list[dict[str, Any]]) -> list[str]:
     lines = ["", f"  {'layout':<10} {'forward':>12} {'forward and backward':>22}"]
     for speed in speeds:
         lines.append(
-            f"  {speed['layout']:<10} {show_rate(speed['forward']):>12} "
-            f"{show_rate(speed['training']):>22}"
+            f"  {speed['layout']:<10} {show_rounded(speed['forward']):>12} "
+            f"{show_rounded(speed['training']):>22}"
         )
     best, second = sorted(speeds[:2], key=lambda speed: -float(speed["training"]))
     times = best["training"] / second["training"]

@@ -7,8 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.terminal.columns import WIDTH, cut, cut_front, pair, quote_text
-from seqpack_cli.reporting.wording import count
+from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, pair, quote_text
 
 MAX_SHOWN = 16  # of many special tokens
 MAX_CHARACTERS = 256  # of a token or text: the terminal has no room for more

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seqpack_cli.errors import CONTROLS
-from seqpack_cli.reporting.terminal.columns import (
+from seqpack_cli.reporting.wording import (
     VALUE_WIDTH,
     WIDTH,
     count_columns,
@@ -22,6 +22,7 @@ from seqpack_cli.reporting.terminal.columns import (
     pair_of_path,
     pair_of_text,
     quote_text,
+    show_token,
     wrap,
 )
 
@@ -199,6 +200,11 @@ def test_pair_of_a_text_is_quoted_and_goes_on_below() -> None:
         '  text               "' + " ".join(["word"] * 11),
         "                     " + " ".join(["word"] * 11) + " wor…",
     ]
+
+
+def test_token_of_many_characters_without_width_is_cut() -> None:
+    assert show_token("a" + "\u0301" * 1000) == "a" + "\u0301" * 303 + "…"
+    assert show_token("a" + "\u200d" * 1000).endswith("\\u200d…")
 
 
 def test_quoted_text_moves_no_cursor() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.terminal.columns import WIDTH, cut, cut_front
-from seqpack_cli.reporting.wording import show_bytes
+from seqpack_cli.reporting.plans import find_best, read_options
+from seqpack_cli.reporting.wording import WIDTH, cut, cut_front, show_bytes, show_rounded
 
 HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "longest", "largest")
 LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)
 NUM_NAMES = 2  # columns of words, on the left; numbers stand on the right
 EXACT_BELOW = 10_000_000
-UNITS = (("T", 10**12), ("G", 10**9), ("M", 10**6))
 BEST = "*"
 FOOTER = [
     "batch: rows are --batch-size, tokens and cells --max-tokens, unsorted is",
@@ -25,8 +25,7 @@ FOOTER = [
 def show_plans(compared: dict[str, Any]) -> list[str]:
     """Show the ways as a table, and the options of the padded way with the least padding."""
     plans = compared["plans"]
-    padded = [plan for plan in plans if _read_options(plan)["layout"] == "padded"]
-    best = min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
+    best = find_best(plans)
     rows = [HEAD, *(_make_row(plan, is_best=plan is best) for plan in plans)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths = [max(pair) for pair in zip(widths, LEAST_WIDTHS, strict=True)]
@@ -49,7 +48,7 @@ def show_plans(compared: dict[str, Any]) -> list[str]:
 
 
 def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
-    options = _read_options(plan)
+    options = read_options(plan)
     padding = f"{plan['padding_ratio']:.2%}"
     return (
         options["layout"],
@@ -63,14 +62,6 @@ def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
     )
 
 
-def _read_options(plan: dict[str, Any]) -> dict[str, str]:
-    """Give the values of the spelled options by name; each has one."""
-    words = plan["options"].split()
-    return {
-        name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)
-    }
-
-
 def _name_batch(options: dict[str, str]) -> str:
     """Say what limits a batch.
 
@@ -80,7 +71,7 @@ def _name_batch(options: dict[str, str]) -> str:
     if "packing" in options:
         return f"{_show_number(int(options['max-tokens']))}, {options['packing']}"
     if "max-tokens" in options:
-        unit = "cells" if options["layout"] == "padded" else "tokens"
+        unit = "cells" if LAYOUTS[options["layout"]].fills_rectangle else "tokens"
         return f"{_show_number(int(options['max-tokens']))} {unit}"
     rows = f"{_show_number(int(options['batch-size']))} rows"
     return f"{rows}, unsorted" if options.get("order") == "none" else rows
@@ -92,10 +83,7 @@ def _show_number(number: int) -> str:
     >>> _show_number(9_999_999), _show_number(2_147_483_647)
     ('9,999,999', '2.15 G')
     """
-    if number < EXACT_BELOW:
-        return f"{number:,}"
-    unit, size = next((unit, size) for unit, size in UNITS if number >= size)
-    return f"{number / size:.{2 - (number >= 10 * size) - (number >= 100 * size)}f} {unit}"
+    return f"{number:,}" if number < EXACT_BELOW else show_rounded(number)
 
 
 def _join_cells(row: tuple[str, ...], widths: list[int]) -> str:

@@ -6,9 +6,8 @@ from typing import Any
 
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.facts import PATH_LABEL, list_facts
-from seqpack_cli.reporting.terminal.columns import WIDTH, cut, cut_front, pair, pair_of_path
 from seqpack_cli.reporting.terminal.staircase_lines import draw_bar
-from seqpack_cli.reporting.wording import show_span
+from seqpack_cli.reporting.wording import WIDTH, cut, cut_front, pair, pair_of_path, show_span
 
 BAR_WIDTH = 40
 
