@@ -266,8 +266,8 @@ TORCH_TABLES = ("verification/torch_rows.py", "training/collate.py")
 def test_only_shards_asks_which_layout_something_is():
     """A layout is one file in shards/ and one line in layout_rules: nothing else names it.
 
-    Counted are comparisons with the name of a layout, tables keyed by such names alone, and tests of the
-    type of a batch. Messages and default values may name layouts.
+    Counted are comparisons with the name of a layout, tables keyed by such names alone, and tests
+    of the type of a batch. Messages and default values may name layouts.
     """
     found = []
     for path in FILES:
