@@ -720,7 +720,10 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
         file.write(np.array(moves, "<i4").tobytes())
     with pytest.raises(FolderError) as caught:
         make_shard(setup, ShardTask(0, rows))
-    assert str(caught.value) == f"{store}: changed since this run began\n\nhint: run pack again"
+    assert (
+        str(caught.value)
+        == f"{store}: changed since this run began\n\nhint: run the same command again"
+    )
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

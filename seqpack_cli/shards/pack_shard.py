@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.row_ranges import LengthsChangedError, PlannedRows
-from seqpack_cli.errors import FolderError
+from seqpack_cli.batching.row_ranges import PlannedRows
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
@@ -19,7 +18,7 @@ from seqpack_cli.shards.layouts import find_layout
 from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.shards.shard_file import write_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
-from seqpack_cli.shards.store_rows import StoreRows
+from seqpack_cli.shards.store_rows import StoreRows, changed_error, find_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
@@ -53,10 +52,7 @@ def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]
 def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     manifest = setup.manifest
     store = open_store_once(setup.store, manifest["tokens_blake3"], setup.began)
-    try:
-        rows = task.rows.find(store)
-    except LengthsChangedError as error:
-        raise _changed(setup.store) from error
+    rows = find_rows(task.rows, store)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     side, pad_id = manifest["padding_side"], manifest["pad_id"]
     layout = find_layout(manifest["layout"], pad_id=pad_id, padding_side=side)
@@ -105,9 +101,5 @@ def open_store_once(path: Place, checksum: str, began: int | None) -> TokenStore
     del began  # another run opens it again, and hashes what it reads
     store = open_store(path, check_indices=False)  # the run has: each shard reads few of them
     if store.digest != checksum:
-        raise _changed(path)
+        raise changed_error(path)
     return store
-
-
-def _changed(path: Place) -> FolderError:
-    return FolderError(f"{path}: changed since this run began", hint="run pack again")

@@ -1,11 +1,13 @@
-"""The ids of a shard's rows, read from the token store and checked."""
+"""The rows of a shard, found in the token store, and their ids, read and checked."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from seqpack_cli.batching.row_ranges import LengthsChangedError, PlannedRows
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.errors import FolderError
+from seqpack_cli.files.url import Place
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.tokens.read_rows import copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore
@@ -32,6 +34,24 @@ class StoreRows:
         rows = self._rows
         copy_rows(self._store, rows.indices, self._lengths, cells, begins, rows.piece_starts)
         check_store_ids(cells, self._store)
+
+
+def find_rows(planned: PlannedRows, store: TokenStore) -> ShardRows:
+    """Find planned rows in the store that was planned.
+
+    Raises:
+        FolderError: it is not the same any more.
+    """
+    try:
+        return planned.find(store)
+    except LengthsChangedError as error:
+        raise changed_error(store.path) from error
+
+
+def changed_error(path: Place) -> FolderError:
+    """Make the error about a store that changed while it was read."""
+    hint = "run the same command again"
+    return FolderError(f"{path}: changed since this run began", hint=hint)
 
 
 def check_store_ids(ids: np.ndarray, store: TokenStore) -> None:

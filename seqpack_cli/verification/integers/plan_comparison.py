@@ -20,6 +20,7 @@ from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.store_rows import find_rows
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.report import Finding
 
@@ -62,7 +63,7 @@ class PlannedShards:
         Shards are asked for in rising order, or rows are found again.
         """
         first, last = self._cuts[number : number + 2]
-        return self._planned[first].find(self.store) if first < last else None
+        return find_rows(self._planned[first], self.store) if first < last else None
 
 
 def compare_shard(shard: Shard, planned_shards: PlannedShards, number: int) -> Iterator[Finding]:
