@@ -34,8 +34,11 @@ OPTIONAL = (
 )
 
 
+FOLDERS = (Path(__file__).parent, Path(__file__).parent / "campaigns")  # of what tests import
+
+
 def find_imports(path: Path) -> set[str]:
-    """Name the packages that a test file imports, also through files beside it."""
+    """Name the packages that a test file imports, also through files of FOLDERS."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -43,15 +46,16 @@ def find_imports(path: Path) -> set[str]:
         else:
             names = [str(node.module)] if isinstance(node, ast.ImportFrom) else []
         for name in names:
-            beside = path.with_name(f"{name}.py")
-            found |= find_imports(beside) if beside.exists() else {name.split(".")[0]}
+            ours = [folder / f"{name}.py" for folder in FOLDERS if (folder / f"{name}.py").exists()]
+            found |= find_imports(ours[0]) if ours else {name.split(".")[0]}
     return found
 
 
 _missing = {name for name in OPTIONAL if importlib.util.find_spec(name) is None}
 collect_ignore = [
-    path.name
-    for path in Path(__file__).parent.glob("*.py")
+    str(path.relative_to(FOLDERS[0]))
+    for folder in FOLDERS
+    for path in folder.glob("*.py")
     if _missing and find_imports(path) & _missing
 ]
 
@@ -85,6 +89,33 @@ def trust_the_page_cache() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # still an error for what is no open file
         yield
+
+
+@pytest.fixture(scope="session")
+def ray_node() -> Iterator[Any]:
+    """The one Ray cluster of this process: a node of two cores."""
+    from ray_clusters import running_cluster
+
+    with running_cluster(num_cpus=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_node: Any) -> Iterator[Any]:
+    """That cluster, to which this process is connected."""
+    with ray_node.connected():
+        yield ray_node.cluster
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread: more take longer for models as small as those here."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

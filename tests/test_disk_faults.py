@@ -149,7 +149,8 @@ FAIL, END = (errno.ENOSPC, errno.EIO), (DIE, DIE)
     ("command", "faults"),
     [
         pytest.param("tokenize", FAIL, id="tokenize-fail", marks=pytest.mark.slow),
-        pytest.param("tokenize", END, id="tokenize-die"),
+        # Default for the end of a process: test_case_29_kill_at_any_change_of_the_disk.
+        pytest.param("tokenize", END, id="tokenize-die", marks=pytest.mark.slow),
         pytest.param("pack", FAIL, id="pack-fail"),
         pytest.param("pack", END, id="pack-die", marks=pytest.mark.slow),
     ],

@@ -86,6 +86,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # Kills at random times
 
 
+@pytest.mark.slow  # cases 29 to 31 of test_cases_folders.py kill at known places
 @pytest.mark.parametrize(
     ("command", "kinds"),
     [
@@ -169,20 +170,18 @@ def cut_off(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 100_000)
 
 
-@pytest.mark.parametrize("change", [change_byte, append, cut_off])
-def test_input_changed_between_kill_and_rerun_is_refused_and_named(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_input_changed_between_kill_and_rerun_is_refused_and_named(tmp_path: Path) -> None:
     text, output = write_text(tmp_path / "text.txt", 1_200_000), tmp_path / "store"
     arguments = ["tokenize", str(text), "--part-bytes", "40kB", *TWO]
     kill_half_way(arguments, output)
     whole = text.read_bytes()
-    change(text)
-    ended = run(*arguments, "-o", output)
-    assert ended.exit_code == 4, ended.stderr
-    assert str(text) in ended.stderr.splitlines()[0]
-    assert run("inspect", output).exit_code == 4
-    text.write_bytes(whole)
+    for change in (change_byte, append, cut_off):
+        change(text)
+        ended = run(*arguments, "-o", output)
+        assert ended.exit_code == 4, (change, ended.stderr)
+        assert str(text) in ended.stderr.splitlines()[0]
+        assert run("inspect", output).exit_code == 4
+        text.write_bytes(whole)
     assert run(*arguments, "-o", output).exit_code == 0
     assert run(*arguments, *ONE, "-o", tmp_path / "fresh").exit_code == 0
     assert read_folder(output) == read_folder(tmp_path / "fresh")
