@@ -233,9 +233,12 @@ def test_id_beyond_int32_is_refused_before_anything_is_written(tmp_path: Path) -
     assert not (tmp_path / "store").exists()
 
 
-def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "data", [b"", b'{"model"', b"[]", b"{}", b'{"model": "LSTM"}', b"\xff"], ids=repr
+)
+def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "tokenizer.json"
-    path.write_text('{"model": "LSTM"}')
+    path.write_bytes(data)
     with pytest.raises(DataError) as caught:
         run([write_lines(tmp_path / "a.txt")], tmp_path / "store", tokenizer=str(path))
     assert caught.value.message.startswith(f"{path}: ")
