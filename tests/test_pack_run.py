@@ -30,7 +30,6 @@ from shard_reference import (
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Workers
 from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.pack_plan import plan_store
@@ -381,47 +380,6 @@ def test_pack_with_buckets_again_is_already_complete(store: Path, tmp_path: Path
     assert again == (manifest, True)
 
 
-class _StopError(Exception):
-    """Stands for whatever ends a run."""
-
-
-@pytest.mark.parametrize("num_finished", [0, 1, 2])
-def test_pack_goes_on_where_it_stopped(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_finished: int
-) -> None:
-    options = {"batch_size": 3, "shard_bytes": 1}
-    pack(store, tmp_path / "whole", **options)
-    made: list[int] = []
-
-    def stop_later(setup: Any, task: Any) -> Any:
-        if len(made) == num_finished:
-            raise _StopError
-        made.append(task.number)
-        return make_shard(setup, task)
-
-    output = tmp_path / "stopped"
-    with monkeypatch.context() as patch:
-        patch.setattr(pack_run, "make_shard", stop_later)
-        with pytest.raises(_StopError):
-            pack(store, output, **options)
-    with pytest.raises(FolderError, match=f"incomplete run, {num_finished} parts or shards finish"):
-        open_shards(output)
-    kept = {path.name: path.stat().st_ino for path in output.glob("*.safetensors")}
-    assert len(kept) == num_finished
-    (output / ".shard-00002.safetensors.1.tmp").write_bytes(b"cut off")
-    notices: list[str] = []
-    pack_store(
-        store,
-        output,
-        PackOptions(**options),  # type: ignore[arg-type]
-        executor=HERE,
-        progress=Progress(on_notice=notices.append),
-    )
-    assert notices == ([f"{num_finished} of 3 shards were finished before"] if kept else [])
-    assert folder_bytes(output) == folder_bytes(tmp_path / "whole")
-    assert kept.items() <= {path.name: path.stat().st_ino for path in output.iterdir()}.items()
-
-
 CONTINUED: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 2, "shuffle": True, "seed": 2**70, "buckets": (4, 8, 16)},
     "padded": {
@@ -492,40 +450,6 @@ def test_pack_of_another_seed_gives_other_batches(store: Path, tmp_path: Path) -
         assert len(found) == 3
 
 
-def test_pack_goes_on_when_only_the_manifest_is_missing(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(run: RunFolder, manifest: dict[str, Any], files: list[Any]) -> None:
-        raise _StopError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "finish", stop)
-        with pytest.raises(_StopError):
-            pack(store, tmp_path / "stopped", batch_size=3)
-    pack(store, tmp_path / "stopped", batch_size=3)
-    pack(store, tmp_path / "whole", batch_size=3)
-    assert folder_bytes(tmp_path / "stopped") == folder_bytes(tmp_path / "whole")
-
-
-def test_pack_makes_a_shard_again_that_was_cut(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(run: RunFolder, manifest: dict[str, Any], files: list[Any]) -> None:
-        raise _StopError
-
-    output = tmp_path / "stopped"
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "finish", stop)
-        with pytest.raises(_StopError):
-            pack(store, output, batch_size=3, shard_bytes=1)
-    shard = output / "shard-00001.safetensors"
-    shard.write_bytes(shard.read_bytes()[:-1])
-    (output / "shard-00002.json").write_text("{")
-    pack(store, output, batch_size=3, shard_bytes=1)
-    pack(store, tmp_path / "whole", batch_size=3, shard_bytes=1)
-    assert folder_bytes(output) == folder_bytes(tmp_path / "whole")
-
-
 def test_pack_again_is_already_complete(store: Path, tmp_path: Path) -> None:
     manifest = pack(store, tmp_path / "shards", batch_size=3)
     before = folder_bytes(tmp_path / "shards")
@@ -543,13 +467,9 @@ def test_pack_of_the_default_is_64_rows(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "change"),
     [
-        ({"batch_size": 4}, "options.batch_size was 3, is 4"),
         ({"layout": "padded"}, "layout was 'packed', is 'padded'"),
         ({"pad_id": 0}, "pad_id was 256, is 0"),
-        ({"max_tokens": 30}, "options.max_tokens was None, is 30"),
-        ({"shuffle": True}, "options.shuffle was False, is True"),
         ({"buckets": (8, 12)}, "options.buckets was None, is [8, 12]"),
-        ({"window": 3}, "options.window was None, is 3"),
     ],
     ids=str,
 )
