@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 HERE = Executor(num_workers=1)  # a run in this process, without threads
+# Else each of the processes that tests start, hundreds of them, compiles the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A GPU machine may have pytest alone: tests that need more stay out there, the others run.
 OPTIONAL = (
     "backports",
