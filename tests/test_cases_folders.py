@@ -333,8 +333,15 @@ def test_case_29_kill_with_workers(tmp_path: Path, corpus: Path) -> None:
     assert read_folder(out) == tokenize_whole(corpus)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
+@pytest.mark.parametrize(
+    ("number", "num_workers"),
+    [
+        (signal.SIGINT, 2),
+        (signal.SIGTERM, 1),
+        pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_case_30_interrupted(
     tmp_path: Path, corpus: Path, number: signal.Signals, num_workers: int
 ) -> None:
@@ -534,10 +541,12 @@ def rewrite(path: Path) -> None:
     ("change", "found"),
     [
         (lambda path: os.truncate(path, 100), "changed while it was read, ends 44 bytes early"),
-        (lambda path: os.truncate(path, 150), "changed while it was read"),
-        (rewrite, "changed while it was read"),
+        pytest.param(
+            lambda path: os.truncate(path, 150), "changed while it was read", marks=pytest.mark.slow
+        ),
+        pytest.param(rewrite, "changed while it was read", marks=pytest.mark.slow),
     ],
-    ids=["shorter", "longer", "other"],
+    ids=["shorter", "longer", "other"],  # more of them in test_kills.py, in one process
 )
 def test_case_extra_input_that_changes_during_the_run(
     tmp_path: Path, corpus: Path, change: Callable[[Path], object], found: str
@@ -615,13 +624,11 @@ def test_case_extra_shard_smaller_than_a_sequence(tmp_path: Path) -> None:
     assert "'0' is no size from 1 byte to 1024 TiB" in result.stderr
 
 
-@pytest.mark.parametrize("mode", [{}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
-def test_case_extra_environment_changes_no_byte(
-    tmp_path: Path, corpus: Path, mode: dict[str, str]
-) -> None:
+def test_case_extra_environment_changes_no_byte(tmp_path: Path, corpus: Path) -> None:
     """Neither the seed of hashes, nor the language and its encoding, nor the time zone."""
     (corpus / "été.txt").write_text("une ligne\n")
-    settings = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "LANG": "C", "TZ": "Pacific/Apia", **mode}
+    settings = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "LANG": "C", "TZ": "Pacific/Apia"}
+    settings |= {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # else C is taken for UTF-8
     options = ("--shuffle", "--window", 4, "--shard-bytes", 100, "--num-workers", 1)
 
     def name_commands(folder: Path) -> list[tuple[object, ...]]:

@@ -88,7 +88,9 @@ def _hash_folder(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("way", [WAYS[0], WAYS[2], WAYS[4]])
+@pytest.mark.parametrize(  # test_pack_run.py has more, in two processes that stay
+    "way", [WAYS[4], *(pytest.param(way, marks=pytest.mark.slow) for way in (WAYS[0], WAYS[2]))]
+)
 def test_same_input_gives_the_same_bytes_for_any_number_of_workers(
     tmp_path: Path, way: str
 ) -> None:
