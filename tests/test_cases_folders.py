@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import Result
-from command import run
+from command import check_refused, run
 from reference import read_folder, read_store_documents
 from shard_reference import (
     make_shards,
@@ -51,14 +51,6 @@ def hold(event, arguments):
 
 sys.addaudithook(hold)
 """
-
-
-def check_refused(result: Result, code: int, *lines: str) -> None:
-    """Assert the exit code and every line of stderr, an empty one before the hint."""
-    message = "\n\n".join(lines)
-    assert result.stderr == f"Error: {message}\n"
-    assert result.exit_code == code
-    assert result.stdout == ""
 
 
 def check_unfinished(
@@ -308,13 +300,6 @@ def check_kill_sweep(folder: Path, *arguments: object) -> None:
 
 def test_case_29_kill_at_any_change_of_the_disk(tmp_path: Path, corpus: Path) -> None:
     arguments = ("tokenize", corpus / "a.txt", "--num-workers", 1)
-    check_kill_sweep(tmp_path / "killed", *arguments)
-
-
-@pytest.mark.slow  # as test_disk_faults.py, in processes of their own
-def test_case_29_kill_of_pack_at_any_change_of_the_disk(tmp_path: Path) -> None:
-    store = make_store(tmp_path, make_texts([9, 8, 7, 6]))
-    arguments = ("pack", store, "--batch-size", 2, "--shard-bytes", 1, "--num-workers", 1)
     check_kill_sweep(tmp_path / "killed", *arguments)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from command import run
+from command import check_refused, run
 from reference import read_store_documents
 from shard_reference import make_shards
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -43,14 +43,6 @@ def tokenize(source: Path | list[Path], *options: object) -> Result:
 
 def store_of(source: Path) -> Path:
     return source.parent / "tokens"
-
-
-def check_refused(result: Result, code: int, *lines: str) -> None:
-    """Assert the exit code and every line of stderr, an empty one before the hint."""
-    message = "\n\n".join(lines)
-    assert result.stderr == f"Error: {message}\n"
-    assert result.exit_code == code
-    assert result.stdout == ""
 
 
 def check_no_store(folder: Path) -> None:

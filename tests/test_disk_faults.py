@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 from command import run
+from reference import read_folder
 
 import seqpack_cli
 from seqpack_cli.files import disk
@@ -110,10 +111,6 @@ def run_with_fault(k: int, fault: int, arguments: tuple[object, ...]) -> int:
         assert message.endswith(f": {os.strerror(fault)}"), result.stderr
         assert hint.endswith("run the same command again\n"), result.stderr
     return result.exit_code
-
-
-def read_folder(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}
 
 
 def prepare(tmp_path: Path, command: str) -> Callable[[Path], tuple[object, ...]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shard_reference import Arrays, change_shard, make_shards
+from shard_reference import Arrays, change_shard, make_shards, put
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
@@ -60,15 +60,6 @@ def check_named(good: Path, folder: Path, kind: str, change: Change, batch: int,
         with pytest.raises(FolderError, match=rf"^{folder / 'shards' / SHARD}: {said}"):
             open_batches(folder / "shards")[batch]
     assert re.match(rf"structure: {SHARD}: {said}", find_structure(folder / "shards")[0])
-
-
-def put(name: str, place: int, value: int) -> Change:
-    """Give a change of one entry."""
-
-    def change(arrays: Arrays) -> None:
-        arrays[name][place] = value
-
-    return change
 
 
 def put_all(name: str, values: list[int]) -> Change:

@@ -17,6 +17,7 @@ from conftest import HERE
 from reference import read_folder, read_store_documents
 from tokenizer_kinds import added_tokens_out_of_order, tokenizer_of
 from tokenizers import Regex, Tokenizer, pre_tokenizers
+from unfinished import Stop
 
 from seqpack_cli.errors import DataError, MachineError, OptionError
 from seqpack_cli.runs.progress import Progress
@@ -36,10 +37,6 @@ from seqpack_cli.tokens.tokenize_run import tokenize
 NUM_LINES = 400
 PART_BYTES = 10_000  # 100 lines of 100 bytes: more than the head of 4 KiB
 INSTALL_HINT = "pip install 'seqpack[fast]'"
-
-
-class Stop(BaseException):
-    """Stands for Ctrl-C or a kill: no `except Exception` sees it."""
 
 
 @pytest.fixture(autouse=True)

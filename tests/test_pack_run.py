@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import HERE
+from reference import read_folder
 from shard_reference import (
     LENGTHS,
     batch_cost,
-    folder_bytes,
     make_store,
     make_texts,
     read_manifest_json,
@@ -170,8 +170,8 @@ def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> 
             progress=Progress(on_advance=advanced.append),
         )
         assert sum(advanced) == 37
-    assert folder_bytes(tmp_path / "1") == folder_bytes(tmp_path / "2")
-    assert len(folder_bytes(tmp_path / "1")) > 4
+    assert read_folder(tmp_path / "1") == read_folder(tmp_path / "2")
+    assert len(read_folder(tmp_path / "1")) > 4
 
 
 LONG_LENGTHS = (3, 9, 5, 1, 5, 12, 2, 30, 7, 1, 1, 16, 4, 4, 25, 3, 8, 2, 11, 1, 6, 40, 2, 2, 5)
@@ -265,7 +265,7 @@ def test_pack_holds_the_store_whatever_the_options(
 
     monkeypatch.setattr(Workers, "run", run_in_two)
     assert pack(long_store, tmp_path / "again", **options) == manifest
-    assert folder_bytes(tmp_path / "again") == folder_bytes(tmp_path / "shards")
+    assert read_folder(tmp_path / "again") == read_folder(tmp_path / "shards")
 
 
 def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str, Any]) -> None:
@@ -435,7 +435,7 @@ def test_pack_that_shuffles_goes_on_after_a_kill_with_the_same_bytes(
     num_shards = len(manifest["shards"])
     assert (num_shards >= 3, complete) == (True, False)
     assert notices == [f"1 of {num_shards} shards were finished before"]
-    assert folder_bytes(output) == folder_bytes(tmp_path / "whole")
+    assert read_folder(output) == read_folder(tmp_path / "whole")
 
 
 def test_pack_of_another_seed_gives_other_batches(store: Path, tmp_path: Path) -> None:
@@ -451,10 +451,10 @@ def test_pack_of_another_seed_gives_other_batches(store: Path, tmp_path: Path) -
 
 def test_pack_again_is_already_complete(store: Path, tmp_path: Path) -> None:
     manifest = pack(store, tmp_path / "shards", batch_size=3)
-    before = folder_bytes(tmp_path / "shards")
+    before = read_folder(tmp_path / "shards")
     again = pack_store(store, tmp_path / "shards", PackOptions(batch_size=3), executor=HERE)
     assert again == (manifest, True)
-    assert folder_bytes(tmp_path / "shards") == before
+    assert read_folder(tmp_path / "shards") == before
 
 
 def test_pack_of_the_default_is_64_rows(store: Path, tmp_path: Path) -> None:
@@ -486,7 +486,7 @@ def test_pack_with_other_options_is_refused_until_overwritten(
     )
     pack_store(store, output, other, executor=HERE, overwrite=True)
     pack_store(store, tmp_path / "fresh", other, executor=HERE)
-    assert folder_bytes(output) == folder_bytes(tmp_path / "fresh")
+    assert read_folder(output) == read_folder(tmp_path / "fresh")
 
 
 def test_pack_overwrites_a_larger_run_without_leftovers(store: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from shard_reference import (
     flip_byte,
     make_shards,
     mend_manifest,
+    put,
     read_manifest_json,
 )
 
@@ -140,32 +141,25 @@ def assert_matches(pattern: str, text: str) -> None:
     assert re.fullmatch(pattern, text), text
 
 
-def set_entry(name: str, place: int, value: int) -> Callable[[Arrays], object]:
-    def change(arrays: Arrays) -> None:
-        arrays[name][place] = value
-
-    return change
-
-
 ARRAY_DAMAGE: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
     "index twice": (
         "packed",
-        set_entry("original_indices", 1, 5),
+        put("original_indices", 1, 5),
         f"{SHARDS[0]}: batch 0: row 1: sequence 5 stands twice",
     ),
     "index of the other shard": (
         "padded",
-        set_entry("original_indices", 1, 3),
+        put("original_indices", 1, 3),
         f"{SHARDS[2]}: batch 2: row 0: sequence 3 stands twice",
     ),
     "index beyond the store": (
         "packed",
-        set_entry("original_indices", 1, 7),
+        put("original_indices", 1, 7),
         f"{SHARDS[0]}: batch 0: row 1: original index 7, the store has 7 sequences",
     ),
     "index negative": (
         "padded",
-        set_entry("original_indices", 1, -1),
+        put("original_indices", 1, -1),
         f"{SHARDS[0]}: batch 0: row 1: original index -1, the store has 7 sequences",
     ),
 }
@@ -184,14 +178,14 @@ def test_damaged_array_is_named(
 @pytest.mark.parametrize("index", [5, 7, -1, 2**40])
 def test_shard_with_a_wrong_index_goes_no_further(tmp_path: Path, index: int) -> None:
     path = make_shards(tmp_path, shard_bytes=1)
-    change_shard(path, set_entry("original_indices", 1, index))
+    change_shard(path, put("original_indices", 1, index))
     assert 0 not in {batch.index for batch in check(path)[1]}
 
 
 @pytest.mark.parametrize("index", [7, -1])
 def test_wrong_index_is_found_beside_another_damaged_shard(tmp_path: Path, index: int) -> None:
     path = make_shards(tmp_path, shard_bytes=1)
-    change_shard(path, set_entry("original_indices", 1, index))
+    change_shard(path, put("original_indices", 1, index))
     flip_byte(path / SHARDS[1], -2)
     findings, statistics, _ = check(path)
     assert f"structure: {SHARDS[1]}: blake3 is not the manifest's" in findings
@@ -374,27 +368,27 @@ def join_rows(arrays: Arrays) -> None:
 VARLEN_DAMAGE: dict[str, tuple[int, Callable[[Arrays], object], str]] = {
     "a later piece is said to be the first": (
         2,
-        set_entry("piece_starts", 0, 0),
+        put("piece_starts", 0, 0),
         f"{SHARDS[2]}: batch 2: row 0: sequence 1 stands twice",
     ),
     "a later piece begins too early": (
         2,
-        set_entry("piece_starts", 0, 7),
+        put("piece_starts", 0, 7),
         "manifest.json: a piece of sequence 1 begins at token 7, expected one at 8",
     ),
     "a later piece begins before the sequence": (
         2,
-        set_entry("piece_starts", 0, -8),
+        put("piece_starts", 0, -8),
         "manifest.json: a piece of sequence 1 begins at token -8, expected one at 0",
     ),
     "a piece of another sequence": (
         2,
-        set_entry("original_indices", 0, 0),
+        put("original_indices", 0, 0),
         "manifest.json: a piece of sequence 0 begins at token 8, expected one at 3",
     ),
     "a first piece is said to be a later one": (
         1,
-        set_entry("piece_starts", 0, 1),
+        put("piece_starts", 0, 1),
         f"{SHARDS[1]}: num_sequences is 1, the shard has 0",
     ),
 }

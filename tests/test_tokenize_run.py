@@ -177,36 +177,6 @@ def test_special_tokens_in_a_text_become_ids_if_allowed(
     assert open_store(store).manifest["ledger"]["num_special_tokens_in_text"] == 2
 
 
-def test_saved_truncation_and_padding_are_switched_off_and_said(
-    tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    tokenizer = Tokenizer.from_file(str(tiny_tokenizer))
-    tokenizer.enable_truncation(4)
-    tokenizer.enable_padding(length=50, pad_id=0, pad_token="<pad>")  # noqa: S106
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    notices: list[str] = []
-    corpus = write_lines(tmp_path / "a.txt", 5)
-    for name, path in (("saved", tmp_path / "tokenizer.json"), ("plain", tiny_tokenizer)):
-        options = TokenizeOptions(tokenizer=str(path))
-        progress = Progress(on_notice=notices.append)
-        tokenize([str(corpus)], tmp_path / name, options, executor=HERE, progress=progress)
-    assert notices == [
-        "tokenizer.json: its saved truncation is switched off",
-        "tokenizer.json: its saved padding is switched off",
-    ]
-    saved, plain = (read_store_documents(tmp_path / name) for name in ("saved", "plain"))
-    assert saved == plain
-
-
-def test_ids_above_uint16_are_stored_whole_though_the_vocabulary_is_small(tmp_path: Path) -> None:
-    save_words(tmp_path, {"a": 0, "b": 70_000}, unknown="a")
-    (tmp_path / "a.txt").write_text("b\na\n")
-    manifest = run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
-    assert (manifest["dtype"], manifest["vocab_size"], manifest["max_id"]) == ("int32", 2, 70_000)
-    assert manifest["unk_id"] == 0
-    assert read_store_documents(tmp_path / "store") == [[[70_000]], [[0]]]
-
-
 @pytest.mark.parametrize(
     ("max_id", "dtype"), [(65_535, "uint16"), (65_536, "int32"), (2**31 - 1, "int32")]
 )
