@@ -21,7 +21,7 @@ from ray_clusters import python, wait_for
 
 from seqpack_cli.runs.workers import Executor
 
-NUM_BYTES = 3_000_000
+NUM_BYTES = 1_500_000
 NUM_PARTS = 30
 RAY = ("--executor", "ray")
 

@@ -196,7 +196,7 @@ def test_open_shards_refuses_other_folders(tmp_path: Path) -> None:
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_damaged_shard_gives_valid_batches_or_a_folder_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
