@@ -482,39 +482,6 @@ def test_case_extra_read_only_output(corpus: Path, small_disk: Path) -> None:
     check_refused(result, 5, found, "hint: choose another -o")
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("file/tokens", "Not a directory"), ("file", "File exists")]
-)
-def test_case_extra_output_that_can_not_be_made(
-    tmp_path: Path, corpus: Path, name: str, reason: str
-) -> None:
-    (tmp_path / "file").write_text("mine")
-    result = run("tokenize", corpus, "-o", tmp_path / name)
-    check_refused(result, 5, f"{tmp_path / name}: {reason}", "hint: choose another -o")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["gone.txt", "gone/", "*.gone", "gone/**/*.txt"])
-def test_case_extra_input_that_is_missing(tmp_path: Path, name: str) -> None:
-    result = run("tokenize", f"{tmp_path}/{name}", "-o", tmp_path / "tokens")
-    hint = "hint: name a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'"
-    check_refused(result, 2, f"{tmp_path}/{name}: no such file or folder", hint)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_case_extra_input_folder_without_a_match(tmp_path: Path) -> None:
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "picture.png").write_bytes(b"x")
-    result = run("tokenize", tmp_path / "corpus", "-o", tmp_path / "tokens")
-    suffixes = ".txt .text .md .jsonl .ndjson .parquet .csv .tsv .gz .bz2 .xz .zst"
-    hint = f"hint: known are {suffixes}; pass --format text to take every file"
-    skipped = f"skipped 1 file with an unknown suffix: {tmp_path}/corpus/picture.png"
-    found = f"{tmp_path}/corpus: no file with a known suffix ({skipped})"
-    assert result.stderr.endswith(f"Error: {found}\n\n{hint}\n")
-    assert result.exit_code == 2
-    assert not (tmp_path / "tokens").exists()
-
-
 CHANGED = "hint: wait until it is whole, then run the same command with --overwrite"
 
 
