@@ -97,7 +97,6 @@ def in_fork(action: Callable[[], int]) -> int:
         except BaseException:
             traceback.print_exc()
             os._exit(99)
-    gc.unfreeze()
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
