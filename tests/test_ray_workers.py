@@ -197,7 +197,8 @@ def test_killed_worker_costs_its_part_and_not_the_run(
     arguments = [*tokenize(text, sample_data, output), *RAY, "--ray-address", cluster.address]
     with running(arguments) as process:
         wait_for_receipts(process, output, 3)
-        finished = {path: path.stat().st_mtime_ns for path in output.glob("part-*.bin")}
+        made = [path.with_suffix(".bin") for path in output.glob("part-*.json")]  # and published
+        finished = {path: path.stat().st_mtime_ns for path in made}
         os.kill(wait_for_worker(), signal.SIGKILL)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
