@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import (
@@ -172,7 +173,7 @@ def test_fingerprint_is_of_every_shard(tmp_path: Path) -> None:
         tmp_path / "store",
         tmp_path / "other",
         PackOptions(min_length=2, batch_size=3, shard_bytes=1),
-        num_workers=1,
+        executor=HERE,
     )
     other = open_shards(tmp_path / "other")
     digests = [
