@@ -15,12 +15,12 @@ find_python() {
 install_project() {
     # Installed once for each state of the files that say what to install.
     local stamp
-    stamp=".venv/installed-$(cat pyproject.toml constraints.txt | cksum | tr ' ' '-')-$1"
-    [ -e "$stamp" ] && return
+    stamp=".venv/installed-$(cat pyproject.toml constraints.txt | cksum | tr ' ' '-')-"
+    [ -e "$stamp$1" ] || [ -e "$stamp[dev]" ] && return # [dev] has all that scripts ask for
     [ -x .venv/bin/python ] || "$(find_python)" -m venv .venv
     echo "installing seqpack$1 into .venv" >&2
     .venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".$1"
-    touch "$stamp"
+    touch "$stamp$1"
 }
 
 install_project "${1:-}"

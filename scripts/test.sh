@@ -10,6 +10,5 @@ for argument in "$@"; do
         -n* | --numprocesses* | --dist* | -s | --pdb | --collect-only | --co | *cuda*) processes="" ;;
     esac
 done
-unset PYTHONDONTWRITEBYTECODE # else hundreds of processes compile the same files
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 exec python -m pytest $processes "$@"

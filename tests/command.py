@@ -13,3 +13,11 @@ def run(*arguments: object) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def check_refused(result: Result, code: int, *lines: str) -> None:
+    """Assert the exit code and every line of stderr, an empty one before the hint."""
+    message = "\n\n".join(lines)
+    assert result.stderr == f"Error: {message}\n"
+    assert result.exit_code == code
+    assert result.stdout == ""

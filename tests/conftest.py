@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.metadata
 import importlib.util
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,10 @@ from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 HERE = Executor(num_workers=1)  # a run in this process, without threads
+# Else each of the processes that tests start, hundreds of them, compiles the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A GPU machine may have pytest alone: tests that need more stay out there, the others run.
 OPTIONAL = (
     "backports",
@@ -34,8 +40,11 @@ OPTIONAL = (
 )
 
 
+FOLDERS = (Path(__file__).parent, Path(__file__).parent / "campaigns")  # of what tests import
+
+
 def find_imports(path: Path) -> set[str]:
-    """Name the packages that a test file imports, also through files beside it."""
+    """Name the packages that a test file imports, also through files of FOLDERS."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -43,15 +52,16 @@ def find_imports(path: Path) -> set[str]:
         else:
             names = [str(node.module)] if isinstance(node, ast.ImportFrom) else []
         for name in names:
-            beside = path.with_name(f"{name}.py")
-            found |= find_imports(beside) if beside.exists() else {name.split(".")[0]}
+            ours = [folder / f"{name}.py" for folder in FOLDERS if (folder / f"{name}.py").exists()]
+            found |= find_imports(ours[0]) if ours else {name.split(".")[0]}
     return found
 
 
 _missing = {name for name in OPTIONAL if importlib.util.find_spec(name) is None}
 collect_ignore = [
-    path.name
-    for path in Path(__file__).parent.glob("*.py")
+    str(path.relative_to(FOLDERS[0]))
+    for folder in FOLDERS
+    for path in folder.glob("*.py")
     if _missing and find_imports(path) & _missing
 ]
 
@@ -79,12 +89,45 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """Let no later garbage collection look through all that was imported and collected: a tenth."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def trust_the_page_cache() -> Iterator[None]:
     """Wait for no disk in this process: nothing here cuts the power. Other processes still do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # still an error for what is no open file
         yield
+
+
+@pytest.fixture(scope="session")
+def ray_node() -> Iterator[Any]:
+    """The one Ray cluster of this process: a node of two cores."""
+    from ray_clusters import running_cluster
+
+    with running_cluster(num_cpus=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_node: Any) -> Iterator[Any]:
+    """That cluster, to which this process is connected."""
+    with ray_node.connected():
+        yield ray_node.cluster
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread: more take longer for models as small as those here."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -30,32 +30,60 @@ SOON = {"RAY_health_check_period_ms": "300", "RAY_health_check_failure_threshold
 
 
 @contextlib.contextmanager
-def ray_folder() -> Iterator[Path]:
-    """Give Ray a folder of its own: here it finds no cluster of others, nor they ours.
-
-    Not below pytest's: the path of a socket takes 107 bytes at most.
-    """
+def new_folder() -> Iterator[Path]:
+    """Make a folder, not below pytest's: the path of a socket takes 107 bytes at most."""
     folder = Path(tempfile.mkdtemp(prefix="seqpack-"))
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("RAY_TMPDIR", str(folder))
-            patch.delenv("RAY_ADDRESS", raising=False)
-            patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-            yield folder
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def running_cluster(num_cpus: int) -> Iterator[Cluster]:
-    """Start a cluster of one node, and connect this process to it."""
-    with ray_folder():
-        cluster = Cluster(initialize_head=True, head_node_args=node_options(num_cpus))
+def leading_to(folder: Path) -> Iterator[None]:
+    """Lead this process and its children to a folder of Ray's: they find no other cluster."""
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", str(folder))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        yield
+
+
+@contextlib.contextmanager
+def ray_folder() -> Iterator[Path]:
+    """Give Ray a folder of its own: here it finds no cluster of others, nor they ours."""
+    with new_folder() as folder, leading_to(folder):
+        yield folder
+
+
+@dataclass(frozen=True)
+class Running:
+    """A cluster of one node that runs, and its folder."""
+
+    cluster: Cluster
+    folder: Path
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Connect this process to it until the block ends."""
+        with leading_to(self.folder):
+            ray.init(address=self.cluster.address, log_to_driver=False, logging_level="error")
+            try:
+                yield
+            finally:
+                ray.shutdown()
+
+
+@contextlib.contextmanager
+def running_cluster(num_cpus: int) -> Iterator[Running]:
+    """Start a cluster of one node; nothing leads there before it is connected to."""
+    with new_folder() as folder:
+        with leading_to(folder):
+            cluster = Cluster(initialize_head=True, head_node_args=node_options(num_cpus))
         try:
-            ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-            yield cluster
+            yield Running(cluster, folder)
         finally:
-            ray.shutdown()
             cluster.shutdown()
 
 

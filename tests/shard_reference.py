@@ -241,6 +241,15 @@ def change_shard(
     mend_manifest(shards, number, **values)
 
 
+def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
+    """Give a change of one entry, for `change_shard`."""
+
+    def change(arrays: Arrays) -> None:
+        arrays[name][place] = value
+
+    return change
+
+
 def safetensors_bytes(arrays: Arrays, metadata: dict[str, str]) -> bytes:
     """Give a safetensors file, written as its specification says."""
     names = {"uint16": "U16", "int32": "I32", "int64": "I64", "float32": "F32"}
@@ -264,8 +273,3 @@ def flip_byte(path: Path, position: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[position] ^= 1
     path.write_bytes(raw)
-
-
-def folder_bytes(folder: Path) -> dict[str, bytes]:
-    """Give every file of a finished run but run.json, which says only how it was done."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}

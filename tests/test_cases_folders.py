@@ -1,4 +1,4 @@
-"""The 40 cases of faults and bad input, as a user meets them, 28 to 40 and some more: folders.
+"""The cases of faults and bad input, as a user meets them, 28 to 32, 40 and some more: folders.
 
 The number in a name is the case's. Each runs the command itself and asserts the exit code (0 good,
 1 verify found a fault, 2 usage, 3 bad input data, 4 a folder that is refused, 5 the machine, 130
@@ -19,19 +19,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from click.testing import Result
-from command import run
+from command import check_refused, run
 from reference import read_folder, read_store_documents
 from shard_reference import (
-    Arrays,
-    change_manifest,
-    change_shard,
-    flip_byte,
     make_shards,
     make_store,
     make_texts,
@@ -57,14 +51,6 @@ def hold(event, arguments):
 
 sys.addaudithook(hold)
 """
-
-
-def check_refused(result: Result, code: int, *lines: str) -> None:
-    """Assert the exit code and every line of stderr, an empty one before the hint."""
-    message = "\n\n".join(lines)
-    assert result.stderr == f"Error: {message}\n"
-    assert result.exit_code == code
-    assert result.stdout == ""
 
 
 def check_unfinished(
@@ -317,13 +303,6 @@ def test_case_29_kill_at_any_change_of_the_disk(tmp_path: Path, corpus: Path) ->
     check_kill_sweep(tmp_path / "killed", *arguments)
 
 
-@pytest.mark.slow  # as test_disk_faults.py, in processes of their own
-def test_case_29_kill_of_pack_at_any_change_of_the_disk(tmp_path: Path) -> None:
-    store = make_store(tmp_path, make_texts([9, 8, 7, 6]))
-    arguments = ("pack", store, "--batch-size", 2, "--shard-bytes", 1, "--num-workers", 1)
-    check_kill_sweep(tmp_path / "killed", *arguments)
-
-
 def test_case_29_kill_with_workers(tmp_path: Path, corpus: Path) -> None:
     """One part stands, two are under way in workers, which end with their parent."""
     out = tmp_path / "tokens"
@@ -339,8 +318,15 @@ def test_case_29_kill_with_workers(tmp_path: Path, corpus: Path) -> None:
     assert read_folder(out) == tokenize_whole(corpus)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
+@pytest.mark.parametrize(
+    ("number", "num_workers"),
+    [
+        (signal.SIGINT, 2),
+        (signal.SIGTERM, 1),
+        pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_case_30_interrupted(
     tmp_path: Path, corpus: Path, number: signal.Signals, num_workers: int
 ) -> None:
@@ -444,293 +430,6 @@ def test_case_32_two_writers(tmp_path: Path, corpus: Path, killed: bool) -> None
     assert read_folder(out) == tokenize_whole(corpus)
 
 
-def test_case_33_folder_of_another_run(tmp_path: Path, corpus: Path) -> None:
-    out = tmp_path / "tokens"
-    assert run("tokenize", corpus, "-o", out).exit_code == 0
-    before = read_folder(out)
-    result = run("tokenize", corpus, "-o", out, "--eos", "<eos>")
-    changed = "options.eos was None, is '<eos>'"
-    check_refused(result, 4, f"{out}: holds a run that differs: {changed}", OVERWRITE)
-    result = run("tokenize", corpus / "a.txt", "-o", out)
-    changed = "sources were 3, are 1"
-    check_refused(result, 4, f"{out}: holds a run that differs: {changed}", OVERWRITE)
-    assert read_folder(out) == before
-    result = run("tokenize", corpus, "-o", out)
-    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, f"{out}: already complete")
-    assert run("tokenize", corpus, "-o", out, "--eos", "<eos>", "--overwrite").exit_code == 0
-    assert all(pieces[-1][-1] == 258 for pieces in read_store_documents(out))
-
-
-def test_case_33_folder_of_another_kind(tmp_path: Path) -> None:
-    shards = make_shards(tmp_path)
-    store, own = tmp_path / "store", {"packed": read_folder(shards)}
-    corpus = tmp_path / "corpus.txt"
-    result = run("tokenize", corpus, "-o", shards, "--overwrite")
-    hint = "hint: choose another -o; --overwrite only replaces what the same command wrote"
-    found = f"{shards}: holds 'seqpack.shards', expected seqpack.tokens"
-    check_refused(result, 4, found, hint)
-    result = run("pack", store, "-o", shards)
-    changed = "options.batch_size was 3, is 64"
-    check_refused(result, 4, f"{shards}: holds a run that differs: {changed}", OVERWRITE)
-    assert {"packed": read_folder(shards)} == own
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.doc").write_text("years of work")
-    found = f"{tmp_path}/mine: holds other files (notes.doc), expected an empty folder"
-    check_refused(run("pack", store, "-o", tmp_path / "mine"), 4, found, OVERWRITE)
-    assert run("pack", store, "-o", tmp_path / "mine", "--overwrite").exit_code == 0
-    assert (tmp_path / "mine" / "notes.doc").read_text() == "years of work"
-
-
-# Damage
-
-
-def unpack(shards: Path) -> Result:
-    """Run `seqpack unpack`, which must leave no file behind when it is refused."""
-    result = run("unpack", shards, "-o", shards.parent / "rows.jsonl")
-    assert (result.exit_code == 0) is (shards.parent / "rows.jsonl").exists()
-    return result
-
-
-@pytest.mark.parametrize(
-    ("change", "num_bytes"),
-    [(-6, "1,068"), (6, "1,080"), (-1074, "0"), (-1070, "4")],
-    ids=["cut", "longer", "empty", "header"],
-)
-def test_case_34_shard_of_another_size(tmp_path: Path, change: int, num_bytes: str) -> None:
-    shards = make_shards(tmp_path)
-    assert (shards / SHARD).stat().st_size == 1074
-    os.truncate(shards / SHARD, 1074 + change)
-    found = f"{num_bytes} bytes, manifest says 1,074"
-    for result in (run("inspect", shards), run("inspect", shards, "--batch", 0), unpack(shards)):
-        check_refused(result, 4, f"{shards}/{SHARD}: {found}")
-    assert find_faults(run("verify", shards)) == [f"structure: {SHARD}: {found}"]
-
-
-def test_case_34_part_of_another_size(tmp_path: Path) -> None:
-    store = make_store(tmp_path, make_texts([5, 3]))
-    os.truncate(store / "part-00000.bin", 15)
-    found = f"{store}/part-00000.bin: 15 bytes, manifest says 16"
-    check_refused(run("pack", store, "-o", tmp_path / "shards"), 4, found)
-    check_refused(run("inspect", store), 4, found)
-    (store / "part-00000.bin").unlink()
-    found = f"{store}/part-00000.bin: missing"
-    check_refused(run("pack", store, "-o", tmp_path / "shards"), 4, found)
-
-
-@pytest.mark.parametrize("position", [-1, -2, 500, 100, 8])
-def test_case_35_flipped_byte(tmp_path: Path, position: int) -> None:
-    """Anywhere: in an id, a number, the header."""
-    shards = make_shards(tmp_path)
-    flip_byte(shards / SHARD, position)
-    (found,) = find_faults(run("verify", shards, "--level", "structure"))
-    assert found.startswith(f"structure: {SHARD}: ")
-    if position < 0:
-        assert found.endswith(": blake3 is not the manifest's")
-
-
-def test_case_35_flipped_byte_of_the_store(tmp_path: Path) -> None:
-    shards = make_shards(tmp_path)
-    path = tmp_path / "store" / "part-00000.bin"
-    flip_byte(path, -2)
-    hint = "hint: the file was changed or damaged: run tokenize --overwrite"
-    found = f"{path}: blake3 is not the manifest's"
-    check_refused(run("verify", shards, "--level", "roundtrip"), 4, found, hint)
-
-
-# 12, 9, 5 | 5, 3, 2 | 1: batch_sizes of the first batch are 3 3 3 3 3 2 2 2 2 1 1 1
-BAD_STEPS: dict[str, tuple[Callable[[Arrays], object], str]] = {
-    "rises": (
-        lambda arrays: np.put(arrays["batch_sizes"], [4, 5], [2, 3]),
-        "batch_sizes[4] is 2, but 3 rows are longer than 4",
-    ),
-    "sum": (
-        lambda arrays: np.put(arrays["batch_sizes"], 0, 4),
-        "batch_sizes[0] is 4, but 3 rows are longer than 0",
-    ),
-    "negative": (
-        lambda arrays: np.put(arrays["batch_sizes"], 11, -1),
-        "batch_sizes[11] is -1, but 1 rows are longer than 11",
-    ),
-    "huge": (
-        lambda arrays: np.put(arrays["batch_sizes"], 0, 2**62),
-        "batch_sizes[0] is 4611686018427387904, but 3 rows are longer than 0",
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", BAD_STEPS)
-def test_case_36_wrong_batch_sizes(tmp_path: Path, damage: str) -> None:
-    """They would end torch's process, so each reader looks at them before."""
-    change, found = BAD_STEPS[damage]
-    shards = make_shards(tmp_path)
-    change_shard(shards, change)
-    place = f"{shards}/{SHARD}: batch 0"
-    for result in (run("inspect", shards, "--batch", 0), unpack(shards)):
-        check_refused(result, 4, f"{place}: {found}")
-    assert find_faults(run("verify", shards)) == [f"structure: {SHARD}: batch 0: {found}"]
-
-
-BAD_INDICES: dict[str, tuple[int, str]] = {  # what becomes of the index of row 1 of batch 0
-    "twice": (5, "sequence 5 stands twice"),
-    "outside": (7, "original index 7, the store has 7 sequences"),
-    "negative": (-2, "original index -2, the store has 7 sequences"),
-}
-
-
-def put_index(shards: Path, value: int) -> None:
-    change_shard(shards, lambda arrays: np.put(arrays["original_indices"], 1, value))
-
-
-@pytest.mark.parametrize("damage", BAD_INDICES)
-def test_case_37_indices_that_are_no_permutation(tmp_path: Path, damage: str) -> None:
-    value, found = BAD_INDICES[damage]
-    shards = make_shards(tmp_path)
-    put_index(shards, value)
-    (fault,) = find_faults(run("verify", shards))
-    assert fault.startswith(f"structure: {SHARD}: ")
-    assert fault.endswith(found)
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        (5, "{shards}: sequence 5 stands twice"),
-        (-2, "{shards}/shard-00000.safetensors: original index -2, the store has 7 sequences"),
-    ],
-)
-def test_case_37_indices_that_unpack_refuses(tmp_path: Path, value: int, found: str) -> None:
-    shards = make_shards(tmp_path)
-    put_index(shards, value)
-    check_refused(unpack(shards), 4, found.format(shards=shards))
-
-
-def test_case_37_index_outside_is_refused_by_unpack(tmp_path: Path) -> None:
-    shards = make_shards(tmp_path)
-    put_index(shards, 99)
-    assert unpack(shards).exit_code == 4
-
-
-@pytest.mark.parametrize("damage", BAD_INDICES)
-def test_case_37_batch_and_row_are_named(tmp_path: Path, damage: str) -> None:
-    """As DESIGN.md has it of every finding."""
-    shards = make_shards(tmp_path)
-    put_index(shards, BAD_INDICES[damage][0])
-    (fault,) = find_faults(run("verify", shards))
-    assert fault.startswith(f"structure: {SHARD}: batch 0: row 1: ")
-
-
-def replace_by_link(path: Path) -> None:
-    path.symlink_to(path.rename(path.parent.parent / "elsewhere"))
-
-
-def replace_by_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def replace_by_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-REPLACE: dict[str, Callable[[Path], object]] = {
-    "link": replace_by_link,
-    "pipe": replace_by_pipe,
-    "folder": replace_by_folder,
-}
-
-
-@pytest.mark.parametrize(
-    "name", ["../store/part-00000.bin", "/etc/passwd", "a/b", "..", "", "shard-00001.safetensors"]
-)
-def test_case_38_name_that_leaves_the_folder(tmp_path: Path, name: str) -> None:
-    shards = make_shards(tmp_path)
-    change_manifest(shards, lambda manifest: manifest["shards"][0].update(name=name))
-    found = f"{shards}/manifest.json: shard 0 is named {name!r}"
-    for result in (run("inspect", shards), run("verify", shards), unpack(shards)):
-        check_refused(result, 4, found)
-
-
-@pytest.mark.parametrize("name", ["../corpus.txt", "/etc/passwd", "a/b", "..", ""])
-def test_case_38_name_of_a_part_that_leaves_the_folder(tmp_path: Path, name: str) -> None:
-    store = make_store(tmp_path, make_texts([5, 3]))
-    change_manifest(store, lambda manifest: manifest["parts"][0]["files"][0].update(name=name))
-    found = f"{store}: {name!r} is not a plain file name"
-    check_refused(run("inspect", store), 4, found)
-    check_refused(run("pack", store, "-o", tmp_path / "shards"), 4, found)
-
-
-@pytest.mark.parametrize("kind", REPLACE)
-def test_case_38_shard_that_is_no_plain_file(tmp_path: Path, kind: str) -> None:
-    shards = make_shards(tmp_path)
-    REPLACE[kind](shards / SHARD)
-    found = "not a regular file"
-    for result in (run("inspect", shards), unpack(shards)):
-        check_refused(result, 4, f"{shards}/{SHARD}: {found}")
-    assert find_faults(run("verify", shards)) == [f"structure: {SHARD}: {found}"]
-
-
-@pytest.mark.parametrize("kind", REPLACE)
-@pytest.mark.parametrize("name", ["manifest.json", "part-00000.idx", "tokenizer.json"])
-def test_case_38_file_of_the_store_that_is_none(tmp_path: Path, name: str, kind: str) -> None:
-    store = make_store(tmp_path, make_texts([5, 3]))
-    REPLACE[kind](store / name)
-    result = run("pack", store, "-o", tmp_path / "shards")
-    check_refused(result, 4, f"{store}/{name}: not a regular file")
-
-
-def test_case_39_truncated_manifest(tmp_path: Path) -> None:
-    shards = make_shards(tmp_path)
-    whole = (shards / "manifest.json").read_bytes()
-    for num_bytes in range(0, len(whole) - 2, 29):
-        (shards / "manifest.json").write_bytes(whole[:num_bytes])
-        result = run("inspect", shards)
-        assert result.exit_code == 4
-        place = re.escape(f"Error: {shards}/manifest.json: not JSON (")
-        message = result.stderr.removesuffix("\n")
-        assert re.fullmatch(rf"{place}.+: line \d+ column \d+ \(char \d+\)\)", message), message
-    for command in (run("verify", shards), unpack(shards)):
-        assert (command.exit_code, command.stderr) == (4, result.stderr)
-
-
-@pytest.mark.parametrize("version", [0, 4, "1", None])
-def test_case_39_unknown_version(tmp_path: Path, version: object) -> None:
-    shards = make_shards(tmp_path)
-    hint = "hint: install the seqpack that wrote it, or make it again"
-    for folder, ours, command in (
-        (shards, 3, ("verify", shards)),
-        (shards, 3, ("inspect", shards)),
-        (tmp_path / "store", 2, ("pack", tmp_path / "store", "-o", tmp_path / "other")),
-    ):
-        change_manifest(folder, lambda manifest: manifest.update(format_version=version))
-        found = f"{folder}/manifest.json: format version {version!r}, this seqpack reads {ours}"
-        check_refused(run(*command), 4, found, hint)
-
-
-def test_case_39_shard_that_stands_twice(tmp_path: Path) -> None:
-    shards = make_shards(tmp_path, shard_bytes=1)
-
-    def repeat(manifest: dict[str, Any]) -> None:
-        manifest["shards"][1] = manifest["shards"][0]
-
-    change_manifest(shards, repeat)
-    found = f"{shards}/manifest.json: shard 1 is named '{SHARD}'"
-    for result in (run("inspect", shards), run("verify", shards), unpack(shards)):
-        check_refused(result, 4, found)
-
-
-def test_case_39_folder_of_the_other_kind(tmp_path: Path) -> None:
-    shards = make_shards(tmp_path)
-    result = run("pack", shards, "-o", tmp_path / "other")
-    found = "format 'seqpack.shards', expected 'seqpack.tokens'"
-    hint = "hint: these are shards: name the token store they were packed from"
-    check_refused(result, 4, f"{shards}/manifest.json: {found}", hint)
-    store = tmp_path / "store"
-    found = "format 'seqpack.tokens', expected 'seqpack.shards'"
-    hint = "hint: this is a token store: run seqpack pack on it first"
-    check_refused(run("verify", store), 4, f"{store}/manifest.json: {found}", hint)
-
-
 # Devices
 
 
@@ -783,39 +482,6 @@ def test_case_extra_read_only_output(corpus: Path, small_disk: Path) -> None:
     check_refused(result, 5, found, "hint: choose another -o")
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("file/tokens", "Not a directory"), ("file", "File exists")]
-)
-def test_case_extra_output_that_can_not_be_made(
-    tmp_path: Path, corpus: Path, name: str, reason: str
-) -> None:
-    (tmp_path / "file").write_text("mine")
-    result = run("tokenize", corpus, "-o", tmp_path / name)
-    check_refused(result, 5, f"{tmp_path / name}: {reason}", "hint: choose another -o")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["gone.txt", "gone/", "*.gone", "gone/**/*.txt"])
-def test_case_extra_input_that_is_missing(tmp_path: Path, name: str) -> None:
-    result = run("tokenize", f"{tmp_path}/{name}", "-o", tmp_path / "tokens")
-    hint = "hint: name a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'"
-    check_refused(result, 2, f"{tmp_path}/{name}: no such file or folder", hint)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_case_extra_input_folder_without_a_match(tmp_path: Path) -> None:
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "picture.png").write_bytes(b"x")
-    result = run("tokenize", tmp_path / "corpus", "-o", tmp_path / "tokens")
-    suffixes = ".txt .text .md .jsonl .ndjson .parquet .csv .tsv .gz .bz2 .xz .zst"
-    hint = f"hint: known are {suffixes}; pass --format text to take every file"
-    skipped = f"skipped 1 file with an unknown suffix: {tmp_path}/corpus/picture.png"
-    found = f"{tmp_path}/corpus: no file with a known suffix ({skipped})"
-    assert result.stderr.endswith(f"Error: {found}\n\n{hint}\n")
-    assert result.exit_code == 2
-    assert not (tmp_path / "tokens").exists()
-
-
 CHANGED = "hint: wait until it is whole, then run the same command with --overwrite"
 
 
@@ -827,10 +493,12 @@ def rewrite(path: Path) -> None:
     ("change", "found"),
     [
         (lambda path: os.truncate(path, 100), "changed while it was read, ends 44 bytes early"),
-        (lambda path: os.truncate(path, 150), "changed while it was read"),
-        (rewrite, "changed while it was read"),
+        pytest.param(
+            lambda path: os.truncate(path, 150), "changed while it was read", marks=pytest.mark.slow
+        ),
+        pytest.param(rewrite, "changed while it was read", marks=pytest.mark.slow),
     ],
-    ids=["shorter", "longer", "other"],
+    ids=["shorter", "longer", "other"],  # more of them in test_kills.py, in one process
 )
 def test_case_extra_input_that_changes_during_the_run(
     tmp_path: Path, corpus: Path, change: Callable[[Path], object], found: str
@@ -908,13 +576,11 @@ def test_case_extra_shard_smaller_than_a_sequence(tmp_path: Path) -> None:
     assert "'0' is no size from 1 byte to 1024 TiB" in result.stderr
 
 
-@pytest.mark.parametrize("mode", [{}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
-def test_case_extra_environment_changes_no_byte(
-    tmp_path: Path, corpus: Path, mode: dict[str, str]
-) -> None:
+def test_case_extra_environment_changes_no_byte(tmp_path: Path, corpus: Path) -> None:
     """Neither the seed of hashes, nor the language and its encoding, nor the time zone."""
     (corpus / "été.txt").write_text("une ligne\n")
-    settings = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "LANG": "C", "TZ": "Pacific/Apia", **mode}
+    settings = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "LANG": "C", "TZ": "Pacific/Apia"}
+    settings |= {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # else C is taken for UTF-8
     options = ("--shuffle", "--window", 4, "--shard-bytes", 100, "--num-workers", 1)
 
     def name_commands(folder: Path) -> list[tuple[object, ...]]:

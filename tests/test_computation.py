@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -32,12 +31,7 @@ LENGTHS = [7, 5, 5, 2, 1, 1]
 NUM_EMBEDDINGS = 12
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_ids(layout: str = "packed", lengths: list[int] = LENGTHS) -> BatchIds:

@@ -27,8 +27,6 @@ from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
 from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
 
-every_damage = pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: str(damage.name))
-every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 COUNTS = ("num_rows", "num_filler_rows", "num_sequences", "num_tokens", "num_padding_cells")
 
 
@@ -63,13 +61,21 @@ def belongs(damage: Damage, kind: Kind) -> bool:
     return damage.belongs_to(draw_shard(kind, 0)[0])
 
 
-@every_damage
-@every_kind
+every_damage_of_every_kind = pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        pytest.param(damage, kind, id=f"{damage.name}-{name}")
+        for damage in DAMAGES
+        for name, kind in KINDS.items()
+        if belongs(damage, kind)
+    ],
+)
+
+
+@every_damage_of_every_kind
 @settings(max_examples=6)
 @given(seed=st.integers(0, 10**6))
 def test_damage_is_found_first_by_its_level(damage: Damage, kind: Kind, seed: int) -> None:
-    if not belongs(damage, kind):
-        return
     shard, store = draw_shard(kind, seed)
     before = {name: array.copy() for name, array in shard.tensors.items()}
     entry = count_entry(shard, kind)
@@ -90,11 +96,8 @@ def test_damage_is_found_first_by_its_level(damage: Damage, kind: Kind, seed: in
     assert (found and found[0]) == (None if damage.needs_plan else damage.level)
 
 
-@every_damage
-@every_kind
+@every_damage_of_every_kind
 def test_damage_has_a_place_in_most_shards(damage: Damage, kind: Kind) -> None:
-    if not belongs(damage, kind):
-        return
     changed = [damage.change(draw_shard(kind, seed, num_most=30)[0]) for seed in range(10)]
     assert sum(arrays is not None for arrays in changed) >= (3 if damage.name == BORDER else 5)
 

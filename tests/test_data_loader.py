@@ -155,6 +155,7 @@ def test_more_workers_than_batches_give_each_batch_once(tmp_path: Path) -> None:
     assert_order(DataLoader(dataset, batch_size=None, **FORKED), dataset, [0])
 
 
+@only_packed
 @pytest.mark.parametrize("persistent_workers", [False, True])
 def test_persistent_workers_live_for_two_epochs(
     dataset: ShardDataset, tmp_path: Path, persistent_workers: bool
@@ -178,7 +179,7 @@ def test_persistent_workers_live_for_two_epochs(
     assert len(list(tmp_path.iterdir())) == (2 if persistent_workers else 4)
 
 
-@pytest.mark.parametrize(  # 8 s each
+@pytest.mark.parametrize(  # a process that imports torch each
     "dataset",
     [
         "packed",
@@ -193,7 +194,7 @@ def test_multiprocessing_context_may_be_spawn(dataset: ShardDataset) -> None:
     loader = DataLoader(
         dataset,
         generator=seeded(),
-        num_workers=2,
+        num_workers=1,
         multiprocessing_context="spawn",
         **arguments,
     )
@@ -453,9 +454,10 @@ def test_a_loader_goes_on_after_a_damaged_batch(damaged: Path, workers: dict[str
 
 
 def test_an_error_of_a_worker_is_shown_in_lines(damaged: Path) -> None:
-    loader = DataLoader(ShardDataset(damaged), batch_size=None, **FORKED)
+    items = iter(DataLoader(ShardDataset(damaged), batch_size=None, **FORKED))
     with pytest.raises(FolderError) as found:
-        list(loader)
+        list(items)
+    list(items)  # at its end the workers end; else some later test waits for them, 5 s each
     lines = str(found.value).splitlines()
     assert lines[0].startswith("Caught FolderError in DataLoader worker process")
     assert any(line.endswith("id 300 at cell 9, expected ids from 0 to 258") for line in lines)

@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 from command import run
+from reference import read_folder
 
 import seqpack_cli
 from seqpack_cli.files import disk
@@ -96,7 +97,6 @@ def in_fork(action: Callable[[], int]) -> int:
         except BaseException:
             traceback.print_exc()
             os._exit(99)
-    gc.unfreeze()
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -110,10 +110,6 @@ def run_with_fault(k: int, fault: int, arguments: tuple[object, ...]) -> int:
         assert message.endswith(f": {os.strerror(fault)}"), result.stderr
         assert hint.endswith("run the same command again\n"), result.stderr
     return result.exit_code
-
-
-def read_folder(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}
 
 
 def prepare(tmp_path: Path, command: str) -> Callable[[Path], tuple[object, ...]]:
@@ -149,7 +145,8 @@ FAIL, END = (errno.ENOSPC, errno.EIO), (DIE, DIE)
     ("command", "faults"),
     [
         pytest.param("tokenize", FAIL, id="tokenize-fail", marks=pytest.mark.slow),
-        pytest.param("tokenize", END, id="tokenize-die"),
+        # Default for the end of a process: test_case_29_kill_at_any_change_of_the_disk.
+        pytest.param("tokenize", END, id="tokenize-die", marks=pytest.mark.slow),
         pytest.param("pack", FAIL, id="pack-fail"),
         pytest.param("pack", END, id="pack-die", marks=pytest.mark.slow),
     ],

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
 import matplotlib
 import pytest
+from command import run
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
+SCRIPT = ROOT / "scripts" / "make_docs_pictures.sh"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make all pictures again."""
-    folder = tmp_path_factory.mktemp("made")
-    programs = Path(sys.executable).parent
-    if not (programs / "seqpack").exists():
-        pytest.skip("needs the installed program")
-    done = subprocess.run(
-        [ROOT / "scripts" / "make_docs_pictures.sh", folder],
-        env={**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make all pictures again by the commands of the script."""
+    (tmp_path / "made").mkdir()
+    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    monkeypatch.chdir(tmp_path)
+    for line in re.findall(r"^seqpack (.*?)(?: >/dev/null)?$", SCRIPT.read_text(), re.MULTILINE):
+        result = run(*shlex.split(line.replace("$pictures", "made")))
+        assert result.exit_code == 0, result.stderr
+    return tmp_path / "made"
 
 
 def read_texts(path: Path) -> list[str]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +85,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # Kills at random times
 
 
+@pytest.mark.slow  # cases 29 to 31 of test_cases_folders.py kill at known places
 @pytest.mark.parametrize(
     ("command", "kinds"),
     [
@@ -169,20 +169,18 @@ def cut_off(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 100_000)
 
 
-@pytest.mark.parametrize("change", [change_byte, append, cut_off])
-def test_input_changed_between_kill_and_rerun_is_refused_and_named(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_input_changed_between_kill_and_rerun_is_refused_and_named(tmp_path: Path) -> None:
     text, output = write_text(tmp_path / "text.txt", 1_200_000), tmp_path / "store"
     arguments = ["tokenize", str(text), "--part-bytes", "40kB", *TWO]
     kill_half_way(arguments, output)
     whole = text.read_bytes()
-    change(text)
-    ended = run(*arguments, "-o", output)
-    assert ended.exit_code == 4, ended.stderr
-    assert str(text) in ended.stderr.splitlines()[0]
-    assert run("inspect", output).exit_code == 4
-    text.write_bytes(whole)
+    for change in (change_byte, append, cut_off):
+        change(text)
+        ended = run(*arguments, "-o", output)
+        assert ended.exit_code == 4, (change, ended.stderr)
+        assert str(text) in ended.stderr.splitlines()[0]
+        assert run("inspect", output).exit_code == 4
+        text.write_bytes(whole)
     assert run(*arguments, "-o", output).exit_code == 0
     assert run(*arguments, *ONE, "-o", tmp_path / "fresh").exit_code == 0
     assert read_folder(output) == read_folder(tmp_path / "fresh")
@@ -246,36 +244,6 @@ def test_input_that_does_not_change_is_read(tmp_path: Path) -> None:
     assert run("inspect", tmp_path / "store").exit_code == 0
 
 
-# Two writers
-
-
-@pytest.mark.slow  # the cases of test_cases_folders.py show one of each
-@pytest.mark.parametrize("command", ["tokenize", "pack"])
-def test_second_writer_is_refused_and_the_first_is_not_touched(
-    tmp_path: Path, text: Path, store: Path, command: str
-) -> None:
-    arguments = {
-        "tokenize": ["tokenize", str(text), "--part-bytes", "60kB", *TWO],
-        "pack": ["pack", str(store), "--shard-bytes", "100kB", *TWO],
-    }[command]
-    output = tmp_path / "output"
-    with start([*arguments, "-o", str(output)], subprocess.DEVNULL) as first:
-        wait_until(lambda: (output / "plan.json").exists() or first.poll() is not None)
-        first.send_signal(signal.SIGSTOP)
-        assert first.poll() is None, "it was over before it was stopped"
-        try:
-            second = call(*arguments, "-o", output)
-            assert second.returncode == 4
-            assert f"{output}: process {first.pid} on {os.uname().nodename}" in second.stderr
-            assert "wait for it, or choose another -o" in second.stderr
-            assert run(*arguments, "-o", output, "--overwrite").exit_code == 4
-        finally:
-            first.send_signal(signal.SIGCONT)
-        assert first.wait(DEADLINE_SECONDS) == 0
-    assert run(*arguments, *ONE, "-o", tmp_path / "alone").exit_code == 0
-    assert read_folder(output) == read_folder(tmp_path / "alone")
-
-
 # A disk that refuses
 
 
@@ -307,88 +275,6 @@ def test_read_only_folder_is_an_error_that_names_it(
     assert f"Error: {output}" in ended.stderr
     assert "Permission denied" in ended.stderr
     assert list(closed.iterdir()) == []
-
-
-@pytest.fixture
-def uneven(tmp_path: Path) -> Path:
-    """Give a folder of texts, all small but the last."""
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for number in range(5):
-        write_text(folder / f"{number}.txt", 20_000)
-    write_text(folder / "9.txt", 300_000)
-    return folder
-
-
-@pytest.mark.slow  # the cases of test_cases_folders.py show one of each
-def test_file_too_large_is_an_error_that_names_it_and_the_run_goes_on(
-    tmp_path: Path, uneven: Path
-) -> None:
-    arguments = ["tokenize", uneven, "--part-bytes", "20kB", "--document", "file", *TWO]
-    limit = 100_000
-
-    def set_limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    output = tmp_path / "output"
-    ended = call(*arguments, "-o", output, preexec_fn=set_limit)
-    assert ended.returncode == 5
-    assert f"Error: {output / 'part-00005.bin'}: File too large" in ended.stderr
-    assert count_receipts(output) >= 4
-    assert not list(output.glob(".*"))
-    assert run("inspect", output).exit_code == 4
-    again = run(*arguments, "-o", output)
-    assert again.exit_code == 0
-    assert " of 6 parts were finished before" in again.stderr
-    assert run(*arguments, *ONE, "-o", tmp_path / "alone").exit_code == 0
-    assert read_folder(output) == read_folder(tmp_path / "alone")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a disk of one megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("may not mount a disk")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-@pytest.mark.slow  # the cases of test_cases_folders.py show one of each
-@pytest.mark.parametrize(("command", "num_workers"), [("tokenize", "2"), ("pack", "1")])
-def test_full_disk_is_an_error_and_the_run_goes_on_when_there_is_room(
-    tmp_path: Path, text: Path, store: Path, small_disk: Path, command: str, num_workers: str
-) -> None:
-    arguments = {
-        "tokenize": ["tokenize", text, "--part-bytes", "100kB"],
-        "pack": ["pack", store, "--shard-bytes", "200kB"],
-    }[command]
-    arguments += ["--num-workers", num_workers]
-    output = small_disk / "output"
-    ended = call(*arguments, "-o", output)
-    assert ended.returncode == 5, ended.stderr
-    kind = "part" if command == "tokenize" else "shard"
-    assert f"Error: {output}/{kind}-0000" in ended.stderr
-    assert "No space left on device" in ended.stderr
-    assert not list(output.glob(".*")), "temporary files take the room that is needed"
-    assert count_receipts(output) >= 2
-    assert run("inspect", output).exit_code == 4
-    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
-    assert run(*arguments, "-o", output).exit_code == 0
-    assert run(*arguments, *ONE, "-o", tmp_path / "alone").exit_code == 0
-    # How shards lead back to their store depends on where they lie.
-    names = {"manifest.json"} if command == "pack" else set()
-    found, alone = (
-        {name: data for name, data in read_folder(folder).items() if name not in names}
-        for folder in (output, tmp_path / "alone")
-    )
-    assert found == alone
 
 
 def test_runs_without_a_fault_have_none(tmp_path: Path, text: Path) -> None:

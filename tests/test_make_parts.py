@@ -17,6 +17,7 @@ from conftest import HERE
 from reference import read_folder, read_store_documents
 from tokenizer_kinds import added_tokens_out_of_order, tokenizer_of
 from tokenizers import Regex, Tokenizer, pre_tokenizers
+from unfinished import Stop
 
 from seqpack_cli.errors import DataError, MachineError, OptionError
 from seqpack_cli.runs.progress import Progress
@@ -36,10 +37,6 @@ from seqpack_cli.tokens.tokenize_run import tokenize
 NUM_LINES = 400
 PART_BYTES = 10_000  # 100 lines of 100 bytes: more than the head of 4 KiB
 INSTALL_HINT = "pip install 'seqpack[fast]'"
-
-
-class Stop(BaseException):
-    """Stands for Ctrl-C or a kill: no `except Exception` sees it."""
 
 
 @pytest.fixture(autouse=True)
@@ -115,8 +112,8 @@ def test_bytes_are_the_same_for_every_encoder_and_any_number_of_workers(
     inputs = [str(sample_data / "languages.jsonl"), str(sample_data / "stories.txt")]
     options = TokenizeOptions(tokenizer=str(tmp_path), part_bytes=4000, max_length=64)
     folders = {}
-    # Each encoder in this process and in others.
-    workers = {"tokenizers": (1, 2), "fastokens": (1, 3), "auto": (1, 2)}
+    # In this process and in others.
+    workers = {"tokenizers": (1,), "fastokens": (1,), "auto": (1, 3)}
     for encoder, num_workers in ((name, num) for name, nums in workers.items() for num in nums):
         output = tmp_path / f"{encoder}-{num_workers}"
         executor = Executor(num_workers=num_workers)
@@ -175,7 +172,7 @@ def test_run_falls_back_once_however_many_workers_it_has(
     pytest.importorskip("fastokens")
     path = write_kind(tmp_path / "tokenizer.json", kind)
     run(corpus, tmp_path / "slow", path, encoder="tokenizers")
-    for num_workers in (1, 2):
+    for num_workers in (1, 2) if kind == "added_tokens_out_of_order" else (1,):
         output = tmp_path / str(num_workers)
         assert run(corpus, output, path, num_workers=num_workers) == [notice]
         assert read_encoder(output) == "tokenizers"
@@ -197,8 +194,8 @@ def test_fastokens_that_was_asked_for_and_can_not_do_it_is_an_error_of_the_comma
     path = write_kind(tmp_path / "tokenizer.json", kind)
     result = run_command(
         *("tokenize", corpus, "-o", tmp_path / "store", "--tokenizer", path),
-        *("--encoder", "fastokens", "--num-workers", 2, "--part-bytes", PART_BYTES),
-    )
+        *("--encoder", "fastokens", "--num-workers", exit_code - 1, "--part-bytes", PART_BYTES),
+    )  # in this process, or in two
     assert result.exit_code == exit_code
     assert result.stderr.endswith(
         f"Error: --encoder fastokens: {said}\n\nhint: pass --encoder auto\n"

@@ -87,9 +87,8 @@ def use_name(server: FaultProxy, folder: str, name: str, corpus: Path) -> None:
     assert not any(key.endswith((".lock", "plan.json", "part-00000.json")) for key in ours), ours
 
 
-@pytest.mark.parametrize("name", ["g?", "run[1] *%20#é+&="])
-def test_a_name_is_taken_literally(server, tmp_path, corpus, name):
-    use_name(server, tmp_path.name, name, corpus)
+def test_a_name_is_taken_literally(server, tmp_path, corpus):
+    use_name(server, tmp_path.name, "run[1] g?*%20#é+&=", corpus)
 
 
 @pytest.mark.slow

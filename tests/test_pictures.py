@@ -99,8 +99,7 @@ def test_plot_gives_the_same_bytes_again_and_replaces_the_file() -> None:
         path = Path(f"picture.{suffix}")
         assert run("inspect", "varlen", "--plot", path, "-q").exit_code == 0
         first[path] = path.read_bytes()
-        assert run("inspect", "packed", "--plot", path, "-q").exit_code == 0
-        assert path.read_bytes() != first[path]
+        path.write_bytes(first[path][:-1])
         assert run("inspect", "varlen", "--plot", path, "-q").exit_code == 0
         assert path.read_bytes() == first[path]
     assert b"<dc:date>" not in first[Path("picture.svg")]

@@ -97,7 +97,7 @@ def find(
     return sorted(check_promises(make_table(found), options, keys))
 
 
-@settings(max_examples=250)
+@settings(max_examples=120)
 @given(st.lists(batches(), max_size=6), promised())
 def test_broken_promises_are_those_of_each_batch(
     found: list[BatchNumbers], told: tuple[PackOptions, list[int] | None]

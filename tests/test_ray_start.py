@@ -16,6 +16,7 @@ from kills import count_receipts, hash_folder, write_text
 from ray_clusters import Started, python, wait_for
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
 NUM_BYTES = 1_000_000
 BROKEN = (
     "Error: the connection to the Ray cluster broke: its node, or its head node, has gone\n\n"
@@ -89,7 +90,6 @@ def check_other_token(cluster: Started, text: Path, output: Path) -> None:
     assert not output.exists()
 
 
-@pytest.mark.slow
 def test_cluster_that_wants_no_token_is_not_given_one(
     text: Path, tmp_path: Path, sample_data: Path
 ) -> None:
@@ -106,7 +106,7 @@ def test_cluster_that_wants_no_token_is_not_given_one(
     assert (process.returncode, stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["raylet", "gcs_server"])
 def test_killed_cluster_ends_the_run_which_continues(
     text: Path, store: Path, tmp_path: Path, name: str
 ) -> None:

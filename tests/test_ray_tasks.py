@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,13 +28,6 @@ from seqpack_cli.runs.workers import Executor, Workers
 
 def on_ray(progress: Progress | None = None, *, num_workers: int | None = None) -> Workers:
     return Workers(Executor("ray", num_workers=num_workers), progress or Progress())
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """One node of two cores, to which this process is connected."""
-    with ray_clusters.running_cluster(num_cpus=2) as running:
-        yield running
 
 
 def make_jobs(folder: Path, num_jobs: int) -> list[Job]:
@@ -138,6 +131,7 @@ def test_killed_worker_costs_only_its_own_task(cluster: Cluster, tmp_path: Path)
     assert (sum(amounts), sum(tokens)) == (8, 80)  # the lost half is not counted
 
 
+@pytest.mark.slow
 def test_task_that_always_kills_its_worker_is_named(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError) as caught:
         list(on_ray(num_workers=1).run(ray_clusters.kill_own_worker, make_jobs(tmp_path, 2)))
@@ -152,6 +146,7 @@ def test_task_that_always_kills_its_worker_is_named(cluster: Cluster, tmp_path: 
     assert len(read_attempts(tmp_path, 0)) == 1
 
 
+@pytest.mark.slow
 def test_new_node_is_used_and_a_lost_one_costs_only_its_own_tasks(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -209,7 +204,7 @@ def test_cluster_that_gets_no_core_is_given_up(
     monkeypatch.setattr(ray_tasks, "WAIT_SECONDS", 0.3)
     monkeypatch.setattr(ray, "cluster_resources", dict)
     notices: list[str] = []
-    tasks = on_ray(Progress(on_notice=notices.append)).run(time.sleep, [5])
+    tasks = on_ray(Progress(on_notice=notices.append)).run(time.sleep, [1])
     with pytest.raises(MachineError, match=r"the Ray cluster has had no CPU for 0 s"):
         list(tasks)
     assert notices == ["the Ray cluster has no CPU; waiting for a node, 0 s at most"]

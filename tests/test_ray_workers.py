@@ -21,16 +21,9 @@ from ray_clusters import python, wait_for
 
 from seqpack_cli.runs.workers import Executor
 
-NUM_BYTES = 3_000_000
+NUM_BYTES = 1_500_000
 NUM_PARTS = 30
 RAY = ("--executor", "ray")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """One node of two cores, to which this process is connected."""
-    with ray_clusters.running_cluster(num_cpus=2) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -123,15 +116,14 @@ def test_encoder_is_given_up_for_the_whole_run_as_locally(
 # Errors
 
 
-@pytest.mark.parametrize("executor", [(), RAY], ids=["local", "ray"])
-def test_bad_record_ends_the_run_with_the_same_words(
-    cluster: Cluster, tmp_path: Path, executor: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+def test_bad_record_ends_the_run_with_the_words_of_a_local_one(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [json.dumps({"text": f"line {number}"}) for number in range(1000)]
     lines[700] = '{"body": 1}'
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)  # the name is relative, and stays so
-    result = run("tokenize", "a.jsonl", "-o", "store", "--part-bytes", "5000", *executor)
+    result = run("tokenize", "a.jsonl", "-o", "store", "--part-bytes", "5000", *RAY)
     assert result.exit_code == 3
     assert result.stderr == (
         "Error: a.jsonl:701: no field 'text' (found: 'body')\n\n"
@@ -140,13 +132,10 @@ def test_bad_record_ends_the_run_with_the_same_words(
     assert not (tmp_path / "store" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("executor", [(), RAY], ids=["local", "ray"])
-def test_changed_input_of_a_finished_part_is_named(
-    cluster: Cluster, tmp_path: Path, executor: tuple[str, ...]
-) -> None:
+def test_changed_input_of_a_finished_part_is_named(cluster: Cluster, tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("one line\n" * 1000)
-    arguments = ["tokenize", text, "-o", tmp_path / "store", "--part-bytes", "2000", *executor]
+    arguments = ["tokenize", text, "-o", tmp_path / "store", "--part-bytes", "2000", *RAY]
     assert run(*arguments).exit_code == 0
     with text.open("r+") as file:
         file.write("two")
@@ -169,7 +158,14 @@ def test_without_ray_it_is_an_error_of_the_machine_before_anything_is_done(
     assert Executor().name == "local"  # which needs no Ray
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "ray://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1:1",
+        pytest.param("nonsense", marks=pytest.mark.slow),
+        pytest.param("ray://127.0.0.1:1", marks=pytest.mark.slow),
+    ],
+)
 def test_address_where_nobody_answers_is_said_soon(tmp_path: Path, address: str) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     arguments = ["tokenize", str(tmp_path / "a.txt"), "-o", str(tmp_path / "store"), *RAY]
@@ -193,6 +189,7 @@ def test_address_without_ray_is_a_usage_error(tmp_path: Path) -> None:
 # Kills
 
 
+@pytest.mark.slow  # test_ray_tasks.py has it of a task
 def test_killed_worker_costs_its_part_and_not_the_run(
     cluster: Cluster, text: Path, store: Path, sample_data: Path, tmp_path: Path
 ) -> None:
@@ -200,7 +197,8 @@ def test_killed_worker_costs_its_part_and_not_the_run(
     arguments = [*tokenize(text, sample_data, output), *RAY, "--ray-address", cluster.address]
     with running(arguments) as process:
         wait_for_receipts(process, output, 3)
-        finished = {path: path.stat().st_mtime_ns for path in output.glob("part-*.bin")}
+        made = [path.with_suffix(".bin") for path in output.glob("part-*.json")]  # and published
+        finished = {path: path.stat().st_mtime_ns for path in made}
         os.kill(wait_for_worker(), signal.SIGKILL)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
@@ -221,7 +219,7 @@ def wait_for_worker() -> int:
     return found[0]
 
 
-@pytest.mark.parametrize("first", ["ray", "local"])
+@pytest.mark.parametrize("first", ["ray", pytest.param("local", marks=pytest.mark.slow)])
 def test_killed_run_continues_with_the_other_executor(
     cluster: Cluster, text: Path, store: Path, sample_data: Path, tmp_path: Path, first: str
 ) -> None:
@@ -240,14 +238,8 @@ def test_killed_run_continues_with_the_other_executor(
     assert hash_folder(output) == hash_folder(store)
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGINT,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_cluster_that_a_run_started_ends_with_it(
     text: Path, sample_data: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -270,7 +262,7 @@ def test_cluster_that_a_run_started_ends_with_it(
         assert stderr == "\nInterrupted: run the same command again\n"
 
 
-@pytest.mark.parametrize("num_times", [1, 2])
+@pytest.mark.parametrize("num_times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_interrupted_run_leaves_nothing_half_written(
     cluster: Cluster, text: Path, sample_data: Path, tmp_path: Path, num_times: int
 ) -> None:
@@ -287,6 +279,7 @@ def test_interrupted_run_leaves_nothing_half_written(
         assert list(output.glob(".*")) == []
 
 
+@pytest.mark.slow
 def test_cluster_that_runs_here_is_found(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one line\n" * 1000)
     arguments = ["tokenize", str(tmp_path / "a.txt"), *RAY, "-o", str(tmp_path / "store")]

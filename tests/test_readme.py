@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command import run
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
@@ -21,38 +21,38 @@ def _blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def _run(command: str, folder: Path) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PATH": path,
-            "PYTHONPATH": str(ROOT),
-            "LC_ALL": "C.UTF-8",
-            "OMP_NUM_THREADS": "1",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, and a terminal as wide as where there is none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
 
 
+def _run(command: str) -> str:
+    """Give what a command prints: of the program in this process, of another in a shell."""
+    program, *arguments = shlex.split(command)
+    if program == "seqpack":
+        result = run(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.output
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=True
+    ).stdout
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("page", ["README.md", "docs/inspect.md", "docs/training.md"])
-def test_commands_print_what_a_page_shows_and_python_runs_after_them(tmp_path, page):
+def test_commands_print_what_a_page_shows_and_python_runs_after_them(work, page):
     text = (ROOT / page).read_text()
-    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    (work / "sample_data").symlink_to(ROOT / "sample_data")
     for block in _blocks("console", text):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, shown = part.partition("\n")
-            printed = _run(command, tmp_path)
+            printed = _run(command)
             assert MEASURED.sub("#", printed) == MEASURED.sub("#", shown), command
-    # Each in a namespace of its own; torch is imported once.
-    blocks = "".join(f"exec({block!r}, {{}})\n" for block in _blocks("python", text))
-    _run(f"{sys.executable} -W error - <<'END'\n{blocks}END", tmp_path)
+    for block in _blocks("python", text):
+        exec(block, {})  # noqa: S102
 
 
 def test_readme_names_every_command():
@@ -75,12 +75,12 @@ def test_readme_documents_every_tensor_and_manifest_field():
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
-def test_readme_plan_is_that_of_the_shared_data(tmp_path):
+def test_readme_plan_is_that_of_the_shared_data(work):
     for path in SHARED.iterdir():
-        (tmp_path / path.name).symlink_to(path)
+        (work / path.name).symlink_to(path)
     (block,) = _blocks("text")
     *commands, shown = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
     for command in commands:
-        assert _run(command.strip(), tmp_path) == ""
+        assert _run(command.strip()) == ""
     command, _, expected = shown.partition("\n")
-    assert _run(command, tmp_path) == expected
+    assert _run(command) == expected

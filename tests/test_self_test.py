@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from blake3 import blake3
 from command import run
 from shard_reference import LENGTHS, change_shard, flip_byte, make_shards
@@ -51,12 +50,7 @@ NAMES = {  # of the controls, in their order
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 from random_shards import KINDS, Kind, draw_shard, make_shard_in_memory
+from reference import read_folder
 from shard_reference import (
     LENGTHS,
     Arrays,
     change_manifest,
     change_shard,
     flip_byte,
-    folder_bytes,
     make_shards,
     slow_pack,
     slow_pad,
@@ -115,13 +115,13 @@ def test_every_sequence_comes_once(shards: Path) -> None:
 
 @pytest.mark.parametrize("labels", [None, "next"])
 def test_items_may_be_changed_without_touching_the_shards(shards: Path, labels: str | None) -> None:
-    dataset, before = ShardDataset(shards, labels=labels), folder_bytes(shards)
+    dataset, before = ShardDataset(shards, labels=labels), read_folder(shards)
     for index in range(len(dataset)):
         item = dataset[index]
         for tensor in tensors_of(item).values():
             tensor.zero_()  # a map can not be written: this would be the end of the process
         assert_same(dataset[index], ShardDataset(shards, labels=labels)[index])
-    assert folder_bytes(shards) == before
+    assert read_folder(shards) == before
 
 
 def test_items_outlive_their_dataset(shards: Path) -> None:

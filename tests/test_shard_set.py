@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from conftest import HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import (
     LENGTHS,
-    Arrays,
     change_manifest,
-    change_shard,
     flip_byte,
     make_shards,
     make_store,
     mend_manifest,
-    read_manifest_json,
     to_arrays,
 )
 
@@ -31,7 +26,6 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.training.shard_dataset import ShardDataset
 
 SHARD = "shard-00000.safetensors"
 BATCHES = [[5, 1, 2], [4, 0, 6], [3]]  # LENGTHS, longest first, three rows at a time
@@ -75,155 +69,10 @@ def test_shard_row_counts_through_the_shard(tmp_path: Path) -> None:
         assert found == [store[index].tolist() for batch in BATCHES for index in batch]
 
 
-def set_array(name: str, values: list[int]) -> Callable[[Arrays], None]:
-    """Give a change that puts other values in an array's place."""
-
-    def change(arrays: Arrays) -> None:
-        arrays[name] = np.array(values, arrays[name].dtype)
-
-    return change
-
-
-def set_entry(name: str, place: int, value: int) -> Callable[[Arrays], None]:
-    """Give a change of one entry."""
-
-    def change(arrays: Arrays) -> None:
-        arrays[name][place] = value
-
-    return change
-
-
-# The first batch has lengths 12, 9, 5, the second 5, 3, 2, the third 1.
-HOSTILE: dict[str, tuple[str, Callable[[Arrays], None], str]] = {
-    "batch_sizes rise": ("packed", set_entry("batch_sizes", 1, 1), r"batch_sizes\[1\] is 1, but 3"),
-    "batch_sizes zero": ("packed", set_entry("batch_sizes", 11, 0), r"batch_sizes\[11\] is 0, but"),
-    "batch_sizes negative": ("packed", set_entry("batch_sizes", 0, -3), r"batch_sizes\[0\] is -3"),
-    "batch_sizes huge": (
-        "packed",
-        set_entry("batch_sizes", 0, 2**63 - 1),
-        r"batch_sizes\[0\] is 9",
-    ),
-    "lengths zero": ("packed", set_entry("lengths", 2, 0), "expected no empty sequence, .* row 2"),
-    "lengths negative": ("packed", set_entry("lengths", 2, -1), "expected no empty sequence"),
-    "lengths rise": ("packed", set_entry("lengths", 1, 4), "expected longest first, row 2 is"),
-    "lengths off": (
-        "packed",
-        set_entry("lengths", 0, 13),
-        "12 batch_sizes, the longest row has 13",
-    ),
-    "lengths huge": ("packed", set_entry("lengths", 0, 10**12), "12 batch_sizes, the longest row"),
-    "id above": (
-        "packed",
-        set_entry("data", 4, 259),
-        "id 259 at cell 4, expected ids from 0 to 258",
-    ),
-    "moved id border": (
-        "packed",
-        set_entry("data_offsets", 1, 25),
-        "batch_sizes add up to 26, data",
-    ),
-    "padding changed": (
-        "padded",
-        set_entry("data", 23, 7),
-        "row 1: cell 11 is padding and holds 7",
-    ),
-    "width zero": ("padded", set_entry("widths", 0, 0), "3 rows of width 0, data has 36 cells"),
-    "width negative": ("padded", set_entry("widths", 0, -12), "3 rows of width -12, data has 36"),
-    "width off": ("padded", set_entry("widths", 0, 9), "3 rows of width 9, data has 36 cells"),
-    "length beyond width": (
-        "padded",
-        set_entry("lengths", 0, 13),
-        "the longest row has 13 ids, width",
-    ),
-    "length beyond memory": ("padded", set_entry("lengths", 0, 10**12), "the longest row has 1"),
-    "padded lengths rise": ("padded", set_entry("lengths", 1, 4), "expected longest first, row 2"),
-    "id above in padded": ("padded", set_entry("data", 0, 300), "id 300 at cell 0, expected ids"),
-}
-
-
-# Padded as above, the third batch with two rows of filler behind the row of one id.
 FILLER = {"layout": "padded", "last_batch": "pad"}
 LEFT = {**FILLER, "padding_side": "left"}
-# Bins of LENGTHS with 8 tokens at most; sequences 1 and 5, of 9 and 12 tokens, are in two pieces.
+# Sequences 1 and 5, of 9 and 12 tokens, are in two pieces.
 VARLEN = {"layout": "varlen", "max_tokens": 8, "packing": "sequential"}
-
-HOSTILE_OPTIONS: dict[str, tuple[dict[str, Any], Callable[[Arrays], None], int, str]] = {
-    "more filler": (FILLER, set_entry("num_filler_rows", 0, 1), 0, "a filler row has ids"),
-    "less filler": (
-        FILLER,
-        set_entry("num_filler_rows", 2, 1),
-        2,
-        "expected no empty sequence, found one in row 1",
-    ),
-    "all filler": (FILLER, set_entry("num_filler_rows", 2, 3), 2, "3 filler rows of 3 rows"),
-    "negative filler": (FILLER, set_entry("num_filler_rows", 1, -1), 1, "-1 filler rows of 3 rows"),
-    "huge filler": (
-        FILLER,
-        set_entry("num_filler_rows", 1, 2**63 - 1),
-        1,
-        "9223372036854775807 filler rows of 3 rows",
-    ),
-    "filler with a length": (FILLER, set_entry("lengths", 8, 1), 2, "a filler row has ids"),
-    "filler with a sequence": (
-        FILLER,
-        set_entry("original_indices", 8, 2),
-        2,
-        "a filler row has an original index, expected -1",
-    ),
-    "filler with an id": (
-        FILLER,
-        set_entry("data", -1, 7),
-        2,
-        "row 2: cell 0 is padding and holds 7, expected 256",
-    ),
-    "left padding changed": (
-        LEFT,
-        set_entry("data", 12, 7),
-        0,
-        "row 1: cell 0 is padding and holds 7, expected 256",
-    ),
-    "left length beyond width": (
-        LEFT,
-        set_entry("lengths", 0, 2**62),
-        0,
-        "the longest row has 4611686018427387904 ids, width",
-    ),
-    "varlen length zero": (VARLEN, set_entry("lengths", 0, 0), 0, "expected no empty sequence"),
-    "varlen length negative": (
-        VARLEN,
-        set_entry("lengths", 0, -(2**63)),
-        0,
-        "expected no empty sequence, found one in row 0",
-    ),
-    "varlen length huge": (
-        VARLEN,
-        set_entry("lengths", 0, 2**63 - 1),
-        0,
-        "lengths do not add up to the 3 ids of data",
-    ),
-    "varlen id above": (VARLEN, set_entry("data", 1, 259), 0, "id 259 at cell 1, expected ids"),
-}
-
-
-@pytest.mark.parametrize(
-    ("options", "change", "batch", "message"), HOSTILE_OPTIONS.values(), ids=HOSTILE_OPTIONS
-)
-def test_hostile_batch_of_other_options_is_refused_by_its_number(
-    tmp_path: Path,
-    options: dict[str, Any],
-    change: Callable[[Arrays], None],
-    batch: int,
-    message: str,
-) -> None:
-    path = make_shards(tmp_path, **options)
-    for _ in open_shards(path):
-        pass
-    change_shard(path, change)
-    expected = rf"^{path / SHARD}: batch {batch}: {message}"
-    with pytest.raises(FolderError, match=expected):
-        open_shards(path)[batch]
-    with pytest.raises(FolderError, match=expected):
-        ShardDataset(path)[batch]
 
 
 @pytest.mark.parametrize("padding_side", ["right", "left"])
@@ -273,93 +122,6 @@ def test_shard_set_gives_the_pieces_of_varlen_rows(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("layout", "change", "message"), HOSTILE.values(), ids=HOSTILE)
-def test_hostile_batch_is_refused_by_its_number(
-    tmp_path: Path, layout: str, change: Callable[[Arrays], None], message: str
-) -> None:
-    path = make_shards(tmp_path, layout=layout)
-    change_shard(path, change)
-    expected = rf"^{path / SHARD}: batch 0: {message}"
-    with pytest.raises(FolderError, match=expected):
-        open_shards(path)[0]
-    with pytest.raises(FolderError, match=expected):
-        ShardDataset(path)[0]
-
-
-HOSTILE_SHARDS: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
-    "data_offsets": (
-        "packed",
-        set_array("data_offsets", [0, 99, 36, 37]),
-        "data_offsets do not rise from 0 to the 37 of data",
-    ),
-    "sequence_offsets": (
-        "padded",
-        set_array("sequence_offsets", [0, 3, 6, 8]),
-        "sequence_offsets do not rise from 0 to the 7 of lengths",
-    ),
-    "step_offsets": (
-        "packed",
-        set_array("step_offsets", [-1, 12, 17, 18]),
-        "step_offsets do not rise from 0 to the 18 of batch_sizes",
-    ),
-    "offsets that wrap": (
-        "padded",
-        set_array("sequence_offsets", [0, 2**63 - 1, -2, 7]),
-        "sequence_offsets do not rise from 0 to the 7 of lengths",
-    ),
-    "too few widths": (
-        "padded",
-        set_array("widths", [12, 5]),
-        "widths has 2 entries for 3 batches",
-    ),
-    "more indices than rows": (
-        "packed",
-        set_array("original_indices", [0, 1, 2, 3]),
-        "sequence_offsets do not rise from 0 to the 4 of original_indices",
-    ),
-    "a missing array": (
-        "packed",
-        lambda arrays: arrays.pop("batch_sizes"),
-        r"holds \[.*\], expected \['lengths', 'original_indices', 'batch_sizes', .*\]",
-    ),
-    "another dtype": (
-        "packed",
-        lambda arrays: arrays.update(data=arrays["data"].astype(np.int32)),
-        "data is int32, expected uint16",
-    ),
-    "float lengths": (
-        "packed",
-        lambda arrays: arrays.update(lengths=arrays["lengths"].astype(np.float32)),
-        r"lengths is F32\[7\]",
-    ),
-    "filler that the options do not have": (
-        "padded",
-        lambda arrays: arrays.update(num_filler_rows=np.zeros(3, np.int64)),
-        r"holds \[.*\], expected \[.*\]",
-    ),
-    "no batch": (
-        "padded",
-        lambda arrays: arrays.update(
-            {name: array[: int(name.endswith("_offsets"))] for name, array in arrays.items()}
-        ),
-        "sequence_offsets has 1 entries, 0 batches",
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("layout", "change", "message"), HOSTILE_SHARDS.values(), ids=HOSTILE_SHARDS
-)
-def test_hostile_shard_is_refused_when_it_is_opened(
-    tmp_path: Path, layout: str, change: Callable[[Arrays], object], message: str
-) -> None:
-    path = make_shards(tmp_path, layout=layout)
-    change_shard(path, change)
-    for open_batch in (lambda: open_shards(path)[0], lambda: ShardDataset(path)[0]):
-        with pytest.raises(FolderError, match=rf"^{path / SHARD}: {message}$"):
-            open_batch()
-
-
 def test_shard_with_filler_needs_the_option(tmp_path: Path) -> None:
     path = make_shards(tmp_path, **FILLER)
     change_manifest(path, lambda manifest: manifest["options"].update(last_batch="keep"))
@@ -405,49 +167,13 @@ def test_shard_of_other_counts_is_refused(tmp_path: Path, name: str) -> None:
     assert str(caught.value) == message
 
 
-def remove_shard(path: Path) -> None:
-    (path / SHARD).unlink()
-
-
-def cut_shard(path: Path) -> None:
-    (path / SHARD).write_bytes((path / SHARD).read_bytes()[:-2])
-
-
-def lengthen_shard(path: Path) -> None:
-    (path / SHARD).write_bytes((path / SHARD).read_bytes() + b"\0")
-
-
-def link_shard(path: Path) -> None:
-    (path / SHARD).rename(path.parent / "elsewhere")
-    (path / SHARD).symlink_to(path.parent / "elsewhere")
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (remove_shard, "missing"),
-        (cut_shard, "[0-9,]+ bytes, manifest says [0-9,]+"),
-        (lengthen_shard, "[0-9,]+ bytes, manifest says [0-9,]+"),
-        (link_shard, "not a regular file"),
-    ],
-)
-def test_open_shards_looks_at_every_file(
-    tmp_path: Path, damage: Callable[[Path], None], message: str
-) -> None:
-    path = make_shards(tmp_path)
-    damage(path)
-    with pytest.raises(FolderError, match=rf"^{path / SHARD}: {message}$"):
-        open_shards(path)
-    with pytest.raises(FolderError, match=rf"^{path / SHARD}: {message}$"):
-        open_shards(path, check_present=False)[0]
-
-
 def test_fingerprint_is_of_every_shard(tmp_path: Path) -> None:
     first = open_shards(make_shards(tmp_path, shard_bytes=1))
     pack_store(
         tmp_path / "store",
         tmp_path / "other",
         PackOptions(min_length=2, batch_size=3, shard_bytes=1),
+        executor=HERE,
     )
     other = open_shards(tmp_path / "other")
     digests = [
@@ -471,67 +197,7 @@ def test_open_shards_refuses_other_folders(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"format_version": 1}, "format version 1, this seqpack reads 3"),
-        ({"layout": "varlem"}, "layout 'varlem', expected packed or padded or varlen"),
-        ({"dtype": "int64"}, r"dtype 'int64', expected uint16 or int32"),
-        ({"dtype": "float16"}, r"dtype 'float16', expected uint16 or int32"),
-        ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),
-        ({"padding_side": "up"}, "padding_side 'up', expected right or left"),
-        ({"padding_side": None}, "field 'padding_side' is None, expected a str"),
-        ({"plan_version": "1"}, "field 'plan_version' is '1', expected a count"),
-        ({"bucket_keys": [1.5]}, r"bucket_keys \[1.5\], expected null"),
-        ({"bucket_keys": [True]}, r"bucket_keys \[True\], expected null"),
-        ({"bucket_keys": {}}, r"bucket_keys {}, expected null"),
-        ({"max_id": -1}, "field 'max_id' is -1, expected a count"),
-        ({"shards": {}}, r"field 'shards' is {}, expected a list"),
-        ({"shards": [1]}, "1, expected an object"),
-    ],
-)
-def test_open_shards_names_the_field_it_can_not_follow(
-    tmp_path: Path, values: dict[str, Any], message: str
-) -> None:
-    path = make_shards(tmp_path)
-    change_manifest(path, lambda manifest: manifest.update(values))
-    with pytest.raises(FolderError, match=f"manifest.json: {message}"):
-        open_shards(path)
-
-
-@pytest.mark.parametrize(
-    "name", ["../shard-00000.safetensors", "/etc/passwd", "shard-00001.safetensors", 3]
-)
-def test_open_shards_follows_no_other_names(tmp_path: Path, name: object) -> None:
-    path = make_shards(tmp_path)
-    change_manifest(path, lambda manifest: manifest["shards"][0].update(name=name))
-    with pytest.raises(FolderError, match=r"name"):
-        open_shards(path)
-
-
-def test_open_shards_survives_any_value_in_the_manifest(tmp_path: Path) -> None:
-    path = make_shards(tmp_path)
-    good = read_manifest_json(path)
-    values = (None, -1, True, 1.5, "x", [], {}, [None], 2**63, 2**70)
-    places: list[tuple[dict[str, Any], str]] = [(good, name) for name in good]
-    places += [(good["shards"][0], name) for name in good["shards"][0]]
-    escaped = []
-    for holder, name in places:
-        kept = holder[name]
-        for value in values:
-            holder[name] = value
-            (path / "manifest.json").write_text(json.dumps(good))
-            try:
-                list(open_shards(path))
-            except FolderError:
-                pass
-            except Exception as error:  # the subject of this test
-                escaped.append((name, value, repr(error)))
-        holder[name] = kept
-    assert escaped == []
-
-
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_damaged_shard_gives_valid_batches_or_a_folder_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

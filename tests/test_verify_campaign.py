@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from shard_reference import make_shards
 
 from seqpack_cli.errors import DataError, OptionError
@@ -80,9 +79,9 @@ def draw_verify_options(draws: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("chunk", range(NUM_CHUNKS))
 def test_no_false_alarm_and_every_damage_is_caught(tmp_path: Path, chunk: int) -> None:
-    torch.set_num_threads(1)
     for number in range(SETS_PER_CHUNK):
         draws = random.Random(SETS_PER_CHUNK * chunk + number)
         lengths, packing = draw_lengths(draws), draw_pack_options(draws)

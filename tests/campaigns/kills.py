@@ -1,9 +1,10 @@
 """Kill real runs at random times, run them again, and compare every byte with an unbroken run.
 
-`python tests/kills.py --kills 200 --megabytes 200` runs the whole campaign by hand; the tests run
-small ones. Runs are chained: run, kill, look at what was left, run again, kill, ... until one ends
-by itself; then its bytes are compared and a new chain begins. Each run has a session of its own, so
-that all its processes can be found. Linux only: processes are found in /proc.
+`PYTHONPATH=tests python tests/campaigns/kills.py --kills 200 --megabytes 200` runs the whole
+campaign by hand; the tests run small ones. Runs are chained: run, kill, look at what was left, run
+again, kill, ... until one ends by itself; then its bytes are compared and a new chain begins. Each
+run has a session of its own, so that all its processes can be found. Linux only: they are found in
+/proc.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import IO, Any
 from blake3 import blake3
 from command import run
 
-SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
+SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 COMMAND = [sys.executable, "-m", "seqpack_cli"]
 END_SECONDS = 10  # until every process of a killed run must be gone
 STUCK_SECONDS = 300  # until a run that was not killed counts as hanging

@@ -40,7 +40,7 @@ class Guard:
     def __init__(self, root: Path) -> None:
         self._root = str(root)
         bases = {sys.prefix, sys.base_prefix, sysconfig.get_path("purelib")}
-        self._readable = (*bases, str(Path(__file__).parent.parent), "/proc/self/", "/dev/null")
+        self._readable = (*bases, str(Path(__file__).parents[2]), "/proc/self/", "/dev/null")
         self._armed = False
         self._violations: list[Event] = []
         os.chdir(root)  # a name without a folder is one of an opened folder, or is found out

@@ -1,4 +1,4 @@
-"""Run the fuzz targets many times: `python tests/fuzz.py --executions 100000`.
+"""Run the fuzz targets many times: `python tests/campaigns/fuzz.py --executions 100000`.
 
 Inputs follow from the seed, the target and their number, so that every run is the same run. Workers
 are processes under the limits of `fuzz_guard`; one that dies, or that stands still, is named with
@@ -327,7 +327,7 @@ def report(results: dict[str, Result], *, seconds: float, kept: Path) -> dict[st
         for kind, one in result.found.items():
             path = keep_input(one, kept, len(findings))
             print(f"\n{target}: {kind}, {one.count} times\n{one.text}", file=sys.stderr)
-            print(f"again: python tests/fuzz.py --replay {path}", file=sys.stderr)
+            print(f"again: python tests/campaigns/fuzz.py --replay {path}", file=sys.stderr)
             findings.append(
                 {"target": target, "kind": kind, "count": one.count, "input": str(path)}
             )
@@ -407,7 +407,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     here = Path(__file__).parent
-    sys.path[:0] = [str(here.parent), str(here)]
+    sys.path[:0] = [str(here.parents[1]), str(here.parent), str(here)]
     if sys.argv[1:2] == ["--guided"]:
         name, amount, start, *paths = sys.argv[2:]
         guide(name, int(amount), int(start), *map(Path, paths))
