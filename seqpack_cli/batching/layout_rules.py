@@ -1,6 +1,8 @@
 """The layouts by name, and what each asks of the plan: the one table that names them.
 
 A layout is a line here and a module of the same name in `shards/`, which says where its tokens lie.
+The round trip of `verify` takes flat batches whose rows are not shared for time steps: a layout
+that lies otherwise needs a line in `verification/integers/stacks.py` too.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import click
 from seqpack_cli.runs.version import __version__
 
 # Those that every user has, then those of the extras.
-PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "click", "tqdm")
+PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "blake3", "click", "tqdm")
 EXTRAS = ("fastokens", "orjson", "pyarrow", "backports.zstd", "matplotlib", "jinja2")
 
 

@@ -1,7 +1,7 @@
 """The `packed` layout: a batch time step by time step, as torch's PackedSequence holds it.
 
-Row b's token at step t lies at `step_offset[t] + b`, where step_offset is the running sum of
-`batch_sizes`. No rectangle is ever made: memory is the tokens, however uneven the rows.
+Row b's token at step t lies at `starts[t] + b`, where `starts` is the sum of `batch_sizes` before
+each step. No rectangle is ever made: memory is the tokens, however uneven the rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A batch as torch's functions take it: longest row first, none empty, padded on the right.
 
-The one place in `verify` where layouts differ, a line of the table for each: `packed` has its own
+The one table in `verify` that layouts have a line in: `packed` has its own
 `batch_sizes`, `padded` its own rectangle, turned round if it is padded on the left; the sequences
 of a `varlen` row are sorted and packed.
 """

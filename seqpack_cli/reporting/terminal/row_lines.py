@@ -77,6 +77,7 @@ def _draw_batch(batch: dict[str, Any]) -> list[str]:
     lengths = [row["length"] for row in batch["rows"]] + [0] * batch["num_filler_rows"]
     if "batch_sizes" in batch:
         return draw_packed(lengths, batch["batch_sizes"])
-    if "width" in batch:
-        return draw_padded(lengths, batch["width"], padding_side=batch["padding_side"])
-    return draw_varlen(lengths, max(batch["max_tokens"], batch["num_tokens"]))
+    if "max_tokens" in batch:  # one row that sequences share
+        return draw_varlen(lengths, max(batch["max_tokens"], batch["num_tokens"]))
+    width, side = batch.get("width", max(lengths)), batch.get("padding_side", "right")
+    return draw_padded(lengths, width, padding_side=side)
