@@ -69,6 +69,7 @@ def test_hostile_manifest_of_a_store_is_refused(
         ),
         ({"shards__0__name": 3}, "field 'name' is 3, expected a str"),
         ({"format_version": 1}, "format version 1, this seqpack reads 3"),
+        ({"format_version": 3.0}, "format version 3.0, this seqpack reads 3"),
         ({"layout": "varlem"}, "layout 'varlem', expected packed or padded or varlen"),
         ({"dtype": "int64"}, "dtype 'int64', expected uint16 or int32"),
         ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),

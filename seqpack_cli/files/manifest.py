@@ -66,8 +66,9 @@ def read_manifest(
             f"{path}: format {quote(manifest.get('format'))}, expected {quote(format_name)}",
             hint=_other_format_hint(manifest.get("format")),
         )
-    if manifest.get("format_version") != version:
-        found = quote(manifest.get("format_version"))
+    found_version = manifest.get("format_version")
+    if type(found_version) is not int or found_version != version:
+        found = quote(found_version)
         raise FolderError(
             f"{path}: format version {found}, this seqpack reads {version}",
             hint="install the seqpack that wrote it, or make it again",
