@@ -250,18 +250,34 @@ def test_places_are_those_of_the_rows(
 @pytest.mark.parametrize(
     ("name", "asked", "expected"),
     [
-        (
+        pytest.param(
             "packed",
             "2",
             f"sequence 2 · batch 0 · row 1 · {len(EVIL)} tokens · document 3 · a <b> & 'c'.txt, "
             "record 4 · shown below",
+            marks=pytest.mark.slow,
         ),
         ("packed", "6", "sequence 6 · is not in these shards: it was dropped"),
-        ("packed", "1,000", "no sequence 1,000: there are 10, counted from 0"),
+        pytest.param(
+            "packed",
+            "1,000",
+            "no sequence 1,000: there are 10, counted from 0",
+            marks=pytest.mark.slow,
+        ),
         ("packed", EVIL, "type the index of a sequence: a number from 0 on"),
-        ("tokens", "8", "sequence 8 · 3 tokens · document 9 · b.txt, record 2 · shown below"),
+        pytest.param(
+            "tokens",
+            "8",
+            "sequence 8 · 3 tokens · document 9 · b.txt, record 2 · shown below",
+            marks=pytest.mark.slow,
+        ),
         ("varlen", "5", "sequence 5 · split into 3 rows, the first in · batch "),
-        ("packed", "%", "type the index of a sequence: a number from 0 on"),
+        pytest.param(
+            "packed",
+            "%",
+            "type the index of a sequence: a number from 0 on",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_search_in_a_browser(work: Path, name: str, asked: str, expected: str) -> None:
