@@ -84,7 +84,7 @@ def _split(order: np.ndarray, lengths: np.ndarray, capacity: int) -> Rows:
 
 
 def _fill_bins(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give the rows bin after bin, in their own order within each, and where each bin begins."""
+    """Return the rows bin by bin, in each in the order given, and where each bin begins."""
     by_length = length_order(lengths)
     bin_in_order = best_fit(lengths[by_length], capacity)
     bin_of = np.empty_like(bin_in_order)

@@ -23,7 +23,7 @@ class PartLengths(Protocol):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Give the lengths of all sequences, int32[N], for plans that need them together."""
+        """Return the lengths of all sequences, int32[N]: some plans need them at once."""
 
     @property
     def part_offsets(self) -> np.ndarray:

@@ -89,7 +89,7 @@ def plan_batches(
         ]
     )
     if options.last_batch == "drop":
-        selection.count_dropped("last_batch", 0, 0)  # the reason stands there all the same
+        selection.count_dropped("last_batch", 0, 0)  # named in the ledger even if it is 0
     if options.shuffle:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
     return Plan(table, order, keys, selection.num_dropped_sequences, selection.num_dropped_tokens)

@@ -87,7 +87,7 @@ def _find_bounds(table: BatchTable) -> tuple[int, int]:
 
 
 def _group(bounds: Sequence[tuple[int, int]]) -> list[int]:
-    """Give the first of each group of ranges that are found together, or of one large range."""
+    """Return the first range of each group that is found together; a large range is a group."""
     firsts = [0] if bounds else []
     for number, (_, stop) in enumerate(bounds):
         if number > firsts[-1] and stop - bounds[firsts[-1]][0] > row_ranges.ROWS_PER_RANGE:

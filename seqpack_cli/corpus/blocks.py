@@ -48,7 +48,7 @@ def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[byte
     source, start, end = source_range[1:]
     left = end - start
     is_whole = (start, end) == (0, source.num_bytes)
-    with _naming_failures(source.path):
+    with _as_data_error(source.path):
         for block in source.input.iter_range(start, end, source.modified if is_whole else None):
             on_read(block)
             left -= len(block)
@@ -76,14 +76,14 @@ def find_line_number(source: Source, byte: int) -> int:
 
 def check_unchanged(source: Source) -> None:
     """Raise DataError if a file is another than when it was found, so that no bytes are mixed."""
-    with _naming_failures(source.path):
+    with _as_data_error(source.path):
         found = source.input.find_version()
     if source.modified is not None and found != (source.num_bytes, source.modified):
         raise DataError(f"{source.path}: changed while it was read", hint=CHANGED_HINT)
 
 
 def hash_range(source_range: SourceRange) -> str:
-    """Give the checksum of a range's bytes as hex, or "" if they are no longer there."""
+    """Return the BLAKE3 checksum of a range's bytes as hex, or "" if they are gone."""
     digest = blake3()
     try:
         for _ in iter_raw_blocks(source_range, digest.update):
@@ -94,8 +94,8 @@ def hash_range(source_range: SourceRange) -> str:
 
 
 @contextlib.contextmanager
-def _naming_failures(path: str) -> Iterator[None]:
-    """Say of an input that can not be read, or is gone, that the data are at fault."""
+def _as_data_error(path: str) -> Iterator[None]:
+    """Turn the failure to read an input into a DataError that names it."""
     try:
         yield
     except OSError as error:

@@ -35,7 +35,7 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
     """Parse a JSON object from a file.
 
     Raises:
-        FolderError: it is not JSON, has too many items, names a field twice, or is no object.
+        FolderError: it is not JSON, has too many items, repeats a field, or is not an object.
     """
     if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON_ITEMS:
         raise FolderError(f"{source}: more than {MAX_JSON_ITEMS:,} items")
@@ -74,7 +74,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def check_name(name: object, *, source: Place) -> str:
-    """Return a file name from a manifest if it can not leave the manifest's folder."""
+    """Return a file name from a manifest; raise FolderError if it is more than a plain name."""
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
         raise FolderError(f"{source}: {quote(name)} is not a plain file name")
     return name

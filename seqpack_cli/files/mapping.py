@@ -3,8 +3,8 @@
 A file is a regular one of the size that was promised, opened without following links or waiting for
 a pipe, and mapped as a whole: a read-only array of its bytes, neither read nor kept open. Python's
 own `mmap` holds on to the file before 3.13, and a process may have 1,024 of them in most systems: a
-loader over more shards would map them again and again. So the system is called directly; where it
-can not be, on Windows, Python's `mmap` serves, and no such limit is known there.
+loader over more shards would map them again and again. So the system is called directly, but on
+Windows, where Python's `mmap` is used and no such limit is known.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _compare_sources(first: Mapping[str, Any], second: Mapping[str, Any]) -> dic
 def _read_sources(
     manifest: Mapping[str, Any],
 ) -> dict[tuple[str, int], tuple[dict[str, int], dict[tuple[int, int], str]]]:
-    """Give size, documents and the checksum of each range of the sources.
+    """Return size, documents and the checksum of each range of the sources.
 
     Returns:
         By path and turn, which counts the sources of that path before.
