@@ -311,19 +311,19 @@ def test_bad_file_is_refused_and_nothing_counts(
 
 
 @pytest.mark.parametrize(
-    ("name", "hidden", "message", "extra"),
+    ("name", "hidden", "message", "package"),
     [
         (
             "a.jsonl.zst",
             ("compression", "compression.zstd", "backports", "backports.zstd"),
             "backports.zstd is not installed, .zst files need it",
-            "zstd",
+            "backports.zstd",
         ),
         (
             "a.parquet",
             ("pyarrow", "pyarrow.parquet"),
             "a.parquet: pyarrow is not installed, .parquet files need it",
-            "parquet",
+            "pyarrow",
         ),
     ],
 )
@@ -333,9 +333,9 @@ def test_package_that_is_not_installed_is_named(
     name: str,
     hidden: Sequence[str],
     message: str,
-    extra: str,
+    package: str,
 ) -> None:
-    kind, packing = (".jsonl", ".zst") if extra == "zstd" else (".parquet", "")
+    kind, packing = (".jsonl", ".zst") if package == "backports.zstd" else (".parquet", "")
     write_file(tmp_path, "a", kind, packing, TEXTS)
     for module in hidden:
         monkeypatch.setitem(sys.modules, module, None)
@@ -344,7 +344,7 @@ def test_package_that_is_not_installed_is_named(
     result = run("tokenize", name, "-o", "store", "--num-workers", 1)
     decompression._load_zstd.cache_clear()
     assert result.exit_code == 5
-    assert result.stderr == f"Error: {message}\n\nhint: pip install 'seqpack[{extra}]'\n"
+    assert result.stderr == f"Error: {message}\n\nhint: pip install {package}\n"
     check_nothing_counts(tmp_path / "store")
 
 

@@ -406,5 +406,5 @@ def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(MachineError) as caught:
         read_blocks(path)
     assert caught.value.message == f"{path}: pyarrow is not installed, .parquet files need it"
-    assert caught.value.hint == "pip install 'seqpack[parquet]'"
+    assert caught.value.hint == "pip install pyarrow"
     assert caught.value.exit_code == 5

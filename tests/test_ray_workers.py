@@ -152,7 +152,7 @@ def test_without_ray_it_is_an_error_of_the_machine_before_anything_is_done(
     result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "store", *RAY)
     assert result.exit_code == 5
     assert result.stderr == (
-        "Error: ray is not installed, --executor ray needs it\n\nhint: pip install 'seqpack[ray]'\n"
+        "Error: ray is not installed, --executor ray needs it\n\nhint: pip install ray\n"
     )
     assert not (tmp_path / "store").exists()
     assert Executor().name == "local"  # which needs no Ray

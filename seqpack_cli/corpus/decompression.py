@@ -69,7 +69,7 @@ def _load_zstd() -> Any:
         except ImportError as error:
             raise MachineError(
                 "backports.zstd is not installed, .zst files need it",
-                hint="pip install 'seqpack[zstd]'",
+                hint="pip install backports.zstd",
             ) from error
     return zstd
 

@@ -216,7 +216,7 @@ def _open(source: Source) -> Any:
     except ImportError as error:
         raise MachineError(
             f"{source.path}: pyarrow is not installed, .parquet files need it",
-            hint="pip install 'seqpack[parquet]'",
+            hint="pip install pyarrow",
         ) from error
     try:
         file = pq.ParquetFile(
