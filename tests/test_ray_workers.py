@@ -127,7 +127,7 @@ def test_bad_record_ends_the_run_with_the_words_of_a_local_one(
     assert result.exit_code == 3
     assert result.stderr == (
         "Error: a.jsonl:701: no field 'text' (found: 'body')\n\n"
-        "hint: correct the record and add --overwrite, or pass --on-bad-record skip\n"
+        "hint: fix the record and add --overwrite, or pass --on-bad-record skip\n"
     )
     assert not (tmp_path / "store" / "manifest.json").exists()
 
