@@ -175,7 +175,7 @@ def test_compressed_and_parquet_objects_are_read(tmp_path: Path) -> None:
 
 
 def test_an_output_that_holds_the_input_is_refused(corpus: Url) -> None:
-    with pytest.raises(FolderError, match=f"{corpus}: holds"):
+    with pytest.raises(FolderError, match=f"{corpus}: contains the input"):
         tokenize([f"{corpus}/b.txt"], corpus)
 
 

@@ -27,6 +27,7 @@ STOP_SECONDS = 3.0
 NO_IMPORT = "failed to import on the worker"  # Ray's words for a module that a worker lacks
 CANCEL_WAYS = (None, {"force": False}, {"force": True})  # one after the other
 WAIT_SECONDS = 600.0  # for a first core: an autoscaler takes minutes
+SAME_VERSION_HINT = "on every node, in a clone of seqpack {}: pip install '.[ray]'"
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _call(common: Common, task: Any) -> tuple[Any, int, int]:
         raise MachineError(
             f"{platform.node()}: has seqpack {__version__},"
             f" expected {common.version} as where the run was started",
-            hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
+            hint=SAME_VERSION_HINT.format(common.version),
         )
     with contextlib.suppress(OSError):  # a node that lacks the folder can only take whole paths
         os.chdir(common.folder)
@@ -148,7 +149,7 @@ def _fetch(reference: Any, common: Common, task: Any) -> Any:
         if isinstance(error.cause, RaySystemError) or NO_IMPORT in str(error.cause):
             raise MachineError(
                 f"a Ray worker can not load the task: {_last_line(error.cause)}",
-                hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
+                hint=SAME_VERSION_HINT.format(common.version),
             ) from error
         raise error.cause from error
     except LocalRayletDiedError as error:
