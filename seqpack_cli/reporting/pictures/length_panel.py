@@ -95,7 +95,7 @@ def _draw_percentiles(
     values = np.array(list(names))
     places = _find_fraction(axes, values)
     is_left = _choose_sides(places)
-    for level, order in enumerate(_stack_labels(is_left)):
+    for order, level in enumerate(_choose_levels(is_left)):
         value = int(values[order])
         top = 1 - LABEL_HEIGHT * level
         bottom = heights[np.searchsorted(starts, value, "right") - 1] + GAP
@@ -140,12 +140,13 @@ def _choose_sides(places: np.ndarray) -> list[bool]:
     return [bool(place > 0.5) for place in places]
 
 
-def _stack_labels(is_left: list[bool]) -> list[int]:
-    """Return the lines by the height of their labels, highest first.
+def _choose_levels(is_left: list[bool]) -> list[int]:
+    """Return how far below the top the label of each line is, 0 for the highest.
 
     Of labels on the right of their lines the leftmost is the highest, of those on the left the
     rightmost: a line ends at its own label, so it is below the labels that extend over it.
     """
     right = [number for number, side in enumerate(is_left) if not side]
     left = [number for number, side in enumerate(is_left) if side]
-    return right + left[::-1]
+    highest_first = right + left[::-1]
+    return [highest_first.index(number) for number in range(len(is_left))]

@@ -16,7 +16,7 @@ def label_counts(axis: Axis) -> None:
 
 
 def label_cells(axis: Axis, num_cells: int) -> None:
-    """Label an axis of rows, columns or batches in the middle of their cells, which have width 1."""
+    """Label an axis of rows, columns or batches in the middle of their cells (width 1)."""
     ticks = [int(tick) for tick in _make_locator().tick_values(0, max(num_cells - 1, 1))]
     shown = [tick for tick in ticks if 0 <= tick < num_cells]
     axis.set_ticks([tick + 0.5 for tick in shown], [f"{tick:,}" for tick in shown])
