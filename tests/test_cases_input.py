@@ -384,7 +384,7 @@ def test_case_25_other_tokenizer_in_the_store(tmp_path: Path, tiny_tokenizer: Pa
         (shards, ("unpack", shards, "--text", "-o", tmp_path / "rows.jsonl")),
     ):
         shutil.copy(tiny_tokenizer, folder / "tokenizer.json")
-        found = f"{folder}/tokenizer.json: not the tokenizer that the manifest names"
+        found = f"{folder}/tokenizer.json: blake3 differs from the manifest's"
         check_refused(run(*command), 4, found)
     assert not (tmp_path / "rows.jsonl").exists()
 

@@ -429,7 +429,7 @@ def test_pack_that_shuffles_goes_on_after_a_kill_with_the_same_bytes(
     arguments = [sys.executable, "-c", KILLED, str(store), str(output), repr(options)]
     ended = subprocess.run(arguments, check=False, cwd=Path(__file__).parent.parent)
     assert ended.returncode == -signal.SIGKILL
-    with pytest.raises(FolderError, match="incomplete run, 1 parts or shards finished"):
+    with pytest.raises(FolderError, match="incomplete run, 1 shard finished"):
         open_shards(output)
     assert len(list(output.glob("*.safetensors"))) == 2
     notices: list[str] = []
@@ -589,7 +589,7 @@ def test_pack_refuses_to_write_into_the_store(store: Path) -> None:
 
 def test_pack_refuses_shards_as_its_input(store: Path, tmp_path: Path) -> None:
     pack(store, tmp_path / "shards")
-    with pytest.raises(FolderError, match="hint: these are shards: name the token store they were"):
+    with pytest.raises(FolderError, match="hint: these are shards: pass the token store they were"):
         pack(tmp_path / "shards", tmp_path / "again")
 
 
