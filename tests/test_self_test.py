@@ -128,7 +128,7 @@ def test_controls_are_those_of_the_levels_asked_for(shards: Path, level: str) ->
     asked = LEVELS[: LEVELS.index(level) + 1]
     found = [control.level for control in report.controls]
     assert set(found) <= set(asked)
-    assert level in found
+    assert level in found or level == "run"  # which has no control
     if level == LEVELS[-1]:
         assert [control.name for control in report.controls] == NAMES[report.layout]
 

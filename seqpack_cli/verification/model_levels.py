@@ -26,8 +26,9 @@ from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batc
 from seqpack_cli.verification.models.layout_speed import measure_layouts
 from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
-from seqpack_cli.verification.report import RUN, Finding, LevelReport
+from seqpack_cli.verification.report import Finding, LevelReport
 
+RUN = "run"
 RUNS_PER_LOOK = 64  # batches whose results are fetched together
 MAX_REMEMBERING_LAYERS = 5  # rounding of 6 and more grew to 2e-3 within 1,000 steps (measured)
 

@@ -24,7 +24,7 @@ from seqpack_cli.verification.model_levels import (
     verify_every_batch,
 )
 from seqpack_cli.verification.models.tolerances import GATES
-from seqpack_cli.verification.report import LEVELS, PlanReport, Report
+from seqpack_cli.verification.report import PlanReport, Report
 from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
@@ -47,12 +47,13 @@ def verify_shards(
     run = Verification(shards, options, device, report, progress or Progress(), store)
     batches = verify_structure(run)
     with steady_arithmetic(device, hidden_size=options.hidden_size):
-        if store is not None and options.depth > 1:
+        if store is not None and "roundtrip" in options.levels:
             batches = verify_roundtrip(run, batches, store)
-        if options.runs_every_batch:
+        if "run" in options.levels:
             batches = verify_every_batch(run, batches)
-        for level in LEVELS[2 : options.depth]:
-            batches = verify_computation(run, level, batches)
+        for level in ("forward", "backward"):
+            if level in options.levels:
+                batches = verify_computation(run, level, batches)
         if options.compare:
             measure_speeds(run, batches)
         if options.self_test:
@@ -71,7 +72,7 @@ def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | 
     try:
         store = _open_matching(shards, options.tokens)
     except SeqpackError as error:
-        if options.depth > 1 or options.tokens is not None:
+        if options.level != "structure" or options.tokens is not None:
             raise
         return None, error.message
     store.check_indices()
