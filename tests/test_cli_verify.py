@@ -28,7 +28,7 @@ def test_verify_reports_coverage_and_errors_beside_their_limits(shards: Path) ->
         [level, "ok", "3", "of", "3"] for level in ("structure", "roundtrip", "forward", "backward")
     ]
     assert " / " in lines[6]
-    assert lines[-1] == "proven at these levels"
+    assert lines[-1] == "all levels passed"
 
 
 @pytest.mark.parametrize("level", ["structure", "roundtrip", "run", "forward"])
@@ -46,7 +46,7 @@ def test_verify_runs_the_model_over_every_batch_at_level_run(shards: Path) -> No
         [level, "ok", "3", "of", "3"] for level in ("structure", "roundtrip", "run")
     ]
     assert " / " in lines[6]
-    assert lines[-1] == "proven at these levels"
+    assert lines[-1] == "all levels passed"
     every = run("verify", shards, "--every-batch", "--sample", 1, "--json")
     levels = json.loads(every.stdout)["levels"]
     assert [(level["level"], level["num_batches"]) for level in levels[2:]] == [
@@ -105,8 +105,8 @@ def test_verify_without_the_store_is_refused(shards: Path, tmp_path: Path) -> No
         result = run("verify", copy)
         assert result.exit_code == 4
         assert result.stderr == (
-            f"Error: {copy}: its token store is no longer at ../tokens\n\n"
-            "hint: pass --tokens STORE, or --level structure to go without it\n"
+            f"Error: {copy}: its token store is not at ../tokens\n\n"
+            "hint: pass --tokens STORE, or --level structure, which needs no store\n"
         )
         assert run("verify", copy, "--level", "structure").exit_code == 0
         assert run("verify", copy, "--tokens", shards.parent / "tokens").exit_code == 0
@@ -119,7 +119,7 @@ def test_verify_on_cuda_that_is_absent_is_an_error(shards: Path) -> None:
     result = run("verify", shards, "--device", "cuda")
     assert result.exit_code == 5
     assert result.stderr.startswith("Error: --device cuda: no CUDA device")
-    assert "hint: verify on the machine that trains, or pass --device cpu" in result.stderr
+    assert "hint: run verify on the machine that trains, or pass --device cpu" in result.stderr
 
 
 @pytest.mark.parametrize("device", ["gpu", "meta", "cuda:x"])

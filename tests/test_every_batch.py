@@ -171,7 +171,7 @@ def test_every_batch_of_good_shards_passes(shards: ShardSet, options: dict[str, 
     num_tokens = shards.manifest["ledger"]["num_tokens"]
     assert (level.level, level.num_batches) == ("run", len(shards))
     assert level.num_tokens == num_tokens
-    assert "final states beside last outputs" in level.errors
+    assert "final states and last outputs" in level.errors
     assert sum(advanced) == sum(totals)
     assert totals[1] == num_tokens
 
@@ -213,7 +213,7 @@ def fill(value: float) -> Callable[[Model], object]:
     ("change", "what"),
     [
         (fill(float("nan")), "outputs are not finite"),
-        (fill(0.0), "outputs hardly differ between tokens: by 0"),
+        (fill(0.0), "outputs differ by at most 0, expected 0.001 or more"),
         (
             lambda model: model.embedding.weight.fill_(float("inf")),
             "outputs are not finite",
@@ -305,7 +305,7 @@ def test_final_state_that_is_wrong_is_found(
         # of a NaN in a state that the next window goes on with, the outputs say it first
         assert re.match(
             rf"run: shard-00000.safetensors: batch {index}: "
-            "(final states beside last outputs is off by|outputs are not finite)",
+            "(final states and last outputs: error|outputs are not finite)",
             finding,
         )
 

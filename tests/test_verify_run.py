@@ -153,7 +153,7 @@ def test_level_run_stops_before_the_sample(tmp_path: Path) -> None:
     report = verify(path, level="run", sample=2, dtype="float64")
     assert report.passed
     assert [level.num_tokens for level in report.levels] == [78, 78, 78]
-    assert list(report.levels[2].errors) == ["final states beside last outputs"]
+    assert list(report.levels[2].errors) == ["final states and last outputs"]
     change_shard(path, flip_id)
     report = verify(path, level="run")
     assert [finding.level for finding in report.findings] == ["roundtrip"]
@@ -249,20 +249,23 @@ def test_large_batches_are_cut_to_a_window_and_counted(tmp_path: Path, layout: s
     assert report.levels[1].num_tokens == 37
 
 
-def test_no_row_that_ends_before_others_is_a_fault_if_there_are_any(
+def test_sample_without_ragged_batches_is_a_fault_if_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_shards(tmp_path, [5, 5, 4, 3], batch_size=2)
     whole = Verification.sample
     monkeypatch.setattr(Verification, "sample", lambda *args: whole(*args)[:1])
-    what = "no computed batch has rows that end before others"
     (finding,) = verify(path, level="forward").findings
-    place = f"forward: manifest.json: {what}"
-    assert str(finding) == f"{place}: nothing is proven of the rest, raise --max-batch-tokens"
+    assert str(finding) == (
+        "forward: manifest.json: no computed batch has rows of different lengths, "
+        "pass a larger --max-batch-tokens"
+    )
     even = make_shards(tmp_path / "even", [5, 5, 4, 4], batch_size=2)
     report = verify(even, level="forward")
     assert report.passed
-    assert report.notes == [f"forward: {what}, nor has any other: there is nothing to trim"]
+    assert report.notes == [
+        "forward: no batch has rows of different lengths, so no hidden state was trimmed"
+    ]
 
 
 def test_progress_counts_tokens_then_batches(shards: Path) -> None:
@@ -295,8 +298,8 @@ def test_store_that_moved_is_an_error_with_a_hint(shards: Path, tmp_path: Path) 
     with pytest.raises(FolderError) as caught:
         verify(path)
     assert str(caught.value) == (
-        f"{path}: its token store is no longer at ../store\n\n"
-        "hint: pass --tokens STORE, or --level structure to go without it"
+        f"{path}: its token store is not at ../store\n\n"
+        "hint: pass --tokens STORE, or --level structure, which needs no store"
     )
     assert caught.value.exit_code == 4
     assert verify(path, tokens=tmp_path / "moved").passed
@@ -464,8 +467,8 @@ def test_last_piece_that_ends_early_is_found(tmp_path: Path) -> None:
     change_manifest(path, lambda manifest: manifest["ledger"].update(num_tokens=36))
     plan_by_another_version(path)
     assert [str(finding) for finding in verify(path, sample=1).findings] == [
-        "roundtrip: manifest.json: 36 tokens with those dropped, the token store has 37",
-        "roundtrip: shard-00000.safetensors: batch 5: row 1: 1 ids, the token store has 2",
+        "roundtrip: manifest.json: 36 tokens, dropped ones included, the token store has 37",
+        "roundtrip: shard-00000.safetensors: batch 5: row 1: length 1, the token store has 2",
     ]
 
 
@@ -486,7 +489,7 @@ def test_finding_of_forward_names_the_row_in_the_shards_batch(
     found = {
         (finding.batch, finding.row)
         for finding in report.findings
-        if finding.what.startswith("packed outputs is off")
+        if finding.what.startswith("packed outputs: error")
     }
     expected = set()
     for index, batch in enumerate(open_shards(path)):

@@ -49,7 +49,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
         batches: of faultless shards; the smallest of those shards is damaged.
     """
     if not len(batches):
-        run.report.notes.append("self-test: no shard without a fault to be damaged")
+        run.report.notes.append("self-test skipped: every shard has a fault")
         return
     numbers = np.unique(run.find_shards(batches)).tolist()
     number = min(numbers, key=lambda one: int(run.shards.manifest["shards"][one]["bytes"]))
@@ -61,7 +61,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
     for control in controls:
         if control.caught is False:
             name = run.shards.manifest["shards"][number]["name"]
-            what = f"self-test: {control.name}: not found by {control.level}: {control.found}"
+            what = f"self-test did not catch: {control.name}; found: {control.found}"
             run.report.findings.append(Finding(control.level, name, what))
 
 
@@ -114,11 +114,11 @@ def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Cont
     uneven = batches.take(batches.longest > batches.shortest)
     several = batches.take(batches.num_rows > 1)
     if "forward" in run.options.levels:
-        yield _control(run, "loop that does not trim", "forward", uneven, _check_untrimmed)
+        yield _control(run, "hidden state not trimmed", "forward", uneven, _check_untrimmed)
         if run.shards.options.shares_rows:
-            yield _control(run, "attention without borders", "forward", several, _check_borderless)
+            yield _control(run, "attention across sequences", "forward", several, _check_borderless)
     if "backward" in run.options.levels:
-        yield _control(run, "gradient that lacks a row", "backward", batches, _check_lacking)
+        yield _control(run, "row missing from gradient", "backward", batches, _check_lacking)
 
 
 def _control(

@@ -88,14 +88,14 @@ def _open_matching(shards: ShardSet, path: Place | None) -> TokenStore:
     if found is None:
         place = shards.manifest["tokens_path"][:200]
         raise FolderError(
-            f"{shards.path}: its token store is no longer at {place}",
-            hint="pass --tokens STORE, or --level structure to go without it",
+            f"{shards.path}: its token store is not at {place}",
+            hint="pass --tokens STORE, or --level structure, which needs no store",
         )
     store = open_store(found, check_indices=False)
     if store.digest != shards.manifest["tokens_blake3"]:
         raise FolderError(
-            f"{store.path}: another token store than the one these shards were packed from",
-            hint="pass --tokens STORE with that one, or pack again",
+            f"{store.path}: not the token store that these shards were packed from",
+            hint="pass the right one with --tokens STORE, or pack again",
         )
     return store
 
@@ -105,7 +105,7 @@ def _start_report(
 ) -> Report:
     plan_version = shards.manifest["plan_version"]
     if why_not is None and plan_version != PLAN_VERSION:
-        why_not = f"planned by version {plan_version}, this seqpack plans by version {PLAN_VERSION}"
+        why_not = f"the shards have plan version {plan_version}, this seqpack has {PLAN_VERSION}"
     ledger = shards.manifest["ledger"]
     is_cuda = device.type == "cuda"
     return Report(
