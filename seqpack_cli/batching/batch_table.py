@@ -1,8 +1,8 @@
 """A table of batch sizes: planned from the lengths of a store, or measured in shards.
 
-A row of the table stands for `counts` equal batches in a row. Sorted by length, most neighbours are
-equal: a thousand million sequences of a few thousand distinct lengths need a few thousand rows. If
-all batches differ, each has its own row of 56 bytes.
+A row of the table stands for `counts` equal batches that follow one another. Sorted by length, most
+neighbours are equal: a thousand million sequences of a few thousand distinct lengths need a few
+thousand rows. If all batches differ, each has its own row of 56 bytes.
 """
 
 from __future__ import annotations
