@@ -86,7 +86,7 @@ FILE_DAMAGE: dict[str, tuple[FileDamage, str, str]] = {
     "no safetensors": (
         lambda shard: shard.write_bytes(b"\0" * shard.stat().st_size),
         SHARDS[1],
-        r"no safetensors file \(.*\)",
+        r"not a safetensors file \(.*\)",
     ),
     "a folder": (
         lambda shard: (shard.unlink(), shard.mkdir()),
