@@ -20,8 +20,9 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
-from seqpack_cli.files.url import Place, find_place, parse_place
+from seqpack_cli.files.url import AnyPath, Place, find_place, parse_place
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
@@ -136,7 +137,8 @@ class ShardSet:
         return read_kept_tokenizer(self.path, self.manifest)
 
 
-def open_shards(path: str | Place, *, check_present: bool = True) -> ShardSet:
+@checks_arguments
+def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
     """Open finished shards.
 
     Args:
