@@ -6,7 +6,6 @@ options give the same bytes for any number of workers, any encoder, and after an
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +16,11 @@ from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources, find_unpacked
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, join_items
-from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
 from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, hold_folder
+from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
@@ -70,7 +69,8 @@ def tokenize(
     inputs, output = spell_inputs(inputs), parse_place(output)
     workers = find_workers(executor, progress, (*inputs, output))
     # The cluster first: where none answers, nothing has begun.
-    with workers.hold(), hold_folder(output) as run:
+    command = spell_command("tokenize", inputs, output, options)
+    with workers.hold(), hold_folder(output, command=command) as run:
         if STANDARD_INPUT in inputs:
             run.check_foreign(overwrite=overwrite)  # before the wait for what comes in
         with spool_standard_input(inputs, output) as spool:
@@ -120,9 +120,7 @@ def _tokenize_sources(
 def _describe_run(
     tokenizer: str, encoder: str, executor: Executor, sources: list[Source], seconds: float
 ) -> dict[str, Any]:
-    """Say how the run was done; no reader needs it."""
-    import tokenizers
-
+    """Return how the run was done, for `run.json`."""
     num_bytes = sum(source.num_bytes for source in sources)
     return {
         "tokenizer": tokenizer,
@@ -131,7 +129,6 @@ def _describe_run(
         "num_workers": executor.num_workers,
         "seconds": round(seconds, 3),
         "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
-        "versions": {"python": platform.python_version(), "tokenizers": tokenizers.__version__},
     }
 
 
@@ -143,6 +140,8 @@ def _publish(
     done: dict[str, Any],
 ) -> None:
     """Write what stands beside the parts, the manifest last."""
+    import tokenizers
+
     ledger = manifest["ledger"]
     if ledger["num_sequences"] == 0:
         run.abandon()
@@ -154,7 +153,7 @@ def _publish(
         raise AssertionError(f"the ledger does not add up: {ledger}")
     write_rejects(run, sources, manifest["parts"], receipts)
     write_spelled_tokens(run, manifest, receipts)
-    write_json(run.path / RUN_NAME, done)
+    run.write_record(done, {"tokenizers": tokenizers.__version__})
     run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
 
 
