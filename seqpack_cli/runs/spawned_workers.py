@@ -20,9 +20,7 @@ from seqpack_cli.errors import MachineError, join_items
 from seqpack_cli.runs.progress import Progress, report_to
 
 WATCH_SECONDS = 0.2
-GUARD_HINT = (
-    'put the call under `if __name__ == "__main__":`, since each worker imports the script'
-)
+GUARD_HINT = 'put the call under `if __name__ == "__main__":`, since each worker imports the script'
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
