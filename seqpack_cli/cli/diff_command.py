@@ -27,10 +27,9 @@ def command(a: Place, b: Place, as_json: bool, quiet: bool) -> None:
     Two folders of shards:
         seqpack diff shards-old shards
     """
-    from seqpack_cli.reporting.differences import compare
-    from seqpack_cli.reporting.opened import open_any
+    from seqpack_cli.reporting.differences import diff
     from seqpack_cli.reporting.terminal.difference_lines import show_differences
 
     with show_progress("diff", "sequence", quiet=quiet) as progress:
-        found = compare(open_any(a), open_any(b), progress)
+        found = diff(a, b, progress=progress)
     print_answer(found, show_differences, as_json=as_json, quiet=quiet)
