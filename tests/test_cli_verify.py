@@ -94,7 +94,7 @@ def test_verify_ends_with_1_at_a_fault(shards: Path, tmp_path: Path) -> None:
     shard.write_bytes(data)
     result = run("verify", copy, "--tokens", shards.parent / "tokens", "-q")
     assert result.exit_code == 1
-    assert "structure: shard-00000.safetensors: blake3 is not the manifest's" in result.stdout
+    assert "structure: shard-00000.safetensors: blake3 differs from the manifest's" in result.stdout
     assert result.stdout.splitlines()[-1] == "1 fault"
 
 
@@ -161,7 +161,7 @@ def test_verify_proves_what_the_options_of_pack_make(
 
 def test_verify_names_the_row_of_varlen_with_a_fault(shards: Path, tmp_path: Path) -> None:
     tokens, out = shards.parent / "tokens", tmp_path / "out"
-    options = ("--layout", "varlen", "--max-tokens", 8, "--packing", "sequential")
+    options = ("--layout", "varlen", "--max-tokens", 8, "--fill", "sequential")
     assert run("pack", tokens, "-o", out, *options).exit_code == 0
 
     def flip(arrays: Arrays) -> None:

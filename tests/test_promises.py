@@ -26,13 +26,13 @@ def slow_promises(batch: BatchNumbers, options: PackOptions, keys: list[int] | N
         found.append(f"{num_cells} cells, the options allow at most {options.max_tokens}")
     if options.layout == "varlen":
         return found
-    if options.min_length is not None and batch.shortest < options.min_length:
+    if options.drop_shorter is not None and batch.shortest < options.drop_shorter:
         found.append(
-            f"a row of {batch.shortest} tokens, the options require at least {options.min_length}"
+            f"a row of {batch.shortest} tokens, the options require at least {options.drop_shorter}"
         )
-    if options.max_length is not None and batch.longest > options.max_length:
+    if options.drop_longer is not None and batch.longest > options.drop_longer:
         found.append(
-            f"a row of {batch.longest} tokens, the options allow at most {options.max_length}"
+            f"a row of {batch.longest} tokens, the options allow at most {options.drop_longer}"
         )
     key = None
     if keys is not None:
@@ -78,7 +78,7 @@ keys = st.none() | st.lists(st.integers(1, 16), min_size=1, max_size=5, unique=T
 @st.composite
 def promised(draw: st.DrawFn) -> tuple[PackOptions, list[int] | None]:
     """Draw options that pack takes, and bucket keys that may be theirs."""
-    names = ("batch_size", "max_tokens", "min_length", "max_length")
+    names = ("batch_size", "max_tokens", "drop_shorter", "drop_longer")
     values: dict[str, Any] = {name: draw(limits) for name in names}
     values["layout"] = draw(st.sampled_from(["packed", "padded", "varlen"]))
     if values["layout"] == "varlen":
@@ -122,8 +122,8 @@ BATCHES = [  # index, rows, longest, shortest, tokens, padding: widths 4, 6 and 
     ("told", "keys", "expected"),
     [
         ({"batch_size": 2}, None, [(8, "3 rows, the options allow at most 2")]),
-        ({"min_length": 4}, None, [(7, "a row of 3 tokens, the options require at least 4")]),
-        ({"max_length": 8}, None, [(9, "a row of 9 tokens, the options allow at most 8")]),
+        ({"drop_shorter": 4}, None, [(7, "a row of 3 tokens, the options require at least 4")]),
+        ({"drop_longer": 8}, None, [(9, "a row of 9 tokens, the options allow at most 8")]),
         ({"max_tokens": 17}, None, [(8, "18 cells, the options allow at most 17")]),
         ({"pad_to_multiple": 2}, None, [(9, "width 9, expected 10 for a longest row of 9 tokens")]),
         (

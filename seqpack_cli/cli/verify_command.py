@@ -98,10 +98,10 @@ def command(shards: Place, as_json: bool, quiet: bool, **options: Any) -> None:
     """
     from seqpack_cli.reporting.terminal.verify_summary import summarize_verify
     from seqpack_cli.verification.verify_options import VerifyOptions
-    from seqpack_cli.verification.verify_run import verify_shards
+    from seqpack_cli.verification.verify_run import verify
 
     with show_progress("verify", "", quiet=quiet) as progress:
-        report = verify_shards(shards, VerifyOptions(**options), progress=progress)
+        report = verify(shards, VerifyOptions(**options), progress=progress)
     if as_json:
         print_json(report.to_json())
     elif not quiet or not report.passed:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath
+from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.report import LEVELS
 
@@ -28,7 +29,7 @@ class VerifyOptions:
         OptionError: a value is none of those there are.
     """
 
-    tokens: Place | None = None  # the token store; None: where the manifest says
+    tokens: AnyPath | None = None  # the token store; None: where the manifest says
     device: str = "cpu"
     level: str = "backward"
     cell: str = "lstm"
@@ -44,6 +45,7 @@ class VerifyOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_choice("level", self.level, LEVELS)
         check_choice("cell", self.cell, CELLS)
         check_choice("dtype", self.dtype, DTYPES)

@@ -22,8 +22,8 @@ from torch.nn.utils.rnn import (
     unpack_sequence,
 )
 
+from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_and_pad import pack
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
@@ -58,7 +58,7 @@ def check_batch(
     packed = for_torch.to_packed_sequence(device)
     for what in _check_torch(packed, expected, lengths):
         yield None, what
-    own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
+    own = torch.from_numpy(sequence_arrays.pack_sequence(rows).data.astype(np.int64)).to(device)
     if not torch.equal(packed.data, own):
         yield None, "the packed data differs from the token store's sequences, packed"
 

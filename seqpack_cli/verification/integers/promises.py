@@ -28,9 +28,9 @@ def check_promises(
     yield from _check_most(batches, "num_cells", options.max_tokens, "{} cells")
     if options.shares_rows:  # rows may be pieces of sequences, so the checks below do not hold
         return
-    for index, found in _find(batches, batches.shortest < (options.min_length or 1), "shortest"):
-        yield index, f"a row of {found} tokens, the options require at least {options.min_length}"
-    yield from _check_most(batches, "longest", options.max_length, "a row of {} tokens")
+    for index, found in _find(batches, batches.shortest < (options.drop_shorter or 1), "shortest"):
+        yield index, f"a row of {found} tokens, the options require at least {options.drop_shorter}"
+    yield from _check_most(batches, "longest", options.drop_longer, "a row of {} tokens")
     bucket = np.zeros(len(batches), np.int64)
     if keys is not None:
         bucket = find_buckets(batches.longest, keys)
