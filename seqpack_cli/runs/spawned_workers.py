@@ -1,7 +1,7 @@
-"""Tasks in spawned processes of this machine, which end with the run and with their parent.
+"""Run tasks in spawned processes of this machine, which end with the run and with their parent.
 
-Spawned, never forked: a fork after the tokenizer's threads started can deadlock. A worker that dies
-is named with the tasks it may have held, and what other workers had finished stays.
+Processes are spawned, never forked: a fork after the tokenizer started threads can deadlock. If a
+worker dies, the error names the tasks that were running; what others have finished stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class WorkerDiedError(MachineError):
-    """A worker process was ended, by the system or by a library it called."""
+    """A worker process died, killed by the system or by a library that it called."""
 
 
 def run_in_processes(
@@ -42,7 +42,7 @@ def run_in_processes(
     """
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    # Amount and tokens of each worker, without a lock: one that is killed can leave none behind.
+    # Amount and tokens of each worker, without a lock, which a killed worker would never release.
     counts = context.RawArray("Q", 2 * num_processes)
     places = context.SimpleQueue()
     for place in range(num_processes):
@@ -62,7 +62,7 @@ def run_in_processes(
 
 
 class _Watch:
-    """Tells a progress what workers counted since the last look."""
+    """Reports to a Progress what the workers counted since the last look."""
 
     def __init__(self, counts: Any, progress: Progress) -> None:
         self._counts = counts
@@ -70,7 +70,7 @@ class _Watch:
         self._seen = (0, 0)
 
     def look(self) -> None:
-        """Report what is new."""
+        """Report what was counted since the last call."""
         amount, num_tokens = sum(self._counts[::2]), sum(self._counts[1::2])
         self._progress.tell(amount - self._seen[0], num_tokens - self._seen[1])
         self._seen = (amount, num_tokens)
@@ -106,7 +106,7 @@ def _run_in_pool(
 
 @contextmanager
 def _holding_back_sigint() -> Iterator[None]:
-    """Start workers with SIGINT held back: Ctrl-C while one starts would end in its traceback."""
+    """Block SIGINT while workers start: Ctrl-C would end in a traceback of a worker."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -125,17 +125,17 @@ def _start_worker(counts: Any, places: Any) -> None:
         counts[place + 1] += num_tokens
 
     report_to(report)
-    # Ctrl-C reaches the whole process group: a worker ends silently, the parent says it once. Where
-    # it is ignored, as under nohup, it stays so.
+    # Ctrl-C reaches the whole process group: workers end silently, and the parent reports it once.
+    # If SIGINT is ignored, as under nohup, it stays ignored.
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back until here
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent is killed; it would wait for tasks for ever."""
+    """End this worker when its parent is killed; otherwise it would wait for tasks forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
