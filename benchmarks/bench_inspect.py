@@ -27,7 +27,7 @@ from machine import describe_machine
 from random_store import keep_folder, make_store
 from torch.nn.utils.rnn import unpack_sequence
 
-from seqpack_cli import PackOptions, ShardDataset, TokenStore, open_shards, open_store, pack_store
+from seqpack_cli import PackOptions, ShardDataset, TokenStore, open_shards, open_store, pack
 from seqpack_cli.reporting.contents import describe
 from seqpack_cli.reporting.differences import compare
 from seqpack_cli.reporting.page.page import make_page
@@ -52,8 +52,8 @@ def main(
         names = [place / name for name in ("store", "copy", "shards", "others")]
         make_store(names[0], num_tokens, vocab_size, mean_length)
         shutil.copytree(names[0], names[1], dirs_exist_ok=True)
-        pack_store(names[0], names[2], PackOptions(shuffle=True, window=4096))
-        pack_store(names[0], names[3], PackOptions(batch_size=32))
+        pack(names[0], names[2], PackOptions(shuffle=True, window=4096))
+        pack(names[0], names[3], PackOptions(batch_size=32))
         num_tokens = open_store(names[0]).num_tokens
         figures = measure(*names, place / "picture.svg", runs=runs)
     print(f"{num_tokens:,} tokens, median (spread) of {runs}")
@@ -77,7 +77,7 @@ def measure(
             lambda: describe_vocabulary_use(store)["num_used_ids"],
             lambda: count(store),
         ),
-        "--diff, equal stores": (
+        "diff, equal stores": (
             lambda: compare(open_store(store_path), open_store(copy))["identical"],
             lambda: are_equal(store_path, copy),
         ),
@@ -85,7 +85,7 @@ def measure(
             lambda: sum(int(ids[0]) for _, ids in iter_sequences(open_shards(shards_path))),
             lambda: unpack_with_torch(shards_path),
         ),
-        "--diff, shards in other batches": (
+        "diff, shards in other batches": (
             lambda: compare(open_shards(shards_path), open_shards(others))["verdict"],
             None,
         ),

@@ -488,7 +488,7 @@ def test_case_extra_read_only_output(corpus: Path, small_disk: Path) -> None:
     check_refused(result, 5, found, "hint: choose another -o")
 
 
-CHANGED = "hint: wait until it is whole, then run the same command with --overwrite"
+CHANGED = "hint: wait until it is completely written, then run the same command with --overwrite"
 
 
 def rewrite(path: Path) -> None:

@@ -22,7 +22,7 @@ from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.reporting.wording import count_columns
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
@@ -49,7 +49,7 @@ def store(folder: Path, name: str, texts: Sequence[str], **options: Any) -> Path
 
 def pack(tokens: Path, name: str, **options: Any) -> Path:
     """Pack a store into a folder beside it."""
-    pack_store(tokens, tokens.parent / name, PackOptions(**options), executor=HERE)
+    pack_run.pack(tokens, tokens.parent / name, PackOptions(**options), executor=HERE)
     return tokens.parent / name
 
 
@@ -352,7 +352,7 @@ def test_changed_id_of_shards_is_found_with_its_place(tmp_path: Path, name: str)
 
 def test_shards_without_some_sequences(tmp_path: Path) -> None:
     tokens = store(tmp_path, "tokens", TEXTS)
-    a, b = pack(tokens, "a", min_length=2, max_length=9), pack(tokens, "b", max_length=5)
+    a, b = pack(tokens, "a", drop_shorter=2, drop_longer=9), pack(tokens, "b", drop_longer=5)
     found = find(a, b)
     sequences = found["sequences"]
     assert (sequences["num_compared"], sequences["num_differing"]) == (4, 0)
@@ -360,8 +360,8 @@ def test_shards_without_some_sequences(tmp_path: Path) -> None:
     assert (sequences["num_only_in_b"], sequences["first_only_in_b"]) == (1, 3)
     assert found["verdict"] == "4 sequences the same, 1 only in A, 1 only in B"
     ledger = {entry.pop("name"): entry for entry in found["ledger"]}
-    assert ledger["num_dropped_sequences by max_length"] == {"a": 1, "b": 2, "difference": 1}
-    assert ledger["num_dropped_tokens by min_length"] == {"a": 1, "b": 0, "difference": -1}
+    assert ledger["num_dropped_sequences by drop_longer"] == {"a": 1, "b": 2, "difference": 1}
+    assert ledger["num_dropped_tokens by drop_shorter"] == {"a": 1, "b": 0, "difference": -1}
 
 
 def test_same_sequences_in_other_batches(tmp_path: Path) -> None:

@@ -181,10 +181,10 @@ def test_worker_of_another_version_is_refused(
         f"{os.uname().nodename}: seqpack {there} is installed,"
         " expected 9.8.7 as on the machine that started the run"
     )
-    assert caught.value.hint == "pip install 'seqpack[ray]==9.8.7' on every node"
+    assert caught.value.hint == ("on every node, in a clone of seqpack 9.8.7: pip install '.[ray]'")
 
 
-def test_worker_that_can_not_read_the_task_is_told_to_have_the_same_version(
+def test_worker_that_cannot_read_the_task_is_told_to_have_the_same_version(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     count = functools.partial(ray_clusters.count_bytes, ray_clusters.Foreign())
@@ -195,7 +195,7 @@ def test_worker_that_can_not_read_the_task_is_told_to_have_the_same_version(
         " 'no_such_name'"
     )
     assert caught.value.hint == (
-        f"pip install 'seqpack[ray]=={seqpack_cli.__version__}' on every node"
+        f"on every node, in a clone of seqpack {seqpack_cli.__version__}: pip install '.[ray]'"
     )
 
 

@@ -21,7 +21,7 @@ from shard_reference import (
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -72,7 +72,7 @@ def test_shard_row_counts_through_the_shard(tmp_path: Path) -> None:
 FILLER = {"layout": "padded", "last_batch": "pad"}
 LEFT = {**FILLER, "padding_side": "left"}
 # Sequences 1 and 5, of 9 and 12 tokens, are in two pieces.
-VARLEN = {"layout": "varlen", "max_tokens": 8, "packing": "sequential"}
+VARLEN = {"layout": "varlen", "max_tokens": 8, "fill": "sequential"}
 
 
 @pytest.mark.parametrize("padding_side", ["right", "left"])
@@ -169,10 +169,10 @@ def test_shard_of_other_counts_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_fingerprint_is_of_every_shard(tmp_path: Path) -> None:
     first = open_shards(make_shards(tmp_path, shard_bytes=1))
-    pack_store(
+    pack(
         tmp_path / "store",
         tmp_path / "other",
-        PackOptions(min_length=2, batch_size=3, shard_bytes=1),
+        PackOptions(drop_shorter=2, batch_size=3, shard_bytes=1),
         executor=HERE,
     )
     other = open_shards(tmp_path / "other")

@@ -345,7 +345,7 @@ def test_store_without_rejects_has_no_rejects_file(byte_store: Callable[..., Pat
 
 
 def test_document_limit_of_bytes_reaches_the_reader(byte_store: Callable[..., Path]) -> None:
-    with pytest.raises(DataError, match="a document of more than 20 bytes"):
+    with pytest.raises(DataError, match="document larger than 20 bytes"):
         byte_store(["x" * 30], documents=DocumentOptions(max_document_bytes=20))
 
 

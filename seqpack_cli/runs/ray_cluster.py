@@ -30,9 +30,7 @@ def check_installed() -> None:
         MachineError: it is not installed.
     """
     if importlib.util.find_spec("ray") is None:
-        raise MachineError(
-            "ray is not installed, --executor ray needs it", hint="pip install 'seqpack[ray]'"
-        )
+        raise MachineError("ray is not installed, --executor ray needs it", hint="pip install ray")
 
 
 def connect(address: str | None, *, num_cores: int) -> None:

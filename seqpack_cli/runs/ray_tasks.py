@@ -27,6 +27,7 @@ STOP_SECONDS = 3.0
 NO_IMPORT = "failed to import on the worker"  # Ray's message for a missing module
 CANCEL_WAYS = (None, {"force": False}, {"force": True})  # tried in this order
 WAIT_SECONDS = 600.0  # for the first core: an autoscaler takes minutes
+SAME_VERSION_HINT = "on every node, in a clone of seqpack {}: pip install '.[ray]'"
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _call(common: Common, task: Any) -> tuple[Any, int, int]:
         raise MachineError(
             f"{platform.node()}: seqpack {__version__} is installed,"
             f" expected {common.version} as on the machine that started the run",
-            hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
+            hint=SAME_VERSION_HINT.format(common.version),
         )
     with contextlib.suppress(OSError):  # without the folder, only absolute paths work
         os.chdir(common.folder)
@@ -148,7 +149,7 @@ def _fetch(reference: Any, common: Common, task: Any) -> Any:
         if isinstance(error.cause, RaySystemError) or NO_IMPORT in str(error.cause):
             raise MachineError(
                 f"a Ray worker cannot load the task: {_last_line(error.cause)}",
-                hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
+                hint=SAME_VERSION_HINT.format(common.version),
             ) from error
         raise error.cause from error
     except LocalRayletDiedError as error:
