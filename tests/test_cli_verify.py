@@ -66,7 +66,7 @@ def test_verify_ends_with_1_at_a_fault(shards: Path, tmp_path: Path) -> None:
     shard.write_bytes(data)
     result = run("verify", copy, "--tokens", shards.parent / "tokens", "-q")
     assert result.exit_code == 1
-    assert "structure: shard-00000.safetensors: blake3 is not the manifest's" in result.stdout
+    assert "structure: shard-00000.safetensors: blake3 differs from the manifest's" in result.stdout
     assert result.stdout.splitlines()[-1] == "1 fault"
 
 

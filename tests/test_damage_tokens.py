@@ -187,12 +187,12 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest parts swapped": (
         manifest(lambda value: value["parts"].reverse()),
         "manifest.json",
-        "part 0 does not name part-00000.bin",
+        "part 0 does not list part-00000.bin",
     ),
     "manifest files swapped": (
         manifest(lambda value: value["parts"][0]["files"].reverse()),
         "manifest.json",
-        "part 0 does not name part-00000.bin",
+        "part 0 does not list part-00000.bin",
     ),
     "name with traversal": (
         manifest(lambda value: file_of(value, 0, 0).update(name="../a.txt")),
@@ -254,7 +254,7 @@ def test_damage_that_keeps_every_size_is_found_by_its_checksum(store: Path, dama
     opened = open_store(store)
     with pytest.raises(FolderError) as caught:
         opened.check_digest()
-    assert caught.value.message.endswith(": blake3 is not the manifest's")
+    assert caught.value.message.endswith(": blake3 differs from the manifest's")
     assert caught.value.hint == "the file was changed or damaged: run tokenize --overwrite"
 
 

@@ -249,7 +249,7 @@ def test_shard_checksum_is_checked_when_asked_for(tmp_path: Path) -> None:
     flip_byte(path / SHARD, -2)
     with pytest.raises(FolderError) as caught:
         open_shards(path).open_shard(0).check_digest()
-    assert str(caught.value) == f"{path / SHARD}: blake3 is not the manifest's"
+    assert str(caught.value) == f"{path / SHARD}: blake3 differs from the manifest's"
 
 
 def test_shards_keep_their_tokenizer(tmp_path: Path) -> None:

@@ -78,7 +78,11 @@ FILE_DAMAGE: dict[str, tuple[FileDamage, str, str]] = {
         SHARDS[1],
         "[0-9,]+ bytes, manifest says [0-9,]+",
     ),
-    "flipped byte": (lambda shard: flip_byte(shard, -2), SHARDS[1], "blake3 is not the manifest's"),
+    "flipped byte": (
+        lambda shard: flip_byte(shard, -2),
+        SHARDS[1],
+        "blake3 differs from the manifest's",
+    ),
     "no safetensors": (
         lambda shard: shard.write_bytes(b"\0" * shard.stat().st_size),
         SHARDS[1],
@@ -188,7 +192,7 @@ def test_wrong_index_is_found_beside_another_damaged_shard(tmp_path: Path, index
     change_shard(path, put("original_indices", 1, index))
     flip_byte(path / SHARDS[1], -2)
     findings, statistics, _ = check(path)
-    assert f"structure: {SHARDS[1]}: blake3 is not the manifest's" in findings
+    assert f"structure: {SHARDS[1]}: blake3 differs from the manifest's" in findings
     place = f"structure: {SHARDS[0]}: batch 0: row 1"
     assert f"{place}: original index {index}, the store has 7 sequences" in findings
     assert [batch.index for batch in statistics] == [2]

@@ -113,7 +113,7 @@ def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
                 writer.write(block)
             check_same_size(url, writer.num_bytes, num_bytes)
             if writer.describe()["blake3"] != checksum:
-                raise FolderError(f"{url}: blake3 is not the manifest's")
+                raise FolderError(f"{url}: blake3 differs from the manifest's")
             found = describe_status(os.fstat(file.fileno()))  # of what was hashed, whatever comes
             disk.rename(temporary, path)
     except BaseException:

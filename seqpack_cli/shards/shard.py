@@ -105,7 +105,7 @@ class Shard:
     def check_digest(self) -> None:
         """Raise FolderError unless the file is what pack wrote."""
         if at(self.path).hash() != self.entry["blake3"]:
-            raise FolderError(f"{self.path}: blake3 is not the manifest's")
+            raise FolderError(f"{self.path}: blake3 differs from the manifest's")
 
     def view(self, index: int) -> Batch:
         """Give a batch that was checked before."""

@@ -1,7 +1,8 @@
-"""The tokenize run: inputs -> plan -> parts -> manifest.
+"""Run tokenize: inputs -> plan -> parts -> manifest.
 
-The parent plans, watches and publishes the manifest; workers make the parts. The same input and
-options give the same bytes for any number of workers, any encoder, and after any interruption.
+This process plans the run, watches it and publishes the manifest; workers make the parts. The same
+input and options give the same bytes with any number of workers, any encoder, and after any
+interruption.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ def tokenize(
     """
     options = options or TokenizeOptions()
     workers = find_workers(executor, progress, (*inputs, output))
-    # The cluster first: where none answers, nothing has begun.
+    # The cluster first: if none answers, no folder is made.
     with workers.hold(), hold_folder(output) as run:
         if STANDARD_INPUT in inputs:
-            run.check_foreign(overwrite=overwrite)  # before the wait for what comes in
+            run.check_foreign(overwrite=overwrite)  # before waiting for standard input
         with spool_standard_input(inputs, output) as spool:
             found = _find_input(inputs, output, options, spool, workers.progress)
             return _tokenize_sources(run, *found, options, workers, overwrite)
@@ -116,7 +117,7 @@ def _tokenize_sources(
 def _describe_run(
     tokenizer: str, encoder: str, executor: Executor, sources: list[Source], seconds: float
 ) -> dict[str, Any]:
-    """Say how the run was done; no reader needs it."""
+    """Return how the run was done, for run.json; no reader needs it."""
     import tokenizers
 
     num_bytes = sum(source.num_bytes for source in sources)
@@ -138,7 +139,7 @@ def _publish(
     receipts: list[dict[str, Any]],
     done: dict[str, Any],
 ) -> None:
-    """Write what stands beside the parts, the manifest last."""
+    """Write the files beside the parts, the manifest last."""
     ledger = manifest["ledger"]
     if ledger["num_sequences"] == 0:
         run.abandon()
@@ -157,16 +158,16 @@ def _publish(
 def _iter_notices(
     tokenizer_json: bytes, vocabulary: Vocabulary, options: TokenizeOptions
 ) -> Iterator[str]:
-    """Yield what a user may not expect of a tokenizer."""
+    """Yield notes about settings of a tokenizer that have no effect."""
     for limit in find_saved_limits(tokenizer_json):
-        yield f"tokenizer.json: its saved {limit} is switched off"
+        yield f"tokenizer.json: ignoring its saved {limit}"
     if options.allow_special_tokens and not vocabulary.special_tokens:
         yield "--allow-special-tokens: the tokenizer has no special tokens"
 
 
 @contextmanager
 def _naming_tokenizer(name: str) -> Iterator[None]:
-    """Say of a tokenizer.json that can not be used where it was found."""
+    """Name the path of a tokenizer.json that cannot be used."""
     try:
         yield
     except DataError as error:
@@ -181,7 +182,7 @@ def _start_encoder(
     sources: list[Source],
     workers: Workers,
 ) -> None:
-    """Begin to load the encoder while this thread reads the vocabulary, if it is used here."""
+    """Load the encoder in a thread while this one reads the vocabulary, if it is used here."""
     num_bytes = sum(source.num_bytes for source in sources)
     num_processes, num_threads = share_cores(workers, num_bytes)
     if workers.are_local and num_processes == 1 and name != REFERENCE:
@@ -207,7 +208,7 @@ def _find_input(
     if unpacked := find_unpacked(sources):
         looks = "it looks" if len(unpacked) == 1 else "they look"
         progress.on_notice(
-            f"read as input, although {looks} like output of seqpack unpack --text: "
+            f"read as input although {looks} like output of seqpack unpack --text: "
             f"{join_items(unpacked)}"
         )
     return sources, skipped
