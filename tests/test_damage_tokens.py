@@ -147,7 +147,7 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest other version": (
         manifest(lambda value: value.update(format_version=1)),
         "manifest.json",
-        "format version 1, this seqpack reads 2",
+        "format version 1, expected 2",
     ),
     "manifest dtype": (
         manifest(lambda value: value.update(dtype="float32")),
@@ -268,7 +268,7 @@ def _replace_by_folder(path: Path) -> None:
     [
         (Path.unlink, "missing"),
         (_replace_by_folder, "not a regular file"),
-        (lambda path: path.write_text("{}"), "not the tokenizer that the manifest names"),
+        (lambda path: path.write_text("{}"), "blake3 differs from the manifest's"),
     ],
 )
 def test_other_tokenizer_is_refused(store: Path, damage: Damage, said: str) -> None:

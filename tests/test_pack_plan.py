@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,14 @@ from shard_reference import LENGTHS, make_shards, make_store, make_texts
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
-from seqpack_cli.errors import DataError, OptionError
-from seqpack_cli.shards.pack_plan import count_bytes, count_room, cut_shards, plan_store
+from seqpack_cli.errors import DataError, MachineError, OptionError
+from seqpack_cli.shards.pack_plan import (
+    check_memory,
+    count_bytes,
+    count_room,
+    cut_shards,
+    plan_store,
+)
 from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.tokens.token_store import open_store
 
@@ -105,9 +113,9 @@ def test_plan_store_holds_sequences_only_where_it_has_to(store: Path) -> None:
     [
         ({"max_tokens": 11}, "--max-tokens", 11),
         ({"layout": "padded", "max_tokens": 11}, "--max-tokens", 11),
-        ({"layout": "varlen", "max_tokens": 5, "overlong": "error"}, "--max-tokens", 5),
+        ({"layout": "varlen", "max_tokens": 5, "overflow": "error"}, "--max-tokens", 5),
         (
-            {"layout": "padded", "buckets": (4, 8), "batch_size": 3, "overlong": "error"},
+            {"layout": "padded", "buckets": (4, 8), "batch_size": 3, "overflow": "error"},
             "--buckets",
             8,
         ),
@@ -119,26 +127,26 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
 ) -> None:
     cure = "add a bucket of" if option == "--buckets" else f"pass {option}"
     is_varlen = values.get("layout") == "varlen"
-    splitting = "--overlong split" if is_varlen else f"tokenize --max-length {limit}"
+    splitting = "--overflow split" if is_varlen else f"tokenize --max-length {limit}"
     with pytest.raises(OptionError) as caught:
         plan_store(open_store(store), PackOptions(**values).resolve())
     assert str(caught.value) == (
         f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
         f"{option} allows {limit}\n\n"
-        f"hint: {cure} 12, drop longer ones with --overlong drop, or split them with {splitting}"
+        f"hint: {cure} 12, drop longer ones with --overflow drop, or split them with {splitting}"
     )
 
 
 @pytest.mark.parametrize(
     ("values", "dropped"),
     [
-        ({"min_length": 13}, "7 by --min-length"),
+        ({"drop_shorter": 13}, "7 by --drop-shorter"),
         ({"batch_size": 8, "last_batch": "drop"}, "7 by --last-batch"),
         ({"layout": "padded", "batch_size": 8, "last_batch": "drop"}, "7 by --last-batch"),
-        ({"layout": "varlen", "max_tokens": 4, "min_length": 13}, "7 by --min-length"),
+        ({"layout": "varlen", "max_tokens": 4, "drop_shorter": 13}, "7 by --drop-shorter"),
         (
-            {"layout": "varlen", "max_tokens": 4, "min_length": 5, "overlong": "drop"},
-            "3 by --min-length, 4 by --overlong",
+            {"layout": "varlen", "max_tokens": 4, "drop_shorter": 5, "overflow": "drop"},
+            "3 by --drop-shorter, 4 by --overflow",
         ),
     ],
     ids=str,
@@ -177,3 +185,17 @@ def test_no_file_is_larger_than_shard_bytes(
     assert max(sizes) <= shard_bytes
     # nearly full: a batch takes less than 300 bytes, and the longest header 100 more than another
     assert min(sizes[:-1]) > shard_bytes - 400
+
+
+def test_batch_above_the_memory_of_the_machine_is_refused() -> None:
+    table, _ = plan_of([1])
+    check_memory(table, 2)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    with pytest.raises(MachineError) as caught:
+        check_memory(replace(table, num_cells=np.array([10**15])), 2)
+    assert caught.value.message == (
+        f"the largest batch takes 2,000,000.0 GB, this machine has {memory:,.1f} GB of memory"
+    )
+    assert caught.value.hint == (
+        "pass a smaller --batch-size or --max-tokens, or drop long sequences with --max-length"
+    )

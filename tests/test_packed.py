@@ -125,9 +125,9 @@ def test_pack_refuses_what_has_no_packed_form(lengths: list[int], message: str) 
 
 HOSTILE = {
     "rises": ([3, 1, 3], "batch_sizes rise at step 2 from 1 to 3"),
-    "zero": ([3, 3, 1, 0], "batch_sizes have an entry below 1, or none"),
-    "negative": ([4, 4, -1], "batch_sizes have an entry below 1, or none"),
-    "none": ([], "batch_sizes have an entry below 1, or none"),
+    "zero": ([3, 3, 1, 0], "batch_sizes are empty or have an entry below 1"),
+    "negative": ([4, 4, -1], "batch_sizes are empty or have an entry below 1"),
+    "none": ([], "batch_sizes are empty or have an entry below 1"),
     "sum": ([3, 3], "batch_sizes add up to 6, data has 7 ids"),
 }
 

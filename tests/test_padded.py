@@ -185,8 +185,8 @@ def test_filler_rows_are_checked_and_can_be_left_out(padding_side: str) -> None:
     [
         ("ids", (2, 1), 5, "row 2: cell 1 is padding and holds 5, expected 9"),
         ("ids", (3, 3), 0, "row 3: cell 3 is padding and holds 0, expected 9"),
-        ("lengths", 2, 1, "a filler row has ids"),
-        ("lengths", 3, -1, "a filler row has ids"),
+        ("lengths", 2, 1, "a filler row has ids, expected none"),
+        ("lengths", 3, -1, "a filler row has ids, expected none"),
         ("lengths", 1, 0, "expected no empty sequence, found one in row 1"),
         ("original_indices", 3, 0, "a filler row has an original index, expected -1"),
         ("original_indices", 2, -2, "a filler row has an original index, expected -1"),
@@ -206,7 +206,7 @@ def test_check_refuses_filler_rows_that_are_none(
     [
         (0, "expected no empty sequence, found one in row 2"),
         (1, "expected no empty sequence, found one in row 2"),
-        (3, "a filler row has ids"),
+        (3, "a filler row has ids, expected none"),
     ],
 )
 def test_check_refuses_another_number_of_filler_rows(num_filler_rows: int, message: str) -> None:
@@ -218,5 +218,5 @@ def test_check_refuses_another_number_of_filler_rows(num_filler_rows: int, messa
 @pytest.mark.parametrize("number", [-1, 4, 5, 2**62, -(2**62)])
 def test_make_batch_refuses_more_filler_rows_than_rows(number: int) -> None:
     arrays = {**to_arrays(padded_with_filler()), "num_filler_rows": np.array([number])}
-    with pytest.raises(ValueError, match=f"^{number} filler rows of 4 rows$"):
+    with pytest.raises(ValueError, match=f"^{number} filler rows in a batch of 4 rows$"):
         PaddedLayout().make_batch(arrays)

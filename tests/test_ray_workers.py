@@ -175,7 +175,7 @@ def test_address_where_nobody_answers_is_said_soon(tmp_path: Path, address: str)
     assert done.returncode == 5
     assert done.stderr == (
         f"Error: {address}: no Ray cluster answers\n\n"
-        "hint: pass the host:port that 'ray start --head' names, or leave out --ray-address\n"
+        "hint: pass the host:port that 'ray start --head' prints, or leave out --ray-address\n"
     )
 
 

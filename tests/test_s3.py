@@ -163,7 +163,7 @@ def open_store_alone(url: str) -> TokenStore:
 @pytest.mark.parametrize("name", ["store", "shards"])
 def test_a_folder_whose_plan_is_still_there_is_unfinished(server, remote, name):
     put_object(server.upstream, f"{remote.removeprefix('s3://')}/{name}/plan.json", b"{}")
-    with pytest.raises(FolderError, match=r"stopped at its very end: plan\.json is still there"):
+    with pytest.raises(FolderError, match=r"interrupted at its end, plan\.json still exists"):
         open_store(f"{remote}/{name}") if name == "store" else open_shards(f"{remote}/{name}")
 
 

@@ -337,11 +337,11 @@ def test_filler_rows_are_checked(tmp_path: Path) -> None:
     """The last batch of three: one row of 1 id, two that are filler."""
     damages: list[tuple[str, int, int, str]] = [
         ("data", -1, 97, "row 2: cell 0 is padding and holds 97, expected 256"),
-        ("lengths", -1, 1, "a filler row has ids"),
+        ("lengths", -1, 1, "a filler row has ids, expected none"),
         ("original_indices", -1, 5, "a filler row has an original index, expected -1"),
         ("num_filler_rows", -1, 1, "expected no empty sequence, found one in row 1"),
-        ("num_filler_rows", -1, 3, "3 filler rows of 3 rows"),
-        ("num_filler_rows", -1, -1, "-1 filler rows of 3 rows"),
+        ("num_filler_rows", -1, 3, "3 filler rows in a batch of 3 rows"),
+        ("num_filler_rows", -1, -1, "-1 filler rows in a batch of 3 rows"),
     ]
     for number, (name, place, value, message) in enumerate(damages):
         path = make_shards(tmp_path / str(number), layout="padded", last_batch="pad")
@@ -390,7 +390,7 @@ def test_offsets_that_do_not_rise_refuse_the_whole_shard(tmp_path: Path) -> None
         for index in (0, 1, 4, 5):
             assert rows_of(dataset[index])
         for index in (2, 3):
-            with pytest.raises(FolderError, match=r"shard-00001\.safetensors: data_offsets do not"):
+            with pytest.raises(FolderError, match=r"00001\.safetensors: data_offsets does not"):
                 dataset[index]
 
 
@@ -518,9 +518,7 @@ def test_take_outside_is_an_index_error() -> None:
 
 
 def test_pieces_of_split_sequences_are_rows_of_their_own(tmp_path: Path) -> None:
-    path = make_shards(
-        tmp_path, layout="varlen", batch_size=None, max_tokens=8, packing="sequential"
-    )
+    path = make_shards(tmp_path, layout="varlen", batch_size=None, max_tokens=8, fill="sequential")
     dataset, store = ShardDataset(path), open_store(tmp_path / "store")
     # 3 | 8 of 9 | 1 of 9, 5, 1 | 5 | 8 of 12 | 4 of 12, 2
     expected = [
@@ -602,7 +600,7 @@ def test_cu_seqlens_keep_sequences_apart_in_attention(tmp_path: Path) -> None:
 def test_batches_of_a_large_shard_are_checked_block_by_block(tmp_path: Path, layout: str) -> None:
     batching: dict[str, Any] = {"batch_size": 2, "order": "none"}
     if layout == "varlen":
-        batching = {"batch_size": None, "max_tokens": 4, "packing": "sequential"}
+        batching = {"batch_size": None, "max_tokens": 4, "fill": "sequential"}
     lengths = [3, 1] * (BATCHES_PER_CHECK + 20)
     path = make_shards(tmp_path, lengths, layout=layout, **batching)
     found = open_shards(path)[BATCHES_PER_CHECK + 7]

@@ -93,7 +93,7 @@ def test_rows_of_a_shard_are_those_of_its_batches(
 
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
 def test_unpack_leaves_dropped_sequences_out(tmp_path: Path, options: dict[str, Any]) -> None:
-    path = make_shards(tmp_path, **options, min_length=2, max_length=9)
+    path = make_shards(tmp_path, **options, drop_shorter=2, drop_longer=9)
     kept = [index for index, length in enumerate(LENGTHS) if 2 <= length <= 9]
     assert [index for index, _ in iter_sequences(open_shards(path))] == kept
 
@@ -146,18 +146,18 @@ def test_unpack_counts_rows_without_filler_and_with_pieces(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("row", "start", "message"),
     [
-        (1, 3, "sequence 1 begins at token 3"),  # instead of 0
-        (2, 5, "sequence 1 begins at token 5"),  # a token is missing
-        (2, 3, "sequence 1 begins at token 3"),  # a token stands twice
-        (2, 0, "sequence 1 stands twice"),
-        (2, -4, "sequence 1 begins at token -4"),
-        (2, 2**63 - 1, "sequence 1 begins at token "),
+        (1, 3, "a piece of sequence 1 begins at token 3, expected 0$"),
+        (2, 5, "a piece of sequence 1 begins at token 5, expected 4$"),  # a token is missing
+        (2, 3, "a piece of sequence 1 begins at token 3, expected 4$"),  # a token occurs twice
+        (2, 0, "sequence 1 occurs twice$"),
+        (2, -4, "a piece of sequence 1 begins at token -4, expected 0$"),
+        (2, 2**63 - 1, r"a piece of sequence 1 begins at token \d+, expected \d$"),
     ],
 )
 def test_unpack_refuses_pieces_that_do_not_follow_one_another(
     tmp_path: Path, row: int, start: int, message: str
 ) -> None:
-    path = make_shards(tmp_path, layout="varlen", max_tokens=4, packing="sequential")
+    path = make_shards(tmp_path, layout="varlen", max_tokens=4, fill="sequential")
 
     def move(arrays: dict[str, np.ndarray]) -> None:
         assert arrays["original_indices"][1:4].tolist() == [1, 1, 1]
@@ -181,7 +181,7 @@ def test_unpack_puts_pieces_of_any_order_together(tmp_path: Path) -> None:
     assert len(orders) == 3
 
 
-def test_unpack_refuses_a_sequence_that_stands_twice(tmp_path: Path) -> None:
+def test_unpack_refuses_a_sequence_that_occurs_twice(tmp_path: Path) -> None:
     path = make_shards(tmp_path)
 
     def repeat(arrays: dict[str, np.ndarray]) -> None:
@@ -190,7 +190,7 @@ def test_unpack_refuses_a_sequence_that_stands_twice(tmp_path: Path) -> None:
     change_shard(path, repeat)
     with pytest.raises(FolderError) as caught:
         unpack(path)
-    assert str(caught.value) == f"{path}: sequence 2 stands twice"
+    assert str(caught.value) == f"{path}: sequence 2 occurs twice"
 
 
 @pytest.mark.parametrize("index", [len(LENGTHS), len(LENGTHS) + 1, 2**62, -1, -(2**63)])

@@ -34,8 +34,8 @@ S3_SETTINGS: dict[str, Any] = {
         "s3": {"payload_signing_enabled": False},
     },
 }
-AGAIN_HINT = "run the same command again when the store answers"
-ACCESS_HINT = "check the credentials and what they may do"
+AGAIN_HINT = "run the same command again when the object store answers"
+ACCESS_HINT = "check the credentials and their permissions"
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def open_file_system(protocol: str) -> Any:
             hint=f"pip install {package}",
         ) from error
     except ValueError as error:
-        raise OptionError(f"{protocol}://: {error}", hint="name a path, s3:// or gs://") from error
+        raise OptionError(f"{protocol}://: {error}", hint="use a path, s3:// or gs://") from error
 
 
 def naming_requests(url: object) -> AbstractContextManager[None]:
