@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources, find_unpacked
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.files.json_files import write_json
@@ -203,12 +204,8 @@ def _find_input(
         spool=spool,
         output=output,
     )
-    if skipped.count():
-        progress.on_notice(str(skipped))
-    if unpacked := find_unpacked(sources):
-        looks = "it looks" if len(unpacked) == 1 else "they look"
-        progress.on_notice(
-            f"read as input although {looks} like output of seqpack unpack --text: "
-            f"{join_items(unpacked)}"
-        )
+    for note in iter_input_notes(sources, skipped, file_format=options.file_format):
+        progress.on_notice(note)
+    text_field = options.documents.text_field
+    check_options_used(sources, document=options.document, text_field=text_field)
     return sources, skipped

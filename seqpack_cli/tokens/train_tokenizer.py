@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
@@ -72,8 +73,9 @@ def train_tokenizer(
     _check_vocab_size(options)
     with spool_standard_input(inputs, folder or Path()) as spool:
         sources, skipped = find_sources(inputs, file_format=options.file_format, spool=spool)
-        if skipped.count():
-            progress.on_notice(str(skipped))
+        for note in iter_input_notes(sources, skipped, file_format=options.file_format):
+            progress.on_notice(note)
+        check_options_used(sources, document="line", text_field=options.documents.text_field)
         check_footers(sources)
         progress.on_total(sum(source.num_bytes for source in sources))
         tokenizer, trainer = MAKERS[options.model](options)
