@@ -1,6 +1,6 @@
 """docs/formats.md suffices: what is written from it alone is what seqpack writes, and is read back.
 
-`page_plan.py` and `page_files.py` follow the page and use nothing of seqpack.
+`page_store.py`, `page_plan.py` and `page_shards.py` follow the page and use nothing of seqpack.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from command import check_refused, run
-from page_files import PageStore, ShardWriter, StoreWriter, read_shards, read_store
+from page_plan import permute
+from page_shards import ShardWriter, read_shards
+from page_store import PageStore, StoreWriter, read_store
 
 from seqpack_cli import EpochSampler, PackOptions, ShardDataset, StoreBatches, StoreDataset, pack
 
@@ -27,7 +29,12 @@ def make_texts() -> dict[str, bytes]:
     drawn = random.Random(7)
     lengths = [min(int(drawn.lognormvariate(1.8, 0.9)), 60) for _ in range(90)]
     lines = ["".join(drawn.choices(LETTERS, k=length)) for length in [*lengths, 0, 0, 60, 1]]
-    texts = ["\n".join(lines[:40]) + "\n", "", "\n".join(lines[40:41]) + "\n", "\n".join(lines[41:])]
+    texts = [
+        "\n".join(lines[:40]) + "\n",
+        "",
+        "\n".join(lines[40:41]) + "\n",
+        "\n".join(lines[41:]),
+    ]
     return {f"{name}.txt": text.encode() for name, text in zip("abcd", texts, strict=True)}
 
 
@@ -73,13 +80,17 @@ def test_store_written_from_the_page_is_that_of_tokenize(
     StoreWriter(tmp_path / "ours", tokenizer_json, given).write(FILES, [[0, 1, 2, 3]])
     for name in ("part-00000.bin", "part-00000.idx"):
         assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
-    ours, theirs = (json.loads((tmp_path / x / "manifest.json").read_bytes()) for x in ("ours", "theirs"))
+    ours, theirs = (
+        json.loads((tmp_path / x / "manifest.json").read_bytes()) for x in ("ours", "theirs")
+    )
     assert ours == theirs
 
 
 def test_store_written_from_the_page_is_accepted_and_read(folder: Path, tmp_path: Path) -> None:
     tokenizer_json = (folder / "tokens" / "tokenizer.json").read_bytes()
-    StoreWriter(tmp_path / "store", tokenizer_json, {"max_length": 9}).write(FILES, [[0], [1, 2], [3]])
+    StoreWriter(tmp_path / "store", tokenizer_json, {"max_length": 9}).write(
+        FILES, [[0], [1, 2], [3]]
+    )
     theirs = StoreDataset(tmp_path / "store").open_store()
     ours = read_store(tmp_path / "store")
     assert [ids.tolist() for ids in theirs] == ours.sequences
@@ -105,7 +116,16 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("padded", {"max_tokens": 130, "pad_to_multiple": 8, "padding_side": "left", "pad_id": 3}),
     ("padded", {"max_tokens": 130, "last_batch": "drop", "window": 10}),
     ("padded", {"buckets": "auto", "num_buckets": 4, "last_batch": "pad", "batch_size": 9}),
-    ("padded", {"buckets": "auto", "num_buckets": 3, "max_tokens": 120, "last_batch": "pad", "shuffle": True}),
+    (
+        "padded",
+        {
+            "buckets": "auto",
+            "num_buckets": 3,
+            "max_tokens": 120,
+            "last_batch": "pad",
+            "shuffle": True,
+        },
+    ),
     ("padded", {"buckets": "auto", "num_buckets": 3, "pad_to_multiple": 5, "window": 20}),
     ("padded", {"buckets": [8, 16, 32, 100], "max_tokens": 200, "last_batch": "drop"}),
     ("padded", {"buckets": [8, 16], "overflow": "drop", "shard_bytes": 2000, "batch_size": 4}),
@@ -178,8 +198,6 @@ def test_batches_of_an_epoch_are_those_of_pack_with_its_seed(
 def test_order_of_shards_in_an_epoch_follows_from_its_seed(
     store: PageStore, tmp_path: Path
 ) -> None:
-    from page_plan import permute
-
     pack(store.folder, tmp_path / "shards", PackOptions(batch_size=4))
     dataset = ShardDataset(tmp_path / "shards")
     order = permute(len(dataset), epoch_seed(5, 0), 1)
@@ -197,7 +215,7 @@ def test_input_without_a_token_is_an_error_and_leaves_no_store(tmp_path: Path) -
     assert not (tmp_path / "tokens").exists()
 
 
-@pytest.mark.parametrize("name", ["page_plan.py", "page_files.py"])
+@pytest.mark.parametrize("name", ["page_store.py", "page_plan.py", "page_shards.py"])
 def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
     tree = ast.parse((TESTS / name).read_text())
     imported = {
@@ -208,4 +226,10 @@ def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
     }
     standard = {"__future__", "ast", "collections", "collections.abc", "dataclasses", "itertools"}
     standard |= {"json", "os", "pathlib", "struct", "typing"}
-    assert imported <= standard | {"numpy", "safetensors.numpy", "blake3", "page_plan"}
+    assert imported <= standard | {
+        "numpy",
+        "safetensors.numpy",
+        "blake3",
+        "page_plan",
+        "page_store",
+    }
