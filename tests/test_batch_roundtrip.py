@@ -245,11 +245,11 @@ def test_totals_that_are_not_the_stores_are_found(store: TokenStore, name: str) 
     ledger: dict[str, Any] = {
         "num_sequences": len(store) - 1,
         "num_tokens": store.num_tokens - 5,
-        "num_dropped_sequences": {"min_length": 1},
-        "num_dropped_tokens": {"min_length": 5},
+        "num_dropped_sequences": {"drop_shorter": 1},
+        "num_dropped_tokens": {"drop_shorter": 5},
     }
     manifest = {**store.manifest, "ledger": ledger}
     assert list(batch_roundtrip.compare_manifests(manifest, store)) == []
-    ledger[f"num_dropped_{name}"] = {"min_length": 2}
+    ledger[f"num_dropped_{name}"] = {"drop_shorter": 2}
     (what,) = batch_roundtrip.compare_manifests(manifest, store)
     assert f"{name} with those dropped, the token store has" in what

@@ -133,7 +133,7 @@ def test_verify_proves_what_the_options_of_pack_make(
 
 def test_verify_names_the_row_of_varlen_with_a_fault(shards: Path, tmp_path: Path) -> None:
     tokens, out = shards.parent / "tokens", tmp_path / "out"
-    options = ("--layout", "varlen", "--max-tokens", 8, "--packing", "sequential")
+    options = ("--layout", "varlen", "--max-tokens", 8, "--fill", "sequential")
     assert run("pack", tokens, "-o", out, *options).exit_code == 0
 
     def flip(arrays: Arrays) -> None:

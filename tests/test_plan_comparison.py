@@ -39,17 +39,17 @@ VARLEN = {"layout": "varlen", "batch_size": None, "max_tokens": 32}
 KINDS: dict[str, dict[str, Any]] = {
     "packed": {},
     "packed, shuffled": {"shuffle": True, "seed": 3},
-    "packed, windows": {"window": 8, "min_length": 2, "max_length": 12},
+    "packed, windows": {"window": 8, "drop_shorter": 2, "drop_longer": 12},
     "packed, no order": {"order": "none", "last_batch": "drop", "batch_size": 4},
     "packed, tokens": {"batch_size": None, "max_tokens": 40, "shuffle": True, "window": 16},
     "padded": {**PADDED, "pad_to_multiple": 4},
     "padded, cells": {**PADDED, "batch_size": None, "max_tokens": 60, "padding_side": "left"},
-    "padded, buckets": {**PADDED, "buckets": (6, 12), "overlong": "drop"},
+    "padded, buckets": {**PADDED, "buckets": (6, 12), "overflow": "drop"},
     "padded, filler": {**PADDED, "buckets": "auto", "num_buckets": 3, "last_batch": "pad"},
     "padded, all filler": {**PADDED, "batch_size": 4, "last_batch": "pad", "shuffle": True},
     "varlen": {**VARLEN, "seed": 2},
-    "varlen, in order": {**VARLEN, "packing": "sequential"},
-    "varlen, pieces": {**VARLEN, "max_tokens": 11, "min_length": 2},
+    "varlen, in order": {**VARLEN, "fill": "sequential"},
+    "varlen, pieces": {**VARLEN, "max_tokens": 11, "drop_shorter": 2},
 }
 
 QUICK = ("packed, windows", "padded, filler", "varlen, pieces")
@@ -121,11 +121,11 @@ OTHER_VALUES: dict[str, list[object]] = {
     "seed": [0, 1, 2, 3],
     "buckets": ["auto", [6, 12], [6, 12, 30], None],
     "num_buckets": [2, 3, 8, None],
-    "packing": ["best-fit", "sequential", None],
-    "overlong": ["error", "drop", "split", None],
+    "fill": ["best-fit", "sequential", None],
+    "overflow": ["error", "drop", "split", None],
     "last_batch": ["keep", "drop", "pad"],
-    "min_length": [1, 2, 3, None],
-    "max_length": [11, 12, 30, None],
+    "drop_shorter": [1, 2, 3, None],
+    "drop_longer": [11, 12, 30, None],
     "pad_to_multiple": [1, 2, 4, 8],
     "shard_bytes": [1, 1300, 1400, 1500, 1 << 20],
 }
@@ -171,7 +171,7 @@ def verify_by_command(path: Path, *options: object) -> tuple[int, dict[str, Any]
 
 
 def test_batch_that_the_ledger_calls_too_long_is_named(tmp_path: Path) -> None:
-    forgery = take_apart(make_shards(tmp_path, LENGTHS, max_length=30), 0)
+    forgery = take_apart(make_shards(tmp_path, LENGTHS, drop_longer=30), 0)
     forgery.drop(forgery.shards[0].pop(2).rows)
     put_together(forgery)
     code, report = verify_by_command(forgery.path)
@@ -185,8 +185,8 @@ def test_batch_that_the_ledger_calls_too_long_is_named(tmp_path: Path) -> None:
     last = len(forgery.batches) - 1
     assert [finding["what"] for finding in report["findings"][1:]] == [
         f"the last batch is {last}, the plan has {last + 2} batches",
-        "num_dropped_sequences by max_length is 3, the plan has 0",
-        "num_dropped_tokens by max_length is 39, the plan has 0",
+        "num_dropped_sequences by drop_longer is 3, the plan has 0",
+        "num_dropped_tokens by drop_longer is 39, the plan has 0",
     ]
 
 
@@ -256,7 +256,7 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
 
 def test_options_that_pack_refuses_for_this_store_are_a_fault(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="padded", buckets=(4, 8, 16))
-    for options in ({"overlong": "error", "buckets": [4, 8]}, {"min_length": 99}):
+    for options in ({"overflow": "error", "buckets": [4, 8]}, {"drop_shorter": 99}):
         change_manifest(path, lambda manifest, options=options: manifest["options"].update(options))
         keys = read_manifest_json(path)["options"]["buckets"]
         change_manifest(path, lambda manifest, keys=keys: manifest.update(bucket_keys=keys))

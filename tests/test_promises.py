@@ -26,12 +26,14 @@ def slow_promises(batch: BatchNumbers, options: PackOptions, keys: list[int] | N
         found.append(f"{num_cells} cells, pack was told {options.max_tokens} tokens at most")
     if options.layout == "varlen":
         return found
-    if options.min_length is not None and batch.shortest < options.min_length:
+    if options.drop_shorter is not None and batch.shortest < options.drop_shorter:
         found.append(
-            f"a row of {batch.shortest} tokens, pack was told {options.min_length} at least"
+            f"a row of {batch.shortest} tokens, pack was told {options.drop_shorter} at least"
         )
-    if options.max_length is not None and batch.longest > options.max_length:
-        found.append(f"a row of {batch.longest} tokens, pack was told {options.max_length} at most")
+    if options.drop_longer is not None and batch.longest > options.drop_longer:
+        found.append(
+            f"a row of {batch.longest} tokens, pack was told {options.drop_longer} at most"
+        )
     key = None
     if keys is not None:
         pair = (batch.shortest, batch.longest)
@@ -74,7 +76,7 @@ keys = st.none() | st.lists(st.integers(1, 16), min_size=1, max_size=5, unique=T
 @st.composite
 def promised(draw: st.DrawFn) -> tuple[PackOptions, list[int] | None]:
     """Draw options that pack takes, and bucket keys that may be theirs."""
-    names = ("batch_size", "max_tokens", "min_length", "max_length")
+    names = ("batch_size", "max_tokens", "drop_shorter", "drop_longer")
     values: dict[str, Any] = {name: draw(limits) for name in names}
     values["layout"] = draw(st.sampled_from(["packed", "padded", "varlen"]))
     if values["layout"] == "varlen":
@@ -118,8 +120,8 @@ BATCHES = [  # index, rows, longest, shortest, tokens, padding: widths 4, 6 and 
     ("told", "keys", "expected"),
     [
         ({"batch_size": 2}, None, [(8, "3 rows, pack was told 2 at most")]),
-        ({"min_length": 4}, None, [(7, "a row of 3 tokens, pack was told 4 at least")]),
-        ({"max_length": 8}, None, [(9, "a row of 9 tokens, pack was told 8 at most")]),
+        ({"drop_shorter": 4}, None, [(7, "a row of 3 tokens, pack was told 4 at least")]),
+        ({"drop_longer": 8}, None, [(9, "a row of 9 tokens, pack was told 8 at most")]),
         ({"max_tokens": 17}, None, [(8, "18 cells, pack was told 17 tokens at most")]),
         ({"pad_to_multiple": 2}, None, [(9, "width 9, expected 10 for 9 tokens")]),
         (

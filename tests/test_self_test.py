@@ -23,7 +23,7 @@ VARLEN: dict[str, Any] = {
     "layout": "varlen",
     "batch_size": None,
     "max_tokens": 14,
-    "packing": "sequential",
+    "fill": "sequential",
 }
 KINDS: dict[str, dict[str, Any]] = {
     "packed": {},

@@ -54,7 +54,7 @@ def test_good_shards_have_no_finding(tmp_path: Path, layout: str, shard_bytes: i
 
 
 def test_dropped_sequences_are_not_missing(tmp_path: Path) -> None:
-    path = make_shards(tmp_path, min_length=2, max_length=9, last_batch="drop")
+    path = make_shards(tmp_path, drop_shorter=2, drop_longer=9, last_batch="drop")
     assert check(path)[0] == []
 
 
@@ -245,8 +245,8 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
         (
             {
                 "num_sequences": 6,
-                "num_dropped_sequences": {"max_length": 1},
-                "num_dropped_tokens": {"max_length": 3},
+                "num_dropped_sequences": {"drop_longer": 1},
+                "num_dropped_tokens": {"drop_longer": 3},
             },
             "0 sequences are missing, the ledger says 1 were dropped",
         ),
@@ -255,7 +255,7 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
 def test_ledger_that_does_not_add_up_is_found(
     tmp_path: Path, values: dict[str, Any], what: str
 ) -> None:
-    path = make_shards(tmp_path, max_length=12)
+    path = make_shards(tmp_path, drop_longer=12)
     change_manifest(path, lambda manifest: manifest["ledger"].update(values))
     assert check(path)[0][:1] == [f"structure: manifest.json: {what}"]
 
@@ -293,7 +293,7 @@ def test_checksum_of_every_shard_is_the_files(tmp_path: Path) -> None:
 
 def make_rows(folder: Path, max_tokens: int = 8, **options: Any) -> Path:
     """Make varlen shards of one row each: in the order of the input, so that pieces are known."""
-    options = {"packing": "sequential", "shard_bytes": 1, **options}
+    options = {"fill": "sequential", "shard_bytes": 1, **options}
     return make_shards(folder, layout="varlen", batch_size=None, max_tokens=max_tokens, **options)
 
 
@@ -338,7 +338,7 @@ def test_good_shards_with_filler_have_no_finding(tmp_path: Path, side: str) -> N
         {"shuffle": True, "window": 4, "layout": "padded"},
         {"order": "none", "batch_size": None, "max_tokens": 14},
         {"layout": "varlen", "batch_size": None, "max_tokens": 3, "seed": 2},
-        {"layout": "varlen", "batch_size": None, "max_tokens": 9, "overlong": "drop"},
+        {"layout": "varlen", "batch_size": None, "max_tokens": 9, "overflow": "drop"},
     ],
     ids=str,
 )
@@ -466,7 +466,7 @@ BROKEN_PROMISES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[int, str]]
         {2: "20 cells, pack was told 19 tokens at most"},
     ),
     "a row of varlen that is longer": (
-        {"layout": "varlen", "batch_size": None, "max_tokens": 12, "packing": "sequential"},
+        {"layout": "varlen", "batch_size": None, "max_tokens": 12, "fill": "sequential"},
         {"max_tokens": 11},  # 3 9 | 5 1 5 | 12 | 2
         {
             0: "12 cells, pack was told 11 tokens at most",

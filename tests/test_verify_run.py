@@ -325,7 +325,7 @@ def test_sequence_that_shards_and_ledger_both_forgot_is_found(tmp_path: Path) ->
 def test_sequences_that_were_dropped_are_not_missing(tmp_path: Path) -> None:
     for layout in LAYOUTS:
         path = make_shards(
-            tmp_path / layout, layout=layout, min_length=2, max_length=9, last_batch="drop"
+            tmp_path / layout, layout=layout, drop_shorter=2, drop_longer=9, last_batch="drop"
         )
         assert verify(path).passed
 
@@ -353,7 +353,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "layout": "varlen",
         "batch_size": None,
         "max_tokens": 7,
-        "packing": "sequential",
+        "fill": "sequential",
     },
     "left": {"layout": "padded", "padding_side": "left", "pad_to_multiple": 8},
     "filler": {"layout": "padded", "last_batch": "pad"},

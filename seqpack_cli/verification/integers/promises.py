@@ -28,9 +28,9 @@ def check_promises(
     yield from _check_most(batches, "num_cells", options.max_tokens, "{} cells", "tokens ")
     if options.shares_rows:  # whose rows may be pieces
         return
-    for index, found in _find(batches, batches.shortest < (options.min_length or 1), "shortest"):
-        yield index, f"a row of {found} tokens, pack was told {options.min_length} at least"
-    yield from _check_most(batches, "longest", options.max_length, "a row of {} tokens")
+    for index, found in _find(batches, batches.shortest < (options.drop_shorter or 1), "shortest"):
+        yield index, f"a row of {found} tokens, pack was told {options.drop_shorter} at least"
+    yield from _check_most(batches, "longest", options.drop_longer, "a row of {} tokens")
     bucket = np.zeros(len(batches), np.int64)
     if keys is not None:
         bucket = find_buckets(batches.longest, keys)
