@@ -133,8 +133,8 @@ def test_inspect_says_that_a_run_is_incomplete(work: Path) -> None:
     result = run("inspect", "tokens")
     assert result.exit_code == 4
     assert result.stderr == (
-        "Error: tokens: incomplete run, 0 parts or shards finished, no manifest.json\n\n"
-        "hint: run the same command again: it continues where it stopped\n"
+        "Error: tokens: incomplete run, 0 parts finished, no manifest.json\n\n"
+        "hint: run the same tokenize command again: it continues where it stopped\n"
     )
 
 

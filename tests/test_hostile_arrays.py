@@ -72,6 +72,7 @@ def put_all(name: str, values: list[int]) -> Change:
 
 
 MAX, EMPTY = 2**63 - 1, "expected no empty sequence, found one in row"
+FILLER, HAS_IDS = "filler rows in a batch of 3 rows$", "a filler row has ids, expected none$"
 # Kind, change, batch, what is said of the batch.
 BATCHES: dict[str, tuple[str, Change, int, str]] = {
     "batch_sizes rise": ("packed", put("batch_sizes", 1, 1), 0, r"batch_sizes\[1\] is 1, but 3"),
@@ -94,13 +95,13 @@ BATCHES: dict[str, tuple[str, Change, int, str]] = {
     "padded length huge": ("padded", put("lengths", 0, 10**12), 0, "the longest row has 1"),
     "padded lengths rise": ("padded", put("lengths", 1, 4), 0, "expected longest first, row 2 is"),
     "padded id above": ("padded", put("data", 0, 300), 0, "id 300 at cell 0, expected ids from 0"),
-    "more filler": ("filler", put("num_filler_rows", 0, 1), 0, "a filler row has ids$"),
+    "more filler": ("filler", put("num_filler_rows", 0, 1), 0, HAS_IDS),
     "less filler": ("filler", put("num_filler_rows", 2, 1), 2, f"{EMPTY} 1$"),
     "no filler": ("filler", put("num_filler_rows", 2, 0), 2, f"{EMPTY} 1$"),
-    "all filler": ("filler", put("num_filler_rows", 2, 3), 2, "3 filler rows of 3 rows$"),
-    "negative filler": ("left", put("num_filler_rows", 1, -1), 1, "-1 filler rows of 3 rows$"),
-    "huge filler": ("filler", put("num_filler_rows", 1, MAX), 1, f"{MAX} filler rows of 3 rows$"),
-    "filler with a length": ("filler", put("lengths", 8, 1), 2, "a filler row has ids$"),
+    "all filler": ("filler", put("num_filler_rows", 2, 3), 2, f"3 {FILLER}"),
+    "negative filler": ("left", put("num_filler_rows", 1, -1), 1, f"-1 {FILLER}"),
+    "huge filler": ("filler", put("num_filler_rows", 1, MAX), 1, f"{MAX} {FILLER}"),
+    "filler with a length": ("filler", put("lengths", 8, 1), 2, HAS_IDS),
     "filler with a sequence": (
         *("left", put("original_indices", 8, 2), 2),
         "a filler row has an original index, expected -1$",
@@ -128,22 +129,26 @@ def test_batch_that_lies_is_named(
     check_named(good, tmp_path, kind, change, batch, f"batch {batch}: {said}")
 
 
-RISE = "_offsets do not rise from 0 to the"
+RISE, OF = "_offsets does not rise from 0 to", "the number of entries of"
 SHARDS: dict[str, tuple[str, Change, str]] = {
-    "data_offsets": ("packed", put("data_offsets", 1, 99), f"data{RISE} 37 of data$"),
-    "sequence_offsets": ("padded", put("sequence_offsets", 3, 8), f"sequence{RISE} 7 of lengths$"),
-    "step_offsets": ("packed", put("step_offsets", 0, -1), f"step{RISE} 18 of batch_sizes$"),
+    "data_offsets": ("packed", put("data_offsets", 1, 99), f"data{RISE} 37, {OF} data$"),
+    "sequence_offsets": (
+        "padded",
+        put("sequence_offsets", 3, 8),
+        f"sequence{RISE} 7, {OF} lengths$",
+    ),
+    "step_offsets": ("packed", put("step_offsets", 0, -1), f"step{RISE} 18, {OF} batch_sizes$"),
     "offsets that wrap": (
         *("padded", put_all("sequence_offsets", [0, MAX, -2, 7])),
-        f"sequence{RISE} 7 of lengths$",
+        f"sequence{RISE} 7, {OF} lengths$",
     ),
     "too few widths": (
         *("padded", put_all("widths", [12, 5])),
-        "widths has 2 entries for 3 batches$",
+        "widths has 2 entries, expected one for each of 3 batches$",
     ),
     "more indices than rows": (
         *("packed", put_all("original_indices", [0, 1, 2, 3])),
-        f"sequence{RISE} 4 of original_indices$",
+        f"sequence{RISE} 4, {OF} original_indices$",
     ),
     "a missing array": (
         *("packed", lambda arrays: arrays.pop("batch_sizes")),
@@ -155,7 +160,7 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     ),
     "float lengths": (
         *("packed", lambda arrays: arrays.update(lengths=arrays["lengths"].astype(np.float32))),
-        r"lengths is F32\[7\]$",
+        r"lengths is F32\[7\], expected one dimension of U16 or I32 or I64$",
     ),
     "filler that the options do not have": (
         *("padded", lambda arrays: arrays.update(num_filler_rows=np.zeros(3, np.int64))),
@@ -166,7 +171,7 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
         lambda arrays: arrays.update(
             {name: array[: int(name.endswith("_offsets"))] for name, array in arrays.items()}
         ),
-        "sequence_offsets has 1 entries, 0 batches$",
+        "sequence_offsets has 1 entries and data_offsets 1, expected the same number, at least 2$",
     ),
 }
 

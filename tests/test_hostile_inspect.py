@@ -52,7 +52,7 @@ from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels
 from seqpack_cli.reporting.pictures.picture import draw_svg
 from seqpack_cli.reporting.wording import WIDTH, count_columns
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.pack_run import PackOptions, pack
 
 assert jinja2 and matplotlib  # what pictures and the page are made with
 
@@ -287,7 +287,7 @@ def test_odd_shards_manifest_is_shown_safely(
 ) -> None:
     shards = copy("packed") / "shards"
     change_manifest(shards, change)
-    assert ask_all(shards, good / "packed" / "shards")[""] == 0
+    assert ask_all(shards, good / "packed" / "shards")["inspect this"] == 0
 
 
 REFUSED: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -308,7 +308,7 @@ def test_odd_shards_manifest_is_refused_safely(
 ) -> None:
     shards = copy("packed") / "shards"
     change_manifest(shards, change)
-    assert ask_all(shards, good / "packed" / "shards")[""] == 4
+    assert ask_all(shards, good / "packed" / "shards")["inspect this"] == 4
 
 
 def repoint(shards: Path) -> None:
@@ -384,7 +384,7 @@ def make_letters(folder: Path, texts: list[str], **more: int) -> Path:
     tokens = {letter: number for number, letter in enumerate(LETTERS)} | more
     tokenizer.write_text(json.dumps(spell(tokens)))
     store = make_store(folder, texts, tokenizer=str(tokenizer))
-    pack_store(store, folder / "shards", PackOptions(batch_size=3), executor=HERE)
+    pack(store, folder / "shards", PackOptions(batch_size=3), executor=HERE)
     return folder
 
 
@@ -573,7 +573,7 @@ def test_store_of_one_token(tmp_path: Path) -> None:
 def test_lengths_that_are_all_equal(tmp_path: Path) -> None:
     shards = make_shards(tmp_path, [8] * 64, layout="varlen", max_tokens=8)
     for path in (shards, shards.parent / "store"):
-        assert ask_all(path, path)[""] == 0
+        assert ask_all(path, path)["inspect this"] == 0
 
 
 def test_vocabulary_with_gaps_and_wide_ids(tmp_path: Path) -> None:
@@ -594,9 +594,9 @@ def test_row_of_many_sequences_is_drawn_as_one_picture(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_hundred_thousand_batches_and_a_row_of_five_million_tokens(tmp_path: Path) -> None:
     many = make_shards(tmp_path / "many", [3] * 100_000, batch_size=1)
-    assert ask_all(many, many, seconds=200)[""] == draw(many).exit_code == 0
+    assert ask_all(many, many, seconds=200)["inspect this"] == draw(many).exit_code == 0
     long = make_shards(tmp_path / "long", [5_000_000, 3, 2], batch_size=2)
-    assert ask_all(long, long, seconds=200)[""] == draw(long).exit_code == 0
+    assert ask_all(long, long, seconds=200)["inspect this"] == draw(long).exit_code == 0
 
 
 NAMES = ['a\x1b[2J\nb<b>$x^2$ "q"\'', "\u05d0\u05d1 \u0915 \u0e01 雨", os.fsdecode(b"\xff")]

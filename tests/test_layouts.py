@@ -161,29 +161,30 @@ def test_check_offsets_refuses(layout: str, name: str, wrong: str) -> None:
     tensors = three_batches(layout)
     end = int(tensors[name][-1])
     tensors[name] = np.array(WRONG_OFFSETS[wrong](end), np.int64)
-    with pytest.raises(ValueError, match=r"offsets|entries for -?\d+ batches"):
+    with pytest.raises(ValueError, match=r"offsets|, expected one for each of -?\d+ batches"):
         ShardArrays(layout, tensors).check_offsets()
 
 
 def test_check_offsets_says_what_it_found() -> None:
-    tensors = three_batches("packed")
-    tensors["step_offsets"] = np.array([0, 4, 4, 9])
-    with pytest.raises(ValueError, match=r"^step_offsets do not rise from 0 to the 9 of batch_si"):
-        ShardArrays("packed", tensors).check_offsets()
-    tensors["step_offsets"] = np.array([0, 9])
-    with pytest.raises(ValueError, match=r"^step_offsets has 2 entries, 3 batches$"):
-        ShardArrays("packed", tensors).check_offsets()
-    tensors = three_batches("padded")
-    tensors["widths"] = np.array([4, 3])
-    with pytest.raises(ValueError, match=r"^widths has 2 entries for 3 batches$"):
-        ShardArrays("padded", tensors).check_offsets()
-    tensors = {**three_batches("padded"), "num_filler_rows": np.array([0, 0, 0, 0])}
-    with pytest.raises(ValueError, match=r"^num_filler_rows has 4 entries for 3 batches$"):
-        ShardArrays("padded", tensors).check_offsets()
-    tensors = three_batches("varlen")
-    tensors["piece_starts"] = np.zeros(5, np.int64)
-    with pytest.raises(ValueError, match=r"^sequence_offsets do not rise from 0 to the 5 of piece"):
-        ShardArrays("varlen", tensors).check_offsets()
+    wrong = {**three_batches("packed"), "step_offsets": np.array([0, 4, 4, 9])}
+    message = "step_offsets does not rise from 0 to 9, the number of entries of batch_sizes"
+    check_refused("packed", wrong, message)
+    wrong = {**three_batches("packed"), "step_offsets": np.array([0, 9])}
+    message = "step_offsets has 2 entries and data_offsets 4, expected the same number, at least 2"
+    check_refused("packed", wrong, message)
+    wrong = {**three_batches("padded"), "widths": np.array([4, 3])}
+    check_refused("padded", wrong, "widths has 2 entries, expected one for each of 3 batches")
+    wrong = {**three_batches("padded"), "num_filler_rows": np.array([0, 0, 0, 0])}
+    message = "num_filler_rows has 4 entries, expected one for each of 3 batches"
+    check_refused("padded", wrong, message)
+    wrong = {**three_batches("varlen"), "piece_starts": np.zeros(5, np.int64)}
+    message = "sequence_offsets does not rise from 0 to 5, the number of entries of piece_starts"
+    check_refused("varlen", wrong, message)
+
+
+def check_refused(layout: str, tensors: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        ShardArrays(layout, tensors).check_offsets()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

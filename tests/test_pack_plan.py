@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,14 @@ from shard_reference import LENGTHS, make_shards, make_store, make_texts
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
-from seqpack_cli.errors import DataError, OptionError
-from seqpack_cli.shards.pack_plan import count_bytes, count_room, cut_shards, plan_store
+from seqpack_cli.errors import DataError, MachineError, OptionError
+from seqpack_cli.shards.pack_plan import (
+    check_memory,
+    count_bytes,
+    count_room,
+    cut_shards,
+    plan_store,
+)
 from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.tokens.token_store import open_store
 
@@ -177,3 +185,17 @@ def test_no_file_is_larger_than_shard_bytes(
     assert max(sizes) <= shard_bytes
     # nearly full: a batch takes less than 300 bytes, and the longest header 100 more than another
     assert min(sizes[:-1]) > shard_bytes - 400
+
+
+def test_batch_above_the_memory_of_the_machine_is_refused() -> None:
+    table, _ = plan_of([1])
+    check_memory(table, 2)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    with pytest.raises(MachineError) as caught:
+        check_memory(replace(table, num_cells=np.array([10**15])), 2)
+    assert caught.value.message == (
+        f"the largest batch takes 2,000,000.0 GB, this machine has {memory:,.1f} GB of memory"
+    )
+    assert caught.value.hint == (
+        "pass a smaller --batch-size or --max-tokens, or drop long sequences with --max-length"
+    )

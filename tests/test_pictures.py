@@ -27,7 +27,7 @@ from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import MAX_STEPS, make_padding_panel
 from seqpack_cli.reporting.pictures.panels import choose_batch, make_panels, make_title
 from seqpack_cli.reporting.pictures.picture import Panel, draw_svg, save_picture
-from seqpack_cli.shards.pack_and_pad import pack, pad
+from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
 
 SVG = "{http://www.w3.org/2000/svg}"
 LENGTHS = [9, 7, 7, 5, 4, 4, 4, 3, 2, 1, 1]
@@ -114,7 +114,7 @@ def test_plot_beside_json_prints_the_json_alone() -> None:
 
 @pytest.mark.parametrize("lengths", [[5], [3, 3, 3], [9, 4, 1], [40, 30, 30, 2, 1, 1]])
 def test_batch_panel_of_packed_draws_each_row_and_batch_sizes(lengths: list[int]) -> None:
-    batch = pack([np.arange(length) for length in lengths])
+    batch = pack_sequence([np.arange(length) for length in lengths])
     axes = draw(make_batch_panel(batch, title="Batch 0"))
     assert [bar.get_width() for bar in axes.patches] == lengths
     assert [bar.get_x() for bar in axes.patches] == [0] * len(lengths)
@@ -130,7 +130,7 @@ def test_batch_panel_of_packed_draws_each_row_and_batch_sizes(lengths: list[int]
 
 @pytest.mark.parametrize(("side", "starts"), [("right", [0, 0, 0]), ("left", [0, 2, 5])])
 def test_batch_panel_of_padded_draws_rows_on_their_side(side: str, starts: list[int]) -> None:
-    batch = pad([np.arange(6), np.arange(4), np.arange(1)], padding_side=side)
+    batch = pad_sequence([np.arange(6), np.arange(4), np.arange(1)], padding_side=side)
     panel = make_batch_panel(batch, title="Batch 3 (padded)")
     assert panel.title == "Batch 3 (padded): 3 rows, 6 columns, 11 tokens; 38.89% padding"
     axes = draw(panel)
@@ -144,7 +144,7 @@ def test_batch_panel_of_padded_draws_rows_on_their_side(side: str, starts: list[
 
 
 def test_batch_panel_shows_tokens_and_their_places_in_data() -> None:
-    batch = pack([np.array([1, 2, 3]), np.array([4])])
+    batch = pack_sequence([np.array([1, 2, 3]), np.array([4])])
     axes = draw(make_batch_panel(batch, title="Batch 0", texts=[["a", "b", "c"], ["d"]]))
     shown = [text.get_text() for text in axes.texts]
     assert shown == ["a", "0", "b", "2", "c", "3", "d", "1"]
@@ -153,7 +153,7 @@ def test_batch_panel_shows_tokens_and_their_places_in_data() -> None:
 
 
 def test_batch_panel_of_many_rows_draws_some() -> None:
-    batch = pack([np.zeros(length, int) for length in range(1000, 0, -1)])
+    batch = pack_sequence([np.zeros(length, int) for length in range(1000, 0, -1)])
     axes = draw(make_batch_panel(batch, title="Batch 0"))
     assert len(axes.patches) == 256
     assert axes.get_ylim() == (1000, 0)
@@ -381,9 +381,7 @@ def test_a_missing_package_is_named_before_any_work(
     suffix = {"plot": "svg", "html": "html"}[option]
     result = run("inspect", "none", f"--{option}", f"a.{suffix}")
     assert result.exit_code == 5
-    assert result.stderr == (
-        f"Error: {missing} is not installed\n\nhint: pip install 'seqpack[plot]'\n"
-    )
+    assert result.stderr == (f"Error: {missing} is not installed\n\nhint: pip install {missing}\n")
 
 
 @pytest.mark.usefixtures("work")

@@ -24,13 +24,13 @@ from test_verify_campaign import draw_lengths, draw_pack_options
 from seqpack_cli.batching.pack_options import PLAN_VERSION
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.pack_run import PackOptions, pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers import plan_comparison
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
-from seqpack_cli.verification.verify_run import verify_shards
 
 # Short and long ones, most lengths several times.
 LENGTHS = [1 + number * number % 13 for number in range(40)] + [30, 1, 2, 25, 25]
@@ -57,7 +57,7 @@ SLOW = pytest.mark.slow
 
 
 def verify(path: Path, **options: Any) -> Report:
-    return verify_shards(path, VerifyOptions(level="structure", **options))
+    return verify_run.verify(path, VerifyOptions(level="structure", **options))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def gives_the_same(
     """Say whether pack makes the same shards with other options, which it would record as such."""
     apart = {name: manifest[name] for name in ("layout", "padding_side", "pad_id")}
     try:
-        found, _ = pack_store(
+        found, _ = pack(
             path.parent / "store", other, PackOptions(**apart, **options), executor=HERE
         )
     except (SeqpackError, ValueError, TypeError):
@@ -182,9 +182,9 @@ def test_batch_that_the_ledger_calls_too_long_is_named(tmp_path: Path) -> None:
         ("manifest.json", None),
         ("manifest.json", None),
     ]
-    last = len(forgery.batches) - 1
+    num_batches = len(forgery.batches)
     assert [finding["what"] for finding in report["findings"][1:]] == [
-        f"the last batch is {last}, the plan has {last + 2} batches",
+        f"the shards end after {num_batches} batches, the plan has {num_batches + 1}",
         "num_dropped_sequences by drop_longer is 3, the plan has 0",
         "num_dropped_tokens by drop_longer is 39, the plan has 0",
     ]
@@ -203,13 +203,13 @@ def test_first_row_that_is_not_the_planned_one_is_named(
     result = run("verify", forgery.path, "--level", "structure")
     assert result.exit_code == 1
     assert f"batch 3: row 2: sequence {expected[0]}, the plan has {expected[1]}" in result.stdout
-    assert "plan: compared, version 1" in result.stdout
+    assert "plan: compared with the token store (plan version 1)" in result.stdout
 
 
 REASONS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no store": (
         lambda path: (path.parent / "store").rename(path.parent / "other"),
-        "its token store is no longer at ../store",
+        "its token store is not at ../store",
     ),
     "a damaged store": (
         lambda path: (path.parent / "store" / "part-00000.bin").write_bytes(b""),
@@ -217,7 +217,7 @@ REASONS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another version": (
         plan_by_another_version,
-        f"planned by version 2147483648, this seqpack plans by version {PLAN_VERSION}",
+        f"the shards have plan version 2147483648, this seqpack has {PLAN_VERSION}",
     ),
 }
 
@@ -251,7 +251,7 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
     (tmp_path / "second" / "store").rename(tmp_path / "first" / "store")
     code, report = verify_by_command(path)
     assert (code, report["plan"]["compared"]) == (0, False)
-    assert "another token store than the one" in report["plan"]["why_not"]
+    assert "not the token store that these shards were packed from" in report["plan"]["why_not"]
 
 
 def test_options_that_pack_refuses_for_this_store_are_a_fault(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_more_pieces_than_any_shard_has_rows_are_not_planned(
     path = make_shards(tmp_path, [900, 800], layout="varlen", batch_size=None, max_tokens=1000)
     assert verify(path).findings == []
     change_manifest(path, lambda manifest: manifest["options"].update(max_tokens=1))
-    plan_by_another = "the options cut the store into 1,700 rows, the shards have 2"
+    plan_by_another = "the options split the store into 1,700 rows, the shards have 2"
     assert plan_by_another in [finding.what for finding in verify(path).findings]
 
 

@@ -19,7 +19,7 @@ from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.files import inputs, objects
 from seqpack_cli.files.objects import read_object, remove_objects
 from seqpack_cli.files.url import Url
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
@@ -175,7 +175,7 @@ def test_compressed_and_parquet_objects_are_read(tmp_path: Path) -> None:
 
 
 def test_an_output_that_holds_the_input_is_refused(corpus: Url) -> None:
-    with pytest.raises(FolderError, match=f"{corpus}: holds"):
+    with pytest.raises(FolderError, match=f"{corpus}: contains the input"):
         tokenize([f"{corpus}/b.txt"], corpus)
 
 
@@ -197,7 +197,7 @@ def test_a_finished_run_is_not_called_complete_without_its_objects(
 ) -> None:
     store, shards = Url(f"{corpus.parent}/store"), Url(f"{corpus.parent}/shards")
     tokenize([str(corpus)], store)
-    pack_store(store, shards)
+    pack(store, shards)
     for folder, name in ((shards, "shard-00000.safetensors"), (store, "part-00000.bin")):
         data = read_object(folder / name)
         remove_objects([folder / name])
@@ -205,7 +205,7 @@ def test_a_finished_run_is_not_called_complete_without_its_objects(
             write_object(folder / name, data[:-1])
         expected = "missing" if fault == "missing" else "manifest says"
         with pytest.raises(FolderError, match=f"{folder / name}: .*{expected}"):
-            tokenize([str(corpus)], store) if folder == store else pack_store(store, shards)
+            tokenize([str(corpus)], store) if folder == store else pack(store, shards)
         with pytest.raises(FolderError, match=expected):
             open_store(store) if folder == store else open_shards(shards)
 
@@ -236,7 +236,7 @@ def test_a_manifest_of_another_program_hides_nothing(corpus: Url) -> None:
 
 
 def test_an_object_is_no_folder_to_write_into(corpus: Url) -> None:
-    with pytest.raises(FolderError, match="is an object, expected a folder"):
+    with pytest.raises(FolderError, match="an object, expected a folder"):
         tokenize([f"{corpus}/a"], corpus / "b.txt")
 
 

@@ -337,11 +337,11 @@ def test_filler_rows_are_checked(tmp_path: Path) -> None:
     """The last batch of three: one row of 1 id, two that are filler."""
     damages: list[tuple[str, int, int, str]] = [
         ("data", -1, 97, "row 2: cell 0 is padding and holds 97, expected 256"),
-        ("lengths", -1, 1, "a filler row has ids"),
+        ("lengths", -1, 1, "a filler row has ids, expected none"),
         ("original_indices", -1, 5, "a filler row has an original index, expected -1"),
         ("num_filler_rows", -1, 1, "expected no empty sequence, found one in row 1"),
-        ("num_filler_rows", -1, 3, "3 filler rows of 3 rows"),
-        ("num_filler_rows", -1, -1, "-1 filler rows of 3 rows"),
+        ("num_filler_rows", -1, 3, "3 filler rows in a batch of 3 rows"),
+        ("num_filler_rows", -1, -1, "-1 filler rows in a batch of 3 rows"),
     ]
     for number, (name, place, value, message) in enumerate(damages):
         path = make_shards(tmp_path / str(number), layout="padded", last_batch="pad")
@@ -390,7 +390,7 @@ def test_offsets_that_do_not_rise_refuse_the_whole_shard(tmp_path: Path) -> None
         for index in (0, 1, 4, 5):
             assert rows_of(dataset[index])
         for index in (2, 3):
-            with pytest.raises(FolderError, match=r"shard-00001\.safetensors: data_offsets do not"):
+            with pytest.raises(FolderError, match=r"00001\.safetensors: data_offsets does not"):
                 dataset[index]
 
 

@@ -189,7 +189,7 @@ def test_write_shard_file_stores_any_arrays_as_little_endian(tmp_path: Path) -> 
 def test_write_shard_file_refuses_data_of_another_length(tmp_path: Path, num_ids: int) -> None:
     path = tmp_path / "shard.safetensors"
     tensors = {"data_offsets": np.array([0, 4])}
-    with pytest.raises(ValueError, match=r"shard\.safetensors: \d+ bytes, its header says \d+$"):
+    with pytest.raises(ValueError, match=r"\.safetensors: wrote \d+ bytes, its header says \d+$"):
         write_shard_file(path, tensors, {}, data=[np.arange(num_ids)], data_dtype="uint16")
     assert list(tmp_path.iterdir()) == []
 
@@ -231,6 +231,7 @@ def describe(dtype: str, shape: list[int], start: int, end: int) -> dict[str, ob
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
 
 
+ONE_DIMENSION = "expected one dimension of U16 or I32 or I64"
 GOOD = safetensors_bytes({"a": np.arange(2)}, METADATA)
 NO_SAFETENSORS = {
     "empty": b"",
@@ -266,7 +267,7 @@ NO_SAFETENSORS = {
 def test_map_shard_file_refuses_what_is_no_safetensors_file(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "shard.safetensors"
     path.write_bytes(raw)
-    with pytest.raises(FolderError, match=r"shard\.safetensors: no safetensors file \(.+\)$"):
+    with pytest.raises(FolderError, match=r"shard\.safetensors: not a safetensors file \(.+\)$"):
         map_shard_file(path)
 
 
@@ -291,7 +292,7 @@ def test_map_shard_file_refuses_a_huge_header_before_reading_it(tmp_path: Path) 
 def test_map_shard_file_refuses_other_arrays(tmp_path: Path, array: np.ndarray, found: str) -> None:
     path = tmp_path / "shard.safetensors"
     path.write_bytes(safetensors_bytes({"a": array}, {}))
-    with pytest.raises(FolderError, match=rf"shard\.safetensors: a is {found}$"):
+    with pytest.raises(FolderError, match=f"safetensors: a is {found}, {ONE_DIMENSION}$"):
         map_shard_file(path)
 
 

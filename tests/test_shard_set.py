@@ -21,7 +21,7 @@ from shard_reference import (
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -169,7 +169,7 @@ def test_shard_of_other_counts_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_fingerprint_is_of_every_shard(tmp_path: Path) -> None:
     first = open_shards(make_shards(tmp_path, shard_bytes=1))
-    pack_store(
+    pack(
         tmp_path / "store",
         tmp_path / "other",
         PackOptions(drop_shorter=2, batch_size=3, shard_bytes=1),
@@ -249,7 +249,7 @@ def test_shard_checksum_is_checked_when_asked_for(tmp_path: Path) -> None:
     flip_byte(path / SHARD, -2)
     with pytest.raises(FolderError) as caught:
         open_shards(path).open_shard(0).check_digest()
-    assert str(caught.value) == f"{path / SHARD}: blake3 is not the manifest's"
+    assert str(caught.value) == f"{path / SHARD}: blake3 differs from the manifest's"
 
 
 def test_shards_keep_their_tokenizer(tmp_path: Path) -> None:
@@ -258,6 +258,4 @@ def test_shards_keep_their_tokenizer(tmp_path: Path) -> None:
     flip_byte(path / "tokenizer.json", 5)
     with pytest.raises(FolderError) as caught:
         open_shards(path).read_tokenizer_json()
-    assert str(caught.value) == (
-        f"{path / 'tokenizer.json'}: not the tokenizer that the manifest names"
-    )
+    assert str(caught.value) == (f"{path / 'tokenizer.json'}: blake3 differs from the manifest's")

@@ -187,7 +187,7 @@ def test_ids_that_the_tokenizer_does_not_have_are_refused(own_store: Path) -> No
     part.write_bytes(ids.tobytes())
     dataset = StoreDataset(own_store)
     expected = (
-        f"{own_store}: holds id 259, its manifest has ids from 0 to 258\n\n"
+        f"{own_store}: holds id 259, expected ids from 0 to 258\n\n"
         "hint: the store was changed or damaged: run tokenize --overwrite"
     )
     for asked in ([1], [0, 1, 5], [Piece(1, 4, 1)]):
@@ -214,7 +214,7 @@ def test_wide_ids_are_kept_and_negative_ones_refused(tmp_path: Path) -> None:
     for id_ in (-1, -(2**31), 70_001, 2**31 - 1):
         part.write_bytes(np.array([0, id_, 70_000, 70_000], "<i4").tobytes())
         dataset = StoreDataset(tmp_path / "store")
-        expected = f"holds id {id_}, its manifest has ids from 0 to 70000"
+        expected = f"holds id {id_}, expected ids from 0 to 70000"
         with pytest.raises(FolderError, match=expected):
             dataset[0]
         assert dataset[1].ids.tolist() == [70_000, 70_000]

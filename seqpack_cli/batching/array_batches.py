@@ -1,7 +1,7 @@
-"""The lengths of all sequences -> an order of them as an array, and the batches it is cut into.
+"""Plan batches from the lengths of all sequences, held in memory as arrays.
 
-For what counts of lengths do not say: shuffled sequences, and buckets of sequences that are not
-sorted all together. It takes at most 32 bytes a sequence above the lengths; at its end 12.
+Needed where counts of lengths are not enough: for shuffled sequences, and for buckets without one
+sort over the whole store. Besides the lengths it takes at most 32 bytes per sequence, and keeps 12.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from seqpack_cli.ranges import to_offsets
 def cut_array(
     lengths: np.ndarray, kept: LengthCounts, options: PackOptions, limits: list[Limits]
 ) -> tuple[ArrayOrder, list[BatchTable]]:
-    """Order the sequences that are kept, and cut each bucket into batches.
+    """Order the kept sequences, and cut each bucket into batches.
 
     Args:
         lengths: int32, one per sequence of the store.
-        limits: of each bucket, the largest first.
+        limits: one per bucket, the largest bucket first.
     """
     order = choose_order(lengths, kept, options)
     if options.order == "length":
@@ -45,7 +45,7 @@ def cut_array(
 
 
 def choose_order(lengths: np.ndarray, kept: LengthCounts, options: PackOptions) -> np.ndarray:
-    """Return the indices of the sequences that are kept, rising or shuffled, int64[N]."""
+    """Return the indices of the kept sequences, ascending or shuffled, int64[N]."""
     if not len(kept.lengths):
         return np.empty(0, np.int64)
     is_kept = (lengths >= kept.lengths[-1]) & (lengths <= kept.lengths[0])
@@ -58,7 +58,7 @@ def choose_order(lengths: np.ndarray, kept: LengthCounts, options: PackOptions) 
 def _sort_by_bucket(
     order: np.ndarray, lengths: np.ndarray, limits: list[Limits]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bring the rows of each bucket together; return where each bucket begins too."""
+    """Group the rows by bucket; return the new order and the first row of each bucket."""
     if len(limits) == 1:
         return order, np.array([0, len(order)])
     numbers = find_limits(lengths[order], limits).astype(np.uint16)

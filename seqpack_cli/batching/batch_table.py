@@ -1,8 +1,8 @@
-"""The numbers of batches, in columns: what a plan says of them, or what was measured in shards.
+"""A table of batch sizes: planned from the lengths of a store, or measured in shards.
 
-A row of the table stands for batches that are alike and follow one another, `counts` of them.
-Sorted by length, most neighbours are alike: of a thousand million sequences of a few thousand
-lengths some thousand rows are left. Where every batch is another, a row is one batch, at 56 bytes.
+A row of the table stands for `counts` equal batches that follow one another. Sorted by length, most
+neighbours are equal: a thousand million sequences of a few thousand distinct lengths need a few
+thousand rows. If all batches differ, each has its own row of 56 bytes.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ def _empty() -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTable:
-    """Batches, all columns int64[rows of the table]; those with a default may be left empty."""
+    """Columns of batch sizes, each int64[rows of the table]; those with a default may be empty."""
 
-    starts: np.ndarray  # of the first batch: its first row, in the order of the plan or shards
-    counts: np.ndarray  # batches that are alike, one behind the other
-    num_rows: np.ndarray  # of a batch, filler rows too
-    num_filler_rows: np.ndarray  # empty rows behind the others
+    starts: np.ndarray  # first row of the first batch, in the order of the plan or shards
+    counts: np.ndarray  # number of equal batches, one after another
+    num_rows: np.ndarray  # per batch, including filler rows
+    num_filler_rows: np.ndarray  # empty rows at the end of a batch
     num_tokens: np.ndarray
-    num_cells: np.ndarray  # tokens, and padding where there is some
+    num_cells: np.ndarray  # tokens and padding
     longest: np.ndarray
-    # Measured where somebody asks:
+    # Only in tables measured in shards:
     index: np.ndarray = field(default_factory=_empty)  # number of the first batch
-    shortest: np.ndarray = field(default_factory=_empty)  # of rows that hold a sequence
-    # Filled in where sequences are split:
+    shortest: np.ndarray = field(default_factory=_empty)  # of the rows that hold a sequence
+    # Only where sequences are split:
     num_later_pieces: np.ndarray = field(default_factory=_empty)  # rows that continue a sequence
-    num_split_sequences: np.ndarray = field(default_factory=_empty)  # whose second piece is here
+    num_split_sequences: np.ndarray = field(default_factory=_empty)  # with their second piece here
 
     @classmethod
     def of_batches(
         cls, lengths: np.ndarray, batch_offsets: np.ndarray, *, first_row: int = 0
     ) -> BatchTable:
-        """Return the table of batches without filler or padding, a row for each.
+        """Return a table of batches without filler or padding, with one row per batch.
 
         Args:
             lengths: of all rows.
             batch_offsets: int64[batches + 1], where in lengths each batch begins.
-            first_row: how many rows come before these.
+            first_row: number of rows before these.
         """
         starts, num_rows = batch_offsets[:-1], np.diff(batch_offsets)
         num_tokens = longest = _empty()
@@ -67,7 +67,7 @@ class BatchTable:
 
     @classmethod
     def join(cls, tables: Sequence[BatchTable]) -> BatchTable:
-        """Put tables one behind another; of none, return an empty one."""
+        """Concatenate tables; without any, return an empty table."""
         if len(tables) == 1:
             return tables[0]
         columns = [column.name for column in fields(cls)]
@@ -89,13 +89,13 @@ class BatchTable:
 
     @property
     def num_real_rows(self) -> np.ndarray:
-        """Return the rows of a batch that hold a sequence, or a piece of one."""
+        """Return the number of rows per batch that hold a sequence or a piece of one."""
         num_rows: np.ndarray = self.num_rows - self.num_filler_rows
         return num_rows
 
     @property
     def num_sequences(self) -> np.ndarray:
-        """Return the sequences that begin in a batch: all but later pieces of split ones."""
+        """Return the number of sequences that begin in each batch, without later pieces."""
         num_sequences = self.num_real_rows
         if len(self.num_later_pieces):
             num_sequences = num_sequences - self.num_later_pieces
@@ -103,40 +103,40 @@ class BatchTable:
 
     @property
     def widths(self) -> np.ndarray:
-        """Return the columns of each rectangle; it means nothing where rows are not padded."""
+        """Return the width of each batch's rectangle; meaningless where rows are not padded."""
         widths: np.ndarray = self.num_cells // self.num_rows
         return widths
 
     @property
     def padding_ratios(self) -> np.ndarray:
-        """Return the share of each batch's cells that hold no token, float64."""
+        """Return the share of padding cells in each batch, float64."""
         ratios: np.ndarray = 1 - self.num_tokens / np.maximum(self.num_cells, 1)
         return ratios
 
     @property
     def padding_ratio(self) -> float:
-        """Return the share of all cells that hold no token."""
+        """Return the share of padding cells in all batches together."""
         return 1 - self.add_up(self.num_tokens) / max(self.add_up(self.num_cells), 1)
 
     def add_up(self, column: np.ndarray) -> int:
-        """Return the sum of a column over all batches, 0 for one that is left empty."""
+        """Return the sum of a column over all batches, 0 for an empty column."""
         return int((column * self.counts).sum()) if len(column) else 0
 
     def take(self, rows: np.ndarray | slice) -> BatchTable:
-        """Return some rows of the table, given as bool, as places or as a slice."""
+        """Return some rows of the table, selected by a mask, by positions or by a slice."""
         return self._apply(lambda column: column[rows])
 
     def expand(self) -> BatchTable:
-        """Return the same batches, a row for each."""
+        """Return the same batches with one row per batch."""
         table = self._apply(lambda column: np.repeat(column, self.counts))
         numbers = np.arange(len(table)) - np.repeat(to_offsets(self.counts)[:-1], self.counts)
         return table._skip(numbers, np.ones(len(table), np.int64))
 
     def cut(self, cuts: Sequence[int]) -> list[BatchTable]:
-        """Return the batches between neighbouring cuts.
+        """Return one table for the batches between each two neighbouring cuts.
 
         Args:
-            cuts: rising, each a number of batches that are before it in this table.
+            cuts: batch numbers, counted through this table, ascending.
         """
         offsets = to_offsets(self.counts)
         firsts = (np.searchsorted(offsets, cuts, "right") - 1).tolist()
@@ -150,14 +150,14 @@ class BatchTable:
         return tables
 
     def _apply(self, change: Callable[[np.ndarray], np.ndarray]) -> BatchTable:
-        """Change every column but those that are left empty."""
+        """Apply a function to every column that is not empty."""
         columns = {column.name: getattr(self, column.name) for column in fields(self)}
         return BatchTable(
             **{name: change(column) if len(column) else column for name, column in columns.items()}
         )
 
     def _skip(self, num_skipped: np.ndarray, counts: np.ndarray) -> BatchTable:
-        """Return so many batches of each row of the table, behind the skipped ones."""
+        """Return `counts` batches of each row of the table, after the first `num_skipped`."""
         return replace(
             self,
             starts=self.starts + num_skipped * self.num_real_rows,

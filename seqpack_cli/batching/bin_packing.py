@@ -1,10 +1,10 @@
-"""Lengths -> bins: several sequences share one row of at most so many tokens.
+"""Assign sequences to bins: rows of limited capacity that several sequences share.
 
 Best fit decreasing: the longest sequence first, each into the fullest bin that still has room.
-Sequences of one length go through together, and bins are told apart only by the room that is left,
-so the time is that of the distinct lengths and rooms, not of the sequences: for a capacity of 2,048
-it hardly counts. Best fit decreasing needs at most 11/9 of the fewest possible bins and a few more
-(Johnson 1973); with many short sequences, hardly more than tokens / capacity.
+Sequences of equal length are placed together, and so are bins with the same free space: the time
+grows with the number of distinct lengths and free spaces, not of sequences, and is negligible for a
+capacity of 2,048. Best fit decreasing needs at most 11/9 of the fewest possible bins plus a
+constant (Johnson 1973); with many short sequences, hardly more than tokens / capacity.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from seqpack_cli.errors import check_positive
 
 
 class _OpenBins:
-    """Bins by the room that is left; of equal ones, that which has had it longest comes first."""
+    """Bins that are not full, grouped by free space; within a group, first in, first out."""
 
     def __init__(self) -> None:
-        self._rooms: list[int] = []  # in rising order
+        self._rooms: list[int] = []  # free spaces, ascending
         self._bins: dict[int, deque[np.ndarray]] = {}
 
     def find_room(self, length: int) -> int | None:
-        """Give the smallest room of any bin that is at least length."""
+        """Return the smallest free space that holds length, None if no bin has room."""
         place = bisect_left(self._rooms, length)
         return self._rooms[place] if place < len(self._rooms) else None
 
     def take(self, room: int, num_bins: int) -> np.ndarray:
-        """Take out up to so many of the bins with this room."""
+        """Remove and return up to num_bins of the bins with this much room."""
         waiting = self._bins[room]
         taken = []
         while waiting and num_bins > 0:
@@ -46,7 +46,7 @@ class _OpenBins:
         return np.concatenate(taken)
 
     def put(self, room: int, bins: np.ndarray) -> None:
-        """Put bins back with the room they have now; full ones are done."""
+        """Add bins under the room that they have left; full bins are not kept."""
         if room == 0 or not len(bins):
             return
         if room not in self._bins:
@@ -56,17 +56,17 @@ class _OpenBins:
 
 
 def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """Put sequences into bins, best fit decreasing.
+    """Assign sequences to bins by best fit decreasing.
 
     Args:
         lengths: integers, longest first, none above capacity.
-        capacity: tokens of a bin at most.
+        capacity: maximum number of tokens in a bin.
 
     Returns:
-        int32[N], the bin of each sequence; bins are numbered from 0 as they are opened.
+        int32[N], the bin of each sequence; bins are numbered from 0 in the order they are opened.
 
     Raises:
-        ValueError: the lengths rise, or are not from 1 to capacity.
+        ValueError: the lengths are not longest first, or not from 1 to capacity.
 
     >>> best_fit(np.array([6, 5, 4, 3, 2]), 10).tolist()
     [0, 1, 0, 1, 1]
@@ -98,7 +98,7 @@ def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
 def _fill(
     open_bins: _OpenBins, bins: np.ndarray, room: int, length: int, bin_of: np.ndarray
 ) -> int:
-    """Put sequences of one length into bins of one room; return how many went in."""
+    """Put sequences of equal length into bins with equal room; return how many were placed."""
     per_bin = min(room // length, len(bin_of))
     num_placed = min(len(bin_of), len(bins) * per_bin)
     bin_of[:num_placed] = np.repeat(bins, per_bin)[:num_placed]

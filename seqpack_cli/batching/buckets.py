@@ -1,12 +1,12 @@
-"""Lengths -> buckets, in MXNet's sense: a row is padded to the smallest bucket that holds it.
+"""Choose buckets, in MXNet's sense: a row is padded to the smallest bucket key that holds it.
 
-The edges that waste least are found exactly, by dynamic programming over the distinct lengths: with
-k buckets, the rows up to the j-th length cost
+The keys with the least padding are found exactly, by dynamic programming over the distinct lengths:
+with k buckets, the rows up to the j-th length cost
 
     best[k][j] = min over i < j of best[k - 1][i] + length[j] * (rows up to j - rows up to i)
 
-which for each j is the lowest of lines in length[j], so a pass over the lengths takes linear time
-(the convex hull trick). About 1 us for each bucket and distinct length, in exact integers.
+For each j this is the lowest of several lines, evaluated at length[j], so one pass over the lengths
+takes linear time (the convex hull trick): about 1 us per bucket and distinct length, in integers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from seqpack_cli.errors import check_positive
 
 
 def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
-    """Choose the bucket keys that need the fewest cells for all rows together.
+    """Choose the bucket keys that need the fewest cells in total.
 
     Args:
-        rows: at least one; a length may come more than once.
-        num_buckets: how many at most; fewer lengths need fewer.
+        rows: counts of at least one row; a length may occur more than once.
+        num_buckets: the maximum; there are fewer if there are fewer distinct lengths.
 
     Returns:
-        Keys in rising order, each a length that occurs; the last is the longest.
+        Keys in ascending order, each a length that occurs; the last is the longest.
 
     >>> choose_buckets(LengthCounts(np.array([1, 2, 9, 10]), np.array([2, 1, 1, 2])), 2)
     [2, 10]
@@ -38,7 +38,7 @@ def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
     if len(keys) <= num_buckets:
         return keys
     num_rows = [0, *np.cumsum(distinct.counts[::-1]).tolist()]  # up to each key
-    # costs[j]: cells of all rows up to the j-th key, with the buckets so far
+    # costs[j]: fewest cells for all rows up to the j-th key, with the buckets so far
     costs = [0, *(key * rows for key, rows in zip(keys, num_rows[1:], strict=True))]
     passes = []
     for number in range(2, num_buckets + 1):
@@ -51,10 +51,10 @@ def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
 
 
 def find_buckets(lengths: np.ndarray, keys: Sequence[int]) -> np.ndarray:
-    """Give the number of the smallest bucket that holds each row, len(keys) where none does.
+    """Return the number of the smallest bucket that holds each row, len(keys) where none does.
 
     Args:
-        keys: in rising order.
+        keys: in ascending order.
 
     Returns:
         int64[N].
@@ -66,7 +66,7 @@ def find_buckets(lengths: np.ndarray, keys: Sequence[int]) -> np.ndarray:
 
 
 def find_bucket_key(keys: list[int], longest: int) -> int | None:
-    """Give the bucket of a batch by its longest row: the smallest key that holds it, as in MXNet.
+    """Return the smallest key that holds a batch's longest row, as in MXNet; None if none does.
 
     >>> find_bucket_key([16, 32], 17)
     32
@@ -77,10 +77,10 @@ def find_bucket_key(keys: list[int], longest: int) -> int | None:
 def _add_bucket(
     costs: list[int], keys: list[int], num_rows: list[int], number: int
 ) -> tuple[list[int], np.ndarray]:
-    """Give the costs with one bucket more, and for each end where that bucket begins."""
+    """Return the costs with one more bucket, and for each end where that bucket begins."""
     added = [*costs]
     choices = np.zeros(len(costs), np.int64)
-    lines: list[int] = []  # begins i of the last bucket; each is lowest for some lengths
+    lines: list[int] = []  # candidates for the first row i of the last bucket, one line each
     lowest = 0
     for end in range(number, len(costs)):
         _push_line(lines, end - 1, costs, num_rows, first=lowest)
@@ -99,10 +99,10 @@ def _add_bucket(
 def _push_line(
     lines: list[int], new: int, costs: list[int], num_rows: list[int], *, first: int
 ) -> None:
-    """Add the line of a begin, whose slope is steeper than all, and remove those it hides."""
+    """Add a line, steeper than all before it, and remove those that are no longer the lowest."""
     while len(lines) - first >= 2:
         before, last = lines[-2], lines[-1]
-        # `last` is nowhere lowest if `new` crosses `before` no later than `last` does
+        # `last` is never the lowest if `new` crosses `before` no later than `last` does
         if (costs[new] - costs[before]) * (num_rows[last] - num_rows[before]) <= (
             costs[last] - costs[before]
         ) * (num_rows[new] - num_rows[before]):

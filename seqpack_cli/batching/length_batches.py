@@ -1,6 +1,6 @@
-"""Counts of lengths -> the batches that their order of length makes, without a sequence.
+"""Plan batches in length order from counts of lengths, without looking at single sequences.
 
-The time and memory are those of the distinct lengths, whatever the number of sequences.
+Time and memory grow with the number of distinct lengths, not with the number of sequences.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from seqpack_cli.ranges import to_offsets
 
 
 def cut_lengths(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
-    """Cut the order of length, longest first, each bucket by itself.
+    """Cut sequences in length order into batches, each bucket by itself.
 
     Args:
-        limits: of each bucket, the largest first.
+        limits: one per bucket, the largest bucket first.
     """
     bounds = to_offsets(np.bincount(find_limits(kept.lengths, limits), minlength=len(limits)))
     tables, first_row = [], 0
@@ -33,7 +33,7 @@ def cut_lengths(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
 def _cut_bucket(bucket: LengthCounts, limits: Limits, first_row: int) -> BatchTable:
     starts, num_rows, counts = limits.cut_runs(bucket.lengths, bucket.counts)
     offsets = to_offsets(bucket.counts)
-    tokens_before = to_offsets(bucket.lengths * bucket.counts)  # each length
+    tokens_before = to_offsets(bucket.lengths * bucket.counts)  # before each distinct length
 
     def count_before(rows: np.ndarray) -> np.ndarray:
         found = np.searchsorted(offsets[:-1], rows, "right") - 1

@@ -1,8 +1,7 @@
-"""The lengths of a store, part by part -> how many sequences have each: all that a sort needs.
+"""Count how many sequences of a store have each length, part by part.
 
-Where nothing is shuffled, the batches in the order of length follow from these counts, and so do
-the sequences that are left out. About 2 ns a sequence; memory for one part and the distinct
-lengths.
+Without shuffling, these counts are enough to plan batches in length order and to know which
+sequences are dropped. About 2 ns per sequence; memory for one part and the distinct lengths.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from typing import Protocol
 
 import numpy as np
 
-NUM_DENSE = 1 << 16  # lengths below have a counter each, others are sorted
-ROWS_PER_BLOCK = 1 << 18  # looked at together, which stay in the cache
+NUM_DENSE = 1 << 16  # shorter lengths have a counter each, longer ones are sorted
+ROWS_PER_BLOCK = 1 << 18  # counted at a time, so that they stay in the cache
 
 
 class PartLengths(Protocol):
-    """Where lengths come from: a token store, or what stands for one."""
+    """A source of sequence lengths: a token store, or a test's stand-in for one."""
 
     @property
     def lengths(self) -> np.ndarray:
-        """Return the lengths of all sequences, int32[N]: some plans need them at once."""
+        """Return the lengths of all sequences, int32[N]."""
 
     @property
     def part_offsets(self) -> np.ndarray:
-        """Give the first sequence of each part, and their number, int64[parts + 1]."""
+        """Return the first sequence of each part, then the number of all, int64[parts + 1]."""
 
     def part_lengths(self, number: int) -> np.ndarray:
-        """Give the lengths of one part, int32."""
+        """Return the lengths of one part, int32."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +41,16 @@ class LengthCounts:
 
     @property
     def num_sequences(self) -> int:
-        """Return the number of sequences of all lengths."""
+        """Return the number of all sequences."""
         return int(self.counts.sum())
 
     def take(self, which: np.ndarray | slice) -> LengthCounts:
-        """Return some of the distinct lengths, given as bool or as a slice."""
+        """Return some of the distinct lengths, selected by a mask or a slice."""
         return LengthCounts(self.lengths[which], self.counts[which])
 
 
 def join_counts(pieces: Sequence[LengthCounts]) -> LengthCounts:
-    """Add up what was counted apart.
+    """Add up counts that were made separately.
 
     >>> one, other = count_lengths([np.array([5, 2])]), count_lengths([np.array([2])])
     >>> join_counts([one, other])
@@ -66,7 +65,7 @@ def join_counts(pieces: Sequence[LengthCounts]) -> LengthCounts:
 
 
 def iter_parts(source: PartLengths, first: int = 0) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number and the lengths of each part that has any, from one on."""
+    """Yield the number and the lengths of each part that is not empty, from part `first` on."""
     num_sequences = np.diff(source.part_offsets)
     for number in range(first, len(num_sequences)):
         if num_sequences[number]:
@@ -74,7 +73,7 @@ def iter_parts(source: PartLengths, first: int = 0) -> Iterator[tuple[int, np.nd
 
 
 def find_first(source: PartLengths, length: int) -> int:
-    """Return the index of the first sequence of a length, which there is."""
+    """Return the index of the first sequence of a length that occurs in the source."""
     return next(
         int(source.part_offsets[number]) + int((lengths == length).argmax())
         for number, lengths in iter_parts(source)
@@ -86,7 +85,7 @@ def count_lengths(blocks: Iterable[np.ndarray]) -> LengthCounts:
     """Count the sequences of each length.
 
     Args:
-        blocks: int32 or int64, each at least 1, in any number of arrays.
+        blocks: the lengths in any number of arrays, int32 or int64, each at least 1.
 
     >>> count_lengths([np.array([5, 2]), np.array([2])])
     LengthCounts(lengths=array([5, 2]), counts=array([1, 2]))

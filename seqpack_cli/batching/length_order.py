@@ -1,8 +1,8 @@
-"""Lengths -> the order in which sequences are batched: longest first, ties in the order they had.
+"""Sort sequences by length: longest first, ties in their original order.
 
-A stable sort of our own: torch's `enforce_sorted=False` sorts unstably, so its indices may change
-with version and device. 16-bit keys are sorted by radix, in time linear in the sequences: once, or
-where a sequence is longer, by the lower half of the key and then by the upper.
+The sort is stable: torch's `enforce_sorted=False` is not, so its indices may change with version
+and device. numpy sorts 16-bit keys by radix in linear time; if a sequence is longer than that, the
+lower half of each key is sorted first and then the upper half.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ ROWS_PER_BLOCK = 1 << 20  # sorted at a time within batches, which bounds the me
 
 
 def length_order(lengths: np.ndarray, *, window: int | None = None) -> np.ndarray:
-    """Give the indices of sequences, longest first, equal ones in their own order.
+    """Return the indices of sequences, longest first, ties in their original order.
 
     Args:
         lengths: integers, one per sequence.
-        window: sort each run of so many sequences by itself; None sorts all together.
+        window: sort each run of this many sequences by itself; None sorts all together.
 
     Returns:
         int64[N].
@@ -47,7 +47,7 @@ def sort_within_batches(order: np.ndarray, lengths: np.ndarray, batch_offsets: n
 
     Args:
         order: one entry per row, batch after batch.
-        lengths: of the rows; moved along.
+        lengths: of the rows, sorted in place as well.
         batch_offsets: int64[batches + 1], where each batch begins.
     """
     first, num_batches = 0, len(batch_offsets) - 1
@@ -63,7 +63,7 @@ def sort_within_batches(order: np.ndarray, lengths: np.ndarray, batch_offsets: n
 
 
 def _sort(keys: np.ndarray) -> np.ndarray:
-    """Give the order of keys of at most 32 bits, rising and stable, along the last axis."""
+    """Sort unsigned keys of at most 32 bits stably along the last axis; return their indices."""
     order = np.argsort(keys.astype(np.uint16), axis=-1, kind="stable")
     if keys.dtype == np.uint16:
         return order
@@ -73,7 +73,7 @@ def _sort(keys: np.ndarray) -> np.ndarray:
 
 
 def _keys(lengths: np.ndarray) -> np.ndarray:
-    """Turn lengths round, so that a rising sort puts the longest first; 16 bits where they fit."""
+    """Turn lengths into sort keys, the longest the smallest; uint16 if they fit, else uint32."""
     longest = int(lengths.max(initial=0))
     dtype = np.uint16 if longest <= np.iinfo(np.uint16).max else np.uint32
     keys: np.ndarray = np.subtract(longest, lengths, dtype=dtype, casting="unsafe")

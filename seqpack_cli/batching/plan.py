@@ -1,11 +1,11 @@
-"""The lengths of a store and options -> the plan: which sequences go into which batch.
+"""Plan which sequences go into which batch, from the lengths of a store and the options of pack.
 
 A pure function, so that every worker and every later run makes the same batches: sequences are
-chosen, shuffled, sorted by length, put into buckets or bins, cut into batches, and the finished
-batches shuffled. In the order of length the batches follow from the counts of the lengths: a
-thousand million sequences take some seconds, and memory for one part. Windows are sorted one after
-the other, and take 56 bytes a batch. Whatever else there is needs the lengths of all sequences at
-once, and at most 32 bytes for each; at its end 12.
+selected, shuffled, sorted by length, put into buckets or bins and cut into batches, and the
+finished batches are shuffled. Batches in length order follow from counts of the lengths: a thousand
+million sequences take a few seconds and memory for one part. Windows are sorted one after another,
+at 56 bytes per batch. All other plans hold the lengths of all sequences and at most 32 bytes more
+for each, 12 once they are made.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Order = LengthOrder | WindowOrder | ArrayOrder
 
 @dataclass(frozen=True)
 class Plan:
-    """The batches of a whole token store, and the order in which their rows are found."""
+    """The batches of a whole token store, and the order of their rows."""
 
     table: BatchTable
     order: Order
-    bucket_keys: list[int] | None  # in rising order, those without batches too
+    bucket_keys: list[int] | None  # in ascending order, including keys without batches
     num_dropped_sequences: dict[str, int]  # by reason
     num_dropped_tokens: dict[str, int]
 
@@ -54,12 +54,12 @@ class Plan:
             cuts: the first batch of each task, and the end of the last one.
         """
         tables = self.table.cut(cuts)
-        ranges: Iterator[RowRange] = self.order.name_ranges(tables)
+        ranges: Iterator[RowRange] = self.order.iter_ranges(tables)
         return [PlannedRows(table, span) for table, span in zip(tables, ranges, strict=True)]
 
 
 def needs_array(options: PackOptions) -> bool:
-    """Say whether a plan of resolved options needs the lengths of all sequences at once."""
+    """Return whether a plan with these resolved options needs all lengths in one array."""
     if options.shares_rows or options.shuffle:
         return True
     return options.buckets is not None and (options.order == "none" or options.window is not None)
@@ -68,15 +68,15 @@ def needs_array(options: PackOptions) -> bool:
 def plan_batches(
     source: PartLengths, options: PackOptions, found: LengthCounts | None = None
 ) -> Plan:
-    """Choose the sequences, order them, and cut the order into batches.
+    """Select the sequences, order them, and cut them into batches.
 
     Args:
-        source: a token store, or what stands for one.
+        source: usually a token store.
         options: resolved.
-        found: the lengths of the source if they have been counted: it is read once less.
+        found: counts of the source's lengths; None counts them here.
 
     Raises:
-        OverlongError: a sequence does not fit, and the options do not say to drop it.
+        OverlongError: a sequence does not fit, and the options do not drop it.
     """
     selection = select(source, found or count_source(source), options)
     keys = choose_keys(selection.kept, options)
@@ -89,7 +89,7 @@ def plan_batches(
         ]
     )
     if options.last_batch == "drop":
-        selection.count_dropped("last_batch", 0, 0)  # named in the ledger even if it is 0
+        selection.count_dropped("last_batch", 0, 0)  # listed in the ledger even if it is 0
     if options.shuffle:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
     return Plan(table, order, keys, selection.num_dropped_sequences, selection.num_dropped_tokens)
@@ -103,7 +103,7 @@ def count_source(source: PartLengths) -> LengthCounts:
 def _cut(
     source: PartLengths, kept: LengthCounts, options: PackOptions, limits: list[Limits]
 ) -> tuple[Order, list[BatchTable]]:
-    """Cut each bucket into batches, in the way that needs the least."""
+    """Cut each bucket into batches, in the way that needs the least memory."""
     if options.shares_rows:
         bins, table = fill_bins(source.lengths, kept, options, limits[0])
         return bins, [table]
@@ -119,7 +119,7 @@ def _cut(
 def _cut_windows(
     source: PartLengths, kept: LengthCounts, options: PackOptions, limits: Limits
 ) -> tuple[WindowOrder, BatchTable]:
-    """Read the lengths once more, in the order of the store, and cut them as they come."""
+    """Read the lengths again, in the order of the store, and cut them part by part."""
     least, most = int(kept.lengths[-1]), int(kept.lengths[0])
     num_kept = np.zeros(len(source.part_offsets) - 1, np.int64)
 
@@ -134,7 +134,7 @@ def _cut_windows(
 
 
 def _finish(table: BatchTable, limits: Limits, last_batch: str, selection: Selection) -> BatchTable:
-    """See to the last batch of a bucket, which has a row of its own in the table."""
+    """Keep, drop or fill up the last batch of a bucket, which has its own row in the table."""
     last = table.take(slice(-1, None))
     if last_batch == "keep" or not len(last) or limits.is_full(last):
         return table

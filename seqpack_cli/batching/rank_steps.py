@@ -1,8 +1,8 @@
-"""The order of batches -> which rank computes which batch at which step, as many on every rank.
+"""Distribute batches over the ranks of a training run, with the same number of steps on each.
 
-At step s the ranks take the next batches of the order, one each. Ranks that wait for each other at
-every step want batches of one cost there: balanced, batches of about one cost share a step, and the
-ranks take turns with the largest. Balancing takes 0.15 us a batch.
+At each step the ranks take the next batches of the order, one each. In synchronous training each
+step lasts as long as its most expensive batch. Balancing puts batches of similar cost into one step
+and lets the ranks take turns with the most expensive one. It takes 0.15 us per batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 from seqpack_cli.batching.shuffle import STEPS, shuffled
 from seqpack_cli.errors import check_positive
 
-# Or more, sorted by cost together: neighbours differ little, and who they are stays random.
+# At least so many steps are sorted by cost together: the batches of a step then cost about the
+# same, and which batches share a step stays random.
 STEPS_PER_WINDOW = 64
 
 
@@ -28,14 +29,14 @@ def deal_steps(
     """Deal batches to ranks, the same number to each.
 
     Args:
-        order: int64[N], numbers of batches.
-        world_size: ranks.
-        drop_last: leave the last batches out if they are fewer than the ranks; else they are made
-            up to a step by the first of `repeated`.
-        repeated: int64, at least one; None takes `order`.
-        costs: of each batch by its number; balances all steps but that last one, None does not.
-        seed: of the order of balanced steps, which sorting brought into an order of cost; None
-            leaves them there.
+        order: int64[N], batch numbers.
+        world_size: number of ranks.
+        drop_last: drop the last batches if they are fewer than the ranks; otherwise the first
+            batches of `repeated` complete the last step.
+        repeated: int64, at least one batch number; None uses `order`.
+        costs: cost of each batch, indexed by batch number; balances all steps but an incomplete
+            last one. None does not balance.
+        seed: shuffles the balanced steps, which are sorted by cost; None leaves them sorted.
 
     Returns:
         int64[steps, world_size], the batch of each rank at each step.
@@ -56,9 +57,9 @@ def deal_steps(
 
 
 def _balance(steps: np.ndarray, costs: np.ndarray, seed: int | None) -> np.ndarray:
-    """Bring batches of about the same cost into one step."""
+    """Bring batches of similar cost into one step."""
     num_steps, world_size = steps.shape
-    # windows of about one size: the first ones hold a step more
+    # windows of almost equal size: the first ones have one more step
     num_windows = max(num_steps // STEPS_PER_WINDOW, 1)
     size, num_larger = divmod(num_steps, num_windows)
     larger, others = np.split(steps, [num_larger * (size + 1)])
@@ -79,12 +80,12 @@ def _sort_rows(batches: np.ndarray, costs: np.ndarray) -> np.ndarray:
 
 
 def put_first(order: np.ndarray, costs: np.ndarray, num_first: int) -> np.ndarray:
-    """Put the batches that cost most before the others; of equal ones those that come first.
+    """Move the most expensive batches to the front; of equal costs, those that come first.
 
     Args:
-        order: int64[N], numbers of batches.
-        costs: of each batch by its number.
-        num_first: of these, or all where there are fewer.
+        order: int64[N], batch numbers.
+        costs: cost of each batch, indexed by batch number.
+        num_first: how many batches to move; all if there are fewer.
 
     >>> put_first(np.array([0, 1, 2]), np.array([5, 9, 7]), 1).tolist()
     [1, 0, 2]

@@ -1,4 +1,4 @@
-"""The order of all rows of a plan -> what each task is told, to find its own rows."""
+"""The order of all rows of a plan, and the range of it that each task gets to find its rows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from seqpack_cli.ranges import to_offsets
 
 @dataclass(frozen=True)
 class LengthOrder:
-    """All sequences that are left, longest first."""
+    """All kept sequences, longest first."""
 
-    found: LengthCounts  # of them
+    found: LengthCounts  # of the kept sequences
 
-    def name_ranges(self, tables: Sequence[BatchTable]) -> Iterator[LengthRange]:
-        """Yield the range of each table's rows.
+    def iter_ranges(self, tables: Sequence[BatchTable]) -> Iterator[LengthRange]:
+        """Yield a range of rows for each table.
 
-        It is the same for neighbours, since whoever looks for rows has to read all lengths: one
-        look serves them all.
+        Neighbours share a range: finding its rows takes a pass over all lengths, and one pass finds
+        them for all of these tables.
         """
         bounds = [_find_bounds(table) for table in tables]
         for first, last in pairwise(_group(bounds)):
@@ -47,15 +47,15 @@ class LengthOrder:
 
 @dataclass(frozen=True)
 class WindowOrder:
-    """All sequences that are left, in the order of the store but for their windows."""
+    """All kept sequences in the order of the store, each window sorted by length."""
 
-    offsets: np.ndarray  # int64[parts + 1]: those that are left before each part
+    offsets: np.ndarray  # int64[parts + 1]: number of kept sequences before each part
     least: int
     most: int
     window: int | None
 
-    def name_ranges(self, tables: Sequence[BatchTable]) -> Iterator[WindowRange]:
-        """Yield the range of each table's rows, in whole windows."""
+    def iter_ranges(self, tables: Sequence[BatchTable]) -> Iterator[WindowRange]:
+        """Yield the range of each table's rows, extended to whole windows."""
         for table in tables:
             start, stop = _find_bounds(table)
             if self.window is not None:
@@ -70,24 +70,24 @@ class WindowOrder:
 
 @dataclass(frozen=True, eq=False)
 class ArrayOrder:
-    """All rows as arrays; the batches take them from anywhere."""
+    """All rows as arrays, in any order."""
 
     rows: Rows
 
-    def name_ranges(self, tables: Sequence[BatchTable]) -> Iterator[ArrayRange]:
+    def iter_ranges(self, tables: Sequence[BatchTable]) -> Iterator[ArrayRange]:
         """Yield the rows of each table."""
         for table in tables:
             yield ArrayRange(self.rows, table.starts, table.num_real_rows * table.counts)
 
 
 def _find_bounds(table: BatchTable) -> tuple[int, int]:
-    """Return the first row of batches whose rows follow one another, and the end."""
+    """Return the first row of batches whose rows are consecutive, and the end of the last row."""
     last = int(table.num_real_rows[-1] * table.counts[-1])
     return int(table.starts[0]), int(table.starts[-1]) + last
 
 
 def _group(bounds: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the first range of each group that is found together; a large range is a group."""
+    """Group ranges that are found together; return the first of each group, and the end."""
     firsts = [0] if bounds else []
     for number, (_, stop) in enumerate(bounds):
         if number > firsts[-1] and stop - bounds[firsts[-1]][0] > row_ranges.ROWS_PER_RANGE:

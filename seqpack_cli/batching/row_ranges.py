@@ -1,9 +1,9 @@
-"""The rows of some batches, named by their places in the order: a task finds them by itself.
+"""Find the rows of some batches: a task gets a range of the order and reads the lengths itself.
 
-In the order of length they are those between two lengths, less some of the longest and of the
-shortest; in windows, those of some parts. Whoever looks reads lengths part by part, about 1 ns
-each, and holds those of one part and the rows that are found. Where the order is an array, a task
-has its own entries of it.
+In length order a range is all sequences between two lengths, without some of the longest and of the
+shortest; in windows it is the sequences of some parts. Finding them reads lengths part by part, at
+about 1 ns each, and holds those of one part and the rows found. Where the order is an array, a task
+gets its own entries of it.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from seqpack_cli.batching.length_order import length_order, sort_within_batches
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
-ROWS_PER_RANGE = 1 << 22  # of neighbours in the order of length, found together: 100 MB at most
+ROWS_PER_RANGE = 1 << 22  # rows in length order that are found in one pass: 100 MB at most
 
 
 class LengthsChangedError(ValueError):
-    """A source has other lengths than when its batches were planned."""
+    """The lengths of a source are not those with which its batches were planned."""
 
 
 class Rows(NamedTuple):
-    """Rows in some order."""
+    """The index, length and start of rows in any order."""
 
-    indices: np.ndarray  # int64[N], the sequence of each
+    indices: np.ndarray  # int64[N], the sequence of each row
     lengths: np.ndarray  # int32[N]
-    piece_starts: np.ndarray | None = None  # int32[N], where in its sequence each begins
+    piece_starts: np.ndarray | None = None  # int32[N], where in its sequence each row begins
 
     def take(self, places: np.ndarray) -> Rows:
-        """Return some rows, in the order of their places."""
+        """Return the rows at some places, in that order."""
         starts = None if self.piece_starts is None else self.piece_starts[places]
         return Rows(self.indices[places], self.lengths[places], starts)
 
 
 @dataclass(frozen=True)
 class LengthRange:
-    """Rows of the order of length, longest first, equal ones by index."""
+    """A range of rows in length order: longest first, ties by index."""
 
-    start: int  # in the order of all sequences that are left
+    start: int  # in the order of all kept sequences
     num_rows: int
     longest: int
     shortest: int
-    num_skipped: int  # of the longest ones
-    num_shortest: int  # how many of the shortest ones are before the end, skipped ones too
+    num_skipped: int  # sequences of the longest length that come before this range
+    num_shortest: int  # sequences of the shortest length before its end, skipped ones included
 
     def find(self, source: PartLengths, batches: BatchTable) -> Rows:
-        """Return the rows of batches in this range; neighbours find them without another look."""
+        """Return the rows of batches in this range; the whole range is kept for the next call."""
         return self._find(source).take(_place_rows(batches, self.start))
 
     def _find(self, source: PartLengths) -> Rows:
         span, rows = _found.get(source, (None, None))
         if span != self or rows is None:
             rows = self._read(source)
-            if self.num_rows <= ROWS_PER_RANGE:  # else no neighbour has the same
+            if self.num_rows <= ROWS_PER_RANGE:  # larger ranges are not shared
                 _found[source] = (self, rows)
         return rows
 
@@ -75,7 +75,7 @@ class LengthRange:
                 equal = np.flatnonzero(found == length)
                 outside.append(equal[self._is_outside(length, seen[length], len(equal))])
                 seen[length] += len(equal)
-            if any(map(len, outside)):  # neighbours' rows, as long as the first or last of these
+            if any(map(len, outside)):  # of other ranges, but as long as the first or last row here
                 inside = np.delete(inside, np.concatenate(outside))
                 found = lengths[inside]
             pieces.append(Rows(inside + int(source.part_offsets[number]), found))
@@ -92,24 +92,24 @@ class LengthRange:
         return outside
 
 
-# What was found last in each source that is still used: neighbours' tasks come one after another.
+# The range found last in each source: tasks that share a range run one after another.
 _found: WeakKeyDictionary[PartLengths, tuple[LengthRange, Rows]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class WindowRange:
-    """Rows in the order of the store, whole windows sorted by length if there are windows."""
+    """A range of rows in the order of the store, each window sorted by length if there are any."""
 
-    start: int  # in the order of all sequences that are left
+    start: int  # in the order of all kept sequences
     num_rows: int
-    first_part: int  # that holds one of them
-    num_before: int  # sequences that are left in the parts before
-    least: int  # tokens of a sequence that is left
-    most: int
+    first_part: int  # the first part with a row of this range
+    num_before: int  # kept sequences in the parts before it
+    least: int  # fewest tokens of a kept sequence
+    most: int  # most tokens of a kept sequence
     window: int | None
 
     def find(self, source: PartLengths, batches: BatchTable) -> Rows:
-        """Read the parts that hold these rows, sort each window, and then each batch."""
+        """Read the parts with these rows, sort each window, and then each batch."""
         pieces, end, stop = [], self.num_before, self.start + self.num_rows
         for number, lengths in iter_parts(source, self.first_part):
             inside = np.flatnonzero((lengths >= self.least) & (lengths <= self.most))
@@ -127,14 +127,14 @@ class WindowRange:
 
 @dataclass(frozen=True, eq=False)
 class ArrayRange:
-    """Rows of an order that is an array, in runs from anywhere; other processes get no others."""
+    """Runs of rows of an order in memory; pickled with only its own rows."""
 
     order: Rows
-    starts: np.ndarray
+    starts: np.ndarray  # of each run
     num_rows: np.ndarray  # of each run
 
     def find(self, *_: object) -> Rows:
-        """Return the rows, which are those of the batches."""
+        """Return the rows of the batches."""
         return self.order.take(expand_ranges(self.starts, self.num_rows))
 
     def __reduce__(self) -> tuple[type[ArrayRange], tuple[Rows, np.ndarray, np.ndarray]]:
@@ -147,13 +147,13 @@ RowRange = LengthRange | WindowRange | ArrayRange
 
 @dataclass(frozen=True)
 class PlannedRows:
-    """The batches of one task, and where their rows are found."""
+    """The batches of one task, and the range in which their rows are found."""
 
     table: BatchTable
-    span: RowRange  # holds all their rows, and maybe neighbours'
+    span: RowRange  # may hold rows of other tasks too
 
     def find(self, source: PartLengths) -> ShardRows:
-        """Find the rows in what was planned.
+        """Find the rows in the source that was planned.
 
         Raises:
             LengthsChangedError: its lengths are not those of the plan.
@@ -174,7 +174,7 @@ class PlannedRows:
 
 
 def _place_rows(batches: BatchTable, start: int) -> np.ndarray:
-    """Return where the rows of batches are among those from start on, int64[rows]."""
+    """Return the places of all rows of some batches, counted from start, int64[rows]."""
     return expand_ranges(batches.starts - start, batches.num_real_rows)
 
 

@@ -1,4 +1,4 @@
-"""The rows of some batches, found: what laying out a shard needs of the plan."""
+"""The rows of the batches of a shard: the input of every layout."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ class ShardRows:
     indices: np.ndarray  # int64[N], the sequence of each row
     lengths: np.ndarray  # int32[N]
     batch_offsets: np.ndarray  # int64[batches + 1], from 0
-    widths: np.ndarray  # int64[batches], of padded ones
+    widths: np.ndarray  # int64[batches], of padded batches
     num_filler_rows: np.ndarray  # int64[batches]
-    piece_starts: np.ndarray | None  # int32[N], where in its sequence each begins
+    piece_starts: np.ndarray | None  # int32[N], where in its sequence each row begins

@@ -1,24 +1,24 @@
-"""A seed -> a random order, the same on every machine and with every version of numpy.
+"""Shuffle by a seed, with the same result on every machine and with every version of numpy.
 
-numpy promises to keep the raw stream of its PCG64 as it is, but not what `permutation` makes of it;
-an order that changed with an update would make a continued run write other shards. So items are
-sorted by raw random bits. 8 bytes an item, and 8 more while it runs.
+numpy guarantees the raw stream of its PCG64, but not the result of `permutation`; if that changed
+with an update, a continued run would write different shards. So items are sorted by raw random
+bits. 8 bytes per item, and 8 more while it runs.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-# Streams of one seed: batches do not follow the order of sequences.
+# Independent random streams of one seed, one for each thing that is shuffled.
 SEQUENCES, BATCHES, STEPS, EPOCHS = range(4)
 
 
 def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarray:
-    """Give a random order of so many items.
+    """Return the numbers from 0 to num_items - 1 in random order.
 
     Args:
         seed: at least 0.
-        stream: another one gives an independent order for the same seed.
+        stream: each stream has an independent order for the same seed.
 
     Returns:
         int64[num_items], each index once.
@@ -27,8 +27,8 @@ def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarra
         ValueError: the seed is negative.
     """
     keys = np.random.PCG64(_spawn(seed, stream)).random_raw(num_items)
-    # The low bits number the items, so that no two keys are equal: at least 33 random bits are
-    # left for a thousand million items.
+    # The low bits hold the item's number, so that no two keys are equal; 34 random bits are left
+    # for a thousand million items.
     num_bits = np.uint64(max(num_items - 1, 1).bit_length())
     keys >>= num_bits
     keys <<= num_bits
@@ -39,7 +39,7 @@ def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarra
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """Give each epoch a seed of its own, of 64 bits.
+    """Return the seed of an epoch, 64 bits that follow from the seed of the run.
 
     Raises:
         ValueError: the seed is negative.

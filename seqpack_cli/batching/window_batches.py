@@ -1,7 +1,7 @@
-"""Lengths as a stream -> the numbers of the batches that windows of them make.
+"""Plan batches from a stream of lengths, sorted by length inside windows or not at all.
 
-Each window of sequences that are left is sorted, or none is; the batches are cut as they come, so
-that memory holds some windows, one batch, and 56 bytes for each batch.
+Batches are cut while the lengths are read, so memory holds a few windows, one batch, and 56 bytes
+for each batch.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.limits import Limits
 
-ROWS_PER_BLOCK = 1 << 20  # cut together
+ROWS_PER_BLOCK = 1 << 20  # cut into batches at a time
 
 
 def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits) -> BatchTable:
-    """Cut a stream into batches, a row of the table for each; the last one may have room.
+    """Cut a stream of lengths into batches; return a table with one row per batch.
 
     Args:
-        blocks: int32, the lengths of the sequences that are left, in any number of arrays.
-        window: sequences that are sorted together; None sorts none.
+        blocks: the lengths of the kept sequences in any number of arrays, int32.
+        window: sort each run of this many sequences by length; None sorts none.
     """
     pieces, start = [], 0
-    waiting, num_waiting = [np.empty(0, np.int32)], 0  # the batch that is open comes first
+    waiting, num_waiting = [np.empty(0, np.int32)], 0  # the unfinished batch comes first
     for block in _sort_windows(blocks, window):
         waiting.append(block)
         num_waiting += len(block)
         if num_waiting < len(waiting[0]):
-            continue  # else a long batch would be copied with every block
+            continue  # or a long batch would be copied with every block
         lengths = np.concatenate(waiting)
         offsets = limits.cut(lengths)
         pieces.append(BatchTable.of_batches(lengths, offsets[:-1], first_row=start))
@@ -56,7 +56,7 @@ def _sort_windows(blocks: Iterable[np.ndarray], window: int | None) -> Iterator[
 
 
 def _gather(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
-    """Yield arrays of a multiple of so many entries, and what is left."""
+    """Join blocks into arrays of exactly `size` entries, the last one shorter."""
     waiting: list[np.ndarray] = []
     num_waiting = 0
     for block in blocks:

@@ -122,10 +122,10 @@ def command(
     """
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.reporting.terminal.summaries import summarize_pack
-    from seqpack_cli.shards.pack_run import pack_store
+    from seqpack_cli.shards.pack_run import pack
 
     with show_progress("pack", "token", quiet=quiet) as progress:
-        manifest, was_complete = pack_store(
+        manifest, was_complete = pack(
             store,
             output,
             PackOptions(**options),

@@ -64,17 +64,15 @@ def command(
         seqpack tokenize corpus/ --tokenizer tokenizer.json --eos '<eos>' -o tokens
         seqpack train-tokenizer wiki.jsonl.zst --model wordpiece --special-token '<mask>' -o wp.json
     """
-    from seqpack_cli.files.single_file import publish_alone
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
-    from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE
 
-    with (
-        show_progress("train", "B", quiet=quiet) as progress,
-        publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file,
-    ):
-        tokenizer_json, num_tokens = train_tokenizer(
-            inputs, TrainTokenizerOptions(**options), folder=output.parent, progress=progress
+    with show_progress("train", "B", quiet=quiet) as progress:
+        num_tokens = train_tokenizer(
+            inputs,
+            output,
+            TrainTokenizerOptions(**options),
+            overwrite=overwrite,
+            progress=progress,
         )
-        file.write(tokenizer_json)
     if not quiet:
         print_lines(f"{output}: {num_tokens:,} tokens")

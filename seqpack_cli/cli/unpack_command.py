@@ -32,16 +32,15 @@ def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: 
     The text, on stdout:
         seqpack unpack shards --text -o -
     """
-    from seqpack_cli.files.single_file import publish_alone
     from seqpack_cli.shards.shard_set import open_shards
-    from seqpack_cli.shards.unpack_run import ROWS, unpack_shards
+    from seqpack_cli.shards.unpack_run import unpack, write_sequences
 
-    opened = open_shards(shards)
+    as_text = not as_ids
     with show_progress("unpack", "row", quiet=quiet) as progress:
         if str(output) == "-":
-            unpack_shards(opened, write_stdout, as_text=not as_ids, progress=progress)
+            opened = open_shards(shards)
+            write_sequences(opened, write_stdout, as_text=as_text, progress=progress)
             return
-        with publish_alone(output, ROWS, overwrite=overwrite) as file:
-            num_rows = unpack_shards(opened, file.write, as_text=not as_ids, progress=progress)
+        num_rows = unpack(shards, output, as_text=as_text, overwrite=overwrite, progress=progress)
     if not quiet:
         print_lines(f"{output}: {num_rows:,} sequences")

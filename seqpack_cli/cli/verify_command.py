@@ -26,7 +26,7 @@ EXIT_FAULT = 1
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option(
     "--level",
-    type=click.Choice(["structure", "roundtrip", "forward", "backward"]),
+    type=click.Choice(["structure", "roundtrip", "run", "forward", "backward"]),
     default="backward",
     show_default=True,
     help="How deep; each level includes those before it.",
@@ -63,7 +63,7 @@ EXIT_FAULT = 1
 @click.option(
     "--every-batch/--no-every-batch",
     default=None,
-    help="Level run: the model over every batch.  [default: on a GPU]",
+    help="With --level forward or backward: also check level run.  [default: on a GPU only]",
 )
 @click.option(
     "--max-batch-tokens",
@@ -98,10 +98,10 @@ def command(shards: Place, as_json: bool, quiet: bool, **options: Any) -> None:
     """
     from seqpack_cli.reporting.terminal.verify_summary import summarize_verify
     from seqpack_cli.verification.verify_options import VerifyOptions
-    from seqpack_cli.verification.verify_run import verify_shards
+    from seqpack_cli.verification.verify_run import verify
 
     with show_progress("verify", "", quiet=quiet) as progress:
-        report = verify_shards(shards, VerifyOptions(**options), progress=progress)
+        report = verify(shards, VerifyOptions(**options), progress=progress)
     if as_json:
         print_json(report.to_json())
     elif not quiet or not report.passed:

@@ -1,7 +1,7 @@
-"""The indices of a store, checked and counted by tasks: what one driver would read, many read.
+"""Check the indices of a store and count its lengths, in parallel tasks.
 
-A histogram comes back from each, some kilobytes for millions of sequences; the order of length, and
-where its batches are cut, follow from their sum.
+Each task returns a histogram, a few kilobytes for millions of sequences. The length order, and
+where its batches are cut, follow from the sum of the histograms.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.pack_shard import open_store_once
 from seqpack_cli.tokens.token_store import TokenStore
 
-PARTS_PER_TASK = 16  # some seconds of reading, and a store to open
+PARTS_PER_TASK = 16  # some seconds of reading, for which a worker has to open the store
 
 
 @dataclass(frozen=True)
 class CountTask:
-    """Some parts of a store, whose lengths are to be counted."""
+    """The parts of a store whose lengths one task counts."""
 
     first_part: int
     last_part: int
@@ -31,7 +31,7 @@ class CountTask:
 
 
 def count_store(store: TokenStore, workers: Workers) -> LengthCounts:
-    """Check every index of a store, and count its lengths, in tasks.
+    """Check every index of a store and count its lengths, in parallel tasks.
 
     Raises:
         FolderError: an index is missing or damaged.
@@ -46,7 +46,7 @@ def count_store(store: TokenStore, workers: Workers) -> LengthCounts:
 
 
 def count_parts(path: Place, checksum: str, began: int | None, task: CountTask) -> LengthCounts:
-    """Check the indices of some parts, and count their lengths."""
+    """Check the indices of some parts and count their lengths."""
     with hashing_copies(began):
         store = open_store_once(path, checksum, began)
         store.check_indices(task.first_part, task.last_part)

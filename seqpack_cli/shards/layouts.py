@@ -1,8 +1,8 @@
-"""The contract that every layout keeps: its batches, and the arrays that a shard has of them.
+"""The protocols that every layout implements: its batches, and their arrays in a shard.
 
-A batch is a few flat arrays; a shard holds those of all its batches, with offsets that say where
-each batch begins, and one batch is taken out again as views. `packed`, `padded` and `varlen` each
-say where the tokens of a row lie; everyone else asks them, and no one asks which layout it is.
+A batch is a few flat arrays. A shard concatenates those of all its batches, with offsets where each
+batch begins, so that one batch can be taken out as views. Only the modules `packed`, `padded` and
+`varlen` know where the tokens of a row lie; other code asks them, and never which layout it has.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Batch(Protocol):
 
     @property
     def data(self) -> np.ndarray:
-        """The ids and the padding between them, flat, as they stand in the shard."""
+        """The ids and padding as one flat array, in the order of the shard."""
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each row, int64[B]."""
+        """Number of tokens in each row, int64[B]."""
 
     @property
     def original_indices(self) -> np.ndarray | None:
-        """The sequence of each row in the token store, int64[B]; None of a batch made by hand."""
+        """Index of each row's sequence in the token store, int64[B]; None if not from a store."""
 
     @property
     def piece_starts(self) -> np.ndarray | None:
@@ -41,58 +41,58 @@ class Batch(Protocol):
 
     @property
     def num_filler_rows(self) -> int:
-        """The last rows, which hold nothing."""
+        """Number of empty rows at the end of the batch."""
 
     @property
     def num_steps(self) -> int:
-        """Columns of the batch drawn row below row: the width, or the longest row's length."""
+        """Width of the rectangle, or length of the longest row where there is none."""
 
     @property
     def first_steps(self) -> np.ndarray:
-        """The column in which each row's first token stands, int64[B]."""
+        """The column of each row's first token, int64[B]."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape in which torch takes `data`: [S], or [B, width]."""
+        """The shape of `data` in torch: [S], or [B, width]."""
 
     def rows(self) -> list[np.ndarray]:
         """Return the sequences in row order."""
 
     def row(self, index: int) -> np.ndarray:
-        """Return one sequence of a batch that was checked."""
+        """Return the sequence of one row; the batch must have been checked."""
 
     def find_cells(self, row: int) -> np.ndarray:
         """Return where the tokens of a row lie in `data`, int64[length]."""
 
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
-        """Return for each cell the value at the next token of its row, or fill where none is.
+        """Return for each cell the value at the next token of its row, fill if there is none.
 
         Args:
             values: one for each cell, in the shape of the ids.
         """
 
     def without_filler(self) -> Batch:
-        """Return the rows that hold sequences."""
+        """Return the batch without its filler rows."""
 
     def check(self, *, pad_id: int) -> None:
-        """Raise ValueError unless the arrays belong together."""
+        """Raise ValueError if the arrays contradict each other."""
 
     def has_right_padding(self, pad_id: int) -> bool:
-        """Say whether every cell without a token holds pad_id."""
+        """Return whether all padding is pad_id."""
 
     def count_padding(self) -> int:
-        """Count the cells that hold no token."""
+        """Count the padding cells."""
 
     def describe_shape(self) -> dict[str, Any]:
-        """Return what only this layout has, as plain values."""
+        """Return the fields that only this layout has, as JSON values."""
 
 
 class RowSource(Protocol):
-    """The ids of planned rows, wherever they come from."""
+    """A source of the ids of planned rows."""
 
     @property
     def dtype(self) -> str:
-        """Of the ids."""
+        """The dtype of the ids."""
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of all rows in any order, [S], and where each row begins in them."""
@@ -102,57 +102,57 @@ class RowSource(Protocol):
 
 
 class Layout(Protocol):
-    """Where the tokens of a shard's rows lie."""
+    """How the rows of a shard are laid out in its arrays."""
 
     arrays: ClassVar[tuple[str, ...]]  # of a batch, in file order, `data` last
 
     def __init__(self, pad_id: int = 0, padding_side: str = "right") -> None: ...
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> Batch:
-        """Make a batch of its flat arrays.
+        """Make a batch from its flat arrays.
 
         Raises:
-            ValueError: they can not be those of a batch.
+            ValueError: they cannot belong to one batch.
         """
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make the arrays of a shard that not every layout has, or has otherwise."""
+        """Make the arrays of a shard that differ from layout to layout."""
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
-        """Yield the ids of a shard in pieces, as they stand in `data`.
+        """Yield the `data` of a shard in pieces.
 
         Args:
             source: of all rows that are not filler.
         """
 
     def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
-        """Return where the tokens of rows of a sound shard lie in `data`, row after row."""
+        """Return where the tokens of rows lie in `data`, row after row; the shard must be valid."""
 
     def mask_tokens(self, tensors: Tensors) -> np.ndarray:
-        """Say which entries of a sound shard's `data` are tokens and not padding, bool."""
+        """Return the mask of the tokens in `data`, False for padding; the shard must be valid."""
 
     def copy_rows(
         self, tensors: Tensors, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray
     ) -> None:
-        """Copy rows of a sound shard, each to its own place in target, without padding."""
+        """Copy rows without padding, each to its own place in target; the shard must be valid."""
 
     def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
         """Find the batches whose arrays contradict each other, bool[batches].
 
         Args:
-            wrong: those already known to be, by what all layouts have in common.
-            padding: look at what stands in cells that hold no token, too.
+            wrong: the batches that already failed the checks that all layouts share.
+            padding: also check that all padding is pad_id.
         """
 
 
 def iter_pieces(cells: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield cells in pieces that stay in the cache while they are hashed and written."""
+    """Yield cells in pieces small enough to stay in the cache while they are hashed and written."""
     for start in range(0, len(cells), CELLS_PER_PIECE):
         yield cells[start : start + CELLS_PER_PIECE]
 
 
 def is_in_range(ids: np.ndarray, max_id: int) -> bool:
-    """Say whether all ids are from 0 to max_id."""
+    """Return whether all ids are from 0 to max_id."""
     return not ids.size or (
         np.maximum.reduce(ids, axis=None) <= max_id
         and (ids.dtype.kind == "u" or np.minimum.reduce(ids, axis=None) >= 0)
@@ -160,17 +160,17 @@ def is_in_range(ids: np.ndarray, max_id: int) -> bool:
 
 
 def check_ids(batch: Batch, *, max_id: int) -> None:
-    """Raise ValueError unless all ids are from 0 to max_id, which an embedding on a GPU needs."""
+    """Raise ValueError for an id that is not from 0 to max_id: an embedding on a GPU would fail."""
     if not is_in_range(batch.data, max_id):
         cell = int(((batch.data < 0) | (batch.data > max_id)).argmax())
         raise ValueError(f"id {batch.data[cell]} at cell {cell}, expected ids from 0 to {max_id}")
 
 
 def find_layout(name: str, *, pad_id: int = 0, padding_side: str = "right") -> Layout:
-    """Return the layout of a name in `layout_rules.LAYOUTS`.
+    """Return the layout with one of the names in `layout_rules.LAYOUTS`.
 
     Args:
-        pad_id, padding_side: of shards whose rows are padded.
+        pad_id, padding_side: used by layouts with padded rows.
     """
     module = importlib.import_module(f"seqpack_cli.shards.{name}")
     layout: Layout = module.LAYOUT(pad_id, padding_side)

@@ -1,4 +1,4 @@
-"""A token store and options -> the batches, what they take on disk, and where shards are cut."""
+"""Plan the batches of a token store, their size on disk, and which of them share a shard."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def _check_batches(store: TokenStore, plan: Plan) -> None:
 
 
 def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
-    """Give the id that fills padding: the one of the options, the tokenizer's, or 0.
+    """Return the id that fills padding: from the options, else from the tokenizer, else 0.
 
     Raises:
-        OptionError: it is none of the vocabulary's.
+        OptionError: the id is not in the vocabulary.
     """
     pad_id = options.pad_id
     if pad_id is None:
@@ -82,35 +82,35 @@ def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
     return pad_id
 
 
-def describe_lent_pad_id(store: TokenStore, options: PackOptions) -> str | None:
-    """Return a note about padding with the id of an ordinary token; None where there is none."""
+def describe_substitute_pad_id(store: TokenStore, options: PackOptions) -> str | None:
+    """Return a note if padding is filled with an ordinary token for want of a pad token."""
     has_choice = options.pad_id is not None or store.manifest.get("pad_id") is not None
     if has_choice or not options.fills_rectangle:
         return None
     pad_id = choose_pad_id(store, options)
     (spelling,) = spell_ids(store.read_tokenizer_json(), [pad_id])
     return (
-        f"the tokenizer has no pad token: id {pad_id}, token {quote(spelling.token)}, fills the "
-        "padding; pass --pad-id to choose another"
+        f"the tokenizer has no pad token; padding with id {pad_id}, token {quote(spelling.token)}; "
+        "pass --pad-id to choose another"
     )
 
 
 def check_memory(table: BatchTable, itemsize: int) -> None:
-    """Raise MachineError, before it is made, for a batch that the memory can not hold."""
-    num_cells = table.num_cells.astype(float)  # which does not wrap around
+    """Raise MachineError if a planned batch is larger than the memory of this machine."""
+    num_cells = table.num_cells.astype(float)  # floats do not wrap around
     largest = float((num_cells * itemsize + table.num_rows * 2 * BYTES_PER_NUMBER).max())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if largest > memory:
         raise MachineError(
-            f"a batch of {largest / 1e9:,.1f} GB, the memory of this machine is "
-            f"{memory / 1e9:,.1f} GB",
+            f"the largest batch takes {largest / 1e9:,.1f} GB, this machine has "
+            f"{memory / 1e9:,.1f} GB of memory",
             hint="pass a smaller --batch-size or --max-tokens, or drop long sequences with "
             "--drop-longer",
         )
 
 
 def count_bytes(table: BatchTable, options: PackOptions, itemsize: int) -> np.ndarray:
-    """Return the bytes that a batch takes in a shard, for each row of the table."""
+    """Return the size in bytes of a batch in a shard, for each row of the table."""
     entries = {
         "data_offsets": table.num_cells,
         "sequence_offsets": table.num_rows,
@@ -124,10 +124,14 @@ def count_bytes(table: BatchTable, options: PackOptions, itemsize: int) -> np.nd
 
 
 def cut_shards(table: BatchTable, options: PackOptions, itemsize: int) -> list[int]:
-    """Cut batches into files of at most shard_bytes, or of one batch if that is larger."""
+    """Distribute batches over files of at most shard_bytes; a larger batch has its own file.
+
+    Returns:
+        The first batch of each file, and the number of all batches.
+    """
     sizes = count_bytes(table, options, itemsize)
     room = count_room(options, itemsize)
-    # Of each row of the table, and of all: where it ends, in bytes and in batches.
+    # Bytes and batches before each row of the table, and those of the whole table.
     ends, offsets = to_offsets(sizes * table.counts), to_offsets(table.counts)
     cuts, num_batches, filled = [0], table.num_batches, 0
     while cuts[-1] < num_batches:
@@ -143,10 +147,10 @@ def cut_shards(table: BatchTable, options: PackOptions, itemsize: int) -> list[i
 
 
 def count_room(options: PackOptions, itemsize: int) -> int:
-    """Count the bytes that batches may take in a file of shard_bytes.
+    """Return how many of a file's shard_bytes are left for batches.
 
-    The rest is the header, each of whose numbers may have as many digits as shard_bytes, and the
-    last entry of each array of offsets.
+    The others are for the header, each of whose numbers may have as many digits as shard_bytes, and
+    for the last entry of each array of offsets.
     """
     names = tensor_names(options.layout, filler=options.last_batch == "pad")
     metadata = describe_shard({"layout": options.layout, "tokens_blake3": "0" * 64})

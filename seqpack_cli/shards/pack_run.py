@@ -1,8 +1,8 @@
-"""The pack run: a token store -> a plan of batches -> shards -> manifest.
+"""Run pack: plan the batches of a token store, write the shards, then the manifest.
 
-The plan follows from the lengths and options alone, so shards are independent tasks: each worker
-maps the store, finds the rows of its batches where the plan names only their range, gathers them
-and publishes one file. What the plan leaves out is in the ledger, by reason.
+The plan follows from the lengths and options alone, so shards are independent tasks: each maps the
+store, finds and gathers the rows of its batches, and publishes one file. The manifest's ledger
+counts the dropped sequences by reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
@@ -30,7 +31,7 @@ from seqpack_cli.shards.pack_plan import (
     check_memory,
     choose_pad_id,
     cut_shards,
-    describe_lent_pad_id,
+    describe_substitute_pad_id,
     plan_store,
 )
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
@@ -46,10 +47,11 @@ from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
+@checks_arguments
 @hashing_copies()
-def pack_store(
-    store_path: Place,
-    output: Place,
+def pack(
+    store: AnyPath,
+    output: AnyPath,
     options: PackOptions | None = None,
     *,
     executor: Executor | None = None,
@@ -69,12 +71,13 @@ def pack_store(
         SeqpackError: see its children; nothing unfinished counts as shards.
     """
     options = (options or PackOptions()).resolve()
+    store_path, output = parse_place(store), parse_place(output)
     workers = find_workers(executor, progress, (store_path, output))
     with workers.hold():
-        return _pack_store(store_path, output, options, workers, overwrite)
+        return _pack(store_path, output, options, workers, overwrite)
 
 
-def _pack_store(
+def _pack(
     store_path: Place, output: Place, options: PackOptions, workers: Workers, overwrite: bool
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
@@ -86,11 +89,11 @@ def _pack_store(
     plan = plan_store(store, options, None if is_here else count_store(store, workers))
     check_memory(plan.table, np.dtype(store.dtype).itemsize)
     with open_run(output, head, overwrite=overwrite) as run:
-        output = run.path  # which knows the holder of its lock
+        output = run.path  # from here on with the holder of its lock
         if run.manifest is not None:
             run.check_whole(open_shards)
             return run.manifest, True
-        note = describe_lent_pad_id(store, options)
+        note = describe_substitute_pad_id(store, options)
         if note is not None:
             workers.progress.on_notice(note)
         run.write_tokenizer(store.read_tokenizer_json())
@@ -107,7 +110,7 @@ def _pack_store(
 
 
 def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
-    """Give what the manifest says before anything is packed; a continued run must agree."""
+    """Return the manifest's fields that are known before packing; a continued run must match."""
     pad_id = choose_pad_id(store, options)
     return {
         "format": FORMAT,
@@ -126,7 +129,7 @@ def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
 def _make_shards(
     run: RunFolder, tasks: list[ShardTask], setup: ShardSetup, workers: Workers
 ) -> list[dict[str, Any]]:
-    """Make the shards that are not there yet; return all receipts in order."""
+    """Make the shards that are not finished yet; return the receipts of all in order."""
     named = {Path(str(task)).stem: task for task in tasks}
     receipts = dict(enumerate(run.read_receipts(named, lambda task: _read_receipt(run, task))))
     waiting = [task for task in tasks if receipts[task.number] is None]
@@ -140,7 +143,7 @@ def _make_shards(
 
 
 def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
-    """Give the receipt of a finished shard if it says what the plan says."""
+    """Return the receipt of a finished shard; None if there is none that matches the plan."""
     receipt = run.read_receipt(Path(str(task)).stem, SHARD_FIELDS)
     expected = {"name": str(task), **count_rows(task)}
     if receipt is None or any(receipt[name] != value for name, value in expected.items()):
@@ -149,7 +152,7 @@ def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
 
 
 def _describe_run(manifest: dict[str, Any], workers: Workers, seconds: float) -> dict[str, Any]:
-    """Say how the run was done; no reader needs it."""
+    """Return how the run was done, for `run.json`."""
     num_tokens = manifest["ledger"]["num_tokens"]
     return {
         "executor": workers.executor.name,

@@ -1,4 +1,4 @@
-"""The work of one pack task: the sequences of some batches -> one shard file and its receipt."""
+"""One task of a pack run: write the sequences of some batches to a shard file and its receipt."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ShardSetup:
 
     folder: Place
     store: Place
-    manifest: dict[str, Any]  # what a shard file says of itself
-    began: int | None = None  # the run, in ns: see `hashing_copies`
+    manifest: dict[str, Any]  # the fields known before the run
+    began: int | None = None  # when the run began, in ns: see `hashing_copies`
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class ShardTask:
     """One shard to make."""
 
     number: int
-    rows: PlannedRows  # where they are found
+    rows: PlannedRows
 
     def __str__(self) -> str:
         return shard_name(self.number)
 
 
 def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]:
-    """Make one shard and publish it with its receipt; give its number and receipt."""
+    """Make one shard and publish it with its receipt; return its number and receipt."""
     with hashing_copies(setup.began):
         return task.number, _make_shard(setup, task)
 
@@ -64,7 +64,7 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
         path,
         tensors,
         describe_shard(manifest),
-        data=_counting(data, counts["num_tokens"] / num_cells),
+        data=_report_progress(data, counts["num_tokens"] / num_cells),
         data_dtype=store.dtype,
     )
     receipt = {"name": path.name, **written, **counts}
@@ -73,7 +73,7 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
 
 
 def count_rows(task: ShardTask) -> dict[str, int]:
-    """Give the counts of a shard's entry in the manifest."""
+    """Return the counts in a shard's entry of the manifest."""
     table = task.rows.table
     num_tokens = table.add_up(table.num_tokens)
     return {
@@ -88,8 +88,8 @@ def count_rows(task: ShardTask) -> dict[str, int]:
     }
 
 
-def _counting(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[np.ndarray]:
-    """Tell the progress of what is written."""
+def _report_progress(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[np.ndarray]:
+    """Yield the same pieces, and report each as progress once it is written."""
     for piece in pieces:
         yield piece
         advance(round(len(piece) * tokens_per_cell))
@@ -97,9 +97,9 @@ def _counting(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[
 
 @functools.lru_cache(maxsize=1)
 def open_store_once(path: Place, checksum: str, began: int | None) -> TokenStore:
-    """Open the store of a run; kept by its checksum too, since a path may get another store."""
-    del began  # another run opens it again, and hashes what it reads
-    store = open_store(path, check_indices=False)  # the run has: each shard reads few of them
+    """Open the store of a run; the checksum is in the cache key, as the store may be replaced."""
+    del began  # only in the cache key: another run opens the store again, and hashes what it reads
+    store = open_store(path, check_indices=False)  # the run has checked them
     if store.digest != checksum:
         raise changed_error(path)
     return store

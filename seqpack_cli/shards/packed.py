@@ -1,7 +1,7 @@
-"""The `packed` layout: a batch time step by time step, as torch's PackedSequence holds it.
+"""The `packed` layout: a batch time step by time step, as in torch's PackedSequence.
 
 Row b's token at step t lies at `starts[t] + b`, where `starts` is the sum of `batch_sizes` before
-each step. No rectangle is ever made: memory is the tokens, however uneven the rows.
+each step. No rectangle is ever made: memory grows with the tokens, however uneven the rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PackedBatch:
 
     @property
     def num_steps(self) -> int:
-        """Steps of the longest row."""
+        """Length of the longest row."""
         return len(self.batch_sizes)
 
     @property
@@ -57,7 +57,7 @@ class PackedBatch:
         return [self.data[steps[:length] + row] for row, length in enumerate(self.lengths)]
 
     def row(self, index: int) -> np.ndarray:
-        """Return one sequence of a batch that was checked."""
+        """Return the sequence of one row; the batch must have been checked."""
         row: np.ndarray = self.data[self.find_cells(index)]
         return row
 
@@ -68,9 +68,9 @@ class PackedBatch:
         return cells
 
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
-        """Return for each cell the value at the next token of its row, or fill where none is.
+        """Return for each cell the value at the next token of its row, fill if there is none.
 
-        The row at place j of a step was at place j of the step before, which is larger.
+        Row j has place j in every step, and no step has more rows than the one before.
         """
         followed = np.full(len(values), fill, np.int64)
         first = int(self.batch_sizes[0])
@@ -84,14 +84,14 @@ class PackedBatch:
         return self
 
     def describe_shape(self) -> dict[str, Any]:
-        """Return what only this layout has."""
+        """Return the fields that only this layout has."""
         return {"batch_sizes": self.batch_sizes.tolist()}
 
     def check(self, *, pad_id: int) -> None:
-        """Raise ValueError unless batch_sizes, lengths and data belong together."""
+        """Raise ValueError if batch_sizes, lengths and data contradict each other."""
         check_lengths(self.lengths)
         found, longest = self.batch_sizes, int(self.lengths[0])
-        if len(found) != longest:  # before count_alive, which takes memory by the longest
+        if len(found) != longest:  # before count_alive, whose memory grows with the longest
             raise ValueError(f"{len(found)} batch_sizes, the longest row has {longest} ids")
         expected = count_alive(self.lengths)
         if not np.array_equal(found, expected):
@@ -103,28 +103,28 @@ class PackedBatch:
         check_batch_sizes(found, num_ids=len(self.data))
 
     def has_right_padding(self, pad_id: int) -> bool:
-        """Say yes: there is no padding."""
+        """Return True: there is no padding."""
         return True
 
     def count_padding(self) -> int:
-        """Count the cells that hold no token."""
+        """Return 0: there is no padding."""
         return 0
 
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """The arrays of a shard of packed batches, whose time steps lie one after another."""
+    """How packed batches are laid out in a shard: time step after time step."""
 
     pad_id: int = 0
     padding_side: str = "right"
     arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "batch_sizes", "data")
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> PackedBatch:
-        """Make a batch of its flat arrays, unchecked."""
+        """Make a batch from its flat arrays, unchecked."""
         return PackedBatch(**arrays)
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make `batch_sizes`, and where those of each batch begin."""
+        """Make `batch_sizes`, and the offsets where those of each batch begin."""
         batch_sizes, step_offsets = count_steps(rows.lengths, rows.batch_offsets)
         return {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
 
@@ -134,9 +134,9 @@ class PackedLayout:
         yield from iter_steps(*source.read(), tensors["sequence_offsets"], *steps)
 
     def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
-        """Return where the tokens of rows lie in `data`, row after row, at some 10 ns each.
+        """Return where the tokens of rows lie in `data`, row after row, at about 10 ns each.
 
-        The running sum of `batch_sizes` over the whole shard says where each step lies.
+        Each step begins at the running sum of `batch_sizes` over the whole shard.
         """
         lengths, row_offsets = tensors["lengths"][rows], tensors["sequence_offsets"]
         batches = np.searchsorted(row_offsets, rows, "right") - 1
@@ -147,20 +147,20 @@ class PackedLayout:
         return cells
 
     def mask_tokens(self, tensors: Tensors) -> np.ndarray:
-        """Say that all are tokens."""
+        """Return a mask that is True throughout: there is no padding."""
         return np.ones(len(tensors["data"]), bool)
 
     def copy_rows(
         self, tensors: Tensors, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray
     ) -> None:
-        """Gather rows from their time steps, each into its own place in target."""
+        """Gather rows from their time steps, each to its own place in target."""
         cells = self.find_cells(tensors, rows)
         target[expand_ranges(target_starts, tensors["lengths"][rows])] = tensors["data"][cells]
 
     def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
-        """Find the batches whose `batch_sizes` are not those of their lengths.
+        """Find the batches whose `batch_sizes` contradict their lengths.
 
-        They fall, from each step to the next, by the rows that end there, and to 0.
+        From each step to the next they fall by the number of rows that end there, at last to 0.
         """
         offsets, step_offsets = tensors["sequence_offsets"], tensors["step_offsets"]
         lengths, found = tensors["lengths"], tensors["batch_sizes"]
@@ -173,7 +173,7 @@ class PackedLayout:
         after = np.append(found[1:], 0)
         after[step_offsets[1:] - 1] = 0
         steps_of = np.repeat(np.arange(len(num_steps)), num_steps)
-        # not as a difference, which could wrap around
+        # a sum, since a difference could wrap around
         wrong[steps_of[found != after + num_ending]] = True
         return wrong
 

@@ -1,4 +1,4 @@
-"""The `padded` layout: one rectangle a batch, padded right or left; the mask is in `lengths`."""
+"""The `padded` layout: one rectangle per batch, padded right or left; `lengths` give the mask."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, iter_pieces
 from seqpack_cli.shards.time_steps import check_lengths
 
-CELLS_PER_BLOCK = 1 << 20  # of padding looked at together; their places take 8 bytes each
+CELLS_PER_BLOCK = 1 << 20  # of padding checked at a time; their places take 8 bytes each
 
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """Sequences of one batch in one rectangle."""
+    """Sequences of one batch, padded to a rectangle."""
 
     piece_starts: ClassVar[None] = None
 
@@ -30,7 +30,7 @@ class PaddedBatch:
 
     @property
     def mask(self) -> np.ndarray:
-        """True where a cell holds a token, bool[B, width]."""
+        """True for tokens, False for padding, bool[B, width]."""
         width = self.ids.shape[1]
         mask: np.ndarray = np.arange(width) < self.lengths[:, None]
         return mask[:, ::-1] if self.padding_side == "left" else mask
@@ -47,7 +47,7 @@ class PaddedBatch:
 
     @property
     def num_steps(self) -> int:
-        """Columns."""
+        """The width of the rectangle."""
         return int(self.ids.shape[1])
 
     @property
@@ -56,7 +56,7 @@ class PaddedBatch:
         return (self.padding_side == "left") * (self.num_steps - self.lengths)
 
     def without_filler(self) -> PaddedBatch:
-        """Give the rows that hold sequences."""
+        """Return the batch without its filler rows."""
         if not self.num_filler_rows:
             return self
         kept = slice(0, len(self.lengths) - self.num_filler_rows)
@@ -74,7 +74,7 @@ class PaddedBatch:
         return [self.row(row) for row in range(len(self.lengths))]
 
     def row(self, index: int) -> np.ndarray:
-        """Return one sequence of a batch that was checked."""
+        """Return the sequence of one row; the batch must have been checked."""
         start = self._find_start(index)
         row: np.ndarray = self.data[start : start + self.lengths[index]]
         return row
@@ -88,18 +88,18 @@ class PaddedBatch:
         return (row + is_left) * self.num_steps - is_left * int(self.lengths[row])
 
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
-        """Return for each cell the value at the next token of its row, or fill where none is."""
+        """Return for each cell the value at the next token of its row, fill if there is none."""
         followed, mask = np.full(values.shape, fill, np.int64), self.mask
         is_followed = mask[:, :-1] & mask[:, 1:]
         followed[:, :-1][is_followed] = values[:, 1:][is_followed]
         return followed
 
     def describe_shape(self) -> dict[str, Any]:
-        """Return what only this layout has."""
+        """Return the fields that only this layout has."""
         return {"width": self.num_steps, "padding_side": self.padding_side}
 
     def check(self, *, pad_id: int) -> None:
-        """Raise ValueError unless lengths fit the width and all padding is pad_id."""
+        """Raise ValueError if a row does not fit the width, or padding is not pad_id."""
         self._check_filler()
         check_lengths(self.lengths[: len(self.lengths) - self.num_filler_rows])
         longest = int(self.lengths[0])
@@ -114,39 +114,39 @@ class PaddedBatch:
             )
 
     def find_wrong_padding(self, pad_id: int) -> np.ndarray:
-        """Find cells that hold no token and something else than pad_id, bool[B, width]."""
+        """Find padding cells that do not hold pad_id, bool[B, width]."""
         wrong: np.ndarray = (self.ids != pad_id) & ~self.mask
         return wrong
 
     def has_right_padding(self, pad_id: int) -> bool:
-        """Say whether every cell without a token holds pad_id."""
+        """Return whether all padding is pad_id."""
         return not self.find_wrong_padding(pad_id).any()
 
     def count_padding(self) -> int:
-        """Count the cells that hold no token."""
+        """Count the padding cells."""
         return self.ids.size - int(self.lengths.sum())
 
     def _check_filler(self) -> None:
         filler = slice(len(self.lengths) - self.num_filler_rows, None)
         if self.lengths[filler].any():
-            raise ValueError("a filler row has ids")
+            raise ValueError("a filler row has ids, expected none")
         if self.original_indices is not None and (self.original_indices[filler] != -1).any():
             raise ValueError("a filler row has an original index, expected -1")
 
 
 @dataclass(frozen=True)
 class PaddedLayout:
-    """The arrays of a shard of rectangles, whose rows lie one after another."""
+    """How rectangles are laid out in a shard: row after row."""
 
     pad_id: int = 0
     padding_side: str = "right"
     arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "widths", "data")
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> PaddedBatch:
-        """Make a batch of its flat arrays.
+        """Make a batch from its flat arrays.
 
         Raises:
-            ValueError: the data is no rectangle of that width, or has more fillers than rows.
+            ValueError: the data is not a rectangle of that width, or no row is left of filler.
         """
         num_rows, width = len(arrays["lengths"]), int(arrays["widths"][0])
         if width < 1 or num_rows * width != len(arrays["data"]):
@@ -155,13 +155,13 @@ class PaddedLayout:
             )
         num_filler_rows = int(arrays["num_filler_rows"][0]) if "num_filler_rows" in arrays else 0
         if not 0 <= num_filler_rows < num_rows:
-            raise ValueError(f"{num_filler_rows} filler rows of {num_rows} rows")
+            raise ValueError(f"{num_filler_rows} filler rows in a batch of {num_rows} rows")
         ids = arrays["data"].reshape(num_rows, width)
         lengths, indices = arrays["lengths"], arrays["original_indices"]
         return PaddedBatch(ids, lengths, indices, self.padding_side, num_filler_rows)
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make the rows with those of filler, and the width of each batch."""
+        """Make the arrays of all rows, including filler rows, and the width of each batch."""
         num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
         ends = np.repeat(rows.batch_offsets[1:], rows.num_filler_rows)
         return {
@@ -186,7 +186,7 @@ class PaddedLayout:
         return expand_ranges(starts, tensors["lengths"][rows])
 
     def mask_tokens(self, tensors: Tensors) -> np.ndarray:
-        """Say which cells are tokens: the first of each row, or the last if padded on the left."""
+        """Return the mask of tokens: the first cells of a row, or the last if padded left."""
         lengths, is_left = tensors["lengths"], self.padding_side == "left"
         widths = np.repeat(tensors["widths"], np.diff(tensors["sequence_offsets"]))
         both = [widths - lengths, lengths] if is_left else [lengths, widths - lengths]
@@ -201,18 +201,18 @@ class PaddedLayout:
         copy_ranges(tensors["data"], starts, target, target_starts, tensors["lengths"][rows])
 
     def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
-        """Find the batches that are no rectangles, or whose rows are wider than it."""
+        """Find the batches that are not rectangles, or have a row longer than their width."""
         offsets, widths = tensors["sequence_offsets"], tensors["widths"]
         sizes = np.diff(tensors["data_offsets"])
         longest = np.maximum.reduceat(tensors["lengths"], offsets[:-1])
-        # a width beyond the cells is refused first, so that the product can not wrap around
+        # widths above the number of cells fail here, so that the product below cannot wrap around
         fits = (widths >= 1) & (widths <= sizes) & (longest <= widths)
         found: np.ndarray = ~fits | (np.where(fits, widths, 0) * np.diff(offsets) != sizes)
         found |= wrong
         return found | self._find_wrong_padding(tensors, found) if padding else found
 
     def _find_wrong_padding(self, tensors: Tensors, wrong: np.ndarray) -> np.ndarray:
-        """Find the batches with a cell that holds no token and something else than pad_id."""
+        """Find the batches with a padding cell that does not hold pad_id."""
         found, offsets = np.zeros_like(wrong), tensors["sequence_offsets"]
         batch_of = np.repeat(np.arange(len(wrong)), np.diff(offsets))
         rows = np.flatnonzero(~wrong[batch_of])

@@ -1,7 +1,7 @@
-"""One shard file, mapped: its batches, each checked when it is asked for.
+"""One memory-mapped shard file.
 
-Its arrays and offsets are checked when it is opened, a batch when it is asked for, so that nothing
-that a stranger put into it reaches torch unchecked.
+Its arrays and offsets are checked when it is opened, and each batch when it is read, so that no
+data of a manipulated file reaches torch unchecked.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from seqpack_cli.shards.shard_arrays import ShardArrays, tensor_names
 from seqpack_cli.shards.shard_file import map_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler
 
-BATCHES_PER_CHECK = 256  # some MB: neither a pause at the first batch, nor much memory
+BATCHES_PER_CHECK = 256  # a few MB: little memory, and no pause at the first batch
 
 
 class Shard:
     """One mapped shard file whose arrays and offsets were checked."""
 
-    _viewed: tuple[int, Batch] | None = None  # the batch whose row was asked for last
+    _viewed: tuple[int, Batch] | None = None  # the batch of the last row that was read
 
     def __init__(
         self, path: Place, entry: dict[str, Any], manifest: dict[str, Any], *, first_batch: int = 0
     ) -> None:
         self.path = path
         self.entry = entry
-        self.first_batch = first_batch  # of the whole set
+        self.first_batch = first_batch  # in the whole set
         self.layout: str = manifest["layout"]
         self.pad_id: int = manifest["pad_id"]
         self.padding_side: str = manifest["padding_side"]
@@ -44,12 +44,12 @@ class Shard:
         self.arrays = ShardArrays(
             self.layout, tensors, pad_id=self.pad_id, padding_side=self.padding_side
         )
-        self._is_unsound: dict[int, np.ndarray] = {}  # of the blocks that `take` has checked
+        self._is_unsound: dict[int, np.ndarray] = {}  # for each block that `take` has checked
         self._check_tensors(manifest, metadata)
 
     @property
     def tensors(self) -> Mapping[str, np.ndarray]:
-        """The arrays by name."""
+        """The arrays of the file by name."""
         return self.arrays.tensors
 
     def __len__(self) -> int:
@@ -67,23 +67,23 @@ class Shard:
         return batch
 
     def take(self, index: int) -> Batch:
-        """Give a batch, checked as `shard[index]` is, for who asks for many.
+        """Return a batch, checked like `shard[index]` but faster when many batches are read.
 
-        All arrays but the ids are checked for BATCHES_PER_CHECK batches at a time, once, at 1 ns a
-        token; then a batch costs a fifth.
+        All arrays but the ids are checked once for each BATCHES_PER_CHECK batches, at 1 ns per
+        token; a batch then takes a fifth of the time.
         """
         block, inside = divmod(index, BATCHES_PER_CHECK)
         is_unsound = self._is_unsound.get(block)
         if is_unsound is None and 0 <= index < len(self):
             is_unsound = self._is_unsound[block] = self._check_block(block)
         if is_unsound is None or is_unsound[inside]:
-            return self[index]  # which says what is wrong
+            return self[index]  # raises the error that describes what is wrong
         batch = self.view(index)
         is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
         return batch if is_sound else self[index]
 
     def with_tensors(self, tensors: dict[str, np.ndarray]) -> Shard:
-        """Give this shard with other arrays, whose offsets are not checked."""
+        """Return a copy of this shard with other arrays, whose offsets are not checked."""
         other = copy.copy(self)
         other.arrays = self.arrays.with_tensors(tensors)
         other._viewed = None
@@ -91,31 +91,34 @@ class Shard:
         return other
 
     def find_unsound(self) -> np.ndarray:
-        """Find the batches that would be refused, all at once, bool[batches]."""
+        """Find all batches that fail their checks, bool[batches]."""
         return self.arrays.find_unsound(max_id=self.max_id)
 
     def row(self, position: int) -> np.ndarray:
-        """Give the ids of one row, counted through the shard, of a batch that was checked."""
+        """Return the ids of one row, counted through the shard; its batch must have been checked.
+
+        The batch is kept for the next call: usually many rows of one batch are read in turn.
+        """
         index, inside = self.arrays.find_batch(position)
-        viewed = self._viewed  # read once: another thread may look at another batch
+        viewed = self._viewed  # read once: another thread may replace it
         if viewed is None or viewed[0] != index:
-            viewed = self._viewed = index, self.view(index)  # many rows of one batch are asked for
+            viewed = self._viewed = index, self.view(index)
         return viewed[1].row(inside)
 
     def check_digest(self) -> None:
-        """Raise FolderError unless the file is what pack wrote."""
+        """Raise FolderError if the file's checksum differs from the manifest's."""
         if at(self.path).hash() != self.entry["blake3"]:
-            raise FolderError(f"{self.path}: blake3 is not the manifest's")
+            raise FolderError(f"{self.path}: blake3 differs from the manifest's")
 
     def view(self, index: int) -> Batch:
-        """Give a batch that was checked before."""
+        """Return a batch without checking it."""
         return self.arrays.view(index)
 
     def _check_block(self, block: int) -> np.ndarray:
         first = block * BATCHES_PER_CHECK
         last = min(first + BATCHES_PER_CHECK, len(self))
         unsound = self.arrays.cut(first, last).find_wrong()
-        let_pages_go(self.tensors["data"])  # looked at once, and not again
+        let_pages_go(self.tensors["data"])
         return unsound
 
     def _check_tensors(self, manifest: dict[str, Any], metadata: dict[str, str]) -> None:

@@ -1,8 +1,8 @@
-"""The arrays of a shard: one batch or some taken out as views, all checked or measured at once.
+"""The arrays of a shard: take batches out as views, check or measure all batches at once.
 
-Arrays with the same number of entries in a batch share their offsets; others have one entry a
-batch. All is checked here in numpy before torch can see it: a wrong `batch_sizes` makes torch write
-out of bounds. A check of all batches takes 2 ns a token, where one of a batch takes 50 us.
+Arrays with the same number of entries per batch share their offsets; arrays without offsets have
+one entry per batch. Everything is checked in numpy before torch gets it: a wrong `batch_sizes`
+makes torch write out of bounds. Checking all batches takes 2 ns per token, a single batch 50 us.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ OFFSETS_OF = {
 
 
 def tensor_names(layout: str, *, filler: bool) -> list[str]:
-    """Name the arrays of a shard in file order: int64 all but the last, the ids.
+    """List the arrays of a shard in file order: all int64 but the last, which holds the ids.
 
     Args:
-        filler: whether batches are filled up with empty rows, which are then counted.
+        filler: whether batches are filled up with empty rows; adds `num_filler_rows`.
     """
     *arrays, data = find_layout(layout).arrays
     arrays += ["num_filler_rows"] if filler else []
@@ -58,7 +58,7 @@ def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.
 
 
 class ShardArrays:
-    """The arrays of a shard, and what they say of its rows and batches."""
+    """The arrays of a shard, with what follows from them for its rows and batches."""
 
     def __init__(
         self, layout: str, tensors: Tensors, *, pad_id: int = 0, padding_side: str = "right"
@@ -77,12 +77,12 @@ class ShardArrays:
 
     @property
     def num_rows(self) -> np.ndarray:
-        """Rows of each batch, those of filler too, int64[batches]."""
+        """Number of rows of each batch, including filler rows, int64[batches]."""
         return np.diff(self.tensors["sequence_offsets"])
 
     @property
     def num_filler_rows(self) -> np.ndarray:
-        """Empty rows at the end of each batch, int64[batches]."""
+        """Number of empty rows at the end of each batch, int64[batches]."""
         return self.tensors.get("num_filler_rows", np.zeros(len(self), np.int64))
 
     @property
@@ -96,22 +96,22 @@ class ShardArrays:
         return self.tensors.get("piece_starts", np.zeros_like(self.tensors["lengths"]))
 
     def with_tensors(self, tensors: Tensors) -> ShardArrays:
-        """Return other arrays in the place of these."""
+        """Return a copy with other arrays."""
         other = copy.copy(self)
         other.tensors = tensors
         return other
 
     def find_batch(self, row: int) -> tuple[int, int]:
-        """Return the batch of a row that is counted through the shard, and the row inside it."""
+        """Return the batch of a row, counted through the shard, and the row's number in it."""
         offsets = self.tensors["sequence_offsets"]
         batch = int(np.searchsorted(offsets, row, "right")) - 1
         return batch, int(row - offsets[batch])
 
     def view(self, index: int) -> Batch:
-        """Take one batch out, unchecked; nothing is copied.
+        """Return one batch as views, unchecked.
 
         Raises:
-            ValueError: the arrays can not be those of a batch.
+            ValueError: the arrays cannot belong to one batch.
         """
         arrays = {}
         for offsets, names in self._groups:
@@ -123,7 +123,7 @@ class ShardArrays:
         return self.layout.make_batch(arrays)
 
     def cut(self, first: int, last: int) -> ShardArrays:
-        """Take some batches out; all arrays but the offsets are views."""
+        """Return the arrays of some batches; all but the offsets are views."""
         tensors = {}
         for offsets, names in self._groups:
             start, end = first, last
@@ -136,51 +136,59 @@ class ShardArrays:
         return self.with_tensors(tensors)
 
     def find_cells(self, rows: np.ndarray) -> np.ndarray:
-        """Return where the tokens of rows of sound batches lie in `data`, row after row.
+        """Return where the tokens of rows lie in `data`, row after row.
 
         Args:
-            rows: int64[N], counted through the shard.
+            rows: int64[N], counted through the shard; their batches must be valid.
         """
         return self.layout.find_cells(self.tensors, rows)
 
     def mask_tokens(self) -> np.ndarray:
-        """Say which entries of the `data` of sound batches are tokens and not padding, bool."""
+        """Return the mask of the tokens in `data`, False for padding; batches must be valid."""
         return self.layout.mask_tokens(self.tensors)
 
     def copy_rows(self, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray) -> None:
-        """Copy rows of sound batches, each to its own place, without padding.
+        """Copy rows without padding, each to its own place in target.
 
         Args:
-            rows: int64[N], counted through the shard.
+            rows: int64[N], counted through the shard; their batches must be valid.
             target_starts: int64[N], where in target each row begins.
         """
         self.layout.copy_rows(self.tensors, rows, target, target_starts)
 
     def check_offsets(self) -> None:
         """Raise ValueError unless the batches lie one after another and fill the arrays."""
-        num_batches = len(self.tensors["data_offsets"]) - 1
+        num_offsets = len(self.tensors["data_offsets"])
         for name, names in self._groups:
             num_entries = {array: len(self.tensors[array]) for array in names}
             if name is None:
                 for array, number in num_entries.items():
-                    if number != num_batches:
-                        raise ValueError(f"{array} has {number} entries for {num_batches} batches")
+                    if number != num_offsets - 1:
+                        raise ValueError(
+                            f"{array} has {number} entries, expected one for each of "
+                            f"{num_offsets - 1} batches"
+                        )
                 continue
             offsets = self.tensors[name]
-            if num_batches < 1 or len(offsets) != num_batches + 1:
-                raise ValueError(f"{name} has {len(offsets)} entries, {num_batches} batches")
+            if num_offsets < 2 or len(offsets) != num_offsets:
+                raise ValueError(
+                    f"{name} has {len(offsets)} entries and data_offsets {num_offsets}, "
+                    "expected the same number, at least 2"
+                )
             rises = offsets[0] == 0 and (offsets[1:] > offsets[:-1]).all()
             for array, number in num_entries.items():
                 if not rises or offsets[-1] != number:
-                    raise ValueError(f"{name} do not rise from 0 to the {number} of {array}")
+                    raise ValueError(
+                        f"{name} does not rise from 0 to {number}, the number of entries of {array}"
+                    )
 
     def find_wrong(self, *, padding: bool = False) -> np.ndarray:
         """Find the batches whose arrays contradict each other, whatever their ids, bool[batches].
 
-        The offsets must have been checked. Who finds a batch here asks its `check` for words.
+        The offsets must have been checked. `Batch.check` raises the error that describes the fault.
 
         Args:
-            padding: look at what stands in cells that hold no token, too; else `data` is not read.
+            padding: also check that all padding is pad_id; without it `data` is not read.
         """
         offsets, lengths = self.tensors["sequence_offsets"], self.tensors["lengths"]
         wrong, batch_of = np.zeros(len(self), bool), self.batch_of_rows
@@ -196,16 +204,16 @@ class ShardArrays:
             wrong[batch_of[1:][rises]] = True
         if not self.rules.fills_rectangle:
             sizes = np.diff(self.tensors["data_offsets"])
-            # lengths of at most size each, so that their sum can not wrap around
+            # each length cut to at most size + 1, so that their sum cannot wrap around
             limited = np.minimum(lengths, sizes[batch_of] + 1)
             wrong |= np.add.reduceat(limited, offsets[:-1]) != sizes
         return self.layout.find_wrong(self.tensors, wrong, padding=padding)
 
     def find_unsound(self, *, max_id: int) -> np.ndarray:
-        """Find the batches that break a rule of their layout, bool[batches].
+        """Find the batches that break a rule of their layout or hold a wrong id, bool[batches].
 
         Args:
-            max_id: the largest id there may be.
+            max_id: the largest id allowed.
         """
         wrong, data = self.find_wrong(padding=True), self.tensors["data"]
         if not is_in_range(data, max_id):
@@ -215,11 +223,11 @@ class ShardArrays:
         return wrong
 
     def measure(self, *, first_batch: int = 0, max_piece: int | None = None) -> BatchTable:
-        """Measure all batches, those that are unsound too.
+        """Measure all batches, including damaged ones.
 
         Args:
-            first_batch: the shard's first, in the whole set.
-            max_piece: tokens of a piece, where long sequences are split.
+            first_batch: number of the shard's first batch in the whole set.
+            max_piece: number of tokens at which long sequences are split.
         """
         offsets, lengths = self.tensors["sequence_offsets"], self.tensors["lengths"]
         starts = self.piece_starts

@@ -1,8 +1,8 @@
-"""A shard on disk: named arrays in a safetensors file, written with stable bytes, read as maps.
+"""Write and memory-map shard files: named arrays in the safetensors format.
 
-The file is written here because the library orders metadata at random and holds all in memory;
-any safetensors reader opens it. Reading leaves the header to the library, which checks every
-offset and size, and maps the arrays behind it.
+Files are written here and not by the safetensors library, which holds all data in memory and
+writes metadata in random order: the same shard must always have the same bytes. When a file is
+read, the library checks its header, and the arrays are mapped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
 NAME_OF_DTYPE = {"<u2": "U16", "<i4": "I32", "<i8": "I64"}
-MAX_HEADER_BYTES = 1 << 20  # ours has about 1,000; the format would allow 100 MB
+MAX_HEADER_BYTES = 1 << 20  # ours has about 1,000; the format allows 100 MB
 ALIGNMENT = 8
 
 
@@ -32,12 +32,12 @@ def write_shard_file(
     data: Iterable[np.ndarray],
     data_dtype: str,
 ) -> dict[str, Any]:
-    """Publish arrays as a safetensors file; give its size and checksum.
+    """Write arrays to a safetensors file and publish it; return its size and checksum.
 
     Args:
-        tensors: int64, written in this order; the last entry of `data_offsets` is the length of
-            `data`, which follows them.
-        data: the ids in pieces, each written before the next is asked for.
+        tensors: int64 arrays, written in this order and followed by `data`, whose length is the
+            last entry of `data_offsets`.
+        data: the ids in pieces, each written before the next one is requested.
     """
     arrays = {name: np.ascontiguousarray(array, "<i8") for name, array in tensors.items()}
     counts = {name: len(array) for name, array in arrays.items()}
@@ -51,17 +51,17 @@ def write_shard_file(
         for piece in data:
             file.write(np.ascontiguousarray(piece, ids_dtype))
         if file.num_bytes != num_bytes:
-            raise ValueError(f"{path}: {file.num_bytes} bytes, its header says {num_bytes}")
+            raise ValueError(f"{path}: wrote {file.num_bytes} bytes, its header says {num_bytes}")
     return file.describe()
 
 
 def make_header(
     counts: Mapping[str, int], metadata: Mapping[str, str], *, data_dtype: str
 ) -> tuple[bytes, int]:
-    """Make the first bytes of a file, up to its arrays; return the size of the whole file too.
+    """Make the header of a file; return it and the size of the whole file.
 
     Args:
-        counts: entries of each array, in file order, `data` last.
+        counts: number of entries of each array, in file order, `data` last.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
@@ -81,14 +81,14 @@ def make_header(
 def map_shard_file(
     file: Path, path: Place | None = None, *, num_bytes: int | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Map the arrays of a safetensors file, all one-dimensional, and read its metadata.
+    """Map the one-dimensional arrays of a safetensors file, and read its metadata.
 
     Args:
-        path: what it is called in errors, if `file` is a copy of it.
-        num_bytes: its size, if that is known.
+        path: shown in errors, if `file` is a copy of it.
+        num_bytes: its expected size, if that is known.
 
     Raises:
-        FolderError: the file is no safetensors file, or holds other kinds of arrays.
+        FolderError: it is not a safetensors file, or holds other kinds of arrays.
     """
     import safetensors
 
@@ -104,13 +104,16 @@ def map_shard_file(
     offset = 8 + num_header_bytes
     try:
         with safetensors.safe_open(file, "numpy") as opened:
-            for name in opened.offset_keys():  # the library has checked that they leave no hole
+            for name in opened.offset_keys():  # the library has checked that there are no gaps
                 described = opened.get_slice(name)
                 shape, dtype = described.get_shape(), dtypes.get(described.get_dtype())
                 if dtype is None or len(shape) != 1:
-                    raise FolderError(f"{path}: {name} is {described.get_dtype()}{shape}")
+                    raise FolderError(
+                        f"{path}: {name} is {described.get_dtype()}{shape}, expected one dimension "
+                        f"of {' or '.join(dtypes)}"
+                    )
                 tensors[name] = view_array(mapped, dtype, count=shape[0], offset=offset)
                 offset += tensors[name].nbytes
             return tensors, opened.metadata() or {}
     except (safetensors.SafetensorError, ValueError) as error:
-        raise FolderError(f"{path}: no safetensors file ({error})") from error
+        raise FolderError(f"{path}: not a safetensors file ({error})") from error

@@ -1,4 +1,4 @@
-"""What the manifest of shards says: made of their receipts, and checked when it is read."""
+"""Make the manifest of shards from their receipts, and check it when it is read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from seqpack_cli.tokens.token_store import TokenStore
 
 FORMAT = "seqpack.shards"
 FORMAT_VERSION = 4
-BYTES_PER_BATCH = 16  # of the offsets that every layout has
-BYTES_PER_ROW = 16  # of its length and its index
+BYTES_PER_BATCH = 16  # for the offsets that every layout has
+BYTES_PER_ROW = 16  # for its length and its index
 COUNTS = (
     "num_batches",
-    "num_rows",  # those of filler too
+    "num_rows",  # including filler rows
     "num_filler_rows",
     "num_sequences",
     "num_split_sequences",
@@ -81,21 +81,21 @@ def make_manifest(
 
 
 def check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
-    """Raise if sequences or tokens went astray, which would be our own bug."""
-    for name, came_in in (("sequences", len(store)), ("tokens", store.num_tokens)):
-        went_out = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
-        if went_out != came_in:
-            raise AssertionError(f"{came_in} {name} came in, {went_out} went out: {ledger}")
+    """Raise AssertionError if sequences or tokens are missing, which would be our own bug."""
+    for name, expected in (("sequences", len(store)), ("tokens", store.num_tokens)):
+        found = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
+        if found != expected:
+            raise AssertionError(f"packed or dropped {found} of {expected} {name}: {ledger}")
 
 
 def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
-    """Read the manifest of finished shards and check what it says.
+    """Read and check the manifest of finished shards.
 
     Args:
-        check_present: look at once whether every shard file is there, in full size.
+        check_present: also check that every shard file exists and has its full size.
 
     Raises:
-        FolderError: they are incomplete, of another version, or no shards.
+        FolderError: the folder is incomplete, of another version, or does not hold shards.
     """
     manifest, _, find_size = read_manifest(
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
@@ -118,12 +118,15 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
     for number, entry in enumerate(manifest["shards"]):
         check_fields(entry, SHARD_FIELDS, source=source)
         if entry["name"] != shard_name(number):
-            raise FolderError(f"{source}: shard {number} is named {quote(entry['name'])}")
-        smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
-        if entry["bytes"] < smallest:  # before anyone counts to 2**53
             raise FolderError(
-                f"{source}: shard {number} has {entry['bytes']:,} bytes for "
-                f"{entry['num_batches']:,} batches of {entry['num_rows']:,} rows"
+                f"{source}: shard {number} is named {quote(entry['name'])}, "
+                f"expected {shard_name(number)}"
+            )
+        smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
+        if entry["bytes"] < smallest:  # before memory is taken for a false count
+            raise FolderError(
+                f"{source}: shard {number} has {entry['bytes']:,} bytes, expected at least "
+                f"{smallest:,} for {entry['num_batches']:,} batches and {entry['num_rows']:,} rows"
             )
         if check_present:
             check_files(path, [entry], find_size)
@@ -135,21 +138,23 @@ def _check_ledger(ledger: dict[str, Any], source: Place) -> None:
     for name in ("num_dropped_sequences", "num_dropped_tokens"):
         check_fields(ledger[name], dict.fromkeys(ledger[name], int), source=source)
     if set(ledger["num_dropped_sequences"]) != set(ledger["num_dropped_tokens"]):
-        raise FolderError(f"{source}: dropped sequences and dropped tokens have other reasons")
+        raise FolderError(
+            f"{source}: num_dropped_sequences and num_dropped_tokens list different reasons"
+        )
 
 
 def shard_name(number: int) -> str:
-    """Name a shard file."""
+    """Return the name of a shard file."""
     return f"shard-{number:05d}.safetensors"
 
 
 def has_filler(manifest: dict[str, Any]) -> bool:
-    """Say whether batches are filled up with empty rows."""
+    """Return whether batches are filled up with empty rows."""
     return bool(manifest["options"]["last_batch"] == "pad")
 
 
 def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:
-    """Give the metadata that stands in every shard file."""
+    """Return the metadata of every shard file."""
     return {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),

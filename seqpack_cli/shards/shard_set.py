@@ -1,8 +1,8 @@
-"""The folder that `pack` writes, opened: a sequence of batches, each checked when it is asked for.
+"""Open the folder that `pack` writes, as a sequence of batches.
 
-`open_shards(path)` reads the manifest and checks names and sizes; a shard is mapped and its offsets
-checked when its first batch is asked for, a batch when it is asked for. So nothing that a stranger
-put into a shard reaches torch unchecked, and opening costs the same for any size.
+`open_shards(path)` reads the manifest and checks names and sizes, which takes the same time for any
+size. A shard is mapped, and its offsets are checked, when its first batch is read; a batch is
+checked when it is read. So no data of a manipulated shard reaches torch unchecked.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
-from seqpack_cli.files.url import Place, find_place, parse_place
+from seqpack_cli.files.url import AnyPath, Place, find_place, parse_place
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
 
-BYTES_KEPT = 256 << 20  # of maps, by who takes many batches
-BYTES_PER_ITEM = 7 << 16  # a look at each of seven arrays maps 64 KiB around it
+BYTES_KEPT = 256 << 20  # of mapped pages that `take` keeps in memory
+BYTES_PER_ITEM = 7 << 16  # reading an entry of each of seven arrays maps 64 KiB around it
 
 
 class ShardSet:
@@ -41,7 +42,7 @@ class ShardSet:
         entries = manifest["shards"]
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
-        self._starts: list[int] = self.batch_offsets.tolist()  # found faster than in an array
+        self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
         self._num_bytes_read = 0
         self._touched: set[Shard] = set()
         self._opened: dict[int, Shard] = {}
@@ -57,11 +58,11 @@ class ShardSet:
         return (self[index] for index in range(len(self)))
 
     def take(self, index: int, *, bytes_kept: int = BYTES_KEPT) -> Batch:
-        """Give a batch, checked, for who asks for many: see `Shard.take`.
+        """Return a batch, checked; faster than `shards[index]` for many batches: see `Shard.take`.
 
         Args:
-            bytes_kept: of maps; when about so much was read it leaves this process's memory, and
-                stays in the system's cache.
+            bytes_kept: after about this many bytes were read, their pages are released from this
+                process; they stay in the system's cache.
         """
         number, inside = self.find(index)
         if self._num_bytes_read > bytes_kept:
@@ -76,45 +77,45 @@ class ShardSet:
         return batch
 
     def count_cells(self) -> np.ndarray:
-        """Count the ids and padding cells of each batch, int64[batches]; maps every shard."""
+        """Count the cells of each batch, tokens and padding, int64[batches]; maps every shard."""
         shards = (self.open_shard(number) for number in range(self.num_shards))
         return np.concatenate([np.diff(shard.tensors["data_offsets"]) for shard in shards])
 
     @functools.cached_property
     def options(self) -> PackOptions:
-        """Return the options that they were packed with."""
+        """The options that these shards were packed with."""
         return read_options(self.manifest, self.path / MANIFEST_NAME)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Give a checksum that is the same for the same batches, wherever they lie."""
+        """A checksum over all shards: the same for the same batches in any folder."""
         digests = [entry["blake3"] for entry in self.manifest["shards"]]
         return blake3("".join(digests).encode(errors="backslashreplace")).hexdigest()
 
     @property
     def num_shards(self) -> int:
-        """Count the shard files."""
+        """The number of shard files."""
         return len(self.manifest["shards"])
 
     @property
     def num_store_sequences(self) -> int:
-        """Count the sequences of the token store that these are of, as the ledger has it."""
+        """The number of sequences in the token store, packed or dropped, by the ledger."""
         ledger = self.manifest["ledger"]
         return int(ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values()))
 
     def find(self, index: int) -> tuple[int, int]:
-        """Give the shard of a batch, and the batch's number inside it."""
-        index = operator.index(index)  # of numpy or torch too
+        """Return the number of a batch's shard, and the batch's number in that shard."""
+        index = operator.index(index)  # accepts integers of numpy and torch
         if not 0 <= index < self._starts[-1]:
             raise IndexError(f"batch {index} of {len(self)}")
         number = bisect.bisect_right(self._starts, index) - 1
         return number, index - self._starts[number]
 
     def open_shard(self, number: int) -> Shard:
-        """Map one shard, checked; those opened last stay mapped.
+        """Map one shard and check its offsets; the shards opened last stay mapped.
 
         Raises:
-            FolderError: it is missing, of another size, or its arrays do not belong together.
+            FolderError: it is missing, has another size, or its arrays contradict each other.
         """
         return keep_mapped(self._opened, number, self._map_shard, max_kept=MAX_MAPPED_FILES)
 
@@ -124,24 +125,20 @@ class ShardSet:
         return Shard(path, entry, self.manifest, first_batch=first_batch)
 
     def find_store(self) -> Place | None:
-        """Give the folder of the token store if there still is one where the manifest says."""
+        """Return the token store's folder if there still is one at the path in the manifest."""
         try:
             path = find_place(self.path, self.manifest["tokens_path"])
             return path if path.is_dir() else None
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-            SeqpackError,
-        ):  # what no file system takes, links in a circle
+        except (OSError, ValueError, RuntimeError, SeqpackError):  # impossible names, link loops
             return None
 
     def read_tokenizer_json(self) -> bytes:
-        """Read the tokenizer.json in the folder, checked against the manifest."""
+        """Read the tokenizer.json in the folder and check it against the manifest."""
         return read_kept_tokenizer(self.path, self.manifest)
 
 
-def open_shards(path: str | Place, *, check_present: bool = True) -> ShardSet:
+@checks_arguments
+def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
     """Open finished shards.
 
     Args:

@@ -1,4 +1,4 @@
-"""The rows of a shard, found in the token store, and their ids, read and checked."""
+"""Find the rows of a shard in the token store, and read and check their ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 
 
 class StoreRows:
-    """Planned rows as a layout asks for their ids: see `layouts.RowSource`."""
+    """The ids of planned rows, read from the store: a `layouts.RowSource`."""
 
     def __init__(self, store: TokenStore, rows: ShardRows) -> None:
         self._store = store
@@ -37,10 +37,10 @@ class StoreRows:
 
 
 def find_rows(planned: PlannedRows, store: TokenStore) -> ShardRows:
-    """Find planned rows in the store that was planned.
+    """Find planned rows in the store they were planned from.
 
     Raises:
-        FolderError: it is not the same any more.
+        FolderError: the store has changed since.
     """
     try:
         return planned.find(store)
@@ -49,18 +49,18 @@ def find_rows(planned: PlannedRows, store: TokenStore) -> ShardRows:
 
 
 def changed_error(path: Place) -> FolderError:
-    """Make the error about a store that changed while it was read."""
+    """Return the error for a store that changed during a run."""
     hint = "run the same command again"
     return FolderError(f"{path}: changed since this run began", hint=hint)
 
 
 def check_store_ids(ids: np.ndarray, store: TokenStore) -> None:
-    """Raise FolderError if a damaged store holds an id that its tokenizer does not give."""
+    """Raise FolderError if a damaged store holds an id outside its vocabulary."""
     if is_in_range(ids, store.max_id):  # 0.1 ns an id
         return
     smallest = int(ids.min())
     found = smallest if smallest < 0 else int(ids.max())
     raise FolderError(
-        f"{store.path}: holds id {found}, its manifest has ids from 0 to {store.max_id}",
+        f"{store.path}: holds id {found}, expected ids from 0 to {store.max_id}",
         hint="the store was changed or damaged: run tokenize --overwrite",
     )

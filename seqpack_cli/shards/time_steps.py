@@ -1,8 +1,8 @@
-"""Rows -> time steps, as torch's PackedSequence has them, for many batches at once.
+"""Lay rows out time step by time step, as in torch's PackedSequence, for many batches at once.
 
-Step t of a batch holds the ids of all rows longer than t, in row order. Where each id comes from is
-computed for many batches together; only where the same rows live on for long are they copied one
-by one. 6 to 11 ns an id, whatever the lengths.
+Step t of a batch holds the ids of all rows longer than t, in row order. The source of each id is
+computed for many batches together; only where the same rows stay alive for many steps are they
+copied one by one. 6 to 11 ns per id, whatever the lengths.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 
 from seqpack_cli.ranges import to_offsets
 
-IDS_PER_PIECE = 1 << 16  # their places, 8 bytes each, stay in the cache
-LONG_SLICE = 128  # steps of a row, from which a copy of them by themselves is the faster way
+IDS_PER_PIECE = 1 << 16  # so that their places, 8 bytes each, stay in the cache
+LONG_SLICE = 128  # steps of a row from which copying it as a slice is faster
 
 
 def pack_batches(
     ids: np.ndarray, lengths: np.ndarray, batch_offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lay many batches out at once, time step by time step, at 6 to 11 ns a token.
+    """Lay many batches out at once, time step by time step.
 
     Args:
-        ids: [S], the rows one after another, batch after batch.
-        lengths: int64[N], of the rows; within a batch longest first, none empty.
+        ids: [S], row after row, batch after batch.
+        lengths: int64[N], of the rows; longest first within each batch, none 0.
         batch_offsets: int64[batches + 1], the first row of each batch.
 
     Returns:
@@ -46,7 +46,7 @@ def pack_batches(
 
 
 def count_steps(lengths: np.ndarray, batch_offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give the `batch_sizes` of many batches, one after another, and where each batch's begin.
+    """Return the `batch_sizes` of many batches, concatenated, and where those of each batch begin.
 
     Args:
         lengths, batch_offsets: as for pack_batches.
@@ -60,9 +60,9 @@ def count_steps(lengths: np.ndarray, batch_offsets: np.ndarray) -> tuple[np.ndar
 
 
 def count_alive(lengths: np.ndarray) -> np.ndarray:
-    """Give `batch_sizes` of lengths that never rise: at each step, how many rows are longer.
+    """Compute `batch_sizes` from lengths, longest first: how many rows are longer than each step.
 
-    Applied to batch_sizes it gives the lengths back.
+    Applied to batch_sizes, it returns the lengths.
 
     Raises:
         ValueError: a length is below 1 or above the one before it.
@@ -72,7 +72,7 @@ def count_alive(lengths: np.ndarray) -> np.ndarray:
     """
     check_lengths(lengths)
     longest = int(lengths[0]) if len(lengths) else 0
-    # lengths[::-1] rises, so a search counts those of at most t tokens
+    # lengths[::-1] is ascending, so a binary search counts the rows of at most t tokens
     ended = np.searchsorted(lengths[::-1], np.arange(longest), "right")
     return (len(lengths) - ended).astype(np.int64)
 
@@ -94,7 +94,7 @@ def check_batch_sizes(batch_sizes: np.ndarray, *, num_ids: int) -> None:
             f"batch_sizes are {batch_sizes.dtype}{batch_sizes.shape}, expected int64[T]"
         )
     if not len(batch_sizes) or int(batch_sizes.min()) < 1:
-        raise ValueError("batch_sizes have an entry below 1, or none")
+        raise ValueError("batch_sizes are empty or have an entry below 1")
     rises = batch_sizes[1:] > batch_sizes[:-1]
     if rises.any():
         step = int(rises.argmax()) + 1
@@ -118,10 +118,10 @@ def iter_steps(
     """Yield the data of many batches, in pieces of whole time steps.
 
     Args:
-        ids: [S], the rows anywhere in it.
+        ids: [S], the rows in any order.
         starts: int64[N], where each row begins in ids.
-        batch_offsets, batch_sizes, step_offsets: as pack_batches has them.
-        data: [S], to be filled; None makes each piece by itself.
+        batch_offsets, batch_sizes, step_offsets: as in pack_batches.
+        data: [S], filled piece by piece; None allocates each piece.
     """
     num_steps = np.diff(step_offsets)
     steps = np.arange(len(batch_sizes)) - np.repeat(step_offsets[:-1], num_steps)
@@ -146,7 +146,7 @@ def _take_steps(
     alive: np.ndarray,
     taken: np.ndarray,
 ) -> None:
-    """Take the ids of some time steps, given the step, first row and rows alive of each."""
+    """Gather the ids of some time steps, given the step, first row and rows alive of each."""
     begins = np.cumsum(alive) - alive
     is_same = (first_rows[1:] == first_rows[:-1]) & (alive[1:] == alive[:-1])
     runs = np.concatenate([[0], np.flatnonzero(~is_same) + 1, [len(alive)]])
@@ -158,7 +158,7 @@ def _take_steps(
         places += np.repeat(steps, alive)
         ids.take(places, out=taken, mode="clip")
         return
-    # Where the same rows live on for many steps, they are a rectangle to be turned over.
+    # The same rows stay alive for many steps: transpose them as a rectangle.
     for first, last in pairwise(runs.tolist()):
         row, num_rows, num_steps = int(first_rows[first]), int(alive[first]), last - first
         slices = (starts[row : row + num_rows] + steps[first]).tolist()

@@ -1,7 +1,7 @@
-"""Shards -> their sequences in the original order: the inverse of pack.
+"""Read the sequences of shards in their original order: the inverse of pack.
 
-Every batch is checked once; then rows are read in the order of the token store, about a million ids
-at a time from all shards, with 32 bytes of memory a row. A split sequence is put together again.
+Every batch is checked once. Then rows are read in the order of the token store, about a million ids
+at a time from all shards, with 32 bytes of memory per row. Split sequences are joined again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.files.single_file import FileKind, publish_alone
+from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.decoder import open_decoder
 
 ROWS_PER_WRITE = 1024
-IDS_PER_READ = 1 << 20  # their places take 8 bytes each; a longer row is read alone
+IDS_PER_READ = 1 << 20  # whose places take 8 bytes each; a longer row is read alone
 ROWS_PER_READ = 1 << 16
 NUMBERS = rb"(?:\d+(?:, \d+)*)?"
 ROW = re.compile(
@@ -34,7 +36,7 @@ LOOK_BYTES = 64 << 20  # 0.3 s
 
 
 def _are_rows(head: bytes) -> bool:
-    """Say whether a file holds what unpack writes and nothing else, as far as it is looked at."""
+    """Return whether the beginning of a file holds nothing but rows as unpack writes them."""
     *lines, rest = head.split(b"\n")
     rows = [ROW.fullmatch(line) for line in lines]
     indices = [int(row[1]) for row in rows if row is not None]
@@ -48,15 +50,15 @@ ROWS = FileKind("rows that seqpack unpack wrote", _are_rows, max_bytes=LOOK_BYTE
 def iter_sequences(
     shards: ShardSet, progress: Progress | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (original index, ids) of every sequence in the shards, by rising index.
+    """Yield (original index, ids) of every sequence in the shards, in ascending order.
 
     Raises:
-        FolderError: a batch is damaged, or an index stands twice.
+        FolderError: a batch is damaged, a sequence occurs twice, or a piece of it is missing.
     """
     progress = progress or Progress()
     indices, starts, lengths = _read_indices(shards)
     order = np.lexsort((starts, indices))
-    order = order[np.searchsorted(indices, 0, sorter=order) :]  # without filler rows, which have -1
+    order = order[np.searchsorted(indices, 0, sorter=order) :]  # without filler rows: index -1
     progress.on_total(len(order))
     pieces: list[np.ndarray] = []
     num_ids = 0  # of the pieces
@@ -66,8 +68,10 @@ def iter_sequences(
             yield before, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             pieces, num_ids = [], 0
         if start != num_ids:
-            found = f"begins at token {start}" if start else "stands twice"
-            raise FolderError(f"{shards.path}: sequence {index} {found}")
+            what = f"sequence {index} occurs twice"
+            if start:
+                what = f"a piece of sequence {index} begins at token {start}, expected {num_ids}"
+            raise FolderError(f"{shards.path}: {what}")
         pieces.append(ids)
         num_ids += len(ids)
         before = index
@@ -76,8 +80,38 @@ def iter_sequences(
         yield before, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
+@checks_arguments
 @hashing_copies()
-def unpack_shards(
+def unpack(
+    shards: AnyPath,
+    output: AnyPath,
+    *,
+    as_text: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Write the sequences of shards into a JSON lines file, in the order of the token store.
+
+    Args:
+        shards: the shards' folder.
+        output: the file; each line has the `index` of a sequence and its `ids`.
+        as_text: write the decoded `text` instead of `ids`.
+        overwrite: replace a file that an earlier `unpack` wrote.
+
+    Returns:
+        The number of sequences.
+
+    Raises:
+        FolderError: the shards are damaged, or another file would be replaced.
+        MachineError: the disk is full or fails.
+    """
+    opened = open_shards(shards)
+    with publish_alone(parse_place(output), ROWS, overwrite=overwrite) as file:
+        return write_sequences(opened, file.write, as_text=as_text, progress=progress)
+
+
+@hashing_copies()
+def write_sequences(
     shards: ShardSet,
     write: Callable[[bytes], None],
     *,
@@ -109,7 +143,7 @@ def _iter_rows(
     starts: np.ndarray,
     lengths: np.ndarray,
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield original index, first token and ids of each row in an order of all shards' rows."""
+    """Yield original index, first token and ids of each row, in the given order."""
     opened = (shards.open_shard(number) for number in range(shards.num_shards))
     first_rows = to_offsets([len(shard.tensors["lengths"]) for shard in opened])
     ends = np.cumsum(lengths[order])
@@ -130,7 +164,7 @@ def _iter_rows(
 def _read_block(
     shards: ShardSet, rows: np.ndarray, first_rows: np.ndarray, lengths: np.ndarray
 ) -> tuple[np.ndarray, list[int]]:
-    """Read some rows, shard by shard; give their ids and where each begins."""
+    """Read some rows, shard by shard; return their ids and where each row begins."""
     offsets = to_offsets(lengths)
     ids = np.empty(int(offsets[-1]), shards.manifest["dtype"])
     numbers = np.searchsorted(first_rows, rows, "right") - 1
@@ -145,18 +179,18 @@ def _read_block(
 
 
 def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Check every batch; give each row's original index, where in it it begins, and its length."""
+    """Check every batch; return each row's original index, start in its sequence, and length."""
     num_sequences = shards.num_store_sequences
     nothing = np.empty(0, np.int64)
     found, starts, all_lengths = [nothing], [nothing], [nothing]
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
         for index in np.flatnonzero(shard.find_unsound()).tolist():
-            shard[index]  # says what is wrong
+            shard[index]  # raises the error that describes what is wrong
         indices, lengths = shard.tensors["original_indices"], shard.tensors["lengths"]
-        nowhere = np.flatnonzero(((indices < 0) | (indices >= num_sequences)) & (lengths > 0))
-        if len(nowhere):
-            index = indices[nowhere[0]]
+        outside = np.flatnonzero(((indices < 0) | (indices >= num_sequences)) & (lengths > 0))
+        if len(outside):
+            index = indices[outside[0]]
             raise FolderError(
                 f"{shard.path}: original index {index}, the store has {num_sequences:,} sequences"
             )

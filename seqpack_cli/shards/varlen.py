@@ -1,7 +1,7 @@
-"""The `varlen` layout: several sequences in one row, one behind the other, nothing between them.
+"""The `varlen` layout: several sequences concatenated in one row.
 
-For transformers with variable-length attention: `cu_seqlens` says where each sequence begins and
-ends, so that none can look into another. A row holds at most as many tokens as pack was told.
+For transformers with variable-length attention: `cu_seqlens` marks where each sequence begins and
+ends, so that no token attends to another sequence. A row has at most `--max-tokens` tokens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class VarlenBatch:
 
     @property
     def cu_seqlens(self) -> np.ndarray:
-        """Where each sequence begins, and the end, int32[B + 1]."""
+        """Where each sequence begins, and the end of the last one, int32[B + 1]."""
         return self._offsets.astype(np.int32)
 
     @property
@@ -50,20 +50,20 @@ class VarlenBatch:
 
     @property
     def num_steps(self) -> int:
-        """Tokens of the longest sequence."""
+        """Length of the longest sequence."""
         return int(self.lengths.max())
 
     @property
     def first_steps(self) -> np.ndarray:
-        """The column of each sequence's first token, drawn one below the other, int64[B]: 0."""
+        """The column of each sequence's first token, int64[B]: 0."""
         return np.zeros(len(self.lengths), np.int64)
 
     def rows(self) -> list[np.ndarray]:
-        """Give the sequences in their order."""
+        """Return the sequences in row order."""
         return np.split(self.data, np.cumsum(self.lengths)[:-1])
 
     def row(self, index: int) -> np.ndarray:
-        """Give one sequence of a batch that was checked."""
+        """Return one sequence; the batch must have been checked."""
         return self.data[self._offsets[index] : self._offsets[index + 1]]
 
     def find_cells(self, row: int) -> np.ndarray:
@@ -71,7 +71,7 @@ class VarlenBatch:
         return np.arange(self._offsets[row], self._offsets[row + 1])
 
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
-        """Return for each cell the value at the next token of its sequence, or fill."""
+        """Return for each token the value at the next one of its sequence, fill for the last."""
         followed = np.full(len(values), fill, np.int64)
         followed[:-1] = values[1:]
         followed[self._offsets[1:] - 1] = fill
@@ -82,11 +82,11 @@ class VarlenBatch:
         return self
 
     def describe_shape(self) -> dict[str, Any]:
-        """Return what only this layout has."""
+        """Return the fields that only this layout has."""
         return {"cu_seqlens": self.cu_seqlens.tolist()}
 
     def check(self, *, pad_id: int) -> None:
-        """Raise ValueError unless lengths and data belong together."""
+        """Raise ValueError if lengths and data contradict each other."""
         if int(self.lengths.min()) < 1:
             row = int(self.lengths.argmin())
             raise ValueError(f"expected no empty sequence, found one in row {row}")
@@ -94,28 +94,28 @@ class VarlenBatch:
             raise ValueError(f"lengths do not add up to the {len(self.data)} ids of data")
 
     def has_right_padding(self, pad_id: int) -> bool:
-        """Say yes: there is no padding."""
+        """Return True: there is no padding."""
         return True
 
     def count_padding(self) -> int:
-        """Count the cells that hold no token."""
+        """Return 0: there is no padding."""
         return 0
 
 
 @dataclass(frozen=True)
 class VarlenLayout:
-    """The arrays of a shard of varlen rows, whose sequences lie one after another throughout."""
+    """How varlen rows are laid out in a shard: sequence after sequence."""
 
     pad_id: int = 0
     padding_side: str = "right"
     arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "piece_starts", "data")
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> VarlenBatch:
-        """Make a batch of its flat arrays, unchecked."""
+        """Make a batch from its flat arrays, unchecked."""
         return VarlenBatch(**arrays)
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make where in its sequence each piece begins."""
+        """Make `piece_starts`, where in its sequence each piece begins."""
         starts = rows.piece_starts
         return {"piece_starts": np.zeros(len(rows.lengths), np.int64) if starts is None else starts}
 
@@ -127,11 +127,11 @@ class VarlenLayout:
         yield from iter_pieces(cells)
 
     def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
-        """Return where the tokens of sequences lie in `data`, one after another."""
+        """Return where the tokens of sequences lie in `data`, sequence after sequence."""
         return expand_ranges(to_offsets(tensors["lengths"])[rows], tensors["lengths"][rows])
 
     def mask_tokens(self, tensors: Tensors) -> np.ndarray:
-        """Say that all are tokens."""
+        """Return a mask that is True throughout: there is no padding."""
         return np.ones(len(tensors["data"]), bool)
 
     def copy_rows(
@@ -143,7 +143,7 @@ class VarlenLayout:
         copy_ranges(tensors["data"], starts, target, target_starts, lengths[rows])
 
     def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
-        """Find nothing beyond what all layouts have in common."""
+        """Return `wrong`: the checks that all layouts share are enough."""
         return wrong
 
 

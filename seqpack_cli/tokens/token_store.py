@@ -25,8 +25,9 @@ from seqpack_cli.files.mapping import (
     view_array,
 )
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place, parse_place
+from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.indexed_dataset import (
     CODE_OF_DTYPE,
@@ -170,7 +171,7 @@ class TokenStore:
         for file, found in zip(files, digests, strict=True):
             if found != file["blake3"]:
                 raise FolderError(
-                    f"{self.path / file['name']}: blake3 is not the manifest's",
+                    f"{self.path / file['name']}: blake3 differs from the manifest's",
                     hint="the file was changed or damaged: run tokenize --overwrite",
                 )
 
@@ -218,7 +219,8 @@ class TokenStore:
         return mapped.view(dtype), self._open_index(part)
 
 
-def open_store(path: str | Place, *, check_indices: bool = True) -> TokenStore:
+@checks_arguments
+def open_store(path: AnyPath, *, check_indices: bool = True) -> TokenStore:
     """Open a finished token store.
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.errors import check_choice, check_positive
-from seqpack_cli.shards.pack_and_pad import pack_ids, pad_ids
+from seqpack_cli.shards.sequence_arrays import pack_ids, pad_ids
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
@@ -76,7 +76,7 @@ def collate_padded(
     if not width:
         raise ValueError("expected a sequence that is not empty, or buckets")
     batch = pad_ids(
-        rows.ids, rows.lengths, width=width, padding_value=pad_id, padding_side=padding_side
+        rows.ids, rows.lengths, total_length=width, padding_value=pad_id, padding_side=padding_side
     )
     return PaddedTensors.from_batch(replace(batch, original_indices=rows.original_indices), labels)
 

@@ -16,9 +16,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_and_pad import pack, pad
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
 from seqpack_cli.shards.varlen import VarlenBatch
 
 
@@ -56,7 +56,9 @@ class TorchRows:
         if self.batch_sizes is None:
             return TorchRows(self.cells[kept], lengths, order)
         batch = PackedBatch(self.cells, self.batch_sizes, self.lengths)
-        return replace(_take_packed(pack([batch.row(row) for row in kept.tolist()])), order=order)
+        return replace(
+            _take_packed(pack_sequence([batch.row(row) for row in kept.tolist()])), order=order
+        )
 
 
 def to_torch_rows(batch: Batch) -> TorchRows:
@@ -71,14 +73,14 @@ def _take_packed(batch: PackedBatch) -> TorchRows:
 def _take_padded(batch: PaddedBatch) -> TorchRows:
     batch = batch.without_filler()
     if batch.padding_side == "left":
-        batch = pad(batch.rows(), width=batch.ids.shape[1])
+        batch = pad_sequence(batch.rows(), total_length=batch.ids.shape[1])
     return TorchRows(batch.ids, batch.lengths, np.arange(len(batch.lengths)))
 
 
 def _take_varlen(batch: VarlenBatch) -> TorchRows:
     order = np.argsort(-batch.lengths, kind="stable")
     rows = batch.rows()
-    return replace(_take_packed(pack([rows[row] for row in order])), order=order)
+    return replace(_take_packed(pack_sequence([rows[row] for row in order])), order=order)
 
 
 _TAKE: dict[type[Any], Callable[[Any], TorchRows]] = {
