@@ -163,7 +163,7 @@ def test_shards_written_from_the_page_are_verified(
     ShardWriter(tmp_path / "shards", store, layout, given).write()
     result = run("verify", tmp_path / "shards", "--level", "roundtrip")
     assert result.exit_code == 0, result.output
-    assert "plan: compared, version 1" in result.output
+    assert "plan: compared with the token store (plan version 1)" in result.output
     assert run("inspect", tmp_path / "shards").exit_code == 0
 
 
