@@ -184,6 +184,7 @@ def test_batches_of_an_epoch_are_those_of_pack_with_its_seed(
     for epoch in range(2):
         sampler = EpochSampler(batches, seed=11)
         sampler.set_epoch(epoch)
+        assert sampler.epoch_seed == epoch_seed(11, epoch)
         found = [collate(dataset.__getitems__(keys)) for keys in sampler]
         seed = epoch_seed(11, epoch)
         options = PackOptions(layout=layout, shuffle=True, seed=seed, **given)
