@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from seqpack_cli.cli.options import PLACE, json_option, quiet_option
+from seqpack_cli.cli.options import PLACE, OneValueCommand, json_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
 
 
-@click.command("diff")
+@click.command("diff", cls=OneValueCommand)
 @click.argument("a", type=PLACE)
 @click.argument("b", type=PLACE)
 @json_option

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from seqpack_cli.cli.options import PLACE, json_option, plot_option, quiet_option
+from seqpack_cli.cli.options import PLACE, OneValueCommand, json_option, plot_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
 
 
-@click.command("plan")
+@click.command("plan", cls=OneValueCommand)
 @click.argument("store", type=PLACE)
 @plot_option("Write a picture of the comparison to FILE instead of printing it.")
 @json_option
