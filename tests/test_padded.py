@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,3 +238,38 @@ def test_make_batch_refuses_more_filler_rows_than_rows(number: int) -> None:
     arrays = {**to_arrays(padded_with_filler()), "num_filler_rows": np.array([number])}
     with pytest.raises(ValueError, match=f"^{number} filler rows in a batch of 4 rows$"):
         PaddedLayout().make_batch(arrays)
+
+
+def test_pad_refuses_a_side_that_is_none() -> None:
+    with pytest.raises(ValueError, match=r"^padding_side is 'center', expected 'right' or 'left'$"):
+        sequence_arrays.pad_sequence([np.arange(3)], padding_side="center")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"total_length": "5"}, "total_length is '5', expected int or None"),
+        ({"padding_value": 0.5}, "padding_value is 0.5, expected int"),
+    ],
+)
+def test_pad_refuses_arguments_of_another_type(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        sequence_arrays.pad_sequence([np.arange(3)], **options)
+    assert str(caught.value) == said
+
+
+def test_pad_refuses_a_value_that_the_ids_cannot_hold() -> None:
+    ids = np.arange(3, dtype=np.uint16)
+    with pytest.raises(ValueError, match=r"^padding_value is -100, the ids are uint16$"):
+        sequence_arrays.pad_sequence([ids], padding_value=-100)
+
+
+def test_inverse_functions_refuse_the_other_batch() -> None:
+    padded = sequence_arrays.pad_sequence([np.arange(3)])
+    packed = sequence_arrays.pack_sequence([np.arange(3)])
+    with pytest.raises(TypeError, match=r"^packed_sequences is PaddedBatch\(.*PackedBatch$"):
+        sequence_arrays.unpack_sequence(padded)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^padded_sequences is PackedBatch\(.*PaddedBatch$"):
+        sequence_arrays.unpad_sequence(packed)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^sequence 0 has shape \(2, 3\), expected \[length\]$"):
+        sequence_arrays.pack_sequence([np.zeros((2, 3), int)])
