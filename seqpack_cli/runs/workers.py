@@ -18,7 +18,7 @@ from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.runs.progress import Progress, reporting_to
 from seqpack_cli.runs.ray_cluster import check_installed
-from seqpack_cli.runs.spawned_workers import run_in_processes
+from seqpack_cli.runs.spawned_workers import check_not_importing, run_in_processes
 
 EXECUTORS = ("local", "ray")
 
@@ -122,6 +122,7 @@ def find_workers(
     Raises:
         OptionError: a cluster should work in memory://.
     """
+    check_not_importing()
     executor = executor or Executor()
     if not all(map(is_shared, places)):
         if executor.name != "local":

@@ -1,7 +1,7 @@
-"""The verify run: shards and their token store -> the levels in order -> a report.
+"""`seqpack verify`: run the levels in order over shards and their token store, return a report.
 
-Levels are cumulative, and a shard stops at its first failing one. `structure` and `roundtrip` cover
-every batch, `forward` and `backward` a sample. What was not covered, or cut, is in the report.
+Each level checks only the shards that passed the levels before it. `structure`, `roundtrip` and
+`run` cover every batch, `forward` and `backward` a sample. The report says what was left out.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def verify(
 
 
 def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | None, str | None]:
-    """Open the token store that the shards were packed from; else say why there is none.
+    """Open the token store that the shards were packed from, or return why it cannot be opened.
 
-    Whoever has the shards alone can still check their structure.
+    Level `structure` works without the store.
 
     Raises:
-        FolderError: it is damaged, or it is not there or another one and has to be.
+        FolderError: a store was named or a level needs it, and it is missing, damaged or another.
     """
     try:
         store = _open_matching(shards, options.tokens)
@@ -79,7 +79,7 @@ def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | 
         return None, error.message
     store.check_indices()
     if store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]:
-        store.read_tokenizer_json()  # the copy beside the shards is looked into with them
+        store.read_tokenizer_json()  # only its digest: level `structure` builds the same file
     else:
         check_kept_tokenizer(store.path, store.manifest)
     return store, None
