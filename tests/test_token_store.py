@@ -143,7 +143,7 @@ def test_open_store_may_leave_indices_to_those_who_read_them(
 
 
 @pytest.mark.parametrize(
-    ("place", "said"), [(18, "begins with another header"), (None, "manifest says")]
+    ("place", "said"), [(18, "its header does not match"), (None, "manifest says")]
 )
 def test_part_lengths_refuses_another_file(
     byte_store: Callable[..., Path], place: int | None, said: str
