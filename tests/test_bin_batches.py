@@ -1,4 +1,4 @@
-"""The plan of varlen rows: splits, bins, their order, and the ledger, beside the slow one."""
+"""The plan of varlen rows, compared with a slow one: splits, bins, their order, and the ledger."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS = st.builds(
 
 @settings(max_examples=100)
 @given(LENGTHS, OPTIONS)
-def test_bins_are_the_slow_ones(lengths: list[int], options: PackOptions) -> None:
+def test_bins_agree_with_the_slow_ones(lengths: list[int], options: PackOptions) -> None:
     options, source = options.resolve(), Parts([lengths[:9], lengths[9:]])
     expected = slow_bins(lengths, options)
     if expected is None:
@@ -73,7 +73,7 @@ def test_bins_hold_every_token_once_within_the_budget(
 
 
 def plan_rows(lengths: list[int], **options: object) -> list[list[Row]]:
-    """Plan varlen rows and give what each holds."""
+    """Plan varlen rows; return what each holds."""
     resolved = PackOptions(layout="varlen", **options).resolve()  # type: ignore[arg-type]
     source = Parts([lengths])
     return list_batches(plan_batches(source, resolved), source).rows

@@ -124,7 +124,7 @@ def test_pack_options_refuse_nonsense(values: dict[str, Any], message: str) -> N
 
 
 @pytest.mark.parametrize(("values", "message", "hint"), CONTRADICTIONS)
-def test_pack_options_refuse_what_can_not_go_together(
+def test_pack_options_refuse_what_conflicts(
     values: dict[str, Any], message: str, hint: str | None
 ) -> None:
     options = PackOptions(**values)

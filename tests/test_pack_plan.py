@@ -1,4 +1,4 @@
-"""The plan of a store, what its batches take on disk, and where shards are cut."""
+"""The plan of a store, the size of its batches on disk, and where shards are cut."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
         counted = count_bytes(table, options, itemsize)
         assert len(counted) == plan.num_batches
         missed = num_bytes - int(counted.sum())
-        fillers = tensors.get("num_filler_rows")  # may be passed over
+        fillers = tensors.get("num_filler_rows")  # may be left out
         assert 0 <= missed <= (0 if fillers is None else fillers.nbytes)
 
 
@@ -183,7 +183,7 @@ def test_no_file_is_larger_than_shard_bytes(
     sizes = [file.stat().st_size for file in sorted(path.glob("*.safetensors"))]
     assert len(sizes) > 1
     assert max(sizes) <= shard_bytes
-    # nearly full: a batch takes less than 300 bytes, and the longest header 100 more than another
+    # almost full: a batch takes less than 300 bytes, and headers differ by at most 100
     assert min(sizes[:-1]) > shard_bytes - 400
 
 
