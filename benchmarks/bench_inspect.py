@@ -77,7 +77,7 @@ def measure(
             lambda: describe_vocabulary_use(store)["num_used_ids"],
             lambda: count(store),
         ),
-        "--diff, equal stores": (
+        "diff, equal stores": (
             lambda: compare(open_store(store_path), open_store(copy))["identical"],
             lambda: are_equal(store_path, copy),
         ),
@@ -85,7 +85,7 @@ def measure(
             lambda: sum(int(ids[0]) for _, ids in iter_sequences(open_shards(shards_path))),
             lambda: unpack_with_torch(shards_path),
         ),
-        "--diff, shards in other batches": (
+        "diff, shards in other batches": (
             lambda: compare(open_shards(shards_path), open_shards(others))["verdict"],
             None,
         ),

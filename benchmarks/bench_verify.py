@@ -247,9 +247,8 @@ def run_level(path: Path, device: torch.device, dtype: str, hidden_size: int) ->
     report = verify(
         path,
         device,
-        level="forward",
+        level="run",
         sample=1,
-        every_batch=True,
         hidden_size=hidden_size,
         dtype=dtype,
     )

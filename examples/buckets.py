@@ -98,7 +98,7 @@ def main(inputs, max_tokens, steps, backend_name, device) -> None:
         tokens = Path(folder) / "tokens"
         seqpack.tokenize(inputs, tokens, seqpack.TokenizeOptions(max_length=512))
         # a row of one token has no next one to learn
-        options = seqpack.PackOptions(layout="padded", max_tokens=max_tokens, min_length=2)
+        options = seqpack.PackOptions(layout="padded", max_tokens=max_tokens, drop_shorter=2)
         seqpack.pack_store(tokens, Path(folder) / "plain", options)
         options = replace(options, buckets="auto", last_batch="pad")
         seqpack.pack_store(tokens, Path(folder) / "buckets", options)

@@ -49,7 +49,7 @@ def make_shards(inputs: tuple[str, ...], work: Path, vocab_size: int, max_tokens
     ends = seqpack.TokenizeOptions(str(tokenizer), bos="<bos>", eos="<eos>", max_length=128)
     seqpack.tokenize(inputs, work / "tokens", ends)
     # batches at random, of similar lengths; a blank line is <bos> and <eos> alone
-    rows = seqpack.PackOptions(max_tokens=max_tokens, shuffle=True, window=1024, min_length=3)
+    rows = seqpack.PackOptions(max_tokens=max_tokens, shuffle=True, window=1024, drop_shorter=3)
     seqpack.pack_store(work / "tokens", work / "shards", rows)
     return work / "shards"
 

@@ -180,10 +180,10 @@ class _Ledger:
         self.rows: list[Row] = [(index, 0, lengths[index]) for index in order]
         self.sequences: dict[str, int] = {}
         self.tokens: dict[str, int] = {}
-        if options.min_length is not None:
-            self.drop("min_length", at_least=options.min_length)
-        if options.max_length is not None:
-            self.drop("max_length", at_most=options.max_length)
+        if options.drop_shorter is not None:
+            self.drop("drop_shorter", at_least=options.drop_shorter)
+        if options.drop_longer is not None:
+            self.drop("drop_longer", at_most=options.drop_longer)
 
     def drop(self, reason: str, *, at_least: int = 0, at_most: int | None = None) -> None:
         """Drop rows that are shorter or longer."""
@@ -224,14 +224,14 @@ def slow_plan(lengths: Sequence[int], options: PackOptions) -> Batches | None:
     ledger = _Ledger(lengths, options)
     limits = []
     if isinstance(options.buckets, tuple):
-        limits.append((options.buckets[-1], options.overlong != "error"))
+        limits.append((options.buckets[-1], options.overflow != "error"))
     if options.max_tokens is not None:
         widest = max(w for w in range(options.max_tokens + 1) if w % options.pad_to_multiple == 0)
-        limits.append((widest, options.overlong == "drop"))
+        limits.append((widest, options.overflow == "drop"))
     for limit, may_drop in limits:
-        is_asked = options.overlong == "drop"
+        is_asked = options.overflow == "drop"
         if may_drop and (is_asked or any(row[2] > limit for row in ledger.rows)):
-            ledger.drop("overlong", at_most=limit)
+            ledger.drop("overflow", at_most=limit)
         elif not may_drop and any(row[2] > limit for row in ledger.rows):
             return None
     rows = ledger.rows
@@ -306,9 +306,9 @@ def slow_bins(lengths: Sequence[int], options: PackOptions) -> Batches | None:
     """
     capacity = options.max_tokens or 0
     ledger = _Ledger(lengths, options)
-    if options.overlong == "drop":
-        ledger.drop("overlong", at_most=capacity)
-    elif options.overlong == "error" and any(row[2] > capacity for row in ledger.rows):
+    if options.overflow == "drop":
+        ledger.drop("overflow", at_most=capacity)
+    elif options.overflow == "error" and any(row[2] > capacity for row in ledger.rows):
         return None
     pieces = [
         (index, start, min(capacity, length - start))
@@ -316,7 +316,7 @@ def slow_bins(lengths: Sequence[int], options: PackOptions) -> Batches | None:
         for start in range(0, length, capacity)
     ]
     sizes = [piece[2] for piece in pieces]
-    if options.packing == "best-fit":
+    if options.fill == "best-fit":
         order = slow_length_order(sizes)
         bin_of = dict(
             zip(order, slow_best_fit([sizes[place] for place in order], capacity), strict=True)

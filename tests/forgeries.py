@@ -64,7 +64,7 @@ class Forgery:
     def drop(self, rows: list[Row]) -> None:
         """Write rows that were taken out down as dropped, for the likeliest reason there is."""
         ledger = self.manifest["ledger"]
-        reason = next(iter(ledger["num_dropped_sequences"]), "max_length")
+        reason = next(iter(ledger["num_dropped_sequences"]), "drop_longer")
         for name, count in (
             ("num_dropped_sequences", len({index for index, _, _ in rows})),
             ("num_dropped_tokens", sum(len(ids) for _, _, ids in rows)),

@@ -39,8 +39,8 @@ NUM_EMBEDDINGS = 12
 LENGTHS = [4, 1, 7, 2, 1]
 ROW_LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
 OUTPUTS = "attention outputs"
-BESIDE = "attention outputs of sequences beside a changed one"
-NOTHING = "attention outputs of a changed sequence: nothing"
+BESIDE = "attention outputs of unchanged sequences"
+NOTHING = "attention outputs of a changed sequence"
 CONSTANT = "spread of attention outputs"
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -270,7 +270,7 @@ def test_positions_that_run_on_are_caught(monkeypatch: pytest.MonkeyPatch) -> No
         OUTPUTS,
     }
     assert found["position_ids"].row == 4
-    assert str(found["position_ids"]) == "position_ids is off by 14, limit 0"
+    assert str(found["position_ids"]) == "position_ids: error 14, limit 0"
     assert failed(make_batch([15])) == set()  # one sequence is one anyway
 
 

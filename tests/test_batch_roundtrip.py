@@ -74,7 +74,7 @@ def test_swapped_rows_of_one_length_are_found(store: TokenStore, layout: str) ->
 def test_row_of_another_length_is_found(store: TokenStore, layout: str) -> None:
     batch = make_batch(store, layout)
     wrong = replace(batch, original_indices=np.array([5, 1, 2, 4, 6]))
-    assert find(wrong, store) == [(4, "3 ids, the token store has 2")]
+    assert find(wrong, store) == [(4, "length 3, the token store has 2")]
 
 
 def drop_the_last(packed: PackedSequence) -> PackedSequence:
@@ -85,33 +85,34 @@ BROKEN_TORCH: dict[str, tuple[str, Callable[..., object], str]] = {
     "other ids from pad_packed_sequence": (
         "pad_packed_sequence",
         lambda whole, *args, **kwargs: (whole(*args, **kwargs)[0] + 1, whole(*args, **kwargs)[1]),
-        "pad_packed_sequence(batch_first=True, total_length=15) gives other ids than the token "
-        "store",
+        "pad_packed_sequence(batch_first=True, total_length=15) returns ids that differ from the "
+        "token store's",
     ),
     "other padding from pad_packed_sequence": (
         "pad_packed_sequence",
         lambda whole, *args, **kwargs: whole(*args, **{**kwargs, "padding_value": 0}),
-        "pad_packed_sequence(batch_first=True, total_length=15) fills padding with something else",
+        "pad_packed_sequence(batch_first=True, total_length=15) does not fill padding "
+        "with padding_value",
     ),
     "other lengths from pad_packed_sequence": (
         "pad_packed_sequence",
         lambda whole, *args, **kwargs: (whole(*args, **kwargs)[0], torch.ones(5)),
-        "pad_packed_sequence(batch_first=True, total_length=15) gives other lengths",
+        "pad_packed_sequence(batch_first=True, total_length=15) returns wrong lengths",
     ),
     "other data from pack_padded_sequence": (
         "pack_padded_sequence",
         lambda whole, *args, **kwargs: drop_the_last(whole(*args, **kwargs)),
-        "pack_padded_sequence(batch_first=False) does not give the data back",
+        "pack_padded_sequence(batch_first=False) does not restore the data",
     ),
     "other rows from unpack_sequence": (
         "unpack_sequence",
         lambda whole, *args, **kwargs: whole(*args, **kwargs)[::-1],
-        "unpack_sequence gives other ids than the token store",
+        "unpack_sequence returns ids that differ from the token store's",
     ),
     "other data from pack_sequence": (
         "pack_sequence",
         lambda whole, *args, **kwargs: drop_the_last(whole(*args, **kwargs)),
-        "pack_sequence does not give the data back",
+        "pack_sequence does not restore the data",
     ),
 }
 
@@ -143,7 +144,7 @@ def test_padded_rows_packed_by_torch_are_our_packing(
         return drop_the_last(whole(rows, device))
 
     monkeypatch.setattr(TorchRows, "to_packed_sequence", wrong)
-    what = "pack_padded_sequence gives other data than packing the store's sequences"
+    what = "the packed data differs from the token store's sequences, packed"
     assert (None, what) in find(make_batch(store, "padded"), store)
 
 
@@ -190,10 +191,10 @@ def test_flipped_id_of_a_piece_is_named_by_its_row_in_the_shard(
 @pytest.mark.parametrize(
     ("start", "what"),
     [
-        (9, "4 ids, the token store has 3"),
-        (12, "4 ids, the token store has 0"),
-        (2**62, "4 ids, the token store has 0"),
-        (7, "4 ids, the token store has 5"),
+        (9, "length 4, the token store has 3"),
+        (12, "length 4, the token store has 0"),
+        (2**62, "length 4, the token store has 0"),
+        (7, "length 4, the token store has 5"),
     ],
 )
 def test_piece_of_another_part_is_found(store: TokenStore, start: int, what: str) -> None:
@@ -245,11 +246,11 @@ def test_totals_that_are_not_the_stores_are_found(store: TokenStore, name: str) 
     ledger: dict[str, Any] = {
         "num_sequences": len(store) - 1,
         "num_tokens": store.num_tokens - 5,
-        "num_dropped_sequences": {"min_length": 1},
-        "num_dropped_tokens": {"min_length": 5},
+        "num_dropped_sequences": {"drop_shorter": 1},
+        "num_dropped_tokens": {"drop_shorter": 5},
     }
     manifest = {**store.manifest, "ledger": ledger}
     assert list(batch_roundtrip.compare_manifests(manifest, store)) == []
-    ledger[f"num_dropped_{name}"] = {"min_length": 2}
+    ledger[f"num_dropped_{name}"] = {"drop_shorter": 2}
     (what,) = batch_roundtrip.compare_manifests(manifest, store)
-    assert f"{name} with those dropped, the token store has" in what
+    assert f"{name}, dropped ones included, the token store has" in what

@@ -21,12 +21,12 @@ OPTIONS = st.builds(
     PackOptions,
     layout=st.just("varlen"),
     max_tokens=st.integers(4, 32),
-    packing=st.sampled_from([None, "best-fit", "sequential"]),
-    overlong=st.sampled_from([None, "split", "drop", "error"]),
+    fill=st.sampled_from([None, "best-fit", "sequential"]),
+    overflow=st.sampled_from([None, "split", "drop", "error"]),
     shuffle=st.sampled_from([None, True, False]),
     seed=st.integers(0, 99),
-    min_length=st.one_of(st.none(), st.integers(1, 6)),
-    max_length=st.one_of(st.none(), st.integers(6, 30)),
+    drop_shorter=st.one_of(st.none(), st.integers(1, 6)),
+    drop_longer=st.one_of(st.none(), st.integers(6, 30)),
 )
 
 
@@ -44,7 +44,7 @@ def test_bins_agree_with_the_slow_ones(lengths: list[int], options: PackOptions)
     assert plan.num_batches == len(expected.rows)
     num_pieces = count_pieces(source, count_source(source), options)
     assert num_pieces == sum(map(len, expected.rows)) + expected.num_dropped_sequences.get(
-        "overlong", 0
+        "overflow", 0
     )
     assert list_batches(plan_batches(source, options), source) == expected
 
@@ -54,7 +54,7 @@ def test_bins_agree_with_the_slow_ones(lengths: list[int], options: PackOptions)
 def test_bins_hold_every_token_once_within_the_budget(
     lengths: list[int], options: PackOptions
 ) -> None:
-    options = replace(options, overlong=None if options.overlong == "error" else options.overlong)
+    options = replace(options, overflow=None if options.overflow == "error" else options.overflow)
     options = options.resolve()
     capacity = options.max_tokens or 0
     source = Parts([lengths])
@@ -85,12 +85,12 @@ def test_bins_pack_best_fit_in_the_order_of_the_input() -> None:
 
 
 def test_bins_pack_one_row_after_another_where_sequential() -> None:
-    rows = plan_rows([2, 5, 3, 6, 4, 1], max_tokens=10, packing="sequential")
+    rows = plan_rows([2, 5, 3, 6, 4, 1], max_tokens=10, fill="sequential")
     assert rows == [[(0, 0, 2), (1, 0, 5), (2, 0, 3)], [(3, 0, 6), (4, 0, 4)], [(5, 0, 1)]]
 
 
 def test_bins_split_long_sequences_from_the_left() -> None:
-    rows = plan_rows([1, 9, 8, 4], max_tokens=4, packing="sequential")
+    rows = plan_rows([1, 9, 8, 4], max_tokens=4, fill="sequential")
     assert rows == [
         [(0, 0, 1)],
         [(1, 0, 4)],
@@ -112,21 +112,23 @@ def test_bins_without_a_split_have_no_piece_starts(longest: int, split: bool) ->
 
 def test_bins_drop_or_refuse_the_overlong() -> None:
     source = Parts([[3, 2000, 5, 1500, 1]])
-    options = PackOptions(layout="varlen", max_tokens=1024, overlong="drop", min_length=2).resolve()
+    options = PackOptions(
+        layout="varlen", max_tokens=1024, overflow="drop", drop_shorter=2
+    ).resolve()
     plan = plan_batches(source, options)
-    assert plan.num_dropped_sequences == {"min_length": 1, "overlong": 2}
-    assert plan.num_dropped_tokens == {"min_length": 1, "overlong": 3500}
+    assert plan.num_dropped_sequences == {"drop_shorter": 1, "overflow": 2}
+    assert plan.num_dropped_tokens == {"drop_shorter": 1, "overflow": 3500}
     message = r"^sequence 1 has 2,000 tokens, --max-tokens allows 1,024$"
     with pytest.raises(OverlongError, match=message):
-        plan_batches(source, replace(options, overlong="error"))
+        plan_batches(source, replace(options, overflow="error"))
 
 
-@pytest.mark.parametrize("packing", ["best-fit", "sequential"])
-def test_bins_of_nothing_have_no_row(packing: str) -> None:
-    options = PackOptions(layout="varlen", max_tokens=4, packing=packing).resolve()
+@pytest.mark.parametrize("fill", ["best-fit", "sequential"])
+def test_bins_of_nothing_have_no_row(fill: str) -> None:
+    options = PackOptions(layout="varlen", max_tokens=4, fill=fill).resolve()
     plan = plan_batches(Parts([]), options)
     assert plan.num_batches == 0
-    assert plan_batches(Parts([[3], []]), replace(options, max_length=2)).num_batches == 0
+    assert plan_batches(Parts([[3], []]), replace(options, drop_longer=2)).num_batches == 0
 
 
 def test_bins_are_shuffled_anew_for_another_seed() -> None:

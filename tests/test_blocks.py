@@ -135,15 +135,15 @@ def test_cut_file_says_how_far_it_got(tmp_path: Path, compression: str) -> None:
     member = compress(b"one\ntwo\n", compression)
     path = tmp_path / "a"
     error = read_error(write_source(path, member + member[:5], compression))
-    assert error.message == f"{path}:3: ends early, inside its {compression} data"
-    assert error.hint == "8 bytes of text came before; get the file again"
+    assert error.message == f"{path}:3: truncated {compression} data"
+    assert error.hint == "8 bytes of text could be read; download or copy the file again"
 
 
 @every_compression
 def test_compressed_file_of_no_bytes_is_an_error(tmp_path: Path, compression: str) -> None:
     error = read_error(write_source(tmp_path / "a", b"", compression))
     assert error.message == f"{tmp_path / 'a'}:1: 0 bytes, expected {compression} data"
-    assert error.hint == "0 bytes of text came before; get the file again"
+    assert error.hint == "0 bytes of text could be read; download or copy the file again"
 
 
 @every_compression
@@ -154,7 +154,7 @@ def test_damaged_file_says_how_far_it_got(
     data = compress(b"a\n" * 1000 + b"b", compression) + b"no compressed data " * 9
     error = read_error(write_source(tmp_path / "a", data, compression))
     assert error.message.startswith(f"{tmp_path / 'a'}:1001: not {compression}, or damaged (")
-    assert error.hint == "2,001 bytes of text came before; get the file again"
+    assert error.hint == "2,001 bytes of text could be read; download or copy the file again"
 
 
 @every_kind
@@ -180,7 +180,10 @@ def test_file_that_became_shorter_is_an_error(tmp_path: Path, compression: str) 
     source = write_source(tmp_path / "a", data, compression)._replace(num_bytes=len(data) + 3)
     error = read_error(source)
     assert error.message == f"{tmp_path / 'a'}: changed while it was read, ends 3 bytes early"
-    assert error.hint == "wait until it is whole, then run the same command with --overwrite"
+    assert (
+        error.hint
+        == "wait until it is completely written, then run the same command with --overwrite"
+    )
 
 
 def test_file_that_is_gone_is_an_error(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from shard_reference import (
 
 SHARD = "shard-00000.safetensors"
 OVERWRITE = "hint: choose another -o, or pass --overwrite to replace what is there"
-CONTINUE = "hint: run the same command again: it continues where it stopped"
+CONTINUE = "hint: run the same {} command again: it continues where it stopped"
 INTERRUPTED = "\nInterrupted: run the same command again\n"
 DEADLINE = 30.0  # seconds, for a process on a busy machine
 
@@ -54,17 +54,23 @@ sys.addaudithook(hold)
 
 
 def check_unfinished(
-    folder: Path, num_finished: int | None = None, *, failure: str = "", advice: str = CONTINUE
+    folder: Path,
+    num_finished: int | None = None,
+    *,
+    writer: str = "tokenize",
+    failure: str = "",
+    advice: str = CONTINUE,
 ) -> None:
     """Assert that a folder is an incomplete run for every reader, which says how it ended."""
     result = run("inspect", folder)
     assert result.exit_code == 4
     message, _, hint = result.stderr.splitlines()
-    found = r"incomplete run, (\d+) parts or shards finished, no manifest\.json"
+    item = {"tokenize": "part", "pack": "shard"}[writer]
+    found = rf"incomplete run, (\d+) {item}s? finished, no manifest\.json"
     ended = re.escape(f"; it ended with: {failure}") if failure else ""
     match = re.fullmatch(f"Error: {re.escape(str(folder))}: {found}{ended}", message)
     assert match is not None, message
-    assert hint == advice
+    assert hint == advice.format(writer)
     if num_finished is not None:
         assert int(match[1]) == num_finished
     for command in (("pack", folder, "-o", f"{folder}-packed"), ("verify", folder)):
@@ -199,12 +205,12 @@ def test_case_28_disk_full_at_a_shard(tmp_path: Path, small_disk: Path) -> None:
     place = result.stderr.removeprefix(f"Error: {out}/").split(":")[0]
     match = re.fullmatch(r"shard-(\d{5})\.(safetensors|json)", place)
     assert match is not None, result.stderr
-    hint = "hint: make room, then run the same command again"
+    hint = "hint: free some disk space, then run the same command again"
     check_refused(result, 5, f"{out}/{place}: No space left on device", hint)
     assert find_temporary(out) == []
     num_finished = int(match[1])
     assert num_finished > 2
-    check_unfinished(out, num_finished)
+    check_unfinished(out, num_finished, writer="pack")
     assert run(*arguments, "-o", out).exit_code == 5, "there still is no room"
     subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     result = run(*arguments, "-o", out)
@@ -287,7 +293,7 @@ def check_kill_sweep(folder: Path, *arguments: object) -> None:
             num_unfinished += 1
             result = run("inspect", out)
             assert result.stderr.startswith(f"Error: {out}: incomplete run, "), killed
-            assert result.stderr.endswith(f"\n{CONTINUE}\n")
+            assert result.stderr.endswith(f"\n{CONTINUE.format(arguments[0])}\n")
             assert result.exit_code == 4
         elif not (out / "manifest.json").exists():
             assert run("inspect", out).exit_code == 4, "nothing was begun"
@@ -357,7 +363,7 @@ def test_case_30_interrupted_pack(tmp_path: Path) -> None:
         os.killpg(command.process.pid, signal.SIGINT)
         assert command.end() == (130, "", INTERRUPTED)
     assert find_temporary(out) == []
-    check_unfinished(out, 2)
+    check_unfinished(out, 2, writer="pack")
     result = run("pack", store, "-o", out, *options)
     assert result.stderr == "note: 2 of 4 shards were finished before\n"
     assert run("pack", store, "-o", tmp_path / "whole", *options).exit_code == 0
@@ -376,7 +382,7 @@ def test_case_31_worker_killed(tmp_path: Path, corpus: Path) -> None:
     assert (code, stdout) == (5, "")
     parts = f"part-00001 ({corpus}/b.txt), part-00002 ({corpus}/c.txt)"
     assert stderr == (
-        f"Error: a worker process died while it held one of: {parts}\n\n"
+        f"Error: a worker process died while working on one of: {parts}\n\n"
         "hint: run the same command again with fewer workers (--num-workers 1): it continues\n"
     )
     assert find_temporary(out) == []
@@ -395,12 +401,12 @@ def test_case_31_worker_of_pack_killed(tmp_path: Path) -> None:
         code, _, stderr = command.end()
     assert code == 5
     assert stderr.splitlines() == [
-        "Error: a worker process died while it held one of: shard-00002.safetensors, "
+        "Error: a worker process died while working on one of: shard-00002.safetensors, "
         "shard-00003.safetensors",
         "",
         "hint: run the same command again with fewer workers (--num-workers 1): it continues",
     ]
-    check_unfinished(tmp_path / "shards", 2)
+    check_unfinished(tmp_path / "shards", 2, writer="pack")
     result = run(*arguments, "--num-workers", 1)
     assert (result.exit_code, result.stderr) == (0, "note: 2 of 4 shards were finished before\n")
 
@@ -417,8 +423,8 @@ def test_case_32_two_writers(tmp_path: Path, corpus: Path, killed: bool) -> None
         command.wait_for(1)
         before = read_folder(out)
         for overwrite in ((), ("--overwrite",)):
-            found = f"{out}: process {command.process.pid} on {os.uname().nodename} writes here"
-            hint = "hint: wait for it, or choose another -o"
+            found = f"{out}: process {command.process.pid} on {os.uname().nodename} is writing here"
+            hint = "hint: wait until it ends, or choose another -o"
             check_refused(run(*arguments, *overwrite), 4, found, hint)
         assert read_folder(out) == before
         if killed:
@@ -482,7 +488,7 @@ def test_case_extra_read_only_output(corpus: Path, small_disk: Path) -> None:
     check_refused(result, 5, found, "hint: choose another -o")
 
 
-CHANGED = "hint: wait until it is whole, then run the same command with --overwrite"
+CHANGED = "hint: wait until it is completely written, then run the same command with --overwrite"
 
 
 def rewrite(path: Path) -> None:
@@ -513,7 +519,8 @@ def test_case_extra_input_that_changes_during_the_run(
         code, stdout, stderr = command.end()
     assert stderr == f"Error: {corpus}/b.txt: {found}\n\n{CHANGED}\n"
     assert (code, stdout) == (3, "")
-    check_unfinished(out, 1, failure=f"{corpus}/b.txt: {found}", advice=CHANGED)
+    advice = CHANGED.replace("hint: ", "hint: for tokenize: ")
+    check_unfinished(out, 1, failure=f"{corpus}/b.txt: {found}", advice=advice)
     assert run(*arguments, "--overwrite").exit_code == 0
 
 

@@ -24,7 +24,7 @@ from reference import read_store_documents
 from shard_reference import make_shards
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-GIVE_UP = "hint: correct the record and add --overwrite, or pass --on-bad-record skip"
+GIVE_UP = "hint: fix the record and add --overwrite, or pass --on-bad-record skip"
 CONVERT = "hint: convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 BOS, EOS = 257, 258  # of the byte tokenizer
 
@@ -201,12 +201,12 @@ def write_long_line(path: Path, num_bytes: int) -> Path:
 
 def test_case_08_line_of_100_megabytes(tmp_path: Path) -> None:
     corpus = write_long_line(tmp_path / "a.txt", 100_000_000)
-    hint = "hint: pass --max-document-bytes with a larger size, or split the document"
+    hint = "hint: pass a larger --max-document-bytes, or split the document"
     result = tokenize(corpus, "--num-workers", 1)
-    check_refused(result, 3, f"{corpus}:2: a document of more than 67,108,864 bytes", hint)
+    check_refused(result, 3, f"{corpus}:2: document larger than 67,108,864 bytes", hint)
     check_no_store(store_of(corpus))
     result = tokenize(corpus, "--num-workers", 1, "--max-document-bytes", "1MB")
-    check_refused(result, 3, f"{corpus}:2: a document of more than 1,000,000 bytes", hint)
+    check_refused(result, 3, f"{corpus}:2: document larger than 1,000,000 bytes", hint)
 
 
 MEASURED = """
@@ -293,8 +293,8 @@ def test_case_15_decompression_bomb(tmp_path: Path) -> None:
     corpus = write(tmp_path / "b.jsonl.gz", gzip.compress(FILLED * 8) * 9)
     assert corpus.stat().st_size * 256 < 72 << 20
     result = tokenize([good, corpus])
-    found = "more than 256 times its compressed size came out, no text does"
-    hint = "hint: if it is meant to be like that, decompress it and name the result"
+    found = "expands to more than 256 times its compressed size, far more than text does"
+    hint = "hint: if this is intended, decompress it and pass the result"
     check_refused(result, 3, f"{corpus}:64: {found}", hint)
     check_no_store(store_of(good))
 
@@ -384,7 +384,7 @@ def test_case_25_other_tokenizer_in_the_store(tmp_path: Path, tiny_tokenizer: Pa
         (shards, ("unpack", shards, "--text", "-o", tmp_path / "rows.jsonl")),
     ):
         shutil.copy(tiny_tokenizer, folder / "tokenizer.json")
-        found = f"{folder}/tokenizer.json: not the tokenizer that the manifest names"
+        found = f"{folder}/tokenizer.json: blake3 differs from the manifest's"
         check_refused(run(*command), 4, found)
     assert not (tmp_path / "rows.jsonl").exists()
 
@@ -454,8 +454,9 @@ def test_case_27_longer_than_65535(long_shards: Path) -> None:
         ["structure", "ok", "1", "of", "1", "100.0%"],
         ["roundtrip", "ok", "1", "of", "1", "100.0%"],
     ]
-    assert "  note: forward: of 1 large batch, only a part, where most rows end" in lines
-    assert lines[-1] == "proven at these levels"
+    note = "computed only part of 1 large batch: the time steps in which most rows end"
+    assert f"  note: forward: {note}" in lines
+    assert lines[-1] == "all levels passed"
 
 
 @pytest.mark.cuda
@@ -464,5 +465,6 @@ def test_case_27_longer_than_65535_on_cuda(long_shards: Path) -> None:
     result = run("verify", long_shards, *options)
     assert result.exit_code == 0, result.stdout
     lines = result.stdout.splitlines()
-    assert "  note: forward: of 1 large batch, only a part, where most rows end" in lines
-    assert lines[-1] == "proven at these levels"
+    note = "computed only part of 1 large batch: the time steps in which most rows end"
+    assert f"  note: forward: {note}" in lines
+    assert lines[-1] == "all levels passed"

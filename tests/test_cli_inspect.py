@@ -116,7 +116,7 @@ def test_inspect_batch_shows_its_rows(path: str) -> None:
         (
             ["tokens", "--batch", 0, "--sequence", 0],
             2,
-            "--batch and --sequence are separate questions, ask one",
+            "use only one of --batch, --sequence",
         ),
         (["none"], 4, "none: no such folder"),
         (["."], 4, ".: no manifest.json, expected a token store or shards"),
@@ -133,8 +133,8 @@ def test_inspect_says_that_a_run_is_incomplete(work: Path) -> None:
     result = run("inspect", "tokens")
     assert result.exit_code == 4
     assert result.stderr == (
-        "Error: tokens: incomplete run, 0 parts or shards finished, no manifest.json\n\n"
-        "hint: run the same command again: it continues where it stopped\n"
+        "Error: tokens: incomplete run, 0 parts finished, no manifest.json\n\n"
+        "hint: run the same tokenize command again: it continues where it stopped\n"
     )
 
 
@@ -169,7 +169,7 @@ def pack(*options: object) -> None:
 
 @pytest.mark.usefixtures("several")
 def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
-    pack("--layout", "varlen", "--max-tokens", 8, "--packing", "sequential")
+    pack("--layout", "varlen", "--max-tokens", 8, "--fill", "sequential")
     shown = json.loads(run("inspect", "out", "--batch", 1, "--json").stdout)
     assert shown == {
         "batch": 1,
@@ -291,9 +291,9 @@ def test_inspect_batch_of_packed_names_its_bucket() -> None:
 
 
 @pytest.mark.usefixtures("several")
-@pytest.mark.parametrize("packing", ["sequential", "best-fit"])
-def test_inspect_sequence_that_was_split_shows_it_whole(packing: str) -> None:
-    pack("--layout", "varlen", "--max-tokens", 2, "--packing", packing, "--no-shuffle")
+@pytest.mark.parametrize("fill", ["sequential", "best-fit"])
+def test_inspect_sequence_that_was_split_shows_it_whole(fill: str) -> None:
+    pack("--layout", "varlen", "--max-tokens", 2, "--fill", fill, "--no-shuffle")
     shown = json.loads(run("inspect", "out", "--sequence", 2, "--json").stdout)
     place = {name: shown.pop(name) for name in ("shard", "batch", "row", "num_rows")}
     assert shown == {
@@ -334,7 +334,7 @@ def test_inspect_sequence_beside_filler_names_its_row() -> None:
 
 @pytest.mark.usefixtures("several")
 def test_inspect_shows_the_numbers_of_varlen_shards() -> None:
-    pack("--layout", "varlen", "--max-tokens", 4, "--packing", "sequential")
+    pack("--layout", "varlen", "--max-tokens", 4, "--fill", "sequential")
     numbers = json.loads(run("inspect", "out", "--json").stdout)
     assert numbers["layout"] == "varlen"
     assert numbers["padding_ratio"] == 0
@@ -412,7 +412,7 @@ def test_inspect_fits_the_terminal_whatever_the_texts_and_names(layout: tuple[ob
 
 @pytest.mark.usefixtures("hard")
 def test_inspect_plan_fits_the_terminal() -> None:
-    check_lines(run("inspect", "store" * 20, "--plan").stdout)
+    check_lines(run("plan", "store" * 20).stdout)
 
 
 def test_inspect_numbers_fit_the_terminal_however_large() -> None:

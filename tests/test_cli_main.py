@@ -143,7 +143,7 @@ def test_error_goes_to_stderr_with_its_hint_and_code(tmp_path):
     assert result.stdout == ""
     assert result.stderr == (
         f"Error: {tmp_path}/none.txt: no such file or folder\n\n"
-        "hint: name a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'\n"
+        "hint: pass a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'\n"
     )
 
 

@@ -28,7 +28,7 @@ def test_pack_says_what_the_shards_hold(tmp_path: Path, tokens: Path) -> None:
         f"{tmp_path}/out: complete\n"
         "  4 sequences, 15 tokens -> 2 padded batches, 1 shard\n"
         "  6.25% of the cells are padding\n"
-        "  1 sequence, 1 token dropped by last_batch\n"
+        "  1 sequence, 1 token dropped by --last-batch\n"
     )
 
 
@@ -61,12 +61,15 @@ def test_pack_says_which_token_pads_where_the_tokenizer_names_none(
 def test_pack_passes_every_option_on(tmp_path: Path, tokens: Path) -> None:
     result = run(
         *("pack", tokens, "-o", tmp_path / "out", "--layout", "padded", "--max-tokens", 10),
-        *("--min-length", 2, "--max-length", 4, "--pad-id", 7, "--shard-bytes", "1kB", "-q"),
+        *("--drop-shorter", 2, "--drop-longer", 4, "--pad-id", 7, "--shard-bytes", "1kB", "-q"),
     )
     assert result.exit_code == 0, result.stderr
     shards = open_shards(tmp_path / "out")
     assert [batch.ids.tolist() for batch in shards] == [[[120, 120, 120], [120, 120, 7]]]
-    assert shards.manifest["ledger"]["num_dropped_sequences"] == {"min_length": 1, "max_length": 2}
+    assert shards.manifest["ledger"]["num_dropped_sequences"] == {
+        "drop_shorter": 1,
+        "drop_longer": 2,
+    }
 
 
 def test_pack_refuses_a_sequence_over_the_budget(tmp_path: Path, tokens: Path) -> None:
@@ -74,7 +77,7 @@ def test_pack_refuses_a_sequence_over_the_budget(tmp_path: Path, tokens: Path) -
     assert result.exit_code == 2
     assert result.stderr == (
         f"Error: {tokens}: sequence 2 ({tmp_path}/a.txt:3) has 5 tokens, --max-tokens allows 4\n\n"
-        "hint: pass --max-tokens 5, drop longer ones with --overlong drop, "
+        "hint: pass --max-tokens 5, drop longer ones with --overflow drop, "
         "or split them with tokenize --max-length 4\n"
     )
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -83,7 +86,7 @@ def test_pack_refuses_a_sequence_over_the_budget(tmp_path: Path, tokens: Path) -
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--min-length", 9], 3, "no batch is left"),
+        (["--drop-shorter", 9], 3, "no batch is left"),
         (["--pad-id", 300], 2, "--pad-id 300: expected an id from 0 to 258"),
         (["--batch-size", 0], 2, "'0' is no number from 1 to 2,147,483,647"),
     ],
@@ -158,7 +161,7 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         "  3 sequences, 6 tokens -> 2 padded batches, 1 shard\n"
         "  25.00% of the cells are padding\n"
         "  buckets: 2, 4\n"
-        "  2 sequences, 10 tokens dropped by overlong\n",
+        "  2 sequences, 10 tokens dropped by --overflow\n",
     ),
     "bucket keys and a budget": (
         "--layout padded --buckets 2,6 --max-tokens 12",
@@ -209,14 +212,14 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         "  4 sequences, 13 tokens -> 2 padded batches, 1 shard\n"
         "  7.14% of the cells are padding\n"
         "  buckets: 2, 5\n"
-        "  1 sequence, 3 tokens dropped by last_batch\n",
+        "  1 sequence, 3 tokens dropped by --last-batch\n",
     ),
-    "overlong drop": (
-        "--max-tokens 4 --overlong drop",
+    "overflow drop": (
+        "--max-tokens 4 --overflow drop",
         [[0], [3, 1]],
         "  3 sequences, 6 tokens -> 2 packed batches, 1 shard\n"
         "  0.00% of the cells are padding\n"
-        "  2 sequences, 10 tokens dropped by overlong\n",
+        "  2 sequences, 10 tokens dropped by --overflow\n",
     ),
     "varlen": (
         "--layout varlen --max-tokens 8 --no-shuffle",
@@ -225,25 +228,25 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         "  0.00% above the lower bound 2: all tokens / 8, rounded up\n",
     ),
     "varlen in the order of the input": (
-        "--layout varlen --max-tokens 6 --packing sequential",
+        "--layout varlen --max-tokens 6 --fill sequential",
         [[0, 1], [2], [3], [4]],
         "  5 sequences, 16 tokens -> 4 varlen batches, 1 shard\n"
         "  33.33% above the lower bound 3: all tokens / 6, rounded up\n",
     ),
     "varlen with split sequences": (
-        "--layout varlen --max-tokens 4 --packing sequential",
+        "--layout varlen --max-tokens 4 --fill sequential",
         [[0, 1], [2], [2, 3], [4], [4]],
         "  5 sequences, 16 tokens -> 5 varlen batches, 1 shard\n"
         "  25.00% above the lower bound 4: all tokens / 4, rounded up\n"
         "  sequences split into pieces: 2\n",
     ),
     "varlen without the long ones": (
-        "--layout varlen --max-tokens 4 --packing sequential --overlong drop --min-length 2",
+        "--layout varlen --max-tokens 4 --fill sequential --overflow drop --drop-shorter 2",
         [[0], [3]],
         "  2 sequences, 5 tokens -> 2 varlen batches, 1 shard\n"
         "  0.00% above the lower bound 2: all tokens / 4, rounded up\n"
-        "  1 sequence, 1 token dropped by min_length\n"
-        "  2 sequences, 10 tokens dropped by overlong\n",
+        "  1 sequence, 1 token dropped by --drop-shorter\n"
+        "  2 sequences, 10 tokens dropped by --overflow\n",
     ),
 }
 
@@ -328,11 +331,11 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
         "seed": 0,
         "buckets": [2, 5],
         "num_buckets": None,
-        "packing": None,
-        "overlong": None,
+        "fill": None,
+        "overflow": None,
         "last_batch": "pad",
-        "min_length": None,
-        "max_length": None,
+        "drop_shorter": None,
+        "drop_longer": None,
         "pad_to_multiple": 1,
         "shard_bytes": 64 << 20,
     }
@@ -360,22 +363,22 @@ def test_pack_refuses_options_that_contradict_each_other(tokens: Path) -> None:
     ("options", "option"),
     [
         ("--layout packed --max-tokens 4", "--max-tokens"),
-        ("--layout padded --max-tokens 4 --overlong error", "--max-tokens"),
+        ("--layout padded --max-tokens 4 --overflow error", "--max-tokens"),
         ("--layout padded --max-tokens 4 --buckets auto", "--max-tokens"),
-        ("--layout varlen --max-tokens 4 --overlong error", "--max-tokens"),
-        ("--layout packed --buckets 2,4 --overlong error", "--buckets"),
+        ("--layout varlen --max-tokens 4 --overflow error", "--max-tokens"),
+        ("--layout packed --buckets 2,4 --overflow error", "--buckets"),
     ],
 )
 def test_pack_names_the_place_and_the_option_of_a_sequence_that_does_not_fit(
     tokens: Path, options: str, option: str
 ) -> None:
     cure = "add a bucket of" if option == "--buckets" else f"pass {option}"
-    splitting = "--overlong split" if "varlen" in options else "tokenize --max-length 4"
+    splitting = "--overflow split" if "varlen" in options else "tokenize --max-length 4"
     result = run("pack", tokens, "-o", tokens.parent / "out", *options.split())
     assert result.exit_code == 2
     assert result.stderr == (
         f"Error: {tokens}: sequence 2 ({tokens.parent}/a.txt:3) has 5 tokens, {option} allows 4\n\n"
-        f"hint: {cure} 5, drop longer ones with --overlong drop, "
+        f"hint: {cure} 5, drop longer ones with --overflow drop, "
         f"or split them with {splitting}\n"
     )
     assert not (tokens.parent / "out").exists()
@@ -429,8 +432,8 @@ def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> N
     [
         ("--layout jagged", "'jagged' is not one of 'packed', 'padded', 'varlen'"),
         ("--order random", "'random' is not one of 'length', 'none'"),
-        ("--packing first-fit", "'first-fit' is not one of 'best-fit', 'sequential'"),
-        ("--overlong cut", "'cut' is not one of 'error', 'drop', 'split'"),
+        ("--fill first-fit", "'first-fit' is not one of 'best-fit', 'sequential'"),
+        ("--overflow cut", "'cut' is not one of 'error', 'drop', 'split'"),
         ("--last-batch fill", "'fill' is not one of 'keep', 'drop', 'pad'"),
         ("--padding-side top", "'top' is not one of 'right', 'left'"),
         ("--window 0", "'0' is no number from 1 to 2,147,483,647"),
@@ -450,11 +453,11 @@ def test_pack_refuses_what_is_no_value_of_an_option(
 
 
 def test_pack_that_leaves_no_batch_says_what_was_dropped(tokens: Path) -> None:
-    options = ("--min-length", 3, "--max-length", 3, "--last-batch", "drop")
+    options = ("--drop-shorter", 3, "--drop-longer", 3, "--last-batch", "drop")
     result = run("pack", tokens, "-o", tokens.parent / "out", *options)
     assert result.exit_code == 3
     assert result.stderr == (
         f"Error: {tokens}: no batch is left, sequences dropped: "
-        "2 by --min-length, 2 by --max-length, 1 by --last-batch\n\n"
-        "hint: loosen --min-length\n"
+        "2 by --drop-shorter, 2 by --drop-longer, 1 by --last-batch\n\n"
+        "hint: loosen --drop-shorter\n"
     )

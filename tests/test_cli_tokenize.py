@@ -72,7 +72,7 @@ def test_tokenize_puts_bad_records_aside_if_told(tmp_path):
         (b'{"body": "a"}', ["--format", "jsonl"], 3, "a.txt:1: no field 'text' (found: 'body')"),
         (b"abc", ["--max-length", 2, "--overflow", "error"], 3, "a.txt:1: 3 tokens, expected at"),
         (b"abc", ["--overflow", "drop"], 2, "--overflow drop: nothing is too long without"),
-        (b"abc", ["--max-document-bytes", 2], 3, "a.txt:1: a document of more than 2 bytes"),
+        (b"abc", ["--max-document-bytes", 2], 3, "a.txt:1: document larger than 2 bytes"),
         (b"abc", ["--bos", "<start>"], 2, "token '<start>': not in the tokenizer's vocabulary"),
         (b"abc", ["--tokenizer", "none.json"], 2, "none.json: no such file"),
         (
@@ -132,7 +132,7 @@ def test_tokenize_into_the_folder_of_its_input_is_refused(tmp_path):
     for options in ((), ("--overwrite",)):
         result = run("tokenize", tmp_path, "-o", tmp_path, *options)
         assert result.exit_code == 4
-        assert result.stderr.startswith(f"Error: {tmp_path}: holds the input {tmp_path}/a.txt\n")
+        assert result.stderr.startswith(f"Error: {tmp_path}: contains the input {tmp_path}/a.txt\n")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 

@@ -58,7 +58,7 @@ def test_unpack_of_damaged_shards_writes_nothing(tmp_path: Path, shards: Path) -
     "options",
     [
         "--layout varlen --max-tokens 3",
-        "--layout varlen --max-tokens 3 --packing sequential --shuffle",
+        "--layout varlen --max-tokens 3 --fill sequential --shuffle",
         "--layout padded --padding-side left --batch-size 2 --last-batch pad",
         "--layout padded --buckets auto --shuffle --seed 4",
     ],

@@ -28,14 +28,42 @@ def test_verify_reports_coverage_and_errors_beside_their_limits(shards: Path) ->
         [level, "ok", "3", "of", "3"] for level in ("structure", "roundtrip", "forward", "backward")
     ]
     assert " / " in lines[6]
-    assert lines[-1] == "proven at these levels"
+    assert lines[-1] == "all levels passed"
 
 
-@pytest.mark.parametrize("level", ["structure", "roundtrip", "forward"])
+@pytest.mark.parametrize("level", ["structure", "roundtrip", "run", "forward"])
 def test_verify_stops_at_the_level_asked_for(shards: Path, level: str) -> None:
     report = json.loads(run("verify", shards, "--level", level, "--json").stdout)
     assert report["levels"][-1]["level"] == level
     assert report["passed"]
+
+
+def test_verify_runs_the_model_over_every_batch_at_level_run(shards: Path) -> None:
+    result = run("verify", shards, "--level", "run")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [line.split()[:5] for line in lines[4:7]] == [
+        [level, "ok", "3", "of", "3"] for level in ("structure", "roundtrip", "run")
+    ]
+    assert " / " in lines[6]
+    assert lines[-1] == "all levels passed"
+    every = run("verify", shards, "--every-batch", "--sample", 1, "--json")
+    levels = json.loads(every.stdout)["levels"]
+    assert [(level["level"], level["num_batches"]) for level in levels[2:]] == [
+        ("run", 3),
+        ("forward", 1),
+        ("backward", 1),
+    ]
+
+
+@pytest.mark.parametrize("option", ["--every-batch", "--no-every-batch"])
+def test_verify_refuses_every_batch_where_it_has_no_effect(shards: Path, option: str) -> None:
+    result = run("verify", shards, "--level", "roundtrip", option)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"Error: {option} needs --level forward or backward, found --level roundtrip\n\n"
+        "hint: pass --level run to run the model over every batch and stop there\n"
+    )
 
 
 def test_verify_samples_and_says_so(shards: Path) -> None:
@@ -66,7 +94,7 @@ def test_verify_ends_with_1_at_a_fault(shards: Path, tmp_path: Path) -> None:
     shard.write_bytes(data)
     result = run("verify", copy, "--tokens", shards.parent / "tokens", "-q")
     assert result.exit_code == 1
-    assert "structure: shard-00000.safetensors: blake3 is not the manifest's" in result.stdout
+    assert "structure: shard-00000.safetensors: blake3 differs from the manifest's" in result.stdout
     assert result.stdout.splitlines()[-1] == "1 fault"
 
 
@@ -77,8 +105,8 @@ def test_verify_without_the_store_is_refused(shards: Path, tmp_path: Path) -> No
         result = run("verify", copy)
         assert result.exit_code == 4
         assert result.stderr == (
-            f"Error: {copy}: its token store is no longer at ../tokens\n\n"
-            "hint: pass --tokens STORE, or --level structure to go without it\n"
+            f"Error: {copy}: its token store is not at ../tokens\n\n"
+            "hint: pass --tokens STORE, or --level structure, which needs no store\n"
         )
         assert run("verify", copy, "--level", "structure").exit_code == 0
         assert run("verify", copy, "--tokens", shards.parent / "tokens").exit_code == 0
@@ -91,7 +119,7 @@ def test_verify_on_cuda_that_is_absent_is_an_error(shards: Path) -> None:
     result = run("verify", shards, "--device", "cuda")
     assert result.exit_code == 5
     assert result.stderr.startswith("Error: --device cuda: no CUDA device")
-    assert "hint: verify on the machine that trains, or pass --device cpu" in result.stderr
+    assert "hint: run verify on the machine that trains, or pass --device cpu" in result.stderr
 
 
 @pytest.mark.parametrize("device", ["gpu", "meta", "cuda:x"])
@@ -133,7 +161,7 @@ def test_verify_proves_what_the_options_of_pack_make(
 
 def test_verify_names_the_row_of_varlen_with_a_fault(shards: Path, tmp_path: Path) -> None:
     tokens, out = shards.parent / "tokens", tmp_path / "out"
-    options = ("--layout", "varlen", "--max-tokens", 8, "--packing", "sequential")
+    options = ("--layout", "varlen", "--max-tokens", 8, "--fill", "sequential")
     assert run("pack", tokens, "-o", out, *options).exit_code == 0
 
     def flip(arrays: Arrays) -> None:

@@ -114,7 +114,7 @@ def test_every_output_state_and_gradient_is_compared() -> None:
             f"{way} {quantity} of {rows}"
             for way in ("packed", "padded")
             for quantity in ("outputs", "h_n", "c_n")
-            for rows in ("rows beside a changed one", "the same rows again")
+            for rows in ("unchanged rows", "a repeated run")
         ),
     }
     weights = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
@@ -157,7 +157,7 @@ def test_one_wrong_output_is_found_in_its_row() -> None:
     assert [(comparison.quantity, comparison.row) for comparison in wrong] == [
         ("packed outputs", 2)
     ]
-    assert str(wrong[0]) == "packed outputs is off by 0.001, limit 1e-12"
+    assert str(wrong[0]) == "packed outputs: error 0.001, limit 1e-12"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -183,7 +183,7 @@ def test_state_of_another_row_is_found() -> None:
     wrong = {name: comparison.row for name, comparison in found.items() if comparison.failed}
     assert wrong["packed h_n"] in (1, 2)
     # row 1 or 2 is the changed one, and the other has its state
-    assert set(wrong) == {"packed h_n", "packed h_n of rows beside a changed one"}
+    assert set(wrong) == {"packed h_n", "packed h_n of unchanged rows"}
 
 
 def test_row_that_moves_another_is_found() -> None:
@@ -194,7 +194,7 @@ def test_row_that_moves_another_is_found() -> None:
 
     ways = WAYS | {"packed": packed_with(outputs=change)}
     assert failed(check_forward, make_model(), make_ids(), ways=ways) >= {
-        "packed outputs of rows beside a changed one"
+        "packed outputs of unchanged rows"
     }
 
 
@@ -214,7 +214,7 @@ def test_model_that_computes_nothing_is_found() -> None:
         for parameter in model.parameters().values():
             parameter.zero_()
     wrong = failed(check_forward, model, make_ids())
-    assert "deviation of outputs" in wrong
+    assert "root mean square of outputs" in wrong
     assert "packed outputs and states of a changed row" in wrong
 
 
@@ -364,7 +364,7 @@ def test_state_that_moves_with_another_row_is_found() -> None:
 
     ways = WAYS | {"packed": packed_with(states=change)}
     assert failed(check_forward, make_model(bidirectional=True), make_ids(), ways=ways) == {
-        "packed c_n of rows beside a changed one"
+        "packed c_n of unchanged rows"
     }
 
 
@@ -404,4 +404,4 @@ def test_outputs_far_below_those_of_any_model_are_found(remembers: bool) -> None
         return replace(run, outputs=scale * run.outputs)
 
     wrong = failed(check_forward, make_model(remembers=remembers), make_ids(), reference=shrunk)
-    assert "deviation of outputs" in wrong
+    assert "root mean square of outputs" in wrong

@@ -61,7 +61,7 @@ def test_coverage_agrees_with_plain_python(shards: list[list[Row]]) -> None:
         assert (fault is not None) == bool(twice)
         if fault is not None:
             place, what = fault
-            assert what == f"sequence {twice[0]} stands twice"
+            assert what == f"sequence {twice[0]} appears more than once"
             assert rows[place][:2] == (twice[0], 0)
     assert coverage.num_missing == NUM_SEQUENCES - len(set(seen))
     rows = [row for rows in shards for row in rows]
@@ -81,13 +81,13 @@ def test_sequences_without_pieces_are_seen_once() -> None:
 def test_sequence_that_stands_twice_is_named(shards: list[list[int]]) -> None:
     coverage = Coverage(4)
     fault = [mark_whole(coverage, rows) for rows in shards][-1]
-    assert fault == (len(shards[-1]) - 1, "sequence 2 stands twice")
+    assert fault == (len(shards[-1]) - 1, "sequence 2 appears more than once")
 
 
 @pytest.mark.parametrize("index", [-1, 4, 2**62, -(2**63)])
 def test_index_from_nowhere_is_named(index: int) -> None:
     coverage = Coverage(4)
-    fault = (1, f"original index {index}, the store has 4 sequences")
+    fault = (1, f"original index {index} is out of range: the token store has 4 sequences")
     assert mark_whole(coverage, [1, index]) == fault
     assert mark(coverage, [(1, 0, 5), (index, 0, 5)]) == fault
 

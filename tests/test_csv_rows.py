@@ -19,9 +19,9 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files import inputs
 
-SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
+SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
-SIZE_HINT = "pass --max-document-bytes with a larger size, or split the document"
+SIZE_HINT = "pass a larger --max-document-bytes, or split the document"
 
 FIELDS = st.one_of(
     st.lists(st.sampled_from([*PIECES, '"', '""', ",", ";", "'"]), max_size=8).map("".join),
@@ -348,7 +348,7 @@ def test_document_above_the_limit_is_refused(tmp_path: Path, row: str, limit: in
     error = read_error(
         path, f"text,id\na,1\n{row}\n", max_document_bytes=with_limit, on_bad_record="skip"
     )
-    assert error.message == f"{path}:3: a document of more than {with_limit:,} bytes"
+    assert error.message == f"{path}:3: document larger than {with_limit:,} bytes"
     assert error.hint == SIZE_HINT
 
 
@@ -357,10 +357,10 @@ def test_field_of_many_lines_above_the_limit_is_named_by_its_first_line(tmp_path
     data = 'text,id\na,1\n"' + "line\n" * 5 + '",2\n'
     assert read_texts(path, data, max_document_bytes=25) == ["a", "line\n" * 5]
     error = read_error(path, data, max_document_bytes=24)
-    assert error.message == f"{path}:3: a document of more than 24 bytes"
+    assert error.message == f"{path}:3: document larger than 24 bytes"
 
 
 def test_quote_without_an_end_is_not_read_into_memory_without_end(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     error = read_error(path, 'text\n"' + "line\n" * 1000, max_document_bytes=100)
-    assert error.message == f"{path}:2: a document of more than 100 bytes"
+    assert error.message == f"{path}:2: document larger than 100 bytes"

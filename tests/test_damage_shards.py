@@ -161,7 +161,7 @@ def test_structure_catches(shards: dict[str, Path], name: str) -> None:
 
 
 FILLER = {"layout": "padded", "batch_size": 4, "last_batch": "pad", "padding_side": "left"}
-VARLEN = {"layout": "varlen", "max_tokens": 8, "packing": "sequential"}
+VARLEN = {"layout": "varlen", "max_tokens": 8, "fill": "sequential"}
 
 
 def swap_pieces(arrays: Arrays) -> None:

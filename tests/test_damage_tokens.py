@@ -147,7 +147,7 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest other version": (
         manifest(lambda value: value.update(format_version=1)),
         "manifest.json",
-        "format version 1, this seqpack reads 2",
+        "format version 1, expected 2",
     ),
     "manifest dtype": (
         manifest(lambda value: value.update(dtype="float32")),
@@ -254,7 +254,7 @@ def test_damage_that_keeps_every_size_is_found_by_its_checksum(store: Path, dama
     opened = open_store(store)
     with pytest.raises(FolderError) as caught:
         opened.check_digest()
-    assert caught.value.message.endswith(": blake3 is not the manifest's")
+    assert caught.value.message.endswith(": blake3 differs from the manifest's")
     assert caught.value.hint == "the file was changed or damaged: run tokenize --overwrite"
 
 
@@ -268,7 +268,7 @@ def _replace_by_folder(path: Path) -> None:
     [
         (Path.unlink, "missing"),
         (_replace_by_folder, "not a regular file"),
-        (lambda path: path.write_text("{}"), "not the tokenizer that the manifest names"),
+        (lambda path: path.write_text("{}"), "blake3 differs from the manifest's"),
     ],
 )
 def test_other_tokenizer_is_refused(store: Path, damage: Damage, said: str) -> None:

@@ -124,12 +124,12 @@ def find_places(kind: Kind, rows: list[list[list[int]]], *, max_id: int = 9) -> 
     }
 
 
-FLIP, SWAP, BORDER = "flipped id", "swapped rows", "moved border of a sequence"
+FLIP, SWAP, BORDER = "changed id", "swapped rows", "shifted sequence boundary"
 SWAPPED = "swapped batches"
 STEPS, TWICE, PADDING, DROP = (
-    "moved batch_sizes entry",
-    "index that stands twice",
-    "id in the padding",
+    "wrong batch_sizes entry",
+    "duplicate index",
+    "id in padding",
     "dropped row",
 )
 PLACES: dict[str, tuple[list[list[list[int]]], dict[str, set[str]]]] = {

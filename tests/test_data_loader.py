@@ -49,7 +49,7 @@ from seqpack_cli.training.store_dataset import StoreDataset
 OPTIONS: dict[str, dict[str, Any]] = {
     "packed": {"layout": "packed", "batch_size": 2},
     "padded": {"layout": "padded", "batch_size": 2, "padding_side": "left"},
-    "varlen": {"layout": "varlen", "batch_size": None, "max_tokens": 10, "packing": "sequential"},
+    "varlen": {"layout": "varlen", "batch_size": None, "max_tokens": 10, "fill": "sequential"},
 }
 LENGTHS = (3, 9, 5, 2, 5, 9, 4, 6, 4, 8, 2, 5, 7, 3, 6, 4, 9, 2, 3)
 FORKED: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": "fork"}

@@ -352,7 +352,7 @@ def test_changed_id_of_shards_is_found_with_its_place(tmp_path: Path, name: str)
 
 def test_shards_without_some_sequences(tmp_path: Path) -> None:
     tokens = store(tmp_path, "tokens", TEXTS)
-    a, b = pack(tokens, "a", min_length=2, max_length=9), pack(tokens, "b", max_length=5)
+    a, b = pack(tokens, "a", drop_shorter=2, drop_longer=9), pack(tokens, "b", drop_longer=5)
     found = find(a, b)
     sequences = found["sequences"]
     assert (sequences["num_compared"], sequences["num_differing"]) == (4, 0)
@@ -360,8 +360,8 @@ def test_shards_without_some_sequences(tmp_path: Path) -> None:
     assert (sequences["num_only_in_b"], sequences["first_only_in_b"]) == (1, 3)
     assert found["verdict"] == "4 sequences the same, 1 only in A, 1 only in B"
     ledger = {entry.pop("name"): entry for entry in found["ledger"]}
-    assert ledger["num_dropped_sequences by max_length"] == {"a": 1, "b": 2, "difference": 1}
-    assert ledger["num_dropped_tokens by min_length"] == {"a": 1, "b": 0, "difference": -1}
+    assert ledger["num_dropped_sequences by drop_longer"] == {"a": 1, "b": 2, "difference": 1}
+    assert ledger["num_dropped_tokens by drop_shorter"] == {"a": 1, "b": 0, "difference": -1}
 
 
 def test_same_sequences_in_other_batches(tmp_path: Path) -> None:

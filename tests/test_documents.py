@@ -16,7 +16,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files import inputs
 
-SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
+SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 
 
@@ -153,10 +153,10 @@ BAD_LINES = [
     ('{"text": ["a"]}', "field 'text' is list, expected a string", SKIP_HINT),
     ('["text"]', "a JSON list, expected an object with field 'text'", None),
     ('"text"', "a JSON str, expected an object with field 'text'", None),
-    ('{"text": "a", "text": "b"}', "key 'text' stands twice in one object", SKIP_HINT),
+    ('{"text": "a", "text": "b"}', "duplicate key 'text' in an object", SKIP_HINT),
     (
         '{"text": "a", "more": {"text": 1, "text": 2}}',
-        "key 'text' stands twice in one object",
+        "duplicate key 'text' in an object",
         SKIP_HINT,
     ),
     (
@@ -196,7 +196,7 @@ def test_bad_json_record_is_put_aside_if_asked(
 def test_json_too_deep_or_too_long_to_read_is_an_error(tmp_path: Path, inner: str) -> None:
     path = tmp_path / "a.jsonl"
     error = read_error(path, b'{"text": ' + inner.encode() + b"}\n")
-    assert error.message.startswith(f"{path}:1: not readable as JSON (")
+    assert error.message.startswith(f"{path}:1: cannot be parsed as JSON (")
     assert error.hint == SKIP_HINT
 
 

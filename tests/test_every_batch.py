@@ -151,7 +151,7 @@ def test_memory_that_is_not_enough_names_the_batch(
 
 
 def verify(path: Path, **options: Any) -> Report:
-    options = {"level": "forward", "sample": 1, "hidden_size": 8, "every_batch": True, **options}
+    options = {"level": "run", "sample": 1, "hidden_size": 8, **options}
     return verify_shards(path, VerifyOptions(**options))
 
 
@@ -164,16 +164,14 @@ def test_every_batch_of_good_shards_passes(shards: ShardSet, options: dict[str, 
     advanced: list[int] = []
     totals: list[int] = []
     progress = Progress(on_total=totals.append, on_advance=advanced.append)
-    verify_options = VerifyOptions(
-        level="forward", sample=1, hidden_size=8, every_batch=True, **options
-    )
+    verify_options = VerifyOptions(level="run", sample=1, hidden_size=8, **options)
     report = verify_shards(shards.path, verify_options, progress=progress)
     assert report.findings == []
     level = report.levels[2]
     num_tokens = shards.manifest["ledger"]["num_tokens"]
     assert (level.level, level.num_batches) == ("run", len(shards))
     assert level.num_tokens == num_tokens
-    assert "final states beside last outputs" in level.errors
+    assert "final states and last outputs" in level.errors
     assert sum(advanced) == sum(totals)
     assert totals[1] == num_tokens
 
@@ -215,7 +213,7 @@ def fill(value: float) -> Callable[[Model], object]:
     ("change", "what"),
     [
         (fill(float("nan")), "outputs are not finite"),
-        (fill(0.0), "outputs hardly differ between tokens: by 0"),
+        (fill(0.0), "outputs differ by at most 0, expected 0.001 or more"),
         (
             lambda model: model.embedding.weight.fill_(float("inf")),
             "outputs are not finite",
@@ -236,7 +234,7 @@ def test_model_that_computes_nothing_is_found_in_every_batch(
     place = "run: shard-00000.safetensors: batch"
     num_found = 2 if "differ" in what else 3  # the last batch is of one token
     assert find_in_run(report) == [f"{place} {index}: {what}" for index in range(num_found)]
-    assert [level.num_batches for level in report.levels] == [3, 3, 3, 0]
+    assert [level.num_batches for level in report.levels] == [3, 3, 3]
 
 
 def test_one_wrong_embedding_is_found_in_its_batch(
@@ -307,7 +305,7 @@ def test_final_state_that_is_wrong_is_found(
         # of a NaN in a state that the next window goes on with, the outputs say it first
         assert re.match(
             rf"run: shard-00000.safetensors: batch {index}: "
-            "(final states beside last outputs is off by|outputs are not finite)",
+            "(final states and last outputs: error|outputs are not finite)",
             finding,
         )
 

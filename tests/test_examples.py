@@ -176,7 +176,7 @@ def test_buckets_are_compiled_once_for_each_shape(tmp_path: Path, is_bucketed: b
     tokens = TokenizeOptions(max_length=128)
     tokenize([str(SAMPLE_DATA / "stories.txt")], tmp_path / "tokens", tokens, executor=HERE)
     buckets = {"buckets": "auto", "last_batch": "pad"} if is_bucketed else {}
-    options = PackOptions(layout="padded", max_tokens=1024, min_length=2, **buckets)
+    options = PackOptions(layout="padded", max_tokens=1024, drop_shorter=2, **buckets)
     manifest, _ = pack_store(tmp_path / "tokens", tmp_path / "shards", options, executor=HERE)
     dataset = ShardDataset(tmp_path / "shards", labels="next")
     shapes = example.find_shapes(dataset)

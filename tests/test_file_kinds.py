@@ -31,8 +31,8 @@ from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 TEXT = b"a line of text\n" * 100
-CONVERT = "name text files only, or convert it to text, JSON lines or Parquet"
-UNPACK = "unpack it into a folder, and name the folder"
+CONVERT = "pass text files only, or convert it to text, JSON lines or Parquet"
+UNPACK = "unpack it into a folder and pass the folder"
 
 
 def make_zip() -> bytes:
@@ -171,7 +171,7 @@ def test_standard_input_that_is_compressed_says_so(compression: str) -> None:
     with pytest.raises(DataError) as caught:
         check_text(data, source)
     assert caught.value.hint == (
-        f"put {compression} -dc before it: … | {compression} -dc | seqpack tokenize -"
+        f"pipe it through {compression} -dc: … | {compression} -dc | seqpack tokenize -"
     )
 
 
@@ -179,7 +179,7 @@ def test_utf16_in_standard_input_and_utf32_are_named() -> None:
     with pytest.raises(DataError) as caught:
         check_text("é\n".encode("utf-16"), Source("-", "text", "line", 9))
     command = "iconv -f UTF-16 -t UTF-8"
-    assert caught.value.hint == f"put {command} before it: … | {command} | seqpack tokenize -"
+    assert caught.value.hint == f"pipe it through {command}: … | {command} | seqpack tokenize -"
     for encoding in ("utf-32", "utf-32-be"):
         with pytest.raises(DataError, match="UTF-32") as caught:
             check_text("\ufeffé\n".encode(encoding), Source("a.txt", "text", "line", 9))
@@ -192,7 +192,7 @@ def test_bytes_that_are_no_text_and_have_no_sign_are_called_binary(tmp_path: Pat
         tokenize([str(tmp_path / "a.bin")], tmp_path / "store", executor=HERE)
     assert "expected UTF-8" in caught.value.message
     assert caught.value.hint == (
-        "it has NUL bytes beside it, which no text has: name text files only"
+        "the record contains NUL bytes, so the file is probably not text: pass text files only"
     )
 
 

@@ -132,7 +132,7 @@ def test_dangling_link_that_is_named_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to("gone")
     with pytest.raises(OptionError) as caught:
         find_sources([str(tmp_path / "a.txt")])
-    assert caught.value.message == f"{tmp_path}/a.txt: a link that leads nowhere, expected a file"
+    assert caught.value.message == f"{tmp_path}/a.txt: dangling link, expected a file"
 
 
 @pytest.fixture
@@ -315,7 +315,7 @@ def test_file_of_a_store_that_is_named_is_read(corpus: Path) -> None:
 
 @pytest.mark.parametrize("inputs", [["data"], ["data/*.txt"], ["data/a.txt"], ["data/sub"]])
 def test_output_that_holds_the_inputs_is_refused(corpus: Path, inputs: list[str]) -> None:
-    with pytest.raises(FolderError, match="data: holds the input data/"):
+    with pytest.raises(FolderError, match="data: contains the input data/"):
         tokenize(inputs, Path("data"))
     assert sorted(path.name for path in corpus.iterdir()) == ["a.txt", "sub"]
 

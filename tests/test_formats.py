@@ -243,7 +243,7 @@ def test_archive_is_refused(tmp_path: Path, name: str) -> None:
     suffix = find_file_format(name).refused
     assert result.exit_code == 2
     assert result.stderr == (
-        f"Error: {tmp_path / name}: {suffix} files are not read\n\n"
+        f"Error: {tmp_path / name}: {suffix} files are not supported\n\n"
         f"hint: {REFUSED_SUFFIXES[str(suffix)]}\n"
     )
     assert not (tmp_path / "store").exists()
@@ -279,8 +279,8 @@ def test_cut_file_ends_the_run_and_nothing_counts(tmp_path: Path, packing: str, 
     result = run(*arguments)
     assert result.exit_code == 3
     assert result.stderr.startswith(f"Error: {path}:")
-    assert ": ends early, inside its " in result.stderr
-    assert result.stderr.endswith("bytes of text came before; get the file again\n")
+    assert ": truncated " in result.stderr
+    assert result.stderr.endswith("bytes of text could be read; download or copy the file again\n")
     check_nothing_counts(tmp_path / "store")
     path.write_bytes(whole)
     assert run(*arguments).exit_code == 0
@@ -311,19 +311,19 @@ def test_bad_file_is_refused_and_nothing_counts(
 
 
 @pytest.mark.parametrize(
-    ("name", "hidden", "message", "extra"),
+    ("name", "hidden", "message", "package"),
     [
         (
             "a.jsonl.zst",
             ("compression", "compression.zstd", "backports", "backports.zstd"),
             "backports.zstd is not installed, .zst files need it",
-            "zstd",
+            "backports.zstd",
         ),
         (
             "a.parquet",
             ("pyarrow", "pyarrow.parquet"),
             "a.parquet: pyarrow is not installed, .parquet files need it",
-            "parquet",
+            "pyarrow",
         ),
     ],
 )
@@ -333,9 +333,9 @@ def test_package_that_is_not_installed_is_named(
     name: str,
     hidden: Sequence[str],
     message: str,
-    extra: str,
+    package: str,
 ) -> None:
-    kind, packing = (".jsonl", ".zst") if extra == "zstd" else (".parquet", "")
+    kind, packing = (".jsonl", ".zst") if package == "backports.zstd" else (".parquet", "")
     write_file(tmp_path, "a", kind, packing, TEXTS)
     for module in hidden:
         monkeypatch.setitem(sys.modules, module, None)
@@ -344,7 +344,7 @@ def test_package_that_is_not_installed_is_named(
     result = run("tokenize", name, "-o", "store", "--num-workers", 1)
     decompression._load_zstd.cache_clear()
     assert result.exit_code == 5
-    assert result.stderr == f"Error: {message}\n\nhint: pip install 'seqpack[{extra}]'\n"
+    assert result.stderr == f"Error: {message}\n\nhint: pip install {package}\n"
     check_nothing_counts(tmp_path / "store")
 
 
@@ -359,5 +359,5 @@ def test_error_in_a_worker_is_the_same_error(tmp_path: Path) -> None:
     )
     assert result.exit_code == 3
     assert f"Error: {path}:" in result.stderr
-    assert ": ends early, inside its gzip data\n\nhint: " in result.stderr
+    assert ": truncated gzip data\n\nhint: " in result.stderr
     assert not (tmp_path / "out" / "store" / "manifest.json").exists()

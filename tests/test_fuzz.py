@@ -207,7 +207,7 @@ def test_store_whose_documents_are_of_no_source_is_refused() -> None:
 
 
 def test_store_without_parts_is_used_or_refused() -> None:
-    """`inspect --plan` took the largest of no lengths."""
+    """`plan` took the largest of no lengths."""
     seed = find_seed("store")
     use_all(seed, with_values(seed, [*NO_SOURCES, (("parts",), [])]))
 
@@ -226,7 +226,7 @@ def test_files_of_a_shard_entry_do_not_stand_for_the_shard(kind: str) -> None:
 
 
 @pytest.mark.parametrize("number", [2**30, 2**36, 2**40, 2**53])
-@pytest.mark.parametrize("reason", [None, "max_length"])
+@pytest.mark.parametrize("reason", [None, "drop_longer"])
 def test_ledger_of_many_sequences_takes_no_memory(number: int, reason: str | None) -> None:
     """`verify` took a byte for each sequence that the ledger claims."""
     seed = find_seed("packed")

@@ -32,7 +32,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "padded": {"layout": "padded"},
     "filler": {"layout": "padded", "last_batch": "pad"},
     "left": {"layout": "padded", "last_batch": "pad", "padding_side": "left"},
-    "varlen": {"layout": "varlen", "max_tokens": 8, "packing": "sequential"},
+    "varlen": {"layout": "varlen", "max_tokens": 8, "fill": "sequential"},
 }
 
 

@@ -64,10 +64,14 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 EVIL = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>"\'--><b>'
 CONTROLS = "".join(map(chr, [*range(32), *range(127, 160), 0x202E, 0x2028, 0xFFFE]))
 QUESTIONS: tuple[tuple[object, ...], ...] = (
-    *((), ("--batch", 0), ("--sequence", 0), ("--plan",), ("--vocabulary",)),
-    ("--diff", "good"),
+    ("inspect", "this"),
+    ("inspect", "this", "--batch", 0),
+    ("inspect", "this", "--sequence", 0),
+    ("inspect", "this", "--vocabulary"),
+    ("plan", "this"),
+    ("diff", "this", "good"),
+    ("diff", "good", "this"),
 )
-IN_JSON = ((), ("--vocabulary",), ("--diff", "good"))  # asked that way too
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 MAX_OUTPUT = 100_000  # characters on a terminal
 
@@ -109,12 +113,11 @@ def ask_all(folder: Path, other: Path, *, seconds: float = 30) -> dict[str, int]
     codes = {}
     with limited(seconds=seconds):
         for question in QUESTIONS:
-            words = [other if word == "good" else word for word in question]
-            for as_json in (False, True) if question in IN_JSON else (False,):
-                result = run("inspect", folder, *words, *["--json"] * as_json)
+            words = [{"this": folder, "good": other}.get(str(word), word) for word in question]
+            for as_json in (False, True):
+                result = run(*words, *["--json"] * as_json)
                 check_answer(result, as_json=as_json)
                 codes[" ".join(map(str, question))] = result.exit_code
-        check_answer(run("inspect", other, "--diff", folder), as_json=False)
         codes["page"] = make_all(folder)
     return codes
 
@@ -250,7 +253,7 @@ def test_odd_manifest_is_shown_safely(
     change_manifest(folder / kind, change)
     codes = ask_all(folder / kind, good / "packed" / kind)
     is_refused = kind == "shards" and change in OPTIONS
-    assert codes[""] == (4 if is_refused else 0)
+    assert codes["inspect this"] == (4 if is_refused else 0)
 
 
 @pytest.mark.parametrize("name", ["\ud800", "\0", "\x1b[2J", "é" * 2_000_000])
@@ -284,7 +287,7 @@ def test_odd_shards_manifest_is_shown_safely(
 ) -> None:
     shards = copy("packed") / "shards"
     change_manifest(shards, change)
-    assert ask_all(shards, good / "packed" / "shards")[""] == 0
+    assert ask_all(shards, good / "packed" / "shards")["inspect this"] == 0
 
 
 REFUSED: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -305,7 +308,7 @@ def test_odd_shards_manifest_is_refused_safely(
 ) -> None:
     shards = copy("packed") / "shards"
     change_manifest(shards, change)
-    assert ask_all(shards, good / "packed" / "shards")[""] == 4
+    assert ask_all(shards, good / "packed" / "shards")["inspect this"] == 4
 
 
 def repoint(shards: Path) -> None:
@@ -335,7 +338,9 @@ def test_path_of_a_source_may_be_anything(copy: Any, good: Path, path: str) -> N
     repoint(folder / "shards")
     for kind in ("store", "shards"):
         codes = ask_all(folder / kind, good / "packed" / kind)
-        assert {codes[name] for name in ("", "--sequence 0", "--vocabulary")} == {0}
+        assert {
+            codes[f"inspect this{question}"] for question in ("", " --sequence 0", " --vocabulary")
+        } == {0}
 
 
 @pytest.mark.parametrize(
@@ -399,7 +404,9 @@ def test_tokens_of_a_stranger_are_text(tmp_path: Path, tokens: list[str]) -> Non
     replace_tokens(folder, spell({token: number for number, token in enumerate(tokens)}))
     for kind in ("store", "shards"):
         codes = ask_all(folder / kind, folder / kind)
-        assert {codes[name] for name in ("", "--sequence 0", "--vocabulary")} == {0}
+        assert {
+            codes[f"inspect this{question}"] for question in ("", " --sequence 0", " --vocabulary")
+        } == {0}
     if tokens[0] != LETTERS[0] * len(tokens[0]):  # those that are short enough for cells
         assert draw(folder / "shards", "--batch", 0).exit_code == 0
 
@@ -535,7 +542,7 @@ def test_shards_are_shown_whatever_became_of_their_store(
     folder = copy("packed")
     damage(folder / "store")
     codes = ask_all(folder / "shards", good / "packed" / "shards")
-    assert codes.pop("--plan") == 2
+    assert codes.pop("plan this") == 2
     assert set(codes.values()) == {0}
 
 
@@ -544,7 +551,7 @@ def test_link_that_leads_to_itself_is_no_store(copy: Any, good: Path) -> None:
     shutil.rmtree(folder / "store")
     (folder / "store").symlink_to(folder / "store")
     codes = ask_all(folder / "shards", good / "packed" / "shards")
-    assert {name for name, code in codes.items() if code} == {"--plan"}
+    assert {name for name, code in codes.items() if code} == {"plan this"}
 
 
 def test_store_of_one_token(tmp_path: Path) -> None:
@@ -555,24 +562,24 @@ def test_store_of_one_token(tmp_path: Path) -> None:
     }.items():
         shards = make_shards(tmp_path / name, [1], **options)
         codes = ask_all(shards, shards)
-        assert codes.pop("--plan") == 2
+        assert codes.pop("plan this") == 2
         assert set(codes.values()) == {0}
         assert draw(shards, "--batch", 0).exit_code == 0
     assert draw(shards.parent / "store").exit_code == 0
     codes = ask_all(shards.parent / "store", shards.parent / "store")
-    assert {name for name, code in codes.items() if code} == {"--batch 0"}
+    assert {name for name, code in codes.items() if code} == {"inspect this --batch 0"}
 
 
 def test_lengths_that_are_all_equal(tmp_path: Path) -> None:
     shards = make_shards(tmp_path, [8] * 64, layout="varlen", max_tokens=8)
     for path in (shards, shards.parent / "store"):
-        assert ask_all(path, path)[""] == 0
+        assert ask_all(path, path)["inspect this"] == 0
 
 
 def test_vocabulary_with_gaps_and_wide_ids(tmp_path: Path) -> None:
     folder = make_letters(tmp_path / "x", TEXTS, last=1_000_000)
     for kind in ("store", "shards"):
-        assert ask_all(folder / kind, folder / kind)["--vocabulary"] == 0
+        assert ask_all(folder / kind, folder / kind)["inspect this --vocabulary"] == 0
     found = json.loads(run("inspect", folder / "store", "--vocabulary", "--json").stdout)
     assert (found["num_ids"], found["missing"]["num_ids"]) == (27, 1_000_001 - 27)
 
@@ -587,9 +594,9 @@ def test_row_of_many_sequences_is_drawn_as_one_picture(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_hundred_thousand_batches_and_a_row_of_five_million_tokens(tmp_path: Path) -> None:
     many = make_shards(tmp_path / "many", [3] * 100_000, batch_size=1)
-    assert ask_all(many, many, seconds=200)[""] == draw(many).exit_code == 0
+    assert ask_all(many, many, seconds=200)["inspect this"] == draw(many).exit_code == 0
     long = make_shards(tmp_path / "long", [5_000_000, 3, 2], batch_size=2)
-    assert ask_all(long, long, seconds=200)[""] == draw(long).exit_code == 0
+    assert ask_all(long, long, seconds=200)["inspect this"] == draw(long).exit_code == 0
 
 
 NAMES = ['a\x1b[2J\nb<b>$x^2$ "q"\'', "\u05d0\u05d1 \u0915 \u0e01 雨", os.fsdecode(b"\xff")]
@@ -714,7 +721,7 @@ def test_number_beyond_all_is_not_there(good: Path) -> None:
 def test_int32_and_uint16_differ_in_their_facts_alone(tmp_path: Path) -> None:
     narrow = make_letters(tmp_path / "narrow", TEXTS)
     wide = make_letters(tmp_path / "wide", TEXTS, last=1_000_000)
-    result = run("inspect", narrow / "store", "--diff", wide / "store", "--json")
+    result = run("diff", narrow / "store", wide / "store", "--json")
     found = json.loads(result.stdout)
     assert found["sequences"]["num_differing"] == 0
     assert {"name": "dtype", "a": "uint16", "b": "int32"} in found["facts"]

@@ -70,9 +70,9 @@ def test_hostile_manifest_of_a_store_is_refused(
             )
             for name in ("../x.safetensors", "/etc/passwd", "a/b", "", "shard-00001.safetensors")
         ),
-        ({"shards__0__name": 3}, "field 'name' is 3, expected a str"),
-        ({"format_version": 1}, "format version 1, this seqpack reads 3"),
-        ({"format_version": 3.0}, "format version 3.0, this seqpack reads 3"),
+        ({"shards__0__name": 3}, "field 'name' is 3, expected a string"),
+        ({"format_version": 1}, "format version 1, expected 4"),
+        ({"format_version": 4.0}, "format version 4.0, expected 4"),
         ({"layout": "varlem"}, "layout 'varlem', expected packed or padded or varlen"),
         ({"dtype": "int64"}, "dtype 'int64', expected uint16 or int32"),
         ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),
@@ -100,7 +100,7 @@ def test_hostile_manifest_of_a_store_is_refused(
         ({"options": {}}, "options differ from those of pack in 'batch_size', 'buckets'"),
         ({"shards__0__longest": -1}, "field 'longest' is -1, expected a count"),
         ({"padding_side": "up"}, "padding_side 'up', expected right or left"),
-        ({"padding_side": ["left"]}, "field 'padding_side' is ['left'], expected a str"),
+        ({"padding_side": ["left"]}, "field 'padding_side' is ['left'], expected a string"),
         ({"bucket_keys": "4"}, "bucket_keys '4', expected null"),
         ({"bucket_keys": [4, None]}, "bucket_keys [4, None], expected null"),
         ({"bucket_keys": [[4]]}, "bucket_keys [[4]], expected null"),
@@ -149,14 +149,15 @@ def test_index_beyond_the_store_is_a_fault(folder: Path) -> None:
     change_shard(folder / "shards", lambda arrays: np.put(arrays["original_indices"], 0, 7))
     _change(
         folder / "shards" / "manifest.json",
-        options__max_length=3,
-        ledger__num_dropped_sequences={"max_length": 5},
-        ledger__num_dropped_tokens={"max_length": 0},
+        options__drop_longer=3,
+        ledger__num_dropped_sequences={"drop_longer": 5},
+        ledger__num_dropped_tokens={"drop_longer": 0},
         plan_version=2,
     )
     result = run("verify", folder / "shards")
     assert result.exit_code == 1
-    assert "batch 0: row 0: original index 7, the token store has 3 sequences" in result.stdout
+    what = "original index 7 is out of range: the token store has 3 sequences"
+    assert f"batch 0: row 0: {what}" in result.stdout
 
 
 def test_ids_that_no_memory_could_embed_are_a_fault_before_a_model_is_built(folder: Path) -> None:
@@ -173,7 +174,7 @@ def test_ids_that_no_memory_could_embed_are_a_fault_before_a_model_is_built(fold
     assert "max_id is 2147483647, the token store has 70000" in result.stdout
 
 
-VARLEN = {"layout": "varlen", "max_tokens": 8, "packing": "sequential"}
+VARLEN = {"layout": "varlen", "max_tokens": 8, "fill": "sequential"}
 LEFT = {"layout": "padded", "last_batch": "pad", "padding_side": "left", "buckets": (4, 8, 12)}
 PADDED_TO: dict[str, dict[str, int]] = {"packed": {}, "padded": {"pad_to_multiple": 4}}
 
@@ -196,15 +197,15 @@ def test_bucket_keys_that_the_options_do_not_give_are_refused(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "min_length"),
-        ({}, "max_length"),
-        ({"max_length": 12}, "overlong"),
-        ({"max_length": 12}, "last_batch"),
-        ({}, "overlong"),
-        ({"max_tokens": 30}, "overlong"),
+        ({}, "drop_shorter"),
+        ({}, "drop_longer"),
+        ({"drop_longer": 12}, "overflow"),
+        ({"drop_longer": 12}, "last_batch"),
+        ({}, "overflow"),
+        ({"max_tokens": 30}, "overflow"),
         ({"layout": "padded", "last_batch": "pad"}, "last_batch"),
-        ({**VARLEN, "max_length": 12}, "overlong"),
-        ({"max_length": 12}, "no reason"),
+        ({**VARLEN, "drop_longer": 12}, "overflow"),
+        ({"drop_longer": 12}, "no reason"),
     ],
 )
 def test_sequences_dropped_for_no_reason_of_the_options_are_refused(

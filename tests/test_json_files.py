@@ -63,7 +63,7 @@ def test_plain_name_is_given_back(tmp_path: Path, name: str) -> None:
         ({"count": 1.0}, "field 'count' is 1.0, expected a count"),
         ({"count": -1}, "field 'count' is -1, expected a count"),
         ({"count": True}, "field 'count' is True, expected a count"),
-        ({"count": 1, "name": None}, "field 'name' is None, expected a str"),
+        ({"count": 1, "name": None}, "field 'name' is None, expected a string"),
         ({"count": 1, "name": "n"}, "no field 'any'"),
     ],
 )
@@ -82,9 +82,9 @@ def test_fields_that_fit_pass() -> None:
 def test_object_with_twin_fields_or_no_numbers_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     for data, said in [
-        (b'{"a": 1, "b": {"c": 1, "d": 2, "c": 1}}', "not JSON (field 'c' stands twice)"),
-        (b'{"a": NaN}', "not JSON (NaN is no number of JSON)"),
-        (b'{"a": -Infinity}', "not JSON (-Infinity is no number of JSON)"),
+        (b'{"a": 1, "b": {"c": 1, "d": 2, "c": 1}}', "not JSON (duplicate field 'c')"),
+        (b'{"a": NaN}', "not JSON (NaN is not a JSON number)"),
+        (b'{"a": -Infinity}', "not JSON (-Infinity is not a JSON number)"),
     ]:
         with pytest.raises(FolderError) as caught:
             parse_json(data, source=path)

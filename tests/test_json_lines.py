@@ -250,13 +250,13 @@ def test_text_is_found_one_line_at_a_time(line: str, field: str, expected: str) 
         (
             '{"a": {"b": "x"}, "a.b": "y", "a.b": "z"}',
             "a.b",
-            "key 'a.b' stands twice in one object",
+            "duplicate key 'a.b' in an object",
         ),
-        ('{"a": {"b": "x"}, "x": {"b": 1, "b": 2}}', "a.b", "key 'b' stands twice in one object"),
+        ('{"a": {"b": "x"}, "x": {"b": 1, "b": 2}}', "a.b", "duplicate key 'b' in an object"),
         (
             '{"text": "a", "x": {"text": 1, "text": 2}}',
             "text",
-            "key 'text' stands twice in one object",
+            "duplicate key 'text' in an object",
         ),
         ('{"a\\u002eb": "y"}', "a.b", "no field 'a.b' (found: 'a.b')"),
         ('{"a": ["b"]}', "a.b", "no field 'a.b' (found: 'a')"),

@@ -61,7 +61,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "varlen in the order of the store": {
         "layout": "varlen",
         "max_tokens": 7,
-        "packing": "sequential",
+        "fill": "sequential",
     },
 }
 

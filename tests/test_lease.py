@@ -86,7 +86,7 @@ def test_a_lease_of_another_machine_that_beats_is_respected(url: Url) -> None:
     thread.start()
     try:
         with (
-            pytest.raises(FolderError, match=f"process {find_dead} on elsewhere writes here"),
+            pytest.raises(FolderError, match=f"process {find_dead} on elsewhere is writing here"),
             hold_lease(url.parent),
         ):
             pass
@@ -101,7 +101,7 @@ def test_a_lock_that_is_not_ours_stays(url: Url, data: bytes) -> None:
     write_object(url, data)
     with pytest.raises(FolderError) as caught, hold_lease(url.parent):
         pass
-    assert caught.value.message == f"{url}: not a lock of seqpack, expected none"
+    assert caught.value.message == f"{url}: not a lock file of seqpack"
     assert caught.value.hint == "remove it if it is not needed, or choose another -o"
     assert read_object(url) == data
 

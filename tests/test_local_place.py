@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
@@ -166,9 +167,9 @@ def test_second_writer_is_refused_by_name_until_the_first_dies(tmp_path: Path) -
                 pass
             host = os.uname().nodename
             assert caught.value.message == (
-                f"{tmp_path}: process {process.pid} on {host} writes here"
+                f"{tmp_path}: process {process.pid} on {host} is writing here"
             )
-            assert caught.value.hint == "wait for it, or choose another -o"
+            assert caught.value.hint == "wait until it ends, or choose another -o"
         finally:
             process.send_signal(signal.SIGKILL)
         process.wait()
@@ -207,12 +208,24 @@ def test_lock_file_that_is_not_ours_stays(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("{}")
     with pytest.raises(FolderError) as caught, at(tmp_path).lock_folder():
         pass
-    assert caught.value.message == f"{tmp_path}/.lock: not a lock of seqpack, expected none"
+    assert caught.value.message == f"{tmp_path}/.lock: not a lock file of seqpack"
     assert (tmp_path / ".lock").read_text() == "{}"
+    (tmp_path / ".lock").unlink()
     (tmp_path / ".lock").write_text("")  # of a writer that was killed at its beginning
     with at(tmp_path).lock_folder():
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("elsewhere")])
+def test_lock_that_is_not_a_plain_file_is_refused(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    make(tmp_path / ".lock")
+    with pytest.raises(FolderError) as caught, at(tmp_path).lock_folder():
+        pass
+    assert caught.value.message == f"{tmp_path}/.lock: not a lock file of seqpack"
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_lock_is_held_once_within_a_process_too(tmp_path: Path) -> None:

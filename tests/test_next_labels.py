@@ -128,7 +128,7 @@ def test_large_ids_stay_positive() -> None:
 
 def test_a_piece_of_a_split_sequence_ends_without_a_label(tmp_path: Path) -> None:
     path = make_shards(
-        tmp_path, [12, 3], layout="varlen", batch_size=None, max_tokens=8, packing="sequential"
+        tmp_path, [12, 3], layout="varlen", batch_size=None, max_tokens=8, fill="sequential"
     )
     whole = [ids.tolist() for ids in open_store(tmp_path / "store")]
     first, second = ShardDataset(path, labels="next")

@@ -102,10 +102,10 @@ def test_an_object_that_is_not_what_the_manifest_says_is_refused(
 ) -> None:
     url, entry = put(tmp_path, "x", b"abc")
     for wrong, message in (
-        ({"blake3": "0" * 64}, f"{url}: blake3 is not the manifest's"),
+        ({"blake3": "0" * 64}, f"{url}: blake3 differs from the manifest's"),
         ({"bytes": 4}, f"{url}: 3 bytes, manifest says 4"),
-        ({"bytes": 2}, f"{url}: blake3 is not the manifest's"),
-        ({"blake3": "../../name"}, f"{url}: its blake3 in the manifest is not a checksum"),
+        ({"bytes": 2}, f"{url}: blake3 differs from the manifest's"),
+        ({"blake3": "../../name"}, f"{url}: blake3 '../../name' in the manifest is not a checksum"),
     ):
         with pytest.raises(FolderError) as caught, local_file(url, entry | wrong):
             pass
@@ -208,7 +208,7 @@ def test_damaged_copy_of_a_damaged_object_is_the_error_of_the_object(
         pass
     damage_bit(found)
     write_object(url, b"xyz")
-    found_wrong = pytest.raises(FolderError, match="x: blake3 is not the manifest's")
+    found_wrong = pytest.raises(FolderError, match="x: blake3 differs from the manifest's")
     with found_wrong, local_file(url, entry):
         pass
     assert list_kept(cache) == []
@@ -243,7 +243,7 @@ def test_cache_that_can_not_be_written_is_named(tmp_path: Path, cache: Path) -> 
     with pytest.raises(MachineError) as caught, local_file(url, entry):
         pass
     assert caught.value.message == f"{cache}/.room.lock: Is a directory"
-    assert caught.value.hint == "set SEQPACK_CACHE_DIR to a folder that can be written"
+    assert caught.value.hint == "set SEQPACK_CACHE_DIR to a writable folder"
 
 
 def test_cache_that_is_cleared_meanwhile_is_filled_again(

@@ -27,7 +27,7 @@ def test_a_damaged_input_is_an_error_that_names_it(server, tmp_path, name):
         result = run(*arguments)
     assert fault.num_done == 1
     assert result.exit_code == 5, result.stderr
-    assert f"s3://{BUCKET}/{key}: damaged on the way, MD5 " in result.stderr
+    assert f"s3://{BUCKET}/{key}: damaged during the download, MD5 " in result.stderr
     assert not (tmp_path / "store" / "manifest.json").exists()
     assert run(*arguments).exit_code == 0
 
@@ -37,7 +37,7 @@ def test_a_damaged_tokenizer_is_an_error(server, tmp_path):
     put_object(server.upstream, url.key, TEXT)
     with (
         server.breaking("flip", "GetObject", num_bytes=5),
-        pytest.raises(MachineError, match=f"{url}: damaged on the way"),
+        pytest.raises(MachineError, match=f"{url}: damaged during the download"),
     ):
         read_object(url)
     assert read_object(url) == TEXT

@@ -115,7 +115,7 @@ def test_an_object_of_the_very_name_wins_over_what_a_glob_matches(server, tmp_pa
 def test_a_name_that_s3fs_would_cut_is_refused(server, tmp_path, corpus):
     place = f"s3://{BUCKET}/{tmp_path.name}/x"
     put_object(server.upstream, f"{BUCKET}/{tmp_path.name}/x?versionId=1", b"one")
-    said = "names a version (?versionId=), expected the name of an object"
+    said = "names a version of an object (?versionId=), expected an object"
     for result in (
         run("tokenize", corpus, "-o", f"{place}?versionId=1"),
         run("tokenize", f"{place}?versionId=1", "-o", tmp_path / "store"),

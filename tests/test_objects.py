@@ -89,7 +89,7 @@ def test_an_upload_that_arrives_short_is_an_error_and_shows_nothing(
     monkeypatch.setattr(system, "put_file", lambda _, key: system.pipe_file(key, b"whol"))
     with pytest.raises(MachineError) as caught:
         upload(tmp_path / "file", folder / "x")
-    assert caught.value.message.endswith(".tmp: holds 4 bytes, 5 bytes were put there")
+    assert caught.value.message.endswith(".tmp: holds 4 bytes after the upload, expected 5")
     assert not (folder / "x").exists()
 
 

@@ -35,8 +35,8 @@ from seqpack_cli.verification.verify_run import VerifyOptions
         (PackOptions, {"layout": "jagged"}, "layout is 'jagged', expected 'packed' or 'padded' or"),
         (PackOptions, {"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or"),
         (PackOptions, {"order": "random"}, "order is 'random', expected 'length' or 'none'"),
-        (PackOptions, {"packing": "first-fit"}, "packing is 'first-fit', expected None or"),
-        (PackOptions, {"overlong": "cut"}, "overlong is 'cut', expected None or 'error' or"),
+        (PackOptions, {"fill": "first-fit"}, "fill is 'first-fit', expected None or"),
+        (PackOptions, {"overflow": "cut"}, "overflow is 'cut', expected None or 'error' or"),
         (PackOptions, {"padding_side": "top"}, "padding_side is 'top', expected 'right' or 'left'"),
         (PackOptions, {"batch_size": 0}, "batch_size is 0, expected at least 1"),
         (PackOptions, {"window": 0}, "window is 0, expected at least 1"),
@@ -100,17 +100,17 @@ def test_pack_options_put_bucket_keys_in_order_once() -> None:
         ({"max_tokens": 9}, {"batch_size": None, "shuffle": False}),
         ({"max_tokens": 9, "batch_size": 2}, {"batch_size": 2}),
         ({"buckets": "auto"}, {"num_buckets": 8, "batch_size": 64}),
-        ({"buckets": (8,)}, {"num_buckets": None, "overlong": None}),
+        ({"buckets": (8,)}, {"num_buckets": None, "overflow": None}),
         (
             {"layout": "varlen", "max_tokens": 9},
-            {"packing": "best-fit", "shuffle": True, "overlong": "split"},
+            {"fill": "best-fit", "shuffle": True, "overflow": "split"},
         ),
         (
-            {"layout": "varlen", "max_tokens": 9, "packing": "sequential"},
-            {"packing": "sequential", "order": "none", "shuffle": False},
+            {"layout": "varlen", "max_tokens": 9, "fill": "sequential"},
+            {"fill": "sequential", "order": "none", "shuffle": False},
         ),
         ({"layout": "varlen", "max_tokens": 9, "shuffle": False}, {"seed": 0}),
-        ({"layout": "varlen", "max_tokens": 9, "overlong": "drop"}, {"overlong": "drop"}),
+        ({"layout": "varlen", "max_tokens": 9, "overflow": "drop"}, {"overflow": "drop"}),
     ],
 )
 def test_pack_options_choose_what_was_left_open(

@@ -14,8 +14,8 @@ from seqpack_cli.errors import OptionError
 NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"layout": "flat"}, "layout is 'flat', expected 'packed' or 'padded' or 'varlen'"),
     ({"order": "random"}, "order is 'random', expected 'length' or 'none'"),
-    ({"packing": "first"}, "packing is 'first', expected None or 'best-fit' or 'sequential'"),
-    ({"overlong": "cut"}, "overlong is 'cut', expected None or 'error' or 'drop' or 'split'"),
+    ({"fill": "first"}, "fill is 'first', expected None or 'best-fit' or 'sequential'"),
+    ({"overflow": "cut"}, "overflow is 'cut', expected None or 'error' or 'drop' or 'split'"),
     ({"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or 'pad'"),
     ({"padding_side": "both"}, "padding_side is 'both', expected 'right' or 'left'"),
     ({"seed": -1}, "seed is -1, expected at least 0"),
@@ -56,7 +56,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
     (
         {**VARLEN, "order": "none"},
         "--layout varlen: --order none, but bins have no order of length",
-        "pass --packing sequential to keep the order of the input",
+        "pass --fill sequential to keep the order of the input",
     ),
     (
         {**VARLEN, "pad_to_multiple": 8},
@@ -74,19 +74,19 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
         "pass --layout padded, or leave out --padding-side left",
     ),
     (
-        {"layout": "padded", "packing": "sequential"},
-        "--layout padded: --packing sequential is for rows that share bins",
-        "pass --layout varlen, or leave out --packing",
+        {"layout": "padded", "fill": "sequential"},
+        "--layout padded: --fill sequential is for rows that share bins",
+        "pass --layout varlen, or leave out --fill",
     ),
     (
-        {"max_tokens": 8, "overlong": "split"},
-        "--layout packed: --overlong split is for varlen",
-        "split with tokenize --max-length, or pass --overlong drop",
+        {"max_tokens": 8, "overflow": "split"},
+        "--layout packed: --overflow split is for varlen",
+        "split with tokenize --max-length, or pass --overflow drop",
     ),
     (
-        {"buckets": "auto", "overlong": "drop"},
-        "--overlong drop: no --max-tokens and no --buckets K1,K2,… to be longer than",
-        "drop long sequences with --max-length",
+        {"buckets": "auto", "overflow": "drop"},
+        "--overflow drop: no --max-tokens and no --buckets K1,K2,… to be longer than",
+        "drop long sequences with --drop-longer",
     ),
     (
         {"window": 4, "order": "none"},
@@ -148,16 +148,16 @@ CHOICES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"layout": "padded", "buckets": (16, 8), "max_tokens": 64, "last_batch": "pad"},
         {"buckets": (8, 16), "shuffle": False},
     ),
-    (VARLEN, {"packing": "best-fit", "shuffle": True, "overlong": "split"}),
+    (VARLEN, {"fill": "best-fit", "shuffle": True, "overflow": "split"}),
     (
-        {**VARLEN, "shuffle": False, "overlong": "error"},
-        {"packing": "best-fit", "shuffle": False, "seed": 0},
+        {**VARLEN, "shuffle": False, "overflow": "error"},
+        {"fill": "best-fit", "shuffle": False, "seed": 0},
     ),
     (
-        {**VARLEN, "packing": "sequential", "seed": 5},
-        {"order": "none", "shuffle": False, "seed": 0, "overlong": "split"},
+        {**VARLEN, "fill": "sequential", "seed": 5},
+        {"order": "none", "shuffle": False, "seed": 0, "overflow": "split"},
     ),
-    ({**VARLEN, "packing": "sequential", "shuffle": True, "overlong": "drop"}, {"order": "none"}),
+    ({**VARLEN, "fill": "sequential", "shuffle": True, "overflow": "drop"}, {"order": "none"}),
 ]
 
 

@@ -113,9 +113,9 @@ def test_plan_store_holds_sequences_only_where_it_has_to(store: Path) -> None:
     [
         ({"max_tokens": 11}, "--max-tokens", 11),
         ({"layout": "padded", "max_tokens": 11}, "--max-tokens", 11),
-        ({"layout": "varlen", "max_tokens": 5, "overlong": "error"}, "--max-tokens", 5),
+        ({"layout": "varlen", "max_tokens": 5, "overflow": "error"}, "--max-tokens", 5),
         (
-            {"layout": "padded", "buckets": (4, 8), "batch_size": 3, "overlong": "error"},
+            {"layout": "padded", "buckets": (4, 8), "batch_size": 3, "overflow": "error"},
             "--buckets",
             8,
         ),
@@ -127,26 +127,26 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
 ) -> None:
     cure = "add a bucket of" if option == "--buckets" else f"pass {option}"
     is_varlen = values.get("layout") == "varlen"
-    splitting = "--overlong split" if is_varlen else f"tokenize --max-length {limit}"
+    splitting = "--overflow split" if is_varlen else f"tokenize --max-length {limit}"
     with pytest.raises(OptionError) as caught:
         plan_store(open_store(store), PackOptions(**values).resolve())
     assert str(caught.value) == (
         f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
         f"{option} allows {limit}\n\n"
-        f"hint: {cure} 12, drop longer ones with --overlong drop, or split them with {splitting}"
+        f"hint: {cure} 12, drop longer ones with --overflow drop, or split them with {splitting}"
     )
 
 
 @pytest.mark.parametrize(
     ("values", "dropped"),
     [
-        ({"min_length": 13}, "7 by --min-length"),
+        ({"drop_shorter": 13}, "7 by --drop-shorter"),
         ({"batch_size": 8, "last_batch": "drop"}, "7 by --last-batch"),
         ({"layout": "padded", "batch_size": 8, "last_batch": "drop"}, "7 by --last-batch"),
-        ({"layout": "varlen", "max_tokens": 4, "min_length": 13}, "7 by --min-length"),
+        ({"layout": "varlen", "max_tokens": 4, "drop_shorter": 13}, "7 by --drop-shorter"),
         (
-            {"layout": "varlen", "max_tokens": 4, "min_length": 5, "overlong": "drop"},
-            "3 by --min-length, 4 by --overlong",
+            {"layout": "varlen", "max_tokens": 4, "drop_shorter": 5, "overflow": "drop"},
+            "3 by --drop-shorter, 4 by --overflow",
         ),
     ],
     ids=str,

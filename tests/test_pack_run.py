@@ -109,7 +109,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 3,
+        "format_version": 4,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
@@ -130,11 +130,11 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "seed": 0,
             "buckets": None,
             "num_buckets": None,
-            "packing": None,
-            "overlong": None,
+            "fill": None,
+            "overflow": None,
             "last_batch": "keep",
-            "min_length": None,
-            "max_length": None,
+            "drop_shorter": None,
+            "drop_longer": None,
             "pad_to_multiple": 1,
             "shard_bytes": 1004,
         },
@@ -179,11 +179,11 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 4},
     "packed by tokens": {"max_tokens": 40, "shuffle": True, "seed": 1},
     "packed, windows": {"batch_size": 5, "max_tokens": 60, "window": 6, "last_batch": "drop"},
-    "packed as it comes": {"batch_size": 4, "order": "none", "max_length": 29},
+    "packed as it comes": {"batch_size": 4, "order": "none", "drop_longer": 29},
     "packed, shuffled alone": {"batch_size": 4, "order": "none", "shuffle": True, "seed": 9},
     "packed, buckets": {"batch_size": 3, "buckets": (4, 16, 64), "last_batch": "drop"},
     "packed, auto buckets": {"max_tokens": 50, "buckets": "auto", "num_buckets": 3},
-    "packed, overlong": {"max_tokens": 20, "overlong": "drop", "min_length": 2},
+    "packed, overflow": {"max_tokens": 20, "overflow": "drop", "drop_shorter": 2},
     "padded": {"layout": "padded", "batch_size": 4, "pad_to_multiple": 8},
     "padded left": {"layout": "padded", "max_tokens": 96, "padding_side": "left", "window": 7},
     "padded, filler": {
@@ -197,7 +197,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "layout": "padded",
         "max_tokens": 64,
         "buckets": (8, 16, 32),
-        "overlong": "drop",
+        "overflow": "drop",
         "last_batch": "pad",
         "padding_side": "left",
         "shuffle": True,
@@ -216,14 +216,19 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     },
     "varlen": {"layout": "varlen", "max_tokens": 64},
     "varlen, split": {"layout": "varlen", "max_tokens": 7, "seed": 3},
-    "varlen, dropped": {"layout": "varlen", "max_tokens": 16, "overlong": "drop", "min_length": 3},
-    "varlen in order": {"layout": "varlen", "max_tokens": 9, "packing": "sequential"},
+    "varlen, dropped": {
+        "layout": "varlen",
+        "max_tokens": 16,
+        "overflow": "drop",
+        "drop_shorter": 3,
+    },
+    "varlen in order": {"layout": "varlen", "max_tokens": 9, "fill": "sequential"},
     "varlen in order, shuffled": {
         "layout": "varlen",
         "max_tokens": 9,
-        "packing": "sequential",
+        "fill": "sequential",
         "shuffle": True,
-        "max_length": 30,
+        "drop_longer": 30,
     },
 }
 
@@ -309,16 +314,16 @@ def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str
 
 def assert_dropped_for_a_reason(ledger: dict[str, Any], values: dict[str, Any]) -> None:
     """Compare the reasons with the lengths; only `last_batch` drops sequences that would fit."""
-    shortest = values.get("min_length", 1)
-    longest = values.get("max_length", max(LONG_LENGTHS))
+    shortest = values.get("drop_shorter", 1)
+    longest = values.get("drop_longer", max(LONG_LENGTHS))
     limit = longest
-    if values.get("overlong") == "drop":
+    if values.get("overflow") == "drop":
         keys = values.get("buckets", (values["max_tokens"],))
         limit = min(values["max_tokens"], max(keys))
     reasons = {
-        "min_length": [n for n in LONG_LENGTHS if n < shortest],
-        "max_length": [n for n in LONG_LENGTHS if n > longest],
-        "overlong": [n for n in LONG_LENGTHS if shortest <= n <= longest and n > limit],
+        "drop_shorter": [n for n in LONG_LENGTHS if n < shortest],
+        "drop_longer": [n for n in LONG_LENGTHS if n > longest],
+        "overflow": [n for n in LONG_LENGTHS if shortest <= n <= longest and n > limit],
     }
     for reason, lengths in reasons.items():
         assert ledger["num_dropped_sequences"].get(reason, 0) == len(lengths)
@@ -424,7 +429,7 @@ def test_pack_that_shuffles_goes_on_after_a_kill_with_the_same_bytes(
     arguments = [sys.executable, "-c", KILLED, str(store), str(output), repr(options)]
     ended = subprocess.run(arguments, check=False, cwd=Path(__file__).parent.parent)
     assert ended.returncode == -signal.SIGKILL
-    with pytest.raises(FolderError, match="incomplete run, 1 parts or shards finished"):
+    with pytest.raises(FolderError, match="incomplete run, 1 shard finished"):
         open_shards(output)
     assert len(list(output.glob("*.safetensors"))) == 2
     notices: list[str] = []
@@ -509,12 +514,12 @@ def test_pack_sees_a_store_that_was_overwritten(tmp_path: Path) -> None:
 
 def test_pack_drops_what_it_is_told_to_and_counts_it(store: Path, tmp_path: Path) -> None:
     manifest = pack(
-        store, tmp_path / "shards", batch_size=3, min_length=2, max_length=9, last_batch="drop"
+        store, tmp_path / "shards", batch_size=3, drop_shorter=2, drop_longer=9, last_batch="drop"
     )
     ledger = manifest["ledger"]
     assert ledger["num_sequences"] == 3
-    assert ledger["num_dropped_sequences"] == {"min_length": 1, "max_length": 1, "last_batch": 2}
-    assert ledger["num_dropped_tokens"] == {"min_length": 1, "max_length": 12, "last_batch": 5}
+    assert ledger["num_dropped_sequences"] == {"drop_shorter": 1, "drop_longer": 1, "last_batch": 2}
+    assert ledger["num_dropped_tokens"] == {"drop_shorter": 1, "drop_longer": 12, "last_batch": 5}
     (batch,) = open_shards(tmp_path / "shards")
     assert batch.original_indices is not None
     assert batch.original_indices.tolist() == [1, 2, 4]
@@ -542,14 +547,14 @@ def test_pack_refuses_a_sequence_beyond_max_tokens(store: Path, tmp_path: Path) 
     assert str(caught.value) == (
         f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
         "--max-tokens allows 11\n\n"
-        "hint: pass --max-tokens 12, drop longer ones with --overlong drop, or split them with "
+        "hint: pass --max-tokens 12, drop longer ones with --overflow drop, or split them with "
         "tokenize --max-length 11"
     )
     assert caught.value.exit_code == 2
-    pack(store, tmp_path / "dropped", max_tokens=11, max_length=11)
-    pack(store, tmp_path / "hinted", max_tokens=11, overlong="drop")
+    pack(store, tmp_path / "dropped", max_tokens=11, drop_longer=11)
+    pack(store, tmp_path / "hinted", max_tokens=11, overflow="drop")
     with pytest.raises(OptionError, match=r"sequence 5 .* has 12 tokens, --max-tokens allows 9"):
-        pack(store, tmp_path / "other", max_tokens=9, max_length=12)
+        pack(store, tmp_path / "other", max_tokens=9, drop_longer=12)
 
 
 def test_pack_refused_can_follow_its_hint(store: Path, tmp_path: Path) -> None:
@@ -560,19 +565,19 @@ def test_pack_refused_can_follow_its_hint(store: Path, tmp_path: Path) -> None:
 
 
 def test_pack_judges_max_tokens_by_the_sequences_it_keeps(store: Path, tmp_path: Path) -> None:
-    # 12 is dropped by --max-length 11, so nothing that is kept has more than 9
-    manifest = pack(store, tmp_path / "shards", max_tokens=9, max_length=11)
+    # 12 is dropped by --drop-longer 11, so nothing that is kept has more than 9
+    manifest = pack(store, tmp_path / "shards", max_tokens=9, drop_longer=11)
     assert manifest["ledger"]["num_sequences"] == 6
     with pytest.raises(OptionError, match=r"sequence 1 .* has 9 tokens, --max-tokens allows 8"):
-        pack(store, tmp_path / "other", max_tokens=8, max_length=11)
+        pack(store, tmp_path / "other", max_tokens=8, drop_longer=11)
 
 
 def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        pack(store, tmp_path / "shards", min_length=13)
+        pack(store, tmp_path / "shards", drop_shorter=13)
     assert str(caught.value) == (
-        f"{store}: no batch is left, sequences dropped: 7 by --min-length\n\n"
-        "hint: loosen --min-length"
+        f"{store}: no batch is left, sequences dropped: 7 by --drop-shorter\n\n"
+        "hint: loosen --drop-shorter"
     )
 
 
@@ -584,7 +589,7 @@ def test_pack_refuses_to_write_into_the_store(store: Path) -> None:
 
 def test_pack_refuses_shards_as_its_input(store: Path, tmp_path: Path) -> None:
     pack(store, tmp_path / "shards")
-    with pytest.raises(FolderError, match="hint: these are shards: name the token store they were"):
+    with pytest.raises(FolderError, match="hint: these are shards: pass the token store they were"):
         pack(tmp_path / "shards", tmp_path / "again")
 
 
@@ -630,7 +635,7 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
 ) -> None:
     store = make_store(tmp_path, make_texts(lengths))
     opened = open_store(store)
-    options = PackOptions(min_length=2).resolve()
+    options = PackOptions(drop_shorter=2).resolve()
     (rows,) = plan_store(opened, options).cut([0, 1])
     manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
     setup = ShardSetup(tmp_path, store, manifest)

@@ -61,9 +61,9 @@ def test_long_value_is_decoded_a_few_rows_at_a_time_until_it_is_a_bomb(tmp_path:
         for block in blocks:
             assert len(block.texts) * len(VALUE) <= 64 << 20
             num_rows += len(block.texts)
-    expected = "more than 256 times its compressed size came out, no text does"
+    expected = "expands to more than 256 times its compressed size, far more than text does"
     assert caught.value.message == f"{source.path}:{num_rows + 1}: {expected}"
-    assert caught.value.hint == "if it is meant to be like that, write its text into another file"
+    assert caught.value.hint == "if this is intended, write its text to another file"
 
 
 def test_footer_at_which_pyarrow_ends_its_process_is_an_error(tmp_path: Path) -> None:

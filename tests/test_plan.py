@@ -44,9 +44,9 @@ def pack_options(draw: st.DrawFn) -> PackOptions:
     last_batches = ["keep", "drop"]
     if layout == "padded" and (buckets is not None or max_tokens is None):
         last_batches.append("pad")
-    overlong = None
+    overflow = None
     if max_tokens is not None or isinstance(buckets, tuple):
-        overlong = draw(st.sampled_from([None, "drop", "drop", "error"]))
+        overflow = draw(st.sampled_from([None, "drop", "drop", "error"]))
     order = draw(st.sampled_from(["length", "length", "none"]))
     return PackOptions(
         layout=layout,
@@ -58,10 +58,10 @@ def pack_options(draw: st.DrawFn) -> PackOptions:
         seed=draw(st.integers(0, 99)),
         buckets=buckets,
         num_buckets=draw(st.none() | st.integers(1, 4)) if buckets == "auto" else None,
-        overlong=overlong,
+        overflow=overflow,
         last_batch=draw(st.sampled_from(last_batches)),
-        min_length=draw(st.none() | st.integers(1, 6)),
-        max_length=draw(st.none() | st.integers(6, 30)),
+        drop_shorter=draw(st.none() | st.integers(1, 6)),
+        drop_longer=draw(st.none() | st.integers(6, 30)),
         pad_to_multiple=multiple,
     ).resolve()
 
@@ -102,8 +102,8 @@ def test_plan_agrees_with_the_slow_one(
 def test_plan_keeps_to_its_limits_and_its_ledger_adds_up(
     lengths: list[int], options: PackOptions
 ) -> None:
-    if options.overlong != "drop" and (options.max_tokens or isinstance(options.buckets, tuple)):
-        options = replace(options, overlong="drop")
+    if options.overflow != "drop" and (options.max_tokens or isinstance(options.buckets, tuple)):
+        options = replace(options, overflow="drop")
     source, padded = Parts([lengths]), options.layout == "padded"
     plan = list_batches(plan_batches(source, options), source)
     kept = [row for batch in plan.rows for row in batch]
@@ -134,7 +134,7 @@ def test_plan_with_padded_last_batches_has_one_shape_per_bucket(
     lengths: list[int], options: PackOptions
 ) -> None:
     options = replace(options, layout="padded", buckets="auto", num_buckets=3, last_batch="pad")
-    plan = plan_batches(Parts([lengths]), replace(options, overlong="drop", max_tokens=64))
+    plan = plan_batches(Parts([lengths]), replace(options, overflow="drop", max_tokens=64))
     shapes = set(zip(plan.table.widths.tolist(), plan.table.num_rows.tolist(), strict=True))
     assert len(shapes) == len(plan.bucket_keys or []) <= 3
     assert {width for width, _ in shapes} == set(plan.bucket_keys or [])
@@ -144,10 +144,10 @@ def test_plan_with_padded_last_batches_has_one_shape_per_bucket(
 
 def test_plan_names_every_reason_for_a_drop() -> None:
     lengths = [1, 2, 5, 5, 5, 9, 30, 40]
-    options = {"batch_size": 3, "min_length": 2, "max_length": 39, "last_batch": "drop"}
-    plan, batches = make_plan(lengths, **options, max_tokens=20, overlong="drop")
+    options = {"batch_size": 3, "drop_shorter": 2, "drop_longer": 39, "last_batch": "drop"}
+    plan, batches = make_plan(lengths, **options, max_tokens=20, overflow="drop")
     assert batches == [[5, 2, 3]]
-    reasons = ("min_length", "max_length", "overlong", "last_batch")
+    reasons = ("drop_shorter", "drop_longer", "overflow", "last_batch")
     assert plan.num_dropped_sequences == dict(zip(reasons, (1, 1, 1, 2), strict=True))
     assert plan.num_dropped_tokens == dict(zip(reasons, (1, 40, 30, 7), strict=True))
 
@@ -161,7 +161,7 @@ def test_plan_keeps_a_full_last_batch() -> None:
 
 
 def test_plan_keeps_the_limits_inclusive() -> None:
-    assert make_plan([1, 2, 3, 4], min_length=2, max_length=3)[1] == [[2, 1]]
+    assert make_plan([1, 2, 3, 4], drop_shorter=2, drop_longer=3)[1] == [[2, 1]]
     assert make_plan([1, 2, 3, 4], max_tokens=4)[1] == [[3], [2], [1, 0]]
     assert make_plan([1, 4, 5, 3], buckets=(2, 4))[1] == [[1, 3], [0]]
 
@@ -172,7 +172,7 @@ def test_plan_of_nothing_has_no_batch() -> None:
             plan, batches = make_plan([], **options, last_batch=last_batch)
             assert plan.num_batches == 0
             assert batches == []
-    assert make_plan([3], max_length=2)[1] == []
+    assert make_plan([3], drop_longer=2)[1] == []
 
 
 def test_plan_pads_the_last_batch_with_empty_rows() -> None:
@@ -231,11 +231,11 @@ def test_plan_refuses_what_does_not_fit() -> None:
     ):
         make_plan(lengths, layout="padded", max_tokens=20, pad_to_multiple=8)
     with pytest.raises(OverlongError, match=r"^sequence 2 has 1,100 tokens, --buckets allows 16$"):
-        make_plan(lengths, buckets=(8, 16), overlong="error")
-    assert make_plan(lengths, max_tokens=10, max_length=10)[1] == [[1]]
+        make_plan(lengths, buckets=(8, 16), overflow="error")
+    assert make_plan(lengths, max_tokens=10, drop_longer=10)[1] == [[1]]
     plan, batches = make_plan(lengths, buckets=(8, 16))
     assert batches == [[1]]
-    assert plan.num_dropped_tokens == {"overlong": 1130}
+    assert plan.num_dropped_tokens == {"overflow": 1130}
 
 
 def test_plan_follows_from_its_seed() -> None:
@@ -344,7 +344,7 @@ def test_plan_by_counts_is_the_plan_by_array(
         {"layout": "padded", "max_tokens": 4000, "pad_to_multiple": 8, "buckets": "auto"},
         {"layout": "padded", "max_tokens": 4000, "window": 777, "last_batch": "keep"},
         {"layout": "padded", "buckets": (64, 128, 256), "last_batch": "pad"},
-        {"layout": "padded", "buckets": (64, 128, 256), "last_batch": "drop", "min_length": 3},
+        {"layout": "padded", "buckets": (64, 128, 256), "last_batch": "drop", "drop_shorter": 3},
     ],
     ids=str,
 )
@@ -367,7 +367,7 @@ def test_plan_reads_all_lengths_at_once_only_where_it_has_to() -> None:
         ({"order": "none", "buckets": "auto"}, True),
         ({"shuffle": True}, True),
         ({"layout": "varlen", "max_tokens": 9}, True),
-        ({"layout": "varlen", "max_tokens": 9, "packing": "sequential"}, True),
+        ({"layout": "varlen", "max_tokens": 9, "fill": "sequential"}, True),
     ):
         options = PackOptions(**values).resolve()
         assert needs_array(options) is expected, values

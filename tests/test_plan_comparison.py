@@ -39,17 +39,17 @@ VARLEN = {"layout": "varlen", "batch_size": None, "max_tokens": 32}
 KINDS: dict[str, dict[str, Any]] = {
     "packed": {},
     "packed, shuffled": {"shuffle": True, "seed": 3},
-    "packed, windows": {"window": 8, "min_length": 2, "max_length": 12},
+    "packed, windows": {"window": 8, "drop_shorter": 2, "drop_longer": 12},
     "packed, no order": {"order": "none", "last_batch": "drop", "batch_size": 4},
     "packed, tokens": {"batch_size": None, "max_tokens": 40, "shuffle": True, "window": 16},
     "padded": {**PADDED, "pad_to_multiple": 4},
     "padded, cells": {**PADDED, "batch_size": None, "max_tokens": 60, "padding_side": "left"},
-    "padded, buckets": {**PADDED, "buckets": (6, 12), "overlong": "drop"},
+    "padded, buckets": {**PADDED, "buckets": (6, 12), "overflow": "drop"},
     "padded, filler": {**PADDED, "buckets": "auto", "num_buckets": 3, "last_batch": "pad"},
     "padded, all filler": {**PADDED, "batch_size": 4, "last_batch": "pad", "shuffle": True},
     "varlen": {**VARLEN, "seed": 2},
-    "varlen, in order": {**VARLEN, "packing": "sequential"},
-    "varlen, pieces": {**VARLEN, "max_tokens": 11, "min_length": 2},
+    "varlen, in order": {**VARLEN, "fill": "sequential"},
+    "varlen, pieces": {**VARLEN, "max_tokens": 11, "drop_shorter": 2},
 }
 
 QUICK = ("packed, windows", "padded, filler", "varlen, pieces")
@@ -121,11 +121,11 @@ OTHER_VALUES: dict[str, list[object]] = {
     "seed": [0, 1, 2, 3],
     "buckets": ["auto", [6, 12], [6, 12, 30], None],
     "num_buckets": [2, 3, 8, None],
-    "packing": ["best-fit", "sequential", None],
-    "overlong": ["error", "drop", "split", None],
+    "fill": ["best-fit", "sequential", None],
+    "overflow": ["error", "drop", "split", None],
     "last_batch": ["keep", "drop", "pad"],
-    "min_length": [1, 2, 3, None],
-    "max_length": [11, 12, 30, None],
+    "drop_shorter": [1, 2, 3, None],
+    "drop_longer": [11, 12, 30, None],
     "pad_to_multiple": [1, 2, 4, 8],
     "shard_bytes": [1, 1300, 1400, 1500, 1 << 20],
 }
@@ -171,7 +171,7 @@ def verify_by_command(path: Path, *options: object) -> tuple[int, dict[str, Any]
 
 
 def test_batch_that_the_ledger_calls_too_long_is_named(tmp_path: Path) -> None:
-    forgery = take_apart(make_shards(tmp_path, LENGTHS, max_length=30), 0)
+    forgery = take_apart(make_shards(tmp_path, LENGTHS, drop_longer=30), 0)
     forgery.drop(forgery.shards[0].pop(2).rows)
     put_together(forgery)
     code, report = verify_by_command(forgery.path)
@@ -182,11 +182,11 @@ def test_batch_that_the_ledger_calls_too_long_is_named(tmp_path: Path) -> None:
         ("manifest.json", None),
         ("manifest.json", None),
     ]
-    last = len(forgery.batches) - 1
+    num_batches = len(forgery.batches)
     assert [finding["what"] for finding in report["findings"][1:]] == [
-        f"the last batch is {last}, the plan has {last + 2} batches",
-        "num_dropped_sequences by max_length is 3, the plan has 0",
-        "num_dropped_tokens by max_length is 39, the plan has 0",
+        f"the shards end after {num_batches} batches, the plan has {num_batches + 1}",
+        "num_dropped_sequences by drop_longer is 3, the plan has 0",
+        "num_dropped_tokens by drop_longer is 39, the plan has 0",
     ]
 
 
@@ -203,13 +203,13 @@ def test_first_row_that_is_not_the_planned_one_is_named(
     result = run("verify", forgery.path, "--level", "structure")
     assert result.exit_code == 1
     assert f"batch 3: row 2: sequence {expected[0]}, the plan has {expected[1]}" in result.stdout
-    assert "plan: compared, version 1" in result.stdout
+    assert "plan: compared with the token store (plan version 1)" in result.stdout
 
 
 REASONS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no store": (
         lambda path: (path.parent / "store").rename(path.parent / "other"),
-        "its token store is no longer at ../store",
+        "its token store is not at ../store",
     ),
     "a damaged store": (
         lambda path: (path.parent / "store" / "part-00000.bin").write_bytes(b""),
@@ -217,7 +217,7 @@ REASONS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another version": (
         plan_by_another_version,
-        f"planned by version 2147483648, this seqpack plans by version {PLAN_VERSION}",
+        f"the shards have plan version 2147483648, this seqpack has {PLAN_VERSION}",
     ),
 }
 
@@ -251,12 +251,12 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
     (tmp_path / "second" / "store").rename(tmp_path / "first" / "store")
     code, report = verify_by_command(path)
     assert (code, report["plan"]["compared"]) == (0, False)
-    assert "another token store than the one" in report["plan"]["why_not"]
+    assert "not the token store that these shards were packed from" in report["plan"]["why_not"]
 
 
 def test_options_that_pack_refuses_for_this_store_are_a_fault(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="padded", buckets=(4, 8, 16))
-    for options in ({"overlong": "error", "buckets": [4, 8]}, {"min_length": 99}):
+    for options in ({"overflow": "error", "buckets": [4, 8]}, {"drop_shorter": 99}):
         change_manifest(path, lambda manifest, options=options: manifest["options"].update(options))
         keys = read_manifest_json(path)["options"]["buckets"]
         change_manifest(path, lambda manifest, keys=keys: manifest.update(bucket_keys=keys))
@@ -272,7 +272,7 @@ def test_more_pieces_than_any_shard_has_rows_are_not_planned(
     path = make_shards(tmp_path, [900, 800], layout="varlen", batch_size=None, max_tokens=1000)
     assert verify(path).findings == []
     change_manifest(path, lambda manifest: manifest["options"].update(max_tokens=1))
-    plan_by_another = "the options cut the store into 1,700 rows, the shards have 2"
+    plan_by_another = "the options split the store into 1,700 rows, the shards have 2"
     assert plan_by_another in [finding.what for finding in verify(path).findings]
 
 

@@ -1,4 +1,4 @@
-"""What `inspect --plan` foretells is what `pack` then makes."""
+"""What `plan` predicts is what `pack` then makes."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_spelled_options_are_options_of_pack() -> None:
 def test_plan_shows_a_line_for_each_way(store: Path) -> None:
     compared = compare_plans(open_store(store))
     shown = show_plans(compared)
-    assert run("inspect", store, "--plan").stdout == "\n".join(shown) + "\n"
-    assert json.loads(run("inspect", store, "--plan", "--json").stdout) == compared
+    assert run("plan", store).stdout == "\n".join(shown) + "\n"
+    assert json.loads(run("plan", store, "--json").stdout) == compared
     table = shown[3 : 3 + len(compared["plans"])]
     assert len(set(table)) == len(table)
     for plan, line in zip(compared["plans"], table, strict=True):
@@ -110,7 +110,7 @@ def test_plan_table_names_the_batches_and_the_best_padded_way() -> None:
         plan("--layout padded --batch-size 64 --order none", 7, 0.9),
         plan("--layout padded --batch-size 32 --buckets auto --num-buckets 16", 8, 0.25),
         plan("--layout padded --max-tokens 131072", 1200, 0.25),
-        plan("--layout varlen --max-tokens 2048 --packing sequential", 3),
+        plan("--layout varlen --max-tokens 2048 --fill sequential", 3),
     ]
     compared = {"path": "p", "num_sequences": 9, "num_tokens": 40, "longest": 5, "plans": plans}
     assert show_plans(compared) == [
@@ -127,7 +127,7 @@ def test_plan_table_names_the_batches_and_the_best_padded_way() -> None:
         "    --layout padded --batch-size 32 --buckets auto --num-buckets 16",
         "",
         "batch: rows are --batch-size, tokens and cells --max-tokens, unsorted is",
-        "--order none, sequential --packing sequential; buckets: --buckets auto",
+        "--order none, sequential --fill sequential; buckets: --buckets auto",
         "--num-buckets; longest: steps, columns or tokens in a row of the longest batch;",
         "largest: cells of the largest. No way drops a sequence; varlen splits long ones.",
     ]
@@ -166,7 +166,7 @@ def test_plan_table_fits_and_cuts_nothing(
 def test_plan_of_shards_is_refused(store: Path, tmp_path: Path) -> None:
     shards = tmp_path / "shards"
     assert run("pack", store, "-o", shards).exit_code == 0
-    result = run("inspect", shards, "--plan")
+    result = run("plan", shards)
     assert (result.exit_code, result.stderr) == (
         2,
         f"Error: {shards}: shards are packed already\n\nhint: name their token store\n",

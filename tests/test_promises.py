@@ -23,35 +23,39 @@ def slow_promises(batch: BatchNumbers, options: PackOptions, keys: list[int] | N
     found = []
     num_cells = batch.num_tokens + batch.num_padding_cells
     if options.max_tokens is not None and num_cells > options.max_tokens:
-        found.append(f"{num_cells} cells, pack was told {options.max_tokens} tokens at most")
+        found.append(f"{num_cells} cells, the options allow at most {options.max_tokens}")
     if options.layout == "varlen":
         return found
-    if options.min_length is not None and batch.shortest < options.min_length:
+    if options.drop_shorter is not None and batch.shortest < options.drop_shorter:
         found.append(
-            f"a row of {batch.shortest} tokens, pack was told {options.min_length} at least"
+            f"a row of {batch.shortest} tokens, the options require at least {options.drop_shorter}"
         )
-    if options.max_length is not None and batch.longest > options.max_length:
-        found.append(f"a row of {batch.longest} tokens, pack was told {options.max_length} at most")
+    if options.drop_longer is not None and batch.longest > options.drop_longer:
+        found.append(
+            f"a row of {batch.longest} tokens, the options allow at most {options.drop_longer}"
+        )
     key = None
     if keys is not None:
         pair = (batch.shortest, batch.longest)
         key = find_bucket_key(keys, batch.longest)
         if len({find_bucket_key(keys, length) for length in pair}) > 1:
-            found.append(f"rows of {pair[0]} and {pair[1]} tokens belong to other buckets")
+            found.append(f"rows of {pair[0]} and {pair[1]} tokens belong to different buckets")
         if key is None:
             return [*found, f"a row of {batch.longest} tokens, the largest bucket is {keys[-1]}"]
     most = options.batch_size
     if options.layout == "padded" and key is not None and options.max_tokens is not None:
         most = min(most or options.max_tokens, options.max_tokens // key)
     if most is not None and batch.num_rows > most:
-        found.append(f"{batch.num_rows} rows, pack was told {most} at most")
+        found.append(f"{batch.num_rows} rows, the options allow at most {most}")
     if most is not None and options.last_batch == "pad" and batch.num_rows < most:
-        found.append(f"{batch.num_rows} rows, filled up it has {most}")
+        found.append(f"{batch.num_rows} rows, expected {most} with --last-batch pad")
     if options.layout == "padded":
         width = num_cells // batch.num_rows
         expected = key or round_up(batch.longest, options.pad_to_multiple)
         if width != expected:
-            found.append(f"width {width}, expected {expected} for {batch.longest} tokens")
+            found.append(
+                f"width {width}, expected {expected} for a longest row of {batch.longest} tokens"
+            )
     return found
 
 
@@ -74,7 +78,7 @@ keys = st.none() | st.lists(st.integers(1, 16), min_size=1, max_size=5, unique=T
 @st.composite
 def promised(draw: st.DrawFn) -> tuple[PackOptions, list[int] | None]:
     """Draw options that pack takes, and bucket keys that may be theirs."""
-    names = ("batch_size", "max_tokens", "min_length", "max_length")
+    names = ("batch_size", "max_tokens", "drop_shorter", "drop_longer")
     values: dict[str, Any] = {name: draw(limits) for name in names}
     values["layout"] = draw(st.sampled_from(["packed", "padded", "varlen"]))
     if values["layout"] == "varlen":
@@ -117,24 +121,27 @@ BATCHES = [  # index, rows, longest, shortest, tokens, padding: widths 4, 6 and 
 @pytest.mark.parametrize(
     ("told", "keys", "expected"),
     [
-        ({"batch_size": 2}, None, [(8, "3 rows, pack was told 2 at most")]),
-        ({"min_length": 4}, None, [(7, "a row of 3 tokens, pack was told 4 at least")]),
-        ({"max_length": 8}, None, [(9, "a row of 9 tokens, pack was told 8 at most")]),
-        ({"max_tokens": 17}, None, [(8, "18 cells, pack was told 17 tokens at most")]),
-        ({"pad_to_multiple": 2}, None, [(9, "width 9, expected 10 for 9 tokens")]),
+        ({"batch_size": 2}, None, [(8, "3 rows, the options allow at most 2")]),
+        ({"drop_shorter": 4}, None, [(7, "a row of 3 tokens, the options require at least 4")]),
+        ({"drop_longer": 8}, None, [(9, "a row of 9 tokens, the options allow at most 8")]),
+        ({"max_tokens": 17}, None, [(8, "18 cells, the options allow at most 17")]),
+        ({"pad_to_multiple": 2}, None, [(9, "width 9, expected 10 for a longest row of 9 tokens")]),
         (
             {"buckets": "auto"},
             [3, 6, 9],
             [
-                (7, "rows of 3 and 4 tokens belong to other buckets"),
-                (7, "width 4, expected 6 for 4 tokens"),
+                (7, "rows of 3 and 4 tokens belong to different buckets"),
+                (7, "width 4, expected 6 for a longest row of 4 tokens"),
             ],
         ),
         ({"buckets": "auto"}, [4, 6], [(9, "a row of 9 tokens, the largest bucket is 6")]),
         (
             {"buckets": "auto", "max_tokens": 18, "last_batch": "pad"},
             [4, 6, 9],
-            [(7, "2 rows, filled up it has 4"), (9, "1 rows, filled up it has 2")],
+            [
+                (7, "2 rows, expected 4 with --last-batch pad"),
+                (9, "1 rows, expected 2 with --last-batch pad"),
+            ],
         ),
         ({}, None, []),
     ],

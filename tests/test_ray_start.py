@@ -19,7 +19,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 NUM_BYTES = 1_000_000
 BROKEN = (
-    "Error: the connection to the Ray cluster broke: its node, or its head node, has gone\n\n"
+    "Error: lost the connection to the Ray cluster: its node or its head node is gone\n\n"
     "hint: run the same command again when 'ray status' answers: it continues\n"
 )
 
@@ -63,7 +63,7 @@ def test_cluster_that_wants_a_token_is_used(text: Path, store: Path, tmp_path: P
         with start(cluster, *tokenize(text, tokens), address="auto") as process:
             assert process.stderr is not None
             note = process.stderr.readline()
-            assert note == "note: the Ray cluster has no CPU; waiting for a node, 600 s at most\n"
+            assert note == "note: the Ray cluster has no CPU; waiting up to 600 s for a node\n"
             cluster.add_node("--num-cpus=1")
             assert process.communicate(timeout=60)[1] == ""
         assert process.returncode == 0
@@ -83,8 +83,8 @@ def check_other_token(cluster: Started, text: Path, output: Path) -> None:
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 5
     assert stderr == (
-        f"Error: {cluster.address}: the Ray cluster wants a token, and the one found here is not it"
-        "\n\nhint: set RAY_AUTH_TOKEN to what 'ray get-auth-token' says on its head node,"
+        f"Error: {cluster.address}: the Ray cluster requires a token and refuses the one found here"
+        "\n\nhint: set RAY_AUTH_TOKEN to what 'ray get-auth-token' prints on its head node,"
         " and RAY_AUTH_MODE=token\n"
     )
     assert not output.exists()

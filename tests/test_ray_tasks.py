@@ -136,7 +136,7 @@ def test_task_that_always_kills_its_worker_is_named(cluster: Cluster, tmp_path: 
     with pytest.raises(WorkerDiedError) as caught:
         list(on_ray(num_workers=1).run(ray_clusters.kill_own_worker, make_jobs(tmp_path, 2)))
     assert caught.value.message == (
-        "a Ray worker or its node died 4 times while it held: job-1 (WorkerCrashedError)"
+        "a Ray worker or its node died 4 times while working on: job-1 (WorkerCrashedError)"
     )
     assert caught.value.hint == (
         "run the same command again with fewer workers (--num-workers 1): it continues"
@@ -178,23 +178,24 @@ def test_worker_of_another_version_is_refused(
     with pytest.raises(MachineError) as caught:
         list(on_ray().run(math.factorial, [1]))
     assert caught.value.message == (
-        f"{os.uname().nodename}: has seqpack {there}, expected 9.8.7 as where the run was started"
+        f"{os.uname().nodename}: seqpack {there} is installed,"
+        " expected 9.8.7 as on the machine that started the run"
     )
-    assert caught.value.hint == "pip install 'seqpack[ray]==9.8.7' on every node"
+    assert caught.value.hint == ("on every node, in a clone of seqpack 9.8.7: pip install '.[ray]'")
 
 
-def test_worker_that_can_not_read_the_task_is_told_to_have_the_same_version(
+def test_worker_that_cannot_read_the_task_is_told_to_have_the_same_version(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     count = functools.partial(ray_clusters.count_bytes, ray_clusters.Foreign())
     with pytest.raises(MachineError) as caught:
         list(on_ray().run(count, make_jobs(tmp_path, 1)))
     assert caught.value.message == (
-        "a Ray worker can not load the task: AttributeError: module 'os' has no attribute"
+        "a Ray worker cannot load the task: AttributeError: module 'os' has no attribute"
         " 'no_such_name'"
     )
     assert caught.value.hint == (
-        f"pip install 'seqpack[ray]=={seqpack_cli.__version__}' on every node"
+        f"on every node, in a clone of seqpack {seqpack_cli.__version__}: pip install '.[ray]'"
     )
 
 
@@ -207,7 +208,7 @@ def test_cluster_that_gets_no_core_is_given_up(
     tasks = on_ray(Progress(on_notice=notices.append)).run(time.sleep, [1])
     with pytest.raises(MachineError, match=r"the Ray cluster has had no CPU for 0 s"):
         list(tasks)
-    assert notices == ["the Ray cluster has no CPU; waiting for a node, 0 s at most"]
+    assert notices == ["the Ray cluster has no CPU; waiting up to 0 s for a node"]
 
 
 def test_connection_of_the_caller_is_used_and_left(cluster: Cluster) -> None:

@@ -127,7 +127,7 @@ def test_bad_record_ends_the_run_with_the_words_of_a_local_one(
     assert result.exit_code == 3
     assert result.stderr == (
         "Error: a.jsonl:701: no field 'text' (found: 'body')\n\n"
-        "hint: correct the record and add --overwrite, or pass --on-bad-record skip\n"
+        "hint: fix the record and add --overwrite, or pass --on-bad-record skip\n"
     )
     assert not (tmp_path / "store" / "manifest.json").exists()
 
@@ -152,7 +152,7 @@ def test_without_ray_it_is_an_error_of_the_machine_before_anything_is_done(
     result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "store", *RAY)
     assert result.exit_code == 5
     assert result.stderr == (
-        "Error: ray is not installed, --executor ray needs it\n\nhint: pip install 'seqpack[ray]'\n"
+        "Error: ray is not installed, --executor ray needs it\n\nhint: pip install ray\n"
     )
     assert not (tmp_path / "store").exists()
     assert Executor().name == "local"  # which needs no Ray
@@ -175,7 +175,7 @@ def test_address_where_nobody_answers_is_said_soon(tmp_path: Path, address: str)
     assert done.returncode == 5
     assert done.stderr == (
         f"Error: {address}: no Ray cluster answers\n\n"
-        "hint: pass the host:port that 'ray start --head' names, or leave out --ray-address\n"
+        "hint: pass the host:port that 'ray start --head' prints, or leave out --ray-address\n"
     )
 
 

@@ -145,10 +145,8 @@ def test_document_above_the_limit_is_refused(
     path = write(tmp_path / "a.txt", b"ab\n\n123456789" + end)
     with pytest.raises(DataError) as caught:
         read_records(path, document, max_document_bytes=8)
-    assert caught.value.message == f"{path}:{line}: a document of more than 8 bytes"
-    assert caught.value.hint == (
-        "pass --max-document-bytes with a larger size, or split the document"
-    )
+    assert caught.value.message == f"{path}:{line}: document larger than 8 bytes"
+    assert caught.value.hint == ("pass a larger --max-document-bytes, or split the document")
 
 
 def test_oversized_document_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -156,9 +154,9 @@ def test_oversized_document_is_refused_before_it_is_read(tmp_path: Path) -> None
     path = tmp_path / "huge.txt"
     with path.open("wb") as file:
         file.truncate(4 << 30)
-    with pytest.raises(DataError, match="a document of more than 3,000,000 bytes"):
+    with pytest.raises(DataError, match="document larger than 3,000,000 bytes"):
         read_records(path, max_document_bytes=3_000_000)
-    with pytest.raises(DataError, match="a document of more than 3,000,000 bytes"):
+    with pytest.raises(DataError, match="document larger than 3,000,000 bytes"):
         read_records(path, "file", max_document_bytes=3_000_000)
 
 

@@ -249,6 +249,5 @@ def test_forward_catches_a_packed_way_with_states_of_other_rows(wrong_state: int
     caught = failed_quantities(make_model("lstm"), make_ids(LEAK_LENGTHS), ways=ways)
     assert "packed " + ("h_n", "c_n")[wrong_state] in caught
     assert caught <= {
-        f"packed {('h_n', 'c_n')[wrong_state]}{more}"
-        for more in ("", " of rows beside a changed one")
+        f"packed {('h_n', 'c_n')[wrong_state]}{more}" for more in ("", " of unchanged rows")
     }

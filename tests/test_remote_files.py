@@ -175,7 +175,7 @@ def test_compressed_and_parquet_objects_are_read(tmp_path: Path) -> None:
 
 
 def test_an_output_that_holds_the_input_is_refused(corpus: Url) -> None:
-    with pytest.raises(FolderError, match=f"{corpus}: holds"):
+    with pytest.raises(FolderError, match=f"{corpus}: contains the input"):
         tokenize([f"{corpus}/b.txt"], corpus)
 
 
@@ -236,7 +236,7 @@ def test_a_manifest_of_another_program_hides_nothing(corpus: Url) -> None:
 
 
 def test_an_object_is_no_folder_to_write_into(corpus: Url) -> None:
-    with pytest.raises(FolderError, match="is an object, expected a folder"):
+    with pytest.raises(FolderError, match="an object, expected a folder"):
         tokenize([f"{corpus}/a"], corpus / "b.txt")
 
 

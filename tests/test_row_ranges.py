@@ -38,7 +38,7 @@ def test_range_of_the_order_takes_equal_sequences_by_their_numbers() -> None:
 
 def test_range_of_windows_reads_only_the_parts_it_needs() -> None:
     parts = [[1, 9], [2, 8], [3, 7], [], [4, 6], [5, 5]]
-    plan, source = plan_parts(parts, batch_size=2, window=4, min_length=2)
+    plan, source = plan_parts(parts, batch_size=2, window=4, drop_shorter=2)
     (rows,) = plan.cut([2, 3])
     assert rows.span == WindowRange(4, 4, 2, 3, least=2, most=9, window=4)
     source.read.clear()
@@ -88,7 +88,7 @@ def test_task_of_shuffled_rows_takes_only_its_own_to_a_worker(split: bool) -> No
 @pytest.mark.parametrize("values", [{}, {"window": 2}, {"order": "none"}], ids=str)
 @pytest.mark.parametrize("changed", [[9, 5, 4, 3, 1], [9, 5, 3, 1, 1], [9, 6, 3, 3, 1]], ids=str)
 def test_rows_are_not_found_in_other_lengths(values: dict[str, Any], changed: list[int]) -> None:
-    plan, _ = plan_parts([[9, 5, 3, 3, 1]], batch_size=2, min_length=2, **values)
+    plan, _ = plan_parts([[9, 5, 3, 3, 1]], batch_size=2, drop_shorter=2, **values)
     with pytest.raises(LengthsChangedError):
         for rows in plan.cut([0, 2]):
             rows.find(Parts([changed]))

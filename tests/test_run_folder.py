@@ -319,9 +319,9 @@ def test_run_that_lost_its_folder_neither_finishes_nor_removes(
                 run.forget("plan")
         assert caught.value.exit_code == 4
         assert caught.value.message == (
-            f"{folder}: another process took over while this one stood still"
+            f"{folder}: another process took over while this one was suspended"
         )
-        assert caught.value.hint == "wait for it, or choose another -o"
+        assert caught.value.hint == "wait until it ends, or choose another -o"
         raise caught.value
     assert {path.name for path in folder.iterdir()} == {".lock", "plan.json"}
     assert read_object(folder / ".lock") == other
@@ -395,7 +395,7 @@ def test_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     with at(tmp_path).lock_folder():
         before = read_folder(tmp_path)
         error = refusal(tmp_path, {**PLAN, "format": "seqpack.shards"}, overwrite=True)
-        assert "writes here" in error.message
+        assert "is writing here" in error.message
         assert read_folder(tmp_path) == before
 
 
@@ -442,14 +442,14 @@ def read(folder: Path) -> dict[str, Any]:
         (
             {"format": "seqpack.shards", "format_version": 1},
             "format 'seqpack.shards', expected 'seqpack.tokens'",
-            "these are shards: name the token store they were packed from",
+            "these are shards: pass the token store they were packed from",
         ),
         ({"format": "other"}, "format 'other', expected 'seqpack.tokens'", None),
         ({}, "format None, expected 'seqpack.tokens'", None),
         (
             {"format": "seqpack.tokens", "format_version": 1},
-            "format version 1, this seqpack reads 2",
-            "install the seqpack that wrote it, or make it again",
+            "format version 1, expected 2",
+            "run seqpack tokenize again, or install the one that wrote it",
         ),
         (
             {"format": "seqpack.tokens", "format_version": 2, "dtype": "uint16"},
@@ -458,7 +458,7 @@ def read(folder: Path) -> dict[str, Any]:
         ),
         (
             {"format": "seqpack.tokens", "format_version": 2, "dtype": 2, "max_id": 0},
-            "field 'dtype' is 2, expected a str",
+            "field 'dtype' is 2, expected a string",
             None,
         ),
     ],
@@ -497,14 +497,19 @@ def test_folder_of_something_else_is_said(tmp_path: Path) -> None:
 
 
 def test_unfinished_run_is_said_with_how_far_it_is(tmp_path: Path) -> None:
-    with open_run(tmp_path, PLAN, overwrite=False) as run:
+    plan = {**PLAN, "format": "seqpack.shards"}
+    with open_run(tmp_path, plan, overwrite=False) as run:
         for number in range(3):
             write_receipt(run.path, f"shard-{number:05d}", {})
     with pytest.raises(FolderError) as caught:
         read(tmp_path)
     assert caught.value.message == (
-        f"{tmp_path}: incomplete run, 3 parts or shards finished, no manifest.json"
+        f"{tmp_path}: incomplete run, 3 shards finished, no manifest.json"
     )
+    assert caught.value.hint == "run the same pack command again: it continues where it stopped"
+    (tmp_path / "plan.json").write_text("{")
+    with pytest.raises(FolderError) as caught:
+        read(tmp_path)
     assert caught.value.hint == "run the same command again: it continues where it stopped"
 
 

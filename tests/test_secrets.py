@@ -63,8 +63,8 @@ def test_a_secret_in_a_url_is_refused_everywhere(url: str, tmp_path: Path) -> No
 def test_the_error_says_what_to_do_instead(tmp_path: Path) -> None:
     result = run("tokenize", URLS[0], "-o", tmp_path)
     assert result.stderr == (
-        "Error: s3://***@bucket/x: holds a secret\n\n"
-        "hint: name the object alone, and put access keys into AWS_ACCESS_KEY_ID and the like\n"
+        "Error: s3://***@bucket/x: contains a password or signature\n\n"
+        "hint: remove it; access keys go into environment variables such as AWS_ACCESS_KEY_ID\n"
     )
 
 

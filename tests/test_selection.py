@@ -19,7 +19,7 @@ def make_selection(lengths: list[int]) -> Selection:
 
 @given(
     st.lists(st.integers(1, 30), max_size=25),
-    st.lists(st.tuples(st.sampled_from(["min_length", "overlong"]), st.integers(0, 30))),
+    st.lists(st.tuples(st.sampled_from(["drop_shorter", "overflow"]), st.integers(0, 30))),
 )
 def test_selection_counts_every_sequence_once(
     lengths: list[int], drops: list[tuple[str, int]]
@@ -42,13 +42,13 @@ def test_selection_counts_every_sequence_once(
 
 def test_selection_counts_tokens_beyond_32_bits() -> None:
     selection = make_selection([2**31 - 1] * 3)
-    selection.drop("max_length", np.array([True]))
-    assert selection.num_dropped_tokens == {"max_length": 3 * (2**31 - 1)}
+    selection.drop("drop_longer", np.array([True]))
+    assert selection.num_dropped_tokens == {"drop_longer": 3 * (2**31 - 1)}
 
 
 def test_check_at_most_names_the_first_longest_that_is_left() -> None:
     selection = make_selection([7, 50, 1200, 1200, 9000])
-    selection.drop("max_length", selection.kept.lengths > 5000)
+    selection.drop("drop_longer", selection.kept.lengths > 5000)
     with pytest.raises(OverlongError) as raised:
         selection.check_at_most(1024, "--max-tokens")
     assert str(raised.value) == "sequence 2 has 1,200 tokens, --max-tokens allows 1,024"
@@ -59,6 +59,6 @@ def test_check_at_most_names_the_first_longest_that_is_left() -> None:
 def test_check_at_most_lets_the_limit_itself_and_dropped_ones_pass() -> None:
     selection = make_selection([7, 50])
     selection.check_at_most(50, "--max-tokens")
-    selection.drop("max_length", selection.kept.lengths == 50)
+    selection.drop("drop_longer", selection.kept.lengths == 50)
     selection.check_at_most(7, "--max-tokens")
     make_selection([]).check_at_most(1, "--max-tokens")

@@ -518,9 +518,7 @@ def test_take_outside_is_an_index_error() -> None:
 
 
 def test_pieces_of_split_sequences_are_rows_of_their_own(tmp_path: Path) -> None:
-    path = make_shards(
-        tmp_path, layout="varlen", batch_size=None, max_tokens=8, packing="sequential"
-    )
+    path = make_shards(tmp_path, layout="varlen", batch_size=None, max_tokens=8, fill="sequential")
     dataset, store = ShardDataset(path), open_store(tmp_path / "store")
     # 3 | 8 of 9 | 1 of 9, 5, 1 | 5 | 8 of 12 | 4 of 12, 2
     expected = [
@@ -602,7 +600,7 @@ def test_cu_seqlens_keep_sequences_apart_in_attention(tmp_path: Path) -> None:
 def test_batches_of_a_large_shard_are_checked_block_by_block(tmp_path: Path, layout: str) -> None:
     batching: dict[str, Any] = {"batch_size": 2, "order": "none"}
     if layout == "varlen":
-        batching = {"batch_size": None, "max_tokens": 4, "packing": "sequential"}
+        batching = {"batch_size": None, "max_tokens": 4, "fill": "sequential"}
     lengths = [3, 1] * (BATCHES_PER_CHECK + 20)
     path = make_shards(tmp_path, lengths, layout=layout, **batching)
     found = open_shards(path)[BATCHES_PER_CHECK + 7]

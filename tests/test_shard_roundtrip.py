@@ -181,7 +181,7 @@ def test_device_that_changes_an_id_is_a_finding(
     (finding,) = find(shard, store, kind, max_cells=max_cells)
     assert finding.batch == FIRST_BATCH
     assert finding.row is None
-    assert finding.what == "cpu gives other ids than the token store"
+    assert finding.what == "cpu returns ids that differ from the token store's"
 
 
 def test_device_that_changes_every_block_is_named_once_a_block_and_batch(

@@ -72,7 +72,7 @@ def test_shard_row_counts_through_the_shard(tmp_path: Path) -> None:
 FILLER = {"layout": "padded", "last_batch": "pad"}
 LEFT = {**FILLER, "padding_side": "left"}
 # Sequences 1 and 5, of 9 and 12 tokens, are in two pieces.
-VARLEN = {"layout": "varlen", "max_tokens": 8, "packing": "sequential"}
+VARLEN = {"layout": "varlen", "max_tokens": 8, "fill": "sequential"}
 
 
 @pytest.mark.parametrize("padding_side", ["right", "left"])
@@ -172,7 +172,7 @@ def test_fingerprint_is_of_every_shard(tmp_path: Path) -> None:
     pack_store(
         tmp_path / "store",
         tmp_path / "other",
-        PackOptions(min_length=2, batch_size=3, shard_bytes=1),
+        PackOptions(drop_shorter=2, batch_size=3, shard_bytes=1),
         executor=HERE,
     )
     other = open_shards(tmp_path / "other")
@@ -249,7 +249,7 @@ def test_shard_checksum_is_checked_when_asked_for(tmp_path: Path) -> None:
     flip_byte(path / SHARD, -2)
     with pytest.raises(FolderError) as caught:
         open_shards(path).open_shard(0).check_digest()
-    assert str(caught.value) == f"{path / SHARD}: blake3 is not the manifest's"
+    assert str(caught.value) == f"{path / SHARD}: blake3 differs from the manifest's"
 
 
 def test_shards_keep_their_tokenizer(tmp_path: Path) -> None:
@@ -258,6 +258,4 @@ def test_shards_keep_their_tokenizer(tmp_path: Path) -> None:
     flip_byte(path / "tokenizer.json", 5)
     with pytest.raises(FolderError) as caught:
         open_shards(path).read_tokenizer_json()
-    assert str(caught.value) == (
-        f"{path / 'tokenizer.json'}: not the tokenizer that the manifest names"
-    )
+    assert str(caught.value) == (f"{path / 'tokenizer.json'}: blake3 differs from the manifest's")

@@ -23,7 +23,7 @@ from seqpack_cli.files.url import Place, Url
 
 LINES = FileKind("lines of seven", lambda head: head.startswith(b"7"))
 NEW = b"7 new"
-REPLACES = "and nothing else is replaced"
+REPLACES = "which is all that --overwrite replaces here"
 
 
 def write(path: Place, data: bytes) -> None:
@@ -104,7 +104,7 @@ def test_a_folder_is_not_replaced(folder: Place) -> None:
     if isinstance(folder, Path):
         (folder / "x").mkdir()
     write(folder / "x" / "y", b"7")
-    assert refusal(folder / "x").startswith(f"{folder / 'x'}: is a folder, expected a file")
+    assert refusal(folder / "x").startswith(f"{folder / 'x'}: a folder, expected a file")
 
 
 @pytest.mark.parametrize("target", ["file", "folder", "nothing", "itself"])
@@ -113,9 +113,12 @@ def test_a_link_is_neither_replaced_nor_followed(tmp_path: Path, target: str) ->
     (tmp_path / "folder").mkdir()
     link = tmp_path / "link"
     link.symlink_to("link" if target == "itself" else target)
-    kind = "folder, expected a file" if target == "folder" else "link, expected a file or nothing"
+    kind = "folder" if target == "folder" else "symbolic link"
+    expected = "a file" if target == "folder" else "a file or nothing"
     for overwrite in (False, True):
-        assert refusal(link, overwrite=overwrite).startswith(f"{link}: is a {kind}")
+        assert refusal(link, overwrite=overwrite).startswith(
+            f"{link}: a {kind}, expected {expected}"
+        )
     assert link.is_symlink()
     assert (tmp_path / "file").read_bytes() == b"7 behind the link"
     assert not (tmp_path / "nothing").exists()

@@ -101,7 +101,7 @@ def test_suffix_that_can_not_be_read_is_refused(tmp_path: Path, suffix: str) -> 
     (path,) = make_files(tmp_path, f"a{suffix.upper()}")
     with pytest.raises(OptionError) as caught:
         find_sources([path])
-    assert caught.value.message == f"{path}: {suffix} files are not read"
+    assert caught.value.message == f"{path}: {suffix} files are not supported"
     assert caught.value.hint == REFUSED_SUFFIXES[suffix]
     assert paths(path, file_format="text") == [path]
 
@@ -127,7 +127,7 @@ def test_missing_input_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OptionError) as caught:
         find_sources([f"{tmp_path}/{name}"])
     assert caught.value.message == f"{tmp_path}/{name}: no such file or folder"
-    assert caught.value.hint == ("name a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'")
+    assert caught.value.hint == ("pass a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'")
     assert caught.value.exit_code == 2
 
 
@@ -140,8 +140,8 @@ def test_folder_without_a_known_suffix_is_refused(tmp_path: Path) -> None:
         f"(skipped 1 file with an unknown suffix: {tmp_path}/a.png)"
     )
     assert caught.value.hint == (
-        "known are .txt .text .md .jsonl .ndjson .parquet .csv .tsv .gz .bz2 .xz .zst; "
-        "pass --format text to take every file"
+        "known suffixes: .txt .text .md .jsonl .ndjson .parquet .csv .tsv .gz .bz2 .xz .zst; "
+        "or pass --format text to read every file"
     )
 
 

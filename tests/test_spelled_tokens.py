@@ -280,7 +280,7 @@ TWIN = {"token": "<bos>"}
             ": 11 special tokens, manifest.json says 13",
         ),
         (change_line(1, token=None), ":1: no field 'token'"),
-        (change_line(1, token=7), ":1: field 'token' is 7, expected a str"),
+        (change_line(1, token=7), ":1: field 'token' is 7, expected a string"),
         (change_line(2, **TWIN), ":2: token '<bos>' after '<bos>', expected *"),
         (change_line(2, count=9), ": 14 special tokens, manifest.json says 13"),
         (change_line(2, count=-8), ":2: field 'count' is -8, expected a count"),

@@ -203,7 +203,7 @@ def test_standard_input_that_is_closed_is_an_error(tmp_path: Path) -> None:
         )
         codes[name] = (done.returncode, done.stderr)
     assert codes == {
-        "-": (2, "Error: -: no standard input here\n\nhint: name a file\n"),
+        "-": (2, "Error: -: standard input is closed\n\nhint: pass a file\n"),
         "a.txt": (0, ""),
     }
 
@@ -283,8 +283,8 @@ def test_missing_standard_input_is_an_error(tmp_path: Path) -> None:
         spooled(["-"], None, tmp_path),
     ):
         pass
-    assert caught.value.message == "-: no standard input here"
-    assert caught.value.hint == "name a file"
+    assert caught.value.message == "-: standard input is closed"
+    assert caught.value.hint == "pass a file"
 
 
 def test_run_that_fails_leaves_no_spool(tmp_path: Path) -> None:

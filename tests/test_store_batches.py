@@ -49,11 +49,11 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "window": (None, 5),
     "buckets": (None, "auto", (8, 16), (8, 16, 32)),
     "num_buckets": (None, 3),
-    "packing": (None, "best-fit", "sequential"),
-    "overlong": (None, "error", "drop", "split"),
+    "fill": (None, "best-fit", "sequential"),
+    "overflow": (None, "error", "drop", "split"),
     "last_batch": ("keep", "drop", "pad"),
-    "min_length": (None, 2),
-    "max_length": (None, 18),
+    "drop_shorter": (None, 2),
+    "drop_longer": (None, 18),
     "pad_to_multiple": (1, 8),
     "padding_side": ("right", "left"),
     "pad_id": (None, 7),
@@ -431,7 +431,7 @@ def test_keys_are_a_sequence_of_what_the_dataset_is_asked_for(dataset: StoreData
     filled = PackOptions(layout="padded", batch_size=10, last_batch="pad")
     keys = StoreBatches(dataset, filled).plan_epoch(None).keys
     assert keys[2] == [*expected[2], *[FILLER] * 6]
-    split = PackOptions(layout="varlen", max_tokens=9, packing="sequential")
+    split = PackOptions(layout="varlen", max_tokens=9, fill="sequential")
     keys = StoreBatches(dataset, split).plan_epoch(None).keys
     assert keys[:4] == [
         [Piece(0, 0, 3)],
@@ -477,11 +477,11 @@ def test_options_that_can_not_go_together_are_refused_at_once(dataset: StoreData
 def test_sequence_that_does_not_fit_is_named_with_its_place_in_the_input(
     dataset: StoreDataset, layout: str, shuffle: bool
 ) -> None:
-    batches = StoreBatches(dataset, PackOptions(layout=layout, max_tokens=25, overlong="error"))
+    batches = StoreBatches(dataset, PackOptions(layout=layout, max_tokens=25, overflow="error"))
     source = dataset.path.parent / "corpus.txt"
     expected = (
         f"{dataset.path}: sequence 7 ({source}:8) has 30 tokens, --max-tokens allows 25\n\nhint: "
-        "pass --max-tokens 30, drop longer ones with --overlong drop, "
+        "pass --max-tokens 30, drop longer ones with --overflow drop, "
     )
     for begin in (iter, len):
         sampler = EpochSampler(batches, shuffle=shuffle)
@@ -492,7 +492,7 @@ def test_sequence_that_does_not_fit_is_named_with_its_place_in_the_input(
 
 
 def test_sequence_longer_than_the_buckets_is_named_with_its_place(dataset: StoreDataset) -> None:
-    options = PackOptions(layout="padded", buckets=(4, 29), overlong="error")
+    options = PackOptions(layout="padded", buckets=(4, 29), overflow="error")
     batches = StoreBatches(dataset, options)
     expected = r"sequence 7 \(.*corpus.txt:8\) has 30 tokens, --buckets allows 29"
     with pytest.raises(OptionError, match=expected):
@@ -502,10 +502,10 @@ def test_sequence_longer_than_the_buckets_is_named_with_its_place(dataset: Store
 
 
 def test_nothing_left_is_a_data_error(dataset: StoreDataset) -> None:
-    batches = StoreBatches(dataset, PackOptions(min_length=31))
+    batches = StoreBatches(dataset, PackOptions(drop_shorter=31))
     expected = (
-        f"{dataset.path}: no batch is left, sequences dropped: 24 by --min-length\n\n"
-        "hint: loosen --min-length"
+        f"{dataset.path}: no batch is left, sequences dropped: 24 by --drop-shorter\n\n"
+        "hint: loosen --drop-shorter"
     )
     with pytest.raises(DataError, match=f"^{re.escape(expected)}$"):
         next(iter(EpochSampler(batches)))
@@ -527,15 +527,15 @@ def fingerprint(path: Path, **options: Any) -> str:
 
 
 def test_fingerprint_is_of_the_store_and_all_options(store: Path, tmp_path: Path) -> None:
-    alone = ("batch_size", "max_tokens", "order", "window", "min_length", "max_length", "pad_id")
+    alone = ("batch_size", "max_tokens", "order", "window", "drop_shorter", "drop_longer", "pad_id")
     variants: list[dict[str, Any]] = [{}, *({name: CHOICES[name][1]} for name in alone)]
     padded = {"layout": "padded"}
     variants += [padded, {**padded, "padding_side": "left"}, {**padded, "pad_to_multiple": 8}]
-    variants += [{"max_tokens": 64, "overlong": "drop"}, {"max_tokens": 64}]
+    variants += [{"max_tokens": 64, "overflow": "drop"}, {"max_tokens": 64}]
     variants += [{"last_batch": "drop"}, {**padded, "last_batch": "pad"}]
     variants += [{"buckets": "auto"}, {"buckets": "auto", "num_buckets": 3}, {"buckets": (8, 16)}]
     rows = {"layout": "varlen", "max_tokens": 64}
-    variants += [rows, {**rows, "packing": "sequential"}, {**rows, "overlong": "drop"}]
+    variants += [rows, {**rows, "fill": "sequential"}, {**rows, "overflow": "drop"}]
     found = [fingerprint(store, **options) for options in variants]
     assert len({*found}) == len(variants)
     assert [fingerprint(store, **options) for options in variants] == found
@@ -550,7 +550,7 @@ def test_fingerprint_is_of_the_store_and_all_options(store: Path, tmp_path: Path
         ({}, {"batch_size": 64}),
         ({}, {"shard_bytes": 1 << 20}),
         ({"buckets": "auto"}, {"buckets": "auto", "num_buckets": 8}),
-        (LAYOUTS["pieces"], {**LAYOUTS["pieces"], "packing": "best-fit", "overlong": "split"}),
+        (LAYOUTS["pieces"], {**LAYOUTS["pieces"], "fill": "best-fit", "overflow": "split"}),
     ],
     ids=["batch_size", "shard_bytes", "num_buckets", "varlen"],
 )

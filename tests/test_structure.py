@@ -54,7 +54,7 @@ def test_good_shards_have_no_finding(tmp_path: Path, layout: str, shard_bytes: i
 
 
 def test_dropped_sequences_are_not_missing(tmp_path: Path) -> None:
-    path = make_shards(tmp_path, min_length=2, max_length=9, last_batch="drop")
+    path = make_shards(tmp_path, drop_shorter=2, drop_longer=9, last_batch="drop")
     assert check(path)[0] == []
 
 
@@ -78,7 +78,11 @@ FILE_DAMAGE: dict[str, tuple[FileDamage, str, str]] = {
         SHARDS[1],
         "[0-9,]+ bytes, manifest says [0-9,]+",
     ),
-    "flipped byte": (lambda shard: flip_byte(shard, -2), SHARDS[1], "blake3 is not the manifest's"),
+    "flipped byte": (
+        lambda shard: flip_byte(shard, -2),
+        SHARDS[1],
+        "blake3 differs from the manifest's",
+    ),
     "no safetensors": (
         lambda shard: shard.write_bytes(b"\0" * shard.stat().st_size),
         SHARDS[1],
@@ -112,7 +116,7 @@ FILE_DAMAGE: dict[str, tuple[FileDamage, str, str]] = {
     "another tokenizer": (
         lambda shard: flip_byte(shard.parent / "tokenizer.json", 9),
         "tokenizer.json",
-        "not the tokenizer that the manifest names",
+        "blake3 differs from the manifest's",
     ),
 }
 
@@ -145,22 +149,24 @@ ARRAY_DAMAGE: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
     "index twice": (
         "packed",
         put("original_indices", 1, 5),
-        f"{SHARDS[0]}: batch 0: row 1: sequence 5 stands twice",
+        f"{SHARDS[0]}: batch 0: row 1: sequence 5 appears more than once",
     ),
     "index of the other shard": (
         "padded",
         put("original_indices", 1, 3),
-        f"{SHARDS[2]}: batch 2: row 0: sequence 3 stands twice",
+        f"{SHARDS[2]}: batch 2: row 0: sequence 3 appears more than once",
     ),
     "index beyond the store": (
         "packed",
         put("original_indices", 1, 7),
-        f"{SHARDS[0]}: batch 0: row 1: original index 7, the store has 7 sequences",
+        f"{SHARDS[0]}: batch 0: row 1: original index 7 is out of range: "
+        "the token store has 7 sequences",
     ),
     "index negative": (
         "padded",
         put("original_indices", 1, -1),
-        f"{SHARDS[0]}: batch 0: row 1: original index -1, the store has 7 sequences",
+        f"{SHARDS[0]}: batch 0: row 1: original index -1 is out of range: "
+        "the token store has 7 sequences",
     ),
 }
 
@@ -188,9 +194,12 @@ def test_wrong_index_is_found_beside_another_damaged_shard(tmp_path: Path, index
     change_shard(path, put("original_indices", 1, index))
     flip_byte(path / SHARDS[1], -2)
     findings, statistics, _ = check(path)
-    assert f"structure: {SHARDS[1]}: blake3 is not the manifest's" in findings
+    assert f"structure: {SHARDS[1]}: blake3 differs from the manifest's" in findings
     place = f"structure: {SHARDS[0]}: batch 0: row 1"
-    assert f"{place}: original index {index}, the store has 7 sequences" in findings
+    assert (
+        f"{place}: original index {index} is out of range: the token store has 7 sequences"
+        in findings
+    )
     assert [batch.index for batch in statistics] == [2]
 
 
@@ -216,7 +225,8 @@ def test_dropped_row_is_missing(tmp_path: Path) -> None:
     ledger: dict[str, Any] = {"num_sequences": 6, "num_tokens": 32}
     change_manifest(path, lambda manifest: manifest["ledger"].update(ledger))
     assert check(path)[0][0] == (
-        f"structure: {SHARDS[1]}: batch 1: row 2: original index 6, the store has 6 sequences"
+        f"structure: {SHARDS[1]}: batch 1: row 2: original index 6 is out of range: "
+        "the token store has 6 sequences"
     )
 
 
@@ -245,8 +255,8 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
         (
             {
                 "num_sequences": 6,
-                "num_dropped_sequences": {"max_length": 1},
-                "num_dropped_tokens": {"max_length": 3},
+                "num_dropped_sequences": {"drop_longer": 1},
+                "num_dropped_tokens": {"drop_longer": 3},
             },
             "0 sequences are missing, the ledger says 1 were dropped",
         ),
@@ -255,7 +265,7 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
 def test_ledger_that_does_not_add_up_is_found(
     tmp_path: Path, values: dict[str, Any], what: str
 ) -> None:
-    path = make_shards(tmp_path, max_length=12)
+    path = make_shards(tmp_path, drop_longer=12)
     change_manifest(path, lambda manifest: manifest["ledger"].update(values))
     assert check(path)[0][:1] == [f"structure: manifest.json: {what}"]
 
@@ -293,7 +303,7 @@ def test_checksum_of_every_shard_is_the_files(tmp_path: Path) -> None:
 
 def make_rows(folder: Path, max_tokens: int = 8, **options: Any) -> Path:
     """Make varlen shards of one row each: in the order of the input, so that pieces are known."""
-    options = {"packing": "sequential", "shard_bytes": 1, **options}
+    options = {"fill": "sequential", "shard_bytes": 1, **options}
     return make_shards(folder, layout="varlen", batch_size=None, max_tokens=max_tokens, **options)
 
 
@@ -338,7 +348,7 @@ def test_good_shards_with_filler_have_no_finding(tmp_path: Path, side: str) -> N
         {"shuffle": True, "window": 4, "layout": "padded"},
         {"order": "none", "batch_size": None, "max_tokens": 14},
         {"layout": "varlen", "batch_size": None, "max_tokens": 3, "seed": 2},
-        {"layout": "varlen", "batch_size": None, "max_tokens": 9, "overlong": "drop"},
+        {"layout": "varlen", "batch_size": None, "max_tokens": 9, "overflow": "drop"},
     ],
     ids=str,
 )
@@ -369,7 +379,7 @@ VARLEN_DAMAGE: dict[str, tuple[int, Callable[[Arrays], object], str]] = {
     "a later piece is said to be the first": (
         2,
         put("piece_starts", 0, 0),
-        f"{SHARDS[2]}: batch 2: row 0: sequence 1 stands twice",
+        f"{SHARDS[2]}: batch 2: row 0: sequence 1 appears more than once",
     ),
     "a later piece begins too early": (
         2,
@@ -448,35 +458,38 @@ BROKEN_PROMISES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[int, str]]
     "more rows than batch_size": (
         {},
         {"batch_size": 2},
-        {0: "3 rows, pack was told 2 at most", 1: "3 rows, pack was told 2 at most"},
+        {0: "3 rows, the options allow at most 2", 1: "3 rows, the options allow at most 2"},
     ),
     "more rows than batch_size with filler": (
         {"layout": "padded", "last_batch": "pad"},
         {"batch_size": 2},
-        dict.fromkeys(range(3), "3 rows, pack was told 2 at most"),
+        dict.fromkeys(range(3), "3 rows, the options allow at most 2"),
     ),
     "more tokens than max_tokens": (  # 12 | 9 5 5 | 3 2 1
         {"batch_size": None, "max_tokens": 20},
         {"max_tokens": 18},
-        {1: "19 cells, pack was told 18 tokens at most"},
+        {1: "19 cells, the options allow at most 18"},
     ),
     "more cells than max_tokens": (  # 12 | 9 5 | 5 3 2 1
         {"layout": "padded", "batch_size": None, "max_tokens": 20},
         {"max_tokens": 19},
-        {2: "20 cells, pack was told 19 tokens at most"},
+        {2: "20 cells, the options allow at most 19"},
     ),
     "a row of varlen that is longer": (
-        {"layout": "varlen", "batch_size": None, "max_tokens": 12, "packing": "sequential"},
+        {"layout": "varlen", "batch_size": None, "max_tokens": 12, "fill": "sequential"},
         {"max_tokens": 11},  # 3 9 | 5 1 5 | 12 | 2
         {
-            0: "12 cells, pack was told 11 tokens at most",
-            2: "12 cells, pack was told 11 tokens at most",
+            0: "12 cells, the options allow at most 11",
+            2: "12 cells, the options allow at most 11",
         },
     ),
     "a width that is no bucket key": (  # 12 9 | 5 5 3 | 2 1
         {"layout": "padded", "buckets": "auto", "num_buckets": 2},
         {"bucket_keys": [8, 12]},
-        {1: "width 5, expected 8 for 5 tokens", 2: "width 5, expected 8 for 2 tokens"},
+        {
+            1: "width 5, expected 8 for a longest row of 5 tokens",
+            2: "width 5, expected 8 for a longest row of 2 tokens",
+        },
     ),
     "a row longer than every bucket": (
         {"layout": "padded", "buckets": "auto", "num_buckets": 2},
@@ -486,22 +499,28 @@ BROKEN_PROMISES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[int, str]]
     "rows of two buckets": (  # 12 9 | 5 5 3 | 2 1
         {"buckets": "auto", "num_buckets": 2},
         {"bucket_keys": [10, 12]},
-        {0: "rows of 9 and 12 tokens belong to other buckets"},
+        {0: "rows of 9 and 12 tokens belong to different buckets"},
     ),
     "a width that is no multiple": (  # 12 9 5 | 8 cells for 5 3 2 | 4 for 1
         {"layout": "padded", "pad_to_multiple": 4},
         {"pad_to_multiple": 3},
-        {1: "width 8, expected 6 for 5 tokens", 2: "width 4, expected 3 for 1 tokens"},
+        {
+            1: "width 8, expected 6 for a longest row of 5 tokens",
+            2: "width 4, expected 3 for a longest row of 1 tokens",
+        },
     ),
     "a width beyond the next multiple": (
         {"layout": "padded", "pad_to_multiple": 4},
         {"pad_to_multiple": 1},
-        {1: "width 8, expected 5 for 5 tokens", 2: "width 4, expected 1 for 1 tokens"},
+        {
+            1: "width 8, expected 5 for a longest row of 5 tokens",
+            2: "width 4, expected 1 for a longest row of 1 tokens",
+        },
     ),
     "fewer rows than batches are filled up to": (
         {"layout": "padded", "last_batch": "pad"},
         {"batch_size": 4},
-        dict.fromkeys(range(3), "3 rows, filled up it has 4"),
+        dict.fromkeys(range(3), "3 rows, expected 4 with --last-batch pad"),
     ),
 }
 
@@ -529,7 +548,7 @@ def test_joined_rows_of_varlen_are_over_the_budget(tmp_path: Path) -> None:
     path = make_rows(tmp_path, shard_bytes=1 << 20)
     change_shard(path, join_rows, num_batches=5)
     assert check(path)[0][0] == (
-        f"structure: {SHARDS[0]}: batch 0: 11 cells, pack was told 8 tokens at most"
+        f"structure: {SHARDS[0]}: batch 0: 11 cells, the options allow at most 8"
     )
 
 
@@ -563,4 +582,4 @@ def test_bucket_key_that_no_batch_needs_is_found(tmp_path: Path) -> None:
         manifest["bucket_keys"], manifest["options"]["num_buckets"] = [3, 5, 8, 12], 4
 
     change_manifest(path, add)
-    assert check(path)[0] == ["structure: manifest.json: bucket key 8 is the width of no batch"]
+    assert check(path)[0] == ["structure: manifest.json: no batch has the width of bucket key 8"]

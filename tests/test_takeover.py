@@ -36,7 +36,7 @@ sys.exit(run())
 # With the keys that count; how often there is a beat depends on the machine.
 NO_LOCK = r"(^|/)[^/.][^/]*$"
 CHANGES = {"PutObject": NO_LOCK, "DeleteObject": NO_LOCK, "DeleteObjects": ""}
-LOST = "another process took over while this one stood still"
+LOST = "another process took over while this one was suspended"
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def stop_across_takeover(
             os.killpg(child.pid, signal.SIGSTOP)
             for _ in range(3):  # a beat that was on its way still counts
                 other = run(*tokenize(corpus, folder, "--num-workers", 1, *other_options))
-                if "writes here" not in other.stderr:
+                if "is writing here" not in other.stderr:
                     break
             assert other.exit_code == 0, other.stderr
             before = read_objects(server.upstream, BUCKET, folder)
@@ -129,7 +129,7 @@ def test_of_two_who_take_a_dead_lock_over_in_the_same_moment_one_succeeds(
                 lease.check_held(held / "x")
                 return True
         except FolderError as error:
-            assert " writes here" in error.message
+            assert " is writing here" in error.message
             return False
         finally:
             ended.set()

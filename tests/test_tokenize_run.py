@@ -345,7 +345,7 @@ def test_store_without_rejects_has_no_rejects_file(byte_store: Callable[..., Pat
 
 
 def test_document_limit_of_bytes_reaches_the_reader(byte_store: Callable[..., Path]) -> None:
-    with pytest.raises(DataError, match="a document of more than 20 bytes"):
+    with pytest.raises(DataError, match="document larger than 20 bytes"):
         byte_store(["x" * 30], documents=DocumentOptions(max_document_bytes=20))
 
 
@@ -540,10 +540,10 @@ def test_failure_is_repeated_by_readers_of_what_it_left(tmp_path: Path) -> None:
     with pytest.raises(FolderError) as read:
         open_store(output)
     assert read.value.message == (
-        f"{output}: incomplete run, 4 parts or shards finished, no manifest.json; "
+        f"{output}: incomplete run, 4 parts finished, no manifest.json; "
         f"it ended with: {caught.value.message}"
     )
-    assert read.value.hint == caught.value.hint
+    assert read.value.hint == f"for tokenize: {caught.value.hint}"
     with pytest.raises(DataError):
         run([corpus], output, part_bytes=200)
     documents = DocumentOptions(on_bad_record="skip")
@@ -636,7 +636,7 @@ def test_changed_size_or_number_of_inputs_is_refused_and_named(tmp_path: Path) -
     other = write_lines(tmp_path / "b.txt")
     with pytest.raises(FolderError) as caught:
         run([corpus, other], output)
-    assert "sources were 1, are 2" in caught.value.message
+    assert "number of sources was 1, is 2" in caught.value.message
     with corpus.open("a") as file:
         file.write("more\n")
     with pytest.raises(FolderError) as caught:

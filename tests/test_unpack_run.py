@@ -93,7 +93,7 @@ def test_rows_of_a_shard_are_those_of_its_batches(
 
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
 def test_unpack_leaves_dropped_sequences_out(tmp_path: Path, options: dict[str, Any]) -> None:
-    path = make_shards(tmp_path, **options, min_length=2, max_length=9)
+    path = make_shards(tmp_path, **options, drop_shorter=2, drop_longer=9)
     kept = [index for index, length in enumerate(LENGTHS) if 2 <= length <= 9]
     assert [index for index, _ in iter_sequences(open_shards(path))] == kept
 
@@ -157,7 +157,7 @@ def test_unpack_counts_rows_without_filler_and_with_pieces(tmp_path: Path) -> No
 def test_unpack_refuses_pieces_that_do_not_follow_one_another(
     tmp_path: Path, row: int, start: int, message: str
 ) -> None:
-    path = make_shards(tmp_path, layout="varlen", max_tokens=4, packing="sequential")
+    path = make_shards(tmp_path, layout="varlen", max_tokens=4, fill="sequential")
 
     def move(arrays: dict[str, np.ndarray]) -> None:
         assert arrays["original_indices"][1:4].tolist() == [1, 1, 1]

@@ -40,8 +40,8 @@ def draw_pack_options(draws: random.Random) -> dict[str, Any]:
     }
     if options["layout"] == "varlen":
         packing = draws.choice(["best-fit", "sequential"])
-        most = {"max_tokens": draws.choice([30, 1000]), "overlong": draws.choice([None, "drop"])}
-        return {**options, "batch_size": None, "packing": packing, **most}
+        most = {"max_tokens": draws.choice([30, 1000]), "overflow": draws.choice([None, "drop"])}
+        return {**options, "batch_size": None, "fill": packing, **most}
     if draws.random() < 0.3:
         options |= {"batch_size": None, "max_tokens": draws.choice([1000, 4000])}
     else:
@@ -52,8 +52,8 @@ def draw_pack_options(draws: random.Random) -> dict[str, Any]:
     if draws.random() < 0.3:
         options["buckets"] = draws.choice(["auto", (8, 16, 64), (8, 1000)])
     elif options["batch_size"] is None:
-        options["overlong"] = draws.choice([None, "drop"])
-    for name, values in (("min_length", [None, None, 2]), ("max_length", [None, None, 20, 300])):
+        options["overflow"] = draws.choice([None, "drop"])
+    for name, values in (("drop_shorter", [None, None, 2]), ("drop_longer", [None, None, 20, 300])):
         options[name] = draws.choice(values)
     if options["layout"] == "padded":
         options["padding_side"] = draws.choice(["left", "right"])

@@ -22,7 +22,7 @@ from shard_reference import (
 )
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
-from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.pack_run import pack_store
@@ -39,6 +39,7 @@ from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify_shards
 
 LAYOUTS = ("packed", "padded")
+ON_CPU = ("structure", "roundtrip", "forward", "backward")  # `run` only where asked for
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,7 +62,7 @@ def test_good_shards_pass_all_levels(shards: Path, cell: str, dtype: str) -> Non
     assert report.findings == []
     assert report.passed
     assert report.is_gate
-    assert [level.level for level in report.levels] == list(LEVELS)
+    assert [level.level for level in report.levels] == list(ON_CPU)
     for level in report.levels:
         assert (level.num_batches, level.num_tokens, level.num_cut_batches) == (3, 37, 0)
     for level in report.levels[2:]:
@@ -105,11 +106,58 @@ def test_16_bit_is_reported_and_never_a_finding(shards: Path, dtype: str) -> Non
     assert report.levels[2].errors["packed outputs"].error > 1e-5
 
 
-@pytest.mark.parametrize("depth", range(4))
-def test_levels_are_cumulative_and_end_at_the_asked_one(shards: Path, depth: int) -> None:
-    report = verify(shards, level=LEVELS[depth])
-    assert [level.level for level in report.levels] == list(LEVELS[: depth + 1])
+LEVELS_THAT_RUN: list[tuple[str, bool | None, tuple[str, ...]]] = [
+    ("structure", None, LEVELS[:1]),
+    ("roundtrip", None, LEVELS[:2]),
+    ("run", None, LEVELS[:3]),
+    ("forward", None, ON_CPU[:3]),
+    ("forward", False, ON_CPU[:3]),
+    ("forward", True, LEVELS[:4]),
+    ("backward", None, ON_CPU),
+    ("backward", True, LEVELS),
+]
+
+
+@pytest.mark.parametrize(("level", "every_batch", "expected"), LEVELS_THAT_RUN, ids=str)
+def test_levels_are_cumulative_and_end_at_the_asked_one(
+    shards: Path, level: str, every_batch: bool | None, expected: tuple[str, ...]
+) -> None:
+    report = verify(shards, level=level, every_batch=every_batch)
+    assert tuple(level.level for level in report.levels) == expected
+    assert [level.num_batches for level in report.levels] == [3] * len(expected)
     assert report.passed
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_level_run_is_checked_on_a_gpu_unless_switched_off(device: str) -> None:
+    assert VerifyOptions(device=device).levels == LEVELS
+    assert VerifyOptions(device=device, level="run").levels == LEVELS[:3]
+    assert VerifyOptions(device=device, every_batch=False).levels == ON_CPU
+
+
+@pytest.mark.parametrize("level", ["structure", "roundtrip", "run"])
+@pytest.mark.parametrize(
+    ("every_batch", "name"), [(True, "--every-batch"), (False, "--no-every-batch")]
+)
+def test_every_batch_without_effect_is_refused(level: str, every_batch: bool, name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        VerifyOptions(level=level, every_batch=every_batch)
+    assert str(caught.value) == (
+        f"{name} needs --level forward or backward, found --level {level}\n\n"
+        "hint: pass --level run to run the model over every batch and stop there"
+    )
+
+
+def test_level_run_stops_before_the_sample(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [*range(1, 13)], batch_size=2)
+    report = verify(path, level="run", sample=2, dtype="float64")
+    assert report.passed
+    assert [level.num_tokens for level in report.levels] == [78, 78, 78]
+    assert list(report.levels[2].errors) == ["final states and last outputs"]
+    change_shard(path, flip_id)
+    report = verify(path, level="run")
+    assert [finding.level for finding in report.findings] == ["roundtrip"]
+    assert [level.num_batches for level in report.levels] == [6, 6, 0]  # it is the only shard
 
 
 def test_report_says_what_was_proven(shards: Path) -> None:
@@ -139,7 +187,7 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "layout_speeds": [],
         "controls": [],
     }
-    assert [level["level"] for level in levels] == list(LEVELS)
+    assert [level["level"] for level in levels] == list(ON_CPU)
     assert set(levels[0]) == {
         "level",
         "num_batches",
@@ -201,20 +249,23 @@ def test_large_batches_are_cut_to_a_window_and_counted(tmp_path: Path, layout: s
     assert report.levels[1].num_tokens == 37
 
 
-def test_no_row_that_ends_before_others_is_a_fault_if_there_are_any(
+def test_sample_without_ragged_batches_is_a_fault_if_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_shards(tmp_path, [5, 5, 4, 3], batch_size=2)
     whole = Verification.sample
     monkeypatch.setattr(Verification, "sample", lambda *args: whole(*args)[:1])
-    what = "no computed batch has rows that end before others"
     (finding,) = verify(path, level="forward").findings
-    place = f"forward: manifest.json: {what}"
-    assert str(finding) == f"{place}: nothing is proven of the rest, raise --max-batch-tokens"
+    assert str(finding) == (
+        "forward: manifest.json: no computed batch has rows of different lengths, "
+        "pass a larger --max-batch-tokens"
+    )
     even = make_shards(tmp_path / "even", [5, 5, 4, 4], batch_size=2)
     report = verify(even, level="forward")
     assert report.passed
-    assert report.notes == [f"forward: {what}, nor has any other: there is nothing to trim"]
+    assert report.notes == [
+        "forward: no batch has rows of different lengths, so no hidden state was trimmed"
+    ]
 
 
 def test_progress_counts_tokens_then_batches(shards: Path) -> None:
@@ -247,8 +298,8 @@ def test_store_that_moved_is_an_error_with_a_hint(shards: Path, tmp_path: Path) 
     with pytest.raises(FolderError) as caught:
         verify(path)
     assert str(caught.value) == (
-        f"{path}: its token store is no longer at ../store\n\n"
-        "hint: pass --tokens STORE, or --level structure to go without it"
+        f"{path}: its token store is not at ../store\n\n"
+        "hint: pass --tokens STORE, or --level structure, which needs no store"
     )
     assert caught.value.exit_code == 4
     assert verify(path, tokens=tmp_path / "moved").passed
@@ -272,7 +323,7 @@ def test_store_with_a_flipped_id_is_refused(shards: Path, tmp_path: Path) -> Non
     with pytest.raises(FolderError) as caught:
         verify(store.parent / "shards", tokens=store)
     assert str(caught.value) == (
-        f"{store / 'part-00000.bin'}: blake3 is not the manifest's\n\n"
+        f"{store / 'part-00000.bin'}: blake3 differs from the manifest's\n\n"
         "hint: the file was changed or damaged: run tokenize --overwrite"
     )
 
@@ -325,7 +376,7 @@ def test_sequence_that_shards_and_ledger_both_forgot_is_found(tmp_path: Path) ->
 def test_sequences_that_were_dropped_are_not_missing(tmp_path: Path) -> None:
     for layout in LAYOUTS:
         path = make_shards(
-            tmp_path / layout, layout=layout, min_length=2, max_length=9, last_batch="drop"
+            tmp_path / layout, layout=layout, drop_shorter=2, drop_longer=9, last_batch="drop"
         )
         assert verify(path).passed
 
@@ -353,7 +404,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "layout": "varlen",
         "batch_size": None,
         "max_tokens": 7,
-        "packing": "sequential",
+        "fill": "sequential",
     },
     "left": {"layout": "padded", "padding_side": "left", "pad_to_multiple": 8},
     "filler": {"layout": "padded", "last_batch": "pad"},
@@ -385,7 +436,7 @@ def test_every_kind_of_shards_passes_all_levels(kind: Path) -> None:
     num_batches = len(open_shards(kind))
     for level in report.levels:
         assert (level.num_batches, level.num_tokens, level.num_cut_batches) == (num_batches, 37, 0)
-    assert [level.level for level in report.levels] == list(LEVELS)
+    assert [level.level for level in report.levels] == list(ON_CPU)
 
 
 @pytest.mark.cuda
@@ -416,8 +467,8 @@ def test_last_piece_that_ends_early_is_found(tmp_path: Path) -> None:
     change_manifest(path, lambda manifest: manifest["ledger"].update(num_tokens=36))
     plan_by_another_version(path)
     assert [str(finding) for finding in verify(path, sample=1).findings] == [
-        "roundtrip: manifest.json: 36 tokens with those dropped, the token store has 37",
-        "roundtrip: shard-00000.safetensors: batch 5: row 1: 1 ids, the token store has 2",
+        "roundtrip: manifest.json: 36 tokens, dropped ones included, the token store has 37",
+        "roundtrip: shard-00000.safetensors: batch 5: row 1: length 1, the token store has 2",
     ]
 
 
@@ -438,7 +489,7 @@ def test_finding_of_forward_names_the_row_in_the_shards_batch(
     found = {
         (finding.batch, finding.row)
         for finding in report.findings
-        if finding.what.startswith("packed outputs is off")
+        if finding.what.startswith("packed outputs: error")
     }
     expected = set()
     for index, batch in enumerate(open_shards(path)):

@@ -67,7 +67,7 @@ def test_first_error_stops_the_rest(num_workers: int) -> None:
 def test_worker_that_dies_is_an_error_that_names_its_tasks() -> None:
     with pytest.raises(MachineError) as caught:
         list(make_workers(2).run(signal.raise_signal, [9, 9, 9]))
-    assert caught.value.message.startswith("a worker process died while it held one of: 9")
+    assert caught.value.message.startswith("a worker process died while working on one of: 9")
     assert caught.value.hint == (
         "run the same command again with fewer workers (--num-workers 1): it continues"
     )

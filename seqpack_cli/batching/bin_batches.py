@@ -37,7 +37,7 @@ def fill_bins(
     order = choose_order(lengths, kept, options)
     rows = _split(order, lengths[order], capacity)
     del order  # else both the old and the new would be held
-    if options.packing == "best-fit":
+    if options.fill == "best-fit":
         places, offsets = _fill_bins(rows.lengths, capacity)
         rows = rows.take(places)
         del places
@@ -57,7 +57,7 @@ def count_pieces(source: PartLengths, found: LengthCounts, options: PackOptions)
     """Count the pieces that `fill_bins` would put into bins, before it takes their memory."""
     selection = Selection(source, found)
     drop_by_length(selection, options)
-    if options.overlong != "split":
+    if options.overflow != "split":
         return selection.kept.num_sequences
     assert options.max_tokens is not None  # noqa: S101 - resolved
     num_pieces = -(-selection.kept.lengths // options.max_tokens)

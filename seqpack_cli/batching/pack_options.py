@@ -26,8 +26,8 @@ COUNTS = (
     "window",
     "num_buckets",
     "pad_to_multiple",
-    "min_length",
-    "max_length",
+    "drop_shorter",
+    "drop_longer",
     "shard_bytes",
 )
 
@@ -45,11 +45,11 @@ class PackOptions:
     seed: int = 0
     buckets: str | Sequence[int] | None = None  # "auto" or keys
     num_buckets: int | None = None  # of auto; None is 8
-    packing: str | None = None  # of varlen: "best-fit" (None) or "sequential"
-    overlong: str | None = None  # "error", "drop", "split"; None goes by what is too short
+    fill: str | None = None  # of varlen: "best-fit" (None) or "sequential"
+    overflow: str | None = None  # "error", "drop", "split"; None goes by what is too short
     last_batch: str = "keep"  # or "drop", "pad"
-    min_length: int | None = None
-    max_length: int | None = None
+    drop_shorter: int | None = None
+    drop_longer: int | None = None
     pad_to_multiple: int = 1
     padding_side: str = "right"  # or "left"
     pad_id: int | None = None  # None takes the tokenizer's, or 0
@@ -58,8 +58,8 @@ class PackOptions:
     def __post_init__(self) -> None:
         check_choice("layout", self.layout, LAYOUTS)
         check_choice("order", self.order, ("length", "none"))
-        check_choice("packing", self.packing, (None, "best-fit", "sequential"))
-        check_choice("overlong", self.overlong, (None, "error", "drop", "split"))
+        check_choice("fill", self.fill, (None, "best-fit", "sequential"))
+        check_choice("overflow", self.overflow, (None, "error", "drop", "split"))
         check_choice("last_batch", self.last_batch, ("keep", "drop", "pad"))
         check_choice("padding_side", self.padding_side, ("right", "left"))
         for name in COUNTS:
@@ -93,17 +93,17 @@ class PackOptions:
         """
         if self.shares_rows:
             _check_varlen(self)
-            packing = self.packing or "best-fit"
-            shuffle = packing == "best-fit" if self.shuffle is None else self.shuffle
-            overlong = self.overlong or "split"
+            fill = self.fill or "best-fit"
+            shuffle = fill == "best-fit" if self.shuffle is None else self.shuffle
+            overflow = self.overflow or "split"
             seed = self.seed if shuffle else 0
             return replace(
                 self,
-                packing=packing,
-                order="length" if packing == "best-fit" else "none",
+                fill=fill,
+                order="length" if fill == "best-fit" else "none",
                 shuffle=shuffle,
                 seed=seed,
-                overlong=overlong,
+                overflow=overflow,
             )
         _check_rows(self)
         if not self.fills_rectangle:
@@ -140,10 +140,10 @@ def _check_varlen(options: PackOptions) -> None:
         "--layout varlen: {} has no meaning, a batch is one row of --max-tokens",
         "leave out {}",
     )
-    if options.order == "none" and options.packing != "sequential":
+    if options.order == "none" and options.fill != "sequential":
         raise OptionError(
             "--layout varlen: --order none, but bins have no order of length",
-            hint="pass --packing sequential to keep the order of the input",
+            hint="pass --fill sequential to keep the order of the input",
         )
     _check_unpadded(options)
 
@@ -170,21 +170,21 @@ def _refuse(refused: dict[str, bool], message: str, hint: str) -> None:
 
 def _check_rows(options: PackOptions) -> None:
     """Refuse what contradicts itself where a batch is several rows."""
-    if options.packing is not None:
+    if options.fill is not None:
         raise OptionError(
-            f"--layout {options.layout}: --packing {options.packing} is for rows that share bins",
-            hint="pass --layout varlen, or leave out --packing",
+            f"--layout {options.layout}: --fill {options.fill} is for rows that share bins",
+            hint="pass --layout varlen, or leave out --fill",
         )
-    if options.overlong == "split":
+    if options.overflow == "split":
         raise OptionError(
-            f"--layout {options.layout}: --overlong split is for varlen",
-            hint="split with tokenize --max-length, or pass --overlong drop",
+            f"--layout {options.layout}: --overflow split is for varlen",
+            hint="split with tokenize --max-length, or pass --overflow drop",
         )
-    if options.overlong is not None and options.max_tokens is None and not _has_keys(options):
+    if options.overflow is not None and options.max_tokens is None and not _has_keys(options):
         raise OptionError(
-            f"--overlong {options.overlong}: no --max-tokens and no --buckets K1,K2,… "
+            f"--overflow {options.overflow}: no --max-tokens and no --buckets K1,K2,… "
             "to be longer than",
-            hint="drop long sequences with --max-length",
+            hint="drop long sequences with --drop-longer",
         )
     if options.window is not None and options.order == "none":
         raise OptionError(

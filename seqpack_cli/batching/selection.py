@@ -71,14 +71,14 @@ def select(source: PartLengths, found: LengthCounts, options: PackOptions) -> Se
     drop_by_length(selection, options)
     if isinstance(options.buckets, tuple):
         is_above = selection.kept.lengths > options.buckets[-1]
-        if options.overlong == "error":
+        if options.overflow == "error":
             selection.check_at_most(options.buckets[-1], "--buckets")
-        elif options.overlong == "drop" or is_above.any():
-            selection.drop("overlong", is_above)
-    if options.max_tokens is not None and options.overlong != "split":
+        elif options.overflow == "drop" or is_above.any():
+            selection.drop("overflow", is_above)
+    if options.max_tokens is not None and options.overflow != "split":
         limit = options.max_tokens // options.pad_to_multiple * options.pad_to_multiple
-        if options.overlong == "drop":
-            selection.drop("overlong", selection.kept.lengths > limit)
+        if options.overflow == "drop":
+            selection.drop("overflow", selection.kept.lengths > limit)
         else:
             selection.check_at_most(limit, "--max-tokens")
     return selection
@@ -86,7 +86,7 @@ def select(source: PartLengths, found: LengthCounts, options: PackOptions) -> Se
 
 def drop_by_length(selection: Selection, options: PackOptions) -> None:
     """Leave out sequences that are too short or too long by themselves."""
-    if options.min_length is not None:
-        selection.drop("min_length", selection.kept.lengths < options.min_length)
-    if options.max_length is not None:
-        selection.drop("max_length", selection.kept.lengths > options.max_length)
+    if options.drop_shorter is not None:
+        selection.drop("drop_shorter", selection.kept.lengths < options.drop_shorter)
+    if options.drop_longer is not None:
+        selection.drop("drop_longer", selection.kept.lengths > options.drop_longer)

@@ -16,7 +16,16 @@ from seqpack_cli.cli.streams import OutputError, open_standard_streams
 from seqpack_cli.cli.versions import show_versions
 from seqpack_cli.errors import MachineError, SeqpackError
 
-COMMANDS = ("tokenize", "pack", "inspect", "verify", "unpack", "train-tokenizer")
+COMMANDS = (
+    "tokenize",
+    "plan",
+    "pack",
+    "inspect",
+    "diff",
+    "verify",
+    "unpack",
+    "train-tokenizer",
+)
 
 
 class CommandGroup(click.Group):
@@ -44,7 +53,7 @@ class CommandGroup(click.Group):
         except SeqpackError as error:
             _end_with(ctx, error)
         except MemoryError:
-            _end_with(ctx, MachineError("memory is not enough", hint="use fewer --num-workers"))
+            _end_with(ctx, MachineError("out of memory", hint="use fewer --num-workers"))
         except OutputError as error:
             _describe_lost_output(error)
             ctx.exit(error.exit_code)

@@ -184,6 +184,16 @@ def output_option(
     return click.option("-o", "--output", type=kind, required=True, metavar="PATH", help=help_text)
 
 
+def plot_option(help_text: str) -> Callable[[Function], Function]:
+    """Make the option --plot, which writes a picture."""
+    return click.option(
+        "--plot",
+        type=PLACE,
+        metavar="FILE.png|svg",
+        help=f"{help_text} An existing FILE is replaced only if seqpack wrote it.",
+    )
+
+
 RUN_OPTIONS = (
     click.option("--num-workers", type=POSITIVE, help="Worker processes.  [default: the cores]"),
     click.option(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from seqpack_cli.cli.streams import OutputError
 from seqpack_cli.errors import MachineError, escape_controls
+from seqpack_cli.files.url import Place
 
 
 def print_lines(*lines: str, err: bool = False) -> None:
@@ -25,6 +27,24 @@ def print_json(value: Any) -> None:
     except UnicodeEncodeError:  # a name that is no Unicode text
         text = json.dumps(value, indent=1, allow_nan=False)
     _print(text)
+
+
+def print_answer(
+    found: dict[str, Any],
+    show: Callable[[dict[str, Any]], list[str]],
+    *,
+    written: Sequence[Place | None] = (),
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print values as JSON or as lines; where files were written instead, print their names."""
+    files = [file for file in written if file is not None]
+    if as_json:
+        print_json(found)
+    elif not files:
+        print_lines(*show(found))
+    elif not quiet:
+        print_lines(*(f"{file}: written" for file in files))
 
 
 def write_stdout(data: bytes) -> None:

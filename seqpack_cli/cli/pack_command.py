@@ -64,12 +64,12 @@ from seqpack_cli.runs.workers import Executor
 )
 @click.option("--num-buckets", type=POSITIVE, help="Buckets that auto may use.  [default: 8]")
 @click.option(
-    "--packing",
+    "--fill",
     type=click.Choice(["best-fit", "sequential"]),
     help="How varlen fills rows; sequential keeps the order.  [default: best-fit]",
 )
 @click.option(
-    "--overlong",
+    "--overflow",
     type=click.Choice(["error", "drop", "split"]),
     help="A sequence that does not fit.  [default: varlen split, --buckets drop, else error]",
 )
@@ -80,8 +80,8 @@ from seqpack_cli.runs.workers import Executor
     show_default=True,
     help="A last batch, of each bucket, that is not full; pad fills it with empty rows.",
 )
-@click.option("--min-length", type=POSITIVE, help="Drop shorter sequences, counted.")
-@click.option("--max-length", type=POSITIVE, help="Drop longer sequences, counted.")
+@click.option("--drop-shorter", type=POSITIVE, help="Drop shorter sequences, counted.")
+@click.option("--drop-longer", type=POSITIVE, help="Drop longer sequences, counted.")
 @click.option(
     "--pad-to-multiple", type=POSITIVE, default=1, metavar="M", help="Round widths up to this."
 )
@@ -117,7 +117,8 @@ def command(
         seqpack pack tokens --layout padded --buckets auto --last-batch pad -o shards
     Rows of at most 2,048 tokens that share whole sequences:
         seqpack pack tokens --layout varlen --max-tokens 2048 -o shards
-    What each choice would cost: seqpack inspect tokens --plan
+    What each choice would cost:
+        seqpack plan tokens
     """
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.reporting.terminal.summaries import summarize_pack

@@ -26,7 +26,7 @@ EXIT_FAULT = 1
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option(
     "--level",
-    type=click.Choice(["structure", "roundtrip", "forward", "backward"]),
+    type=click.Choice(["structure", "roundtrip", "run", "forward", "backward"]),
     default="backward",
     show_default=True,
     help="How deep; each level includes those before it.",
@@ -63,7 +63,7 @@ EXIT_FAULT = 1
 @click.option(
     "--every-batch/--no-every-batch",
     default=None,
-    help="Level run: the model over every batch.  [default: on a GPU]",
+    help="With --level forward or backward: also check level run.  [default: on a GPU only]",
 )
 @click.option(
     "--max-batch-tokens",

@@ -1,7 +1,7 @@
-"""A range of a file -> its bytes in blocks of about 1 MiB, decompressed.
+"""Read a range of a file in decompressed blocks of about 1 MiB.
 
-`on_read` sees the bytes of the file itself as they are read, compressed or not: a run hashes them
-there and counts its progress.
+`on_read` is called with the raw bytes of the file, before decompression: a run hashes them and
+counts its progress there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seqpack_cli.corpus.file_kinds import check_text
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, FolderError
 
-CHANGED_HINT = "wait until it is whole, then run the same command with --overwrite"
+CHANGED_HINT = "wait until it is completely written, then run the same command with --overwrite"
 
 OnRead = Callable[[bytes], object]
 
@@ -25,7 +25,7 @@ def iter_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:
     """Read the text of a range, block by block.
 
     Raises:
-        DataError: the file is no text, ends early, or its compression is damaged.
+        DataError: the file is not text, is truncated, or its compressed data is damaged.
     """
     source = source_range.source
     blocks = iter_raw_blocks(source_range, on_read)
@@ -40,10 +40,10 @@ def iter_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:
 
 
 def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:
-    """Read the bytes of a range as they are in the file.
+    """Read the raw bytes of a range, block by block.
 
     Raises:
-        DataError: the file can not be read, or is shorter than when the run was planned.
+        DataError: the file cannot be read, or is shorter than when the run was planned.
     """
     source, start, end = source_range[1:]
     left = end - start
@@ -61,9 +61,9 @@ def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[byte
 
 
 def find_line_number(source: Source, byte: int) -> int:
-    """Give the number, from 1, of the line that holds a byte of the text.
+    """Return the number, from 1, of the line that contains a byte of the text.
 
-    Read only when an error needs it, from the file's begin.
+    Reads the file again from its start, so it is called for errors only.
     """
     number = 1
     for block in iter_blocks(SourceRange(0, source, 0, source.num_bytes), lambda _: None):
@@ -75,7 +75,7 @@ def find_line_number(source: Source, byte: int) -> int:
 
 
 def check_unchanged(source: Source) -> None:
-    """Raise DataError if a file is another than when it was found, so that no bytes are mixed."""
+    """Raise DataError if a file has changed since it was found."""
     with _as_data_error(source.path):
         found = source.input.find_version()
     if source.modified is not None and found != (source.num_bytes, source.modified):
@@ -83,7 +83,7 @@ def check_unchanged(source: Source) -> None:
 
 
 def hash_range(source_range: SourceRange) -> str:
-    """Return the BLAKE3 checksum of a range's bytes as hex, or "" if they are gone."""
+    """Return the BLAKE3 checksum of a range's bytes as hex, or "" if they cannot be read."""
     digest = blake3()
     try:
         for _ in iter_raw_blocks(source_range, digest.update):
@@ -95,7 +95,7 @@ def hash_range(source_range: SourceRange) -> str:
 
 @contextlib.contextmanager
 def _as_data_error(path: str) -> Iterator[None]:
-    """Turn the failure to read an input into a DataError that names it."""
+    """Turn a failure to read an input into a DataError that names it."""
     try:
         yield
     except OSError as error:
@@ -112,7 +112,7 @@ def _decompress(blocks: Iterator[bytes], source: Source) -> Iterator[bytes]:
             num_bytes += len(block)
             num_lines += block.count(b"\n")
     except BadCompressionError as error:
-        hint = f"{num_bytes:,} bytes of text came before; get the file again"
+        hint = f"{num_bytes:,} bytes of text could be read; download or copy the file again"
         if isinstance(error, BombError):
-            hint = "if it is meant to be like that, decompress it and name the result"
+            hint = "if this is intended, decompress it and pass the result"
         raise DataError(f"{source.path}:{num_lines + 1}: {error}", hint=hint) from error

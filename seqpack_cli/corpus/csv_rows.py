@@ -1,8 +1,8 @@
-"""The rows of a CSV or TSV file -> documents, with Python's csv module.
+"""Read the rows of a CSV or TSV file as documents, with Python's csv module.
 
-The first row names the columns. A quoted field may hold line ends, so such a file is read from its
-begin to its end by one worker. Rows are checked strictly: a quote that never ends, or a row with
-more or fewer fields than the first, is no text to guess at.
+The first row names the columns. A quoted field may contain line ends, so one worker reads the whole
+file. Rows are checked strictly: an unclosed quote, or a row with more or fewer fields than the
+first, is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, quote
 
 BLOCK_CHARACTERS = 1 << 20
-MAX_FIELD = 2**31 - 1  # what the csv module takes
+MAX_FIELD = 2**31 - 1  # the limit of the csv module
 
 
 @dataclass
@@ -44,7 +44,7 @@ def iter_csv_documents(
     """Read the documents of a CSV file, block by block; a blank line is an empty document."""
     source = source_range.source
     csv.field_size_limit(min(options.max_document_bytes, MAX_FIELD))
-    position = [0]  # the byte behind the lines that were taken
+    position = [0]  # the byte after the lines read so far
     lines = _iter_lines(source_range, options, on_read, position)
     reader = csv.reader(lines, delimiter=source.delimiter, strict=True)
     column: int | None = None
@@ -65,7 +65,7 @@ def iter_csv_documents(
             bad = _describe_error(error, place, options)
             if column is None:
                 raise DataError(f"{place}: {bad.reason}") from error
-            rows.put_aside(bad, byte, place.__str__)
+            rows.reject(bad, byte, place.__str__)
         rows.lines.append(line)
         rows.num_characters += len(rows.texts[-1])
         if rows.num_characters >= BLOCK_CHARACTERS or len(rows.texts) >= BLOCK_CHARACTERS >> 6:
@@ -88,7 +88,7 @@ def _make_block(rows: _Rows, source: Source) -> DocumentBlock:
 def _iter_lines(
     source_range: SourceRange, options: DocumentOptions, on_read: OnRead, position: list[int]
 ) -> Iterator[str]:
-    """Give the lines with their ends; a byte that is not UTF-8 becomes a lone surrogate."""
+    """Yield the lines with their ends; a byte that is not UTF-8 becomes a lone surrogate."""
     errors = "replace" if options.encoding_errors == "replace" else "surrogateescape"
     blocks = split_lines(
         iter_blocks(source_range, on_read), source_range, options.max_document_bytes

@@ -1,8 +1,8 @@
-"""Compressed blocks -> blocks of text, all members and frames, never more than a block at once.
+"""Decompress a stream of gzip, bzip2, xz or zstd, one block at a time, with any number of members.
 
-All four decompressors speak the standard library's way (`decompress(data, max_length)`, `eof`,
-`unused_data`), so one loop serves them. A stream that ends inside a member, or is empty, is an
-error: a cut download must not look like a short corpus. So is one that grows beyond all measure.
+All four decompressors have the standard library's interface (`decompress(data, max_length)`, `eof`,
+`unused_data`), so one loop serves them. A truncated or empty stream is an error: a partial download
+must not look like a short corpus. So is a stream that expands far more than text does.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from seqpack_cli.errors import MachineError
 
 BLOCK_BYTES = 1 << 20
 MAX_XZ_MEMORY = 512 << 20  # `xz -9` asks for 65 MiB
-MAX_RATIO = 256  # text comes to 3 to 20 times its compressed size, a gzip bomb to 1,000
-FREE_BYTES = 64 << 20  # of text, whatever its ratio
-LINE_BYTES = 16  # that a line counts for besides its own: a document takes that in memory and store
+MAX_RATIO = 256  # text expands to 3 to 20 times its compressed size, a gzip bomb to 1,000
+FREE_BYTES = 64 << 20  # of text that are allowed at any ratio
+LINE_BYTES = 16  # added for each line: what a document takes in memory and in the store
 MIN_PIECE_BYTES = 256
-MAX_EMPTY_MEMBERS = 100_000  # each takes up to 25 microseconds and gives nothing
+MAX_EMPTY_MEMBERS = 100_000  # each takes up to 25 microseconds
 
 
 class BadCompressionError(Exception):
-    """What is wrong with a compressed stream; the file's name is added where it is known."""
+    """A compressed stream cannot be read; the caller adds the file's name."""
 
 
 class BombError(BadCompressionError):
-    """More comes out of a stream than any text would have become when it was compressed."""
+    """A stream expands far more than text does."""
 
 
 class GzipDecompressor:
-    """zlib's decompressor for one gzip member, with the manners of bz2's and lzma's."""
+    """zlib's decompressor for one gzip member, with the interface of bz2's and lzma's."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Give at most max_length bytes; the rest comes with the next call, which may be empty."""
+        """Return at most max_length bytes; call again, with b"" if need be, for the rest."""
         return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
     @property
     def needs_input(self) -> bool:
-        """Say that nothing more comes without more data."""
+        """Return whether more data is needed before more can be decompressed."""
         return not self._inner.unconsumed_tail
 
     @property
     def eof(self) -> bool:
-        """Say that the member is whole."""
+        """Return whether the end of the member was reached."""
         return self._inner.eof
 
     @property
     def unused_data(self) -> bytes:
-        """Give what follows the member."""
+        """Return the data after the member."""
         return self._inner.unused_data
 
 
@@ -69,7 +69,7 @@ def _load_zstd() -> Any:
         except ImportError as error:
             raise MachineError(
                 "backports.zstd is not installed, .zst files need it",
-                hint="pip install 'seqpack[zstd]'",
+                hint="pip install backports.zstd",
             ) from error
     return zstd
 
@@ -86,8 +86,8 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
     """Decompress a stream of one or many members.
 
     Raises:
-        BadCompressionError: it is damaged, ends early, is empty, or has other bytes after its end.
-        BombError: it grows beyond MAX_RATIO times its size.
+        BadCompressionError: it is damaged, truncated, empty, or followed by other bytes.
+        BombError: it expands to more than MAX_RATIO times its size.
         MachineError: the package for this compression is not installed.
     """
     members = _Members(OPENERS[compression])
@@ -108,22 +108,22 @@ def iter_decompressed(blocks: Iterator[bytes], compression: str) -> Iterator[byt
     if members.num_whole == 0 and members.is_between:
         raise BadCompressionError(f"0 bytes, expected {compression} data")
     if not members.is_between:
-        raise BadCompressionError(f"ends early, inside its {compression} data")
+        raise BadCompressionError(f"truncated {compression} data")
 
 
 class _Members:
-    """The members of a stream, one decompressor after another.
+    """Decompress the members of a stream, each with a decompressor of its own.
 
-    A decompressor copies what follows its member. So that a block of a thousand short members is
-    not copied a thousand times, it is given pieces about as large as the member before it.
+    A decompressor copies the data that follows its member. So that a block of a thousand short
+    members is not copied a thousand times, it gets pieces about as large as the previous member.
     """
 
     def __init__(self, open_member: Callable[[], Any]) -> None:
         self._open = open_member
         self._member = open_member()
-        self._num_taken = 0  # of the member, compressed
+        self._num_taken = 0  # compressed bytes of the member
         self._piece_bytes = BLOCK_BYTES
-        self._is_silent = True  # nothing came out of the member
+        self._is_empty = True  # no text came from the member so far
         self._num_empty = 0
         self.num_whole = 0
         self.is_between = True
@@ -134,7 +134,7 @@ class _Members:
             piece = block[place : place + self._piece_bytes]
             place += len(piece)
             if self.is_between and self.num_whole:
-                piece = piece.lstrip(b"\0")  # zeros may fill a file up
+                piece = piece.lstrip(b"\0")  # files may be padded with zeros
             if piece:
                 yield from self._decompress_piece(piece)
             if self._member.eof:
@@ -150,7 +150,7 @@ class _Members:
             text = self._member.decompress(piece, BLOCK_BYTES)
             piece = b""
             if text:
-                self._is_silent = False
+                self._is_empty = False
                 yield text
             if self._member.eof or (self._member.needs_input and len(text) < BLOCK_BYTES):
                 return
@@ -158,15 +158,17 @@ class _Members:
     def _begin_next(self, num_unused: int) -> None:
         num_bytes = self._num_taken - num_unused
         self._piece_bytes = min(max(2 * num_bytes, MIN_PIECE_BYTES), BLOCK_BYTES)
-        self._num_empty += self._is_silent
+        self._num_empty += self._is_empty
         if self._num_empty > MAX_EMPTY_MEMBERS:
             raise ValueError(f"more than {MAX_EMPTY_MEMBERS:,} members without data")
-        self._member, self._num_taken, self._is_silent = self._open(), 0, True
+        self._member, self._num_taken, self._is_empty = self._open(), 0, True
         self.num_whole += 1
         self.is_between = True
 
 
 def check_ratio(num_read: int, num_given: int) -> None:
-    """Raise BombError if more bytes of text came out of a file than any text would give."""
+    """Raise BombError if a file expands far more than text does."""
     if num_given > max(FREE_BYTES, MAX_RATIO * num_read):
-        raise BombError(f"more than {MAX_RATIO} times its compressed size came out, no text does")
+        raise BombError(
+            f"expands to more than {MAX_RATIO} times its compressed size, far more than text does"
+        )

@@ -1,7 +1,8 @@
-"""What every reader of records gives: documents in order, and those that were put aside.
+"""The result of every reader of records: documents in order, and the records that were rejected.
 
-A record that can not be read is an error that names file and line, or, if the user says so, is put
-aside with its reason. It keeps its number either way, so documents count like the input's records.
+A record that cannot be read is an error that names file and line, or, if the user asks to skip such
+records, is rejected with a reason. A rejected record keeps its number as an empty document, so
+documents are numbered as the input's records are.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, check_choice, check_positive, join_items, quote
 
 BYTE_ORDER_MARK = "\ufeff"
-SKIP_HINT = "correct the record and add --overwrite, or pass --on-bad-record skip"
+SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
-BINARY_HINT = "it has NUL bytes beside it, which no text has: name text files only"
+BINARY_HINT = (
+    "the record contains NUL bytes, so the file is probably not text: pass text files only"
+)
 TEXT_FIELD_HINT = "pass --text-field"
 
 
@@ -37,10 +40,10 @@ class DocumentOptions:
 
 
 class Reject(NamedTuple):
-    """A record that was put aside."""
+    """A record that was rejected."""
 
     record: int  # from 0, within the range
-    byte: int | None  # of the text; a row of Parquet has none
+    byte: int | None  # of the text; None for a row of Parquet
     reason: str
 
 
@@ -48,14 +51,14 @@ class DocumentBlock(NamedTuple):
     """Some documents of a range, in order."""
 
     source: Source
-    texts: list[str]  # "" for one that was put aside
+    texts: list[str]  # "" for a rejected record
     rejects: list[Reject]
-    num_bytes: int  # about, of the texts
+    num_bytes: int  # of the texts, approximately
     find_place: Callable[[int], str]  # "path:line" of a text, by its place in the list
 
 
 class BadRecordError(Exception):
-    """What is wrong with one record; the place is added where it is known."""
+    """A record cannot be read; the caller adds the place."""
 
     def __init__(self, reason: str, hint: str | None = SKIP_HINT) -> None:
         super().__init__(reason, hint)
@@ -64,7 +67,7 @@ class BadRecordError(Exception):
 
 
 class BadEncodingError(BadRecordError):
-    """A record that is not UTF-8, from some byte of it on."""
+    """A record is not UTF-8; `byte` is the place of the first wrong byte in it."""
 
     def __init__(self, found: int, byte: int, *, is_binary: bool = False) -> None:
         super().__init__(
@@ -75,20 +78,20 @@ class BadEncodingError(BadRecordError):
 
 @dataclass
 class Texts:
-    """The texts of a block so far, and the records among them that were put aside."""
+    """The texts of a block so far, and the rejected records among them."""
 
     options: DocumentOptions
     first_record: int  # of the block, within the range
     texts: list[str] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
 
-    def put_aside(
+    def reject(
         self, error: BadRecordError, byte: int | None, find_place: Callable[[], str]
     ) -> None:
-        """Put an empty text where a bad record was.
+        """Reject a bad record: add an empty text in its place, and the reason.
 
         Raises:
-            DataError: the user does not want such records put aside.
+            DataError: the options say that such a record is an error.
         """
         is_encoding = isinstance(error, BadEncodingError)
         policy = self.options.encoding_errors if is_encoding else self.options.on_bad_record
@@ -99,7 +102,7 @@ class Texts:
 
 
 def decode(record: bytes, encoding_errors: str) -> str:
-    """Decode UTF-8, strictly unless asked to replace what is none.
+    """Decode UTF-8; "replace" decodes bytes that are not UTF-8 as U+FFFD.
 
     Raises:
         BadEncodingError: it is not UTF-8.
@@ -114,7 +117,7 @@ def decode(record: bytes, encoding_errors: str) -> str:
 def missing_field_error(
     kind: str, text_field: str, value: dict[str, Any], *, hint: str | None = SKIP_HINT
 ) -> BadRecordError:
-    """Make the error about a field that is not there, hinting at `text`, or the longest string."""
+    """Return the error about a missing field; the hint names `text`, or else the longest string."""
     found = join_items(map(quote, value)) or "none"
     names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
     if names:
@@ -124,8 +127,8 @@ def missing_field_error(
 
 
 def oversized_error(place: str, limit: int) -> DataError:
-    """Make the error about a document above the limit."""
+    """Return the error about a document above the limit."""
     return DataError(
-        f"{place}: a document of more than {limit:,} bytes",
-        hint="pass --max-document-bytes with a larger size, or split the document",
+        f"{place}: document larger than {limit:,} bytes",
+        hint="pass a larger --max-document-bytes, or split the document",
     )

@@ -1,7 +1,7 @@
-"""The records of a range -> documents, whatever the format of the file.
+"""Read the records of a range as documents, for every input format.
 
-Text and JSON lines are read here, a block of records at once: only a block in which something is
-odd is looked at record by record, which is ten times slower and knows what to say.
+Text and JSON lines are read here, a block of records at a time. Only if that fails are the records
+of the block read one by one, which is ten times slower and finds the bad one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def iter_documents(
     """Read the documents of a range, block by block.
 
     Args:
-        on_read: is given the bytes of the file as they are read.
+        on_read: called with the bytes of the file as they are read.
 
     Raises:
-        DataError: a record can not be read and is not to be skipped; the message has path and line.
-        MachineError: the package that reads this format is not installed.
+        DataError: a record cannot be read and is not to be skipped; the message has path and line.
+        MachineError: the package for this format is not installed.
     """
     if source_range.source.format == "parquet":
         return iter_parquet_documents(source_range, options, on_read)
@@ -66,7 +66,7 @@ def _find_place(source: Source, block: RecordBlock, index: int) -> str:
 
 
 def _read_all(block: RecordBlock, source: Source, options: DocumentOptions) -> list[str] | None:
-    """Read a block as a whole, or give None if any of its records needs a closer look."""
+    """Read a block as a whole; return None if its records must be read one by one."""
     if source.format == "jsonl":
         return read_json_texts(block.records, options.text_field)
     try:
@@ -89,7 +89,7 @@ def _read_each(block: RecordBlock, source: Source, found: Texts) -> None:
         except BadRecordError as error:
             inside = error.byte if isinstance(error, BadEncodingError) else 0
             byte = block.find_start(index) + inside
-            found.put_aside(error, byte, functools.partial(_find_line, source, byte))
+            found.reject(error, byte, functools.partial(_find_line, source, byte))
 
 
 def _find_line(source: Source, byte: int) -> str:

@@ -1,7 +1,7 @@
-"""The first bytes of what should be text -> an error that says what it is instead.
+"""Recognize files that are not text by their first bytes, for an error that names their type.
 
-Only bytes that begin no UTF-8 text are taken for a sign, so that no text is refused. One regular
-expression is tried once a file.
+Only signatures that no UTF-8 text begins with are used, so that no text is refused. One regular
+expression is matched once per file.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import re
 import shlex
 from pathlib import Path
 
-from seqpack_cli.corpus.formats import COMPRESSION_OF_SUFFIX
+from seqpack_cli.corpus.formats import COMPRESSION_OF_SUFFIX, UNPACK
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import DataError, quote
 
 UTF16_SAMPLE = 4096
-UNPACK = "unpack it into a folder, and name the folder"
-CONVERT = "name text files only, or convert it to text, JSON lines or Parquet"
+CONVERT = "pass text files only, or convert it to text, JSON lines or Parquet"
 PATTERNS = {
     "gzip": rb"\x1f\x8b\x08",
     "bzip2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)",
@@ -46,7 +45,7 @@ KINDS = re.compile(b"|".join(b"(%s)" % pattern for pattern in PATTERNS.values())
 
 
 def check_text(block: bytes, source: Source) -> None:
-    """Raise DataError if the first block of a file begins as no UTF-8 text does."""
+    """Raise DataError if the first block of a file shows that it is not UTF-8 text."""
     found = KINDS.match(block)
     kind = NAMES[(found.lastindex or 1) - 1] if found else _guess_utf16(block)
     if kind is None:
@@ -72,11 +71,11 @@ def _hint_kind(kind: str, source: Source) -> str:
 
 
 def _hint_pipe(command: str, source: Source) -> str:
-    """Return the command that sends a file through another program."""
-    if source.path == STANDARD_INPUT:
-        return f"put {command} before it: … | {command} | seqpack tokenize -"
-    typed = shlex.quote(source.path)
+    """Return the command that pipes a file through another program."""
     known = "" if source.format == "text" else f" --format {source.format}"
+    if source.path == STANDARD_INPUT:
+        return f"pipe it through {command}: … | {command} | seqpack tokenize -{known}"
+    typed = shlex.quote(source.path)
     tokenize = f"seqpack tokenize -{known}"
     if source.compression:
         return f"{source.compression} -dc {typed} | {command} | {tokenize}"
@@ -97,7 +96,7 @@ def _hint_iconv(encoding: str, source: Source) -> str:
 
 
 def _guess_utf16(block: bytes) -> str | None:
-    """Say whether a text without a mark is UTF-16, by the NUL in every second byte."""
+    """Recognize UTF-16 without a byte order mark by the NUL in every second byte."""
     sample = block[:UTF16_SAMPLE]
     num_even, num_odd = sample[::2].count(0), sample[1::2].count(0)
     few, many = sorted((num_even, num_odd))

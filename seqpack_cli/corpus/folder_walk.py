@@ -1,9 +1,8 @@
-"""A folder or a glob -> the files below it, each once, however many links lead there.
+"""Find the files below a folder or of a glob, each once, however many links lead to it.
 
-One walk serves both: a folder is a glob that takes everything. Links are looked at when no real
-folder is left, so that a file has its real path if the walk passes it. No folder is visited twice
-for the same part of a pattern: a link back into the walk is not followed, and loops end. 100,000
-files take about a second.
+One walk serves both: a folder is a glob that matches everything. Links are followed after all real
+folders, so that a file is named by its real path if the walk finds it there. No folder is visited
+twice for the same part of a pattern, so loops of links end. 100,000 files take about a second.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from seqpack_cli.corpus.skipped import (
 from seqpack_cli.errors import MachineError
 from seqpack_cli.files.manifest import RUN_NAMES, is_run_folder
 
-LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+MISSING_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 DEEP = "**"
 
 
 class FoundFile(NamedTuple):
-    """A file that an input stands for."""
+    """A file that an input names."""
 
-    real: str  # its path without links: what it is, however it is spelled
+    real: str  # its path with all links resolved: identifies the file
     path: str
     num_bytes: int
     modified: int | str
     kind: FileFormat
-    is_named: bool  # by the user or a glob, not only below a folder
+    is_named: bool  # by the user or matched by a glob, not only found below a folder
     match: str = ""  # what a glob matched: the file, or a folder above it
 
 
 class _Wanted(NamedTuple):
-    """What is wanted of an entry, by its name; states say which parts come next below a folder."""
+    """What the name of an entry matches; states are the parts to match next below a folder."""
 
     states: frozenset[int]
     is_file: bool
@@ -72,9 +71,9 @@ class FolderWalk:
 
     Args:
         parts: the pattern of the paths below it, split at slashes, the last one empty if only
-            folders shall match; no parts take everything that is not hidden.
-        takes_all: take files with unknown suffixes too.
-        output: the real path of a folder that is passed by.
+            folders shall match; without parts everything matches that is not hidden.
+        takes_all: include files with unknown suffixes.
+        output: the real path of a folder to skip.
     """
 
     def __init__(
@@ -83,9 +82,9 @@ class FolderWalk:
         self._only_folders = parts[-1:] == [""]
         parts = [part for part in parts if part]
         while self._only_folders and parts[-1:] == [DEEP]:
-            parts.pop()  # all folders there are, so all that is in them
+            parts.pop()  # matches all folders, so everything in them
         self._parts = [None if part == DEEP else _compile(part) for part in parts]
-        self._end = len(parts)  # the state that takes everything
+        self._end = len(parts)  # the state that matches everything
         self._all = _Wanted(frozenset({self._end}), is_file=True, is_named=False)
         self._skipped, self._takes_all, self._output = skipped, takes_all, output
         self._found: dict[str, FoundFile] = {}
@@ -95,17 +94,17 @@ class FolderWalk:
         self.has_match = False
 
     def find_files(self, path: str) -> list[FoundFile]:
-        """Find the regular files, in the order of what the pattern matched, then of their paths.
+        """Find the regular files, sorted by what the pattern matched, then by their paths.
 
         Args:
-            path: the folder, as it shall be spelled, "" for the current one.
+            path: the folder, spelled as the paths of the files shall begin; "" for the current one.
 
         Raises:
-            MachineError: a folder or link can not be read.
+            MachineError: a folder or link cannot be read.
         """
         real = os.path.realpath(path or os.curdir)
         if self._output is not None and _add_slash(real).startswith(_add_slash(self._output)):
-            self._output = None  # the caller refuses what is found there
+            self._output = None  # the caller refuses the files found there
         wanted = _Wanted(self._close({0}), is_file=False, is_named=False)
         self._take_folder(_Entry(path, real, path, wanted))
         while self._folders or self._links:
@@ -117,7 +116,7 @@ class FolderWalk:
         return sorted(found, key=lambda file: os.fsencode(file.match)) if self._parts else found
 
     def _close(self, states: set[int]) -> frozenset[int]:
-        """Add the states that need no entry: `**` stands for no folder too."""
+        """Add the states that need no entry: `**` also matches no folder."""
         for state in sorted(states):
             while state < self._end - 1 and self._parts[state] is None:
                 state += 1
@@ -147,11 +146,11 @@ class FolderWalk:
         except FileNotFoundError:
             self._skipped.add(VANISHED, path)
             return []
-        except OSError as error:  # passing it over would lose what is in it
+        except OSError as error:  # skipping it would lose the files in it
             raise read_error(path, error) from error
 
     def _match(self, name: str, states: frozenset[int]) -> _Wanted:
-        """Say what is wanted of an entry of a folder."""
+        """Match the name of an entry of a folder."""
         if states == self._all.states:
             return NOTHING if name.startswith(".") else self._all
         is_file = is_named = False
@@ -187,7 +186,7 @@ class FolderWalk:
             status = os.stat(link.path)  # noqa: PTH116
             link = link._replace(real=os.path.realpath(link.path))
         except OSError as error:
-            if error.errno not in LEADS_NOWHERE:
+            if error.errno not in MISSING_ERRNOS:
                 raise read_error(link.path, error) from error
             self._skipped.add(DANGLING_LINK, link.path)
             return
@@ -202,7 +201,7 @@ class FolderWalk:
             self._skipped.add(REPEATED_LINK, link.path)
 
     def _take_folder(self, found: _Entry) -> bool:
-        """Visit a folder later if that finds more than was found; say whether it is new."""
+        """Add a folder to those to visit if it may hold more files; return whether it is new."""
         if found.real == self._output:
             self._skipped.add(SEQPACK_OUTPUT, found.path)
             return True
@@ -216,7 +215,7 @@ class FolderWalk:
         return True
 
     def _take_file(self, found: _Entry, status: os.stat_result) -> bool:
-        """Take a file if it is one to read; say whether it is new."""
+        """Add a file if it is to be read; return whether it is new."""
         self.has_match = True
         kind = find_file_format(found.path)
         if not stat.S_ISREG(status.st_mode):
@@ -234,7 +233,7 @@ class FolderWalk:
 
 
 def read_error(path: str, error: OSError) -> MachineError:
-    """Make the error about an input that the system does not let us see."""
+    """Return the error about an input that cannot be read."""
     return MachineError(f"{path}: {error.strerror or error}")
 
 
@@ -243,7 +242,7 @@ def _add_slash(folder: str) -> str:
 
 
 def _compile(part: str) -> Callable[[str], object]:
-    """Return the test of one part of a pattern; a hidden name is only met by a part that is so."""
+    """Return the test for one part of a pattern; hidden names need a leading dot."""
     matches = re.compile(fnmatch.translate(part)).match
     if part.startswith("."):
         return matches

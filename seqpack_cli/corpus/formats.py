@@ -1,7 +1,7 @@
-"""The suffix of a file -> its format and compression.
+"""Find the format and compression of a file from its suffixes.
 
-`corpus.jsonl.zst` is JSON lines in zstd. A suffix that is known and no text is refused rather than
-read as text: guessing here would tokenize compressed bytes or JSON syntax. Any other is text.
+`corpus.jsonl.zst` is JSON lines in zstd. Suffixes such as .zip and .json are refused: reading these
+files as text would tokenize binary data or JSON syntax. Files with other suffixes are text.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ FORMAT_OF_SUFFIX = {
     ".tsv": "csv",
 }
 COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+UNPACK = "unpack it into a folder and pass the folder"
 REFUSED_SUFFIXES = {
     ".json": "pass --format jsonl if each line is one JSON object, or --format text",
-    ".tar": "unpack it into a folder, and name the folder",
-    ".tgz": "unpack it into a folder, and name the folder",
-    ".zip": "unpack it into a folder, and name the folder",
+    ".tar": UNPACK,
+    ".tgz": UNPACK,
+    ".zip": UNPACK,
 }
 
 
 class FileFormat(NamedTuple):
-    """What a file's name says of it."""
+    """What the name of a file says about its content."""
 
-    format: str | None  # None: nobody knows the suffix
+    format: str | None  # None: unknown suffix
     compression: str  # or ""
     delimiter: str  # of a csv file's fields
-    refused: str | None  # the suffix, if such files are not read
+    refused: str | None  # the suffix, if such files are refused
 
 
 def find_file_format(path: str) -> FileFormat:
-    """Go by the suffixes of a file's name, in any case.
+    """Find the format of a file from its name, upper or lower case.
 
     >>> find_file_format("a/b.TSV.gz")
     FileFormat(format='csv', compression='gzip', delimiter='\\t', refused=None)
     """
-    name = path.rpartition(os.sep)[2].lstrip(".").lower()  # there may be 100,000
+    name = path.rpartition(os.sep)[2].lstrip(".").lower()  # fast: there may be 100,000 files
     return _find_file_format(*name.rsplit(".", 2)[1:])
 
 

@@ -1,9 +1,9 @@
-"""JSON lines -> the text of each.
+"""Read the texts of JSON lines.
 
-A line must be one object with a string at its text field: a key, or a dotted path of keys. Whole
-blocks go through orjson where it is installed (the standard library otherwise, four times slower);
-a line that is anything but plain is read again by the standard library, which says what is wrong.
-Both take the same lines, unless they nest a thousand deep, and give the same texts.
+A line must be one object with a string in its text field: a key, or a dotted path of keys. Whole
+blocks are parsed by orjson where it is installed (by the standard library otherwise, four times
+slower). If that fails, each line is parsed by the standard library, which says what is wrong. Both
+accept the same lines, unless they nest a thousand deep, and return the same texts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from seqpack_cli.errors import quote
 
 
 def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
-    """Read the texts of plain records at once, or give None if one needs a closer look.
+    """Read the texts of simple records at once; return None if any must be read on its own.
 
-    Plain is a record in which each key of the text field is spelled once, so that it can not stand
-    twice in its object. A key that is spelled with escapes counts for nothing here and below: no
-    program writes one beside the plain one, and to look for it would cost as much again.
+    In a simple record each key of the text field occurs once, so it cannot be a duplicate key. Keys
+    spelled with escapes are not counted, here and below: no program writes one beside the same key
+    without escapes, and a search for them would double the time.
     """
     keys = text_field.split(".")
     for key in map(_spell, keys):
@@ -31,7 +31,7 @@ def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
             return None
     if len(keys) > 1 and any(_spell(text_field) in record for record in records):
         return None
-    loads, may_give_surrogates = _find_parser()
+    loads, may_return_surrogates = _find_parser()
     try:
         if len(keys) == 1:
             texts = [loads(record)[text_field] for record in records]
@@ -41,7 +41,7 @@ def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
         return None
     if any(type(text) is not str for text in texts):
         return None
-    if may_give_surrogates and not all(map(_is_unicode, texts)):
+    if may_return_surrogates and not all(map(_is_unicode, texts)):
         return None
     return texts
 
@@ -50,7 +50,7 @@ def read_json_text(line: str, text_field: str) -> str:
     """Read the text of one line that is not blank.
 
     Raises:
-        BadRecordError: it is not JSON, or has no string there, or a key of the field stands twice.
+        BadRecordError: it is not JSON, has no string in the field, or has a duplicate key there.
     """
     raw = line.encode()
     keys = {key for key in (text_field, *text_field.split(".")) if raw.count(_spell(key)) > 1}
@@ -61,7 +61,7 @@ def read_json_text(line: str, text_field: str) -> str:
             names = [name for name, _ in pairs]
             twice = next((name for name in names if name in keys and names.count(name) > 1), None)
             if twice is not None:
-                raise BadRecordError(f"key {quote(twice)} stands twice in one object")
+                raise BadRecordError(f"duplicate key {quote(twice)} in an object")
         return value
 
     try:
@@ -70,7 +70,7 @@ def read_json_text(line: str, text_field: str) -> str:
         found = quote(line[max(0, error.pos - 20) : error.pos + 20])
         raise BadRecordError(f"not JSON at column {error.colno} ({error.msg}): {found}") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
-        raise BadRecordError(f"not readable as JSON ({error})") from error
+        raise BadRecordError(f"cannot be parsed as JSON ({error})") from error
     text = _find_field(value, text_field, has_literal=_spell(text_field) in raw)
     if not isinstance(text, str):
         kind = "null" if text is None else type(text).__name__
@@ -85,7 +85,7 @@ def read_json_text(line: str, text_field: str) -> str:
 
 @functools.cache
 def _find_parser() -> tuple[Callable[[bytes], Any], bool]:
-    """Give the function that parses a line, and whether it lets lone surrogates through."""
+    """Return the function that parses a line, and whether it accepts lone surrogates."""
     try:
         import orjson
     except ImportError:
@@ -95,7 +95,7 @@ def _find_parser() -> tuple[Callable[[bytes], Any], bool]:
 
 @functools.cache
 def _spell(key: str) -> bytes:
-    """Give a key as it stands in a JSON text, quoted, without escapes."""
+    """Return a key as JSON writes it, quoted, without escapes."""
     return json.dumps(key, ensure_ascii=False).encode(errors="surrogatepass")
 
 
@@ -112,7 +112,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _find_field(value: Any, text_field: str, *, has_literal: bool) -> Any:
-    """Give the field of an object: the key as it stands, or else a dotted path of keys."""
+    """Return the field of an object: the whole name as one key, or else a dotted path of keys."""
     if not isinstance(value, dict):
         raise BadRecordError(
             f"a JSON {type(value).__name__}, expected an object with field {quote(text_field)}",

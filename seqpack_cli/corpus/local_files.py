@@ -1,4 +1,4 @@
-"""A path as the user names it -> the files it stands for: itself, all below it, or a glob's."""
+"""Find the files of a local input: a file, all files below a folder, or those of a glob."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from seqpack_cli.corpus.folder_walk import LEADS_NOWHERE, FolderWalk, FoundFile, read_error
+from seqpack_cli.corpus.folder_walk import MISSING_ERRNOS, FolderWalk, FoundFile, read_error
 from seqpack_cli.corpus.formats import find_file_format
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.errors import OptionError
@@ -20,13 +20,13 @@ def find_local_files(
     """Find the regular files of a path or glob; a path that exists is never a glob.
 
     Args:
-        skipped: hears of what is there and not read.
-        takes_all: take files with unknown suffixes below folders too.
-        output: the real path of a folder below which nothing is an input.
+        skipped: collects what is skipped.
+        takes_all: include files with unknown suffixes below folders.
+        output: the real path of a folder to skip.
 
     Raises:
-        OptionError: there is nothing of that name, or it is no file or folder.
-        MachineError: something can not be read.
+        OptionError: nothing has that name, or it is not a file or folder.
+        MachineError: something cannot be read.
     """
     status = _find_status(name)
     if status is None:
@@ -36,7 +36,7 @@ def find_local_files(
         if not walk.has_match:
             raise OptionError(
                 f"{name}: no such file or folder",
-                hint="name a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'",
+                hint="pass a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'",
             )
         return found
     if stat.S_ISDIR(status.st_mode):
@@ -50,23 +50,23 @@ def find_local_files(
 
 
 def _find_status(name: str) -> os.stat_result | None:
-    """Return the status of what a path names, None if nothing is there."""
+    """Return the status of a path, None if it does not exist."""
     try:
         return os.stat(name)  # noqa: PTH116
     except ValueError:  # a NUL in it
         return None
     except OSError as error:
-        if error.errno not in LEADS_NOWHERE:
+        if error.errno not in MISSING_ERRNOS:
             raise read_error(name, error) from error
         if os.path.islink(name):  # noqa: PTH114
-            raise OptionError(f"{name}: a link that leads nowhere, expected a file") from error
+            raise OptionError(f"{name}: dangling link, expected a file") from error
         return None
 
 
 def _split_pattern(pattern: str) -> tuple[str, list[str]]:
-    """Split a glob into the folder before the first part that matches many, and the parts.
+    """Split a glob into the folder before its first wildcard, and the parts after that.
 
-    A part with brackets that exists as it is spelled matches itself, not what they mean.
+    A part with brackets that exists under this very name is a name, not a wildcard.
     """
     parts = pattern.split("/")
     for index, part in enumerate(parts):

@@ -1,6 +1,6 @@
-"""The pages of a Parquet column: where they begin, and how long a value can be that rows repeat.
+"""Find where the pages of a Parquet column begin, and how long a value can be that rows repeat.
 
-A file of 1 kB can hold 3,000 rows of the same 30 MB: how many may be decoded at once is found here.
+A file of 1 kB can hold 3,000 rows of the same 30 MB: the bound limits how many are decoded at once.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from seqpack_cli.corpus.sources import Source
 
 
 def find_first_page(chunk: Any) -> int:
-    """Give where the pages of a column's chunk begin, its dictionary among them."""
+    """Return where the pages of a column chunk begin, its dictionary page included."""
     starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
     return min((int(start) for start in starts if start), default=0)
 
 
 def bound_length(group: Any, column: str, source: Source) -> int:
-    """Bound the bytes of a value that many rows of a row group may repeat for next to nothing.
+    """Return an upper bound, in bytes, for a value that rows of a row group may share.
 
-    A dictionary is one page, whose header tells its size; in DELTA_BYTE_ARRAY a row can repeat the
-    one before it.
+    A dictionary is one page, whose header has its size; in DELTA_BYTE_ARRAY a row can repeat the
+    previous one.
     """
     longest = 0
     for chunk in (group.column(index) for index in range(group.num_columns)):
@@ -32,7 +32,7 @@ def bound_length(group: Any, column: str, source: Source) -> int:
 
 
 def read_dictionary_size(source: Source, start: int) -> int:
-    """Give the uncompressed size of the dictionary page at a byte, 0 if another page begins there.
+    """Return the uncompressed size of the dictionary page at a byte, 0 if it is another page.
 
     A page's header is in Thrift's compact protocol: field 1, an i32, is the kind of the page, field
     2 its uncompressed size, both zigzag varints.

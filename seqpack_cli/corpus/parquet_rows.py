@@ -1,7 +1,7 @@
-"""The rows of a Parquet file -> documents, with pyarrow, one row group after another.
+"""Read the rows of a Parquet file as documents, with pyarrow, one row group after another.
 
-Only the text column is decoded, about 1 MiB of it at a time. The bytes of each row group are read
-once more for `on_read`, since pyarrow reads the file its own way. Files are cut between row groups.
+Only the text column is decoded, about 1 MiB of it at a time. The bytes of each row group are read a
+second time for `on_read`, since pyarrow reads the file itself. Files are cut between row groups.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BUFFER_BYTES = 1 << 20
 
 
 def find_row_groups(source: Source) -> list[int]:
-    """Give the byte at which each row group begins, the first at 0, and last the file's size."""
+    """Return the byte at which each row group begins, the first at 0, and the file's size last."""
     metadata = _open(source).metadata
     starts = [_find_start(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
     if starts != sorted(set(starts)):
-        starts = starts[:1]  # written in another order: read as one
+        starts = starts[:1]  # not in the order of the file: read them as one
     return [0, *starts[1:], source.num_bytes]
 
 
@@ -73,7 +73,7 @@ def _check_ratio(source: Source, num_rows: int, num_bytes: int) -> None:
     try:
         check_ratio(source.num_bytes, num_bytes)
     except BombError as error:
-        hint = "if it is meant to be like that, write its text into another file"
+        hint = "if this is intended, write its text to another file"
         raise DataError(f"{source.path}:{num_rows + 1}: {error}", hint=hint) from error
 
 
@@ -101,13 +101,13 @@ def _read_block(
         try:
             found.texts.append(_read_text(value, options))
         except BadRecordError as error:
-            found.put_aside(error, None, functools.partial(find_place, index))
+            found.reject(error, None, functools.partial(find_place, index))
     num_bytes = pc.sum(sizes).as_py() or 0
     return DocumentBlock(source, found.texts, found.rejects, num_bytes, find_place)
 
 
 def _decode_values(values: Any) -> list[str | bytes | None]:
-    """Give strings, or, if one of them is not UTF-8, the bytes of each."""
+    """Return the values as strings, or all as bytes if one of them is not UTF-8."""
     import pyarrow as pa
 
     try:
@@ -129,7 +129,7 @@ def _read_text(value: str | bytes | None, options: DocumentOptions) -> str:
 
 
 def _iter_columns(file: Any, groups: list[int], column: str, source: Source) -> Iterator[Any]:
-    """Give the text column of row groups in pieces of about 1 MiB."""
+    """Yield the text column of row groups in pieces of about 1 MiB."""
     import pyarrow as pa
 
     metadata = [file.metadata.row_group(group) for group in groups]
@@ -149,7 +149,7 @@ def _iter_columns(file: Any, groups: list[int], column: str, source: Source) -> 
                 yield values.cast(pa.large_string(), safe=False)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source.path}: damaged ({_first_line(error)})") from error
-    if num_found != num_rows:  # pyarrow stops without a word at some damaged pages
+    if num_found != num_rows:  # pyarrow stops without an error at some damaged pages
         raise DataError(f"{source.path}: damaged ({num_found:,} rows, expected {num_rows:,})")
 
 
@@ -177,7 +177,7 @@ def _find_start(group: Any) -> int:
 
 
 def _find_column(file: Any, source: Source, options: DocumentOptions) -> str:
-    """Check that the text field is a column of strings, and give its path."""
+    """Check that the text field is a column of strings, and return its path."""
     import pyarrow as pa
 
     schema = file.schema_arrow
@@ -216,17 +216,17 @@ def _open(source: Source) -> Any:
     except ImportError as error:
         raise MachineError(
             f"{source.path}: pyarrow is not installed, .parquet files need it",
-            hint="pip install 'seqpack[parquet]'",
+            hint="pip install pyarrow",
         ) from error
     try:
         file = pq.ParquetFile(
             source.input.open_natively(source.num_bytes),
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
-            page_checksum_verification=True,  # where the writer made any
+            page_checksum_verification=True,  # if the file has checksums
         )
         for index in range(file.metadata.num_columns):
-            _ = file.schema.column(index).path  # names that are no text fail here, not later
+            _ = file.schema.column(index).path  # names that are not UTF-8 fail here, not later
         return file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source.path}: not Parquet, or damaged ({_first_line(error)})") from error

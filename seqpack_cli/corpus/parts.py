@@ -1,7 +1,7 @@
-"""Sources -> parts: what one worker reads, at most about `part_bytes` of input each.
+"""Cut the sources into parts, each of about `part_bytes` of input, read by one worker.
 
-Parts follow from the sources and part_bytes alone, never from the number of workers. Line files are
-cut where a record begins, one seek and one line read a cut, Parquet between row groups; other files
+Parts depend on the sources and part_bytes alone, never on the number of workers. Line files are cut
+where a record begins (one seek and one line read per cut), Parquet between row groups; other files
 stay whole. Small files share a part.
 """
 
@@ -19,14 +19,14 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.spawned_workers import WorkerDiedError, run_in_processes
 
 LINE_BLOCK_BYTES = 1 << 20
-MIN_PARTS = 16  # of a small input, so that a few cores end at about the same time
-MIN_PART_BYTES = 4 << 20  # below, starting a part costs more than it helps
+MIN_PARTS = 16  # of a small input, so that a few cores finish at about the same time
+MIN_PART_BYTES = 4 << 20  # for less, starting a part costs more than it saves
 
 
 def check_footers(sources: Sequence[Source]) -> None:
-    """Read the footers of Parquet files in a process of their own.
+    """Read the footers of Parquet files in a separate process.
 
-    At some damaged ones pyarrow ends the process that reads them, without an error to catch.
+    Some damaged footers crash pyarrow and the process it runs in, with no error to catch.
 
     Raises:
         DataError: a file is damaged.
@@ -38,12 +38,12 @@ def check_footers(sources: Sequence[Source]) -> None:
         for _ in run_in_processes(find_row_groups, files, num_processes=1, progress=Progress()):
             num_read += 1  # one worker reads them in order
     except WorkerDiedError as error:
-        message = f"{files[num_read].path}: not Parquet, or damaged (pyarrow broke off)"
+        message = f"{files[num_read].path}: not Parquet, or damaged (pyarrow crashed)"
         raise DataError(message) from error
 
 
 def plan_parts(sources: Sequence[Source], *, part_bytes: int) -> list[list[SourceRange]]:
-    """Cut the sources into parts; every source has a range, an empty one too."""
+    """Cut the sources into parts; every source has a range, even an empty one."""
     total = sum(source.num_bytes for source in sources)
     part_bytes = min(part_bytes, max(MIN_PART_BYTES, -(-total // MIN_PARTS)))
     parts: list[list[SourceRange]] = [[]]
@@ -60,13 +60,13 @@ def plan_parts(sources: Sequence[Source], *, part_bytes: int) -> list[list[Sourc
 
 
 def find_record_start(source: Source, byte: int) -> int:
-    """Give where the first record begins at or after a byte, or the file's end.
+    """Return where the first record at or after a byte begins, or the file's size.
 
-    A paragraph is only said to begin after a blank line, so cuts and no cuts give the same ones.
+    A paragraph begins only after a blank line here, so that a cut file has the same paragraphs.
     """
     with source.input.open(source.num_bytes) as file:
         file.seek(byte - 1)
-        _skip_line(file)  # the rest of the line that holds the byte before
+        _skip_line(file)  # the rest of the line with the previous byte
         if source.document == "paragraph":
             while _skip_line(file):
                 pass
@@ -74,7 +74,7 @@ def find_record_start(source: Source, byte: int) -> int:
 
 
 def _skip_line(file: BinaryIO) -> bool:
-    """Read on behind the next line end, however far it is; say whether there was any text."""
+    """Read to the next line end, however far; return whether the line had any text."""
     has_text = False
     while block := file.readline(LINE_BLOCK_BYTES):
         has_text = has_text or bool(block.strip())
@@ -84,7 +84,7 @@ def _skip_line(file: BinaryIO) -> bool:
 
 
 def _cut(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
-    """Give the (start, end) bytes of a source's ranges, the first to fit in the room left."""
+    """Return the (start, end) bytes of a source's ranges; the first one fits in the room left."""
     if source.format == "parquet":
         return _join_row_groups(find_row_groups(source), part_bytes)
     if not source.is_cut_anywhere:
@@ -101,7 +101,7 @@ def _cut(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
 
 
 def _join_row_groups(offsets: list[int], part_bytes: int) -> list[tuple[int, int]]:
-    """Give ranges of whole row groups, each as large as fits or of one group."""
+    """Return ranges of whole row groups, each as large as fits, at least one group."""
     cuts = [offsets[0]]
     for start, end in pairwise(offsets[1:]):
         if end - cuts[-1] > part_bytes:

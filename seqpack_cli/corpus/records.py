@@ -1,8 +1,7 @@
-"""A range of a file -> raw records: lines, paragraphs, or the whole file.
+"""Read the raw records of a range: lines, paragraphs, or the whole file.
 
-Lines end at \\n alone: U+2028, \\x0b or \\x85 inside a text never cut it. Blocks of 1 MiB are read
-and split at once, so no more than a block and one record is in memory, and a record above the
-limit is refused while it is read.
+Lines end only at \\n: U+2028, \\x0b or \\x85 inside a text do not cut it. At most a block of 1 MiB
+and one record are in memory, and a record above the limit is refused while it is read.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ class RecordBlock(NamedTuple):
     """Some records of a source, in order."""
 
     records: list[bytes]  # without the line end; a \\r before it stays
-    start: int  # byte of the text at which the first begins
+    start: int  # byte of the text at which the first record begins
     num_bytes: int  # of the text, line ends and blank lines included
-    has_returns: bool  # a \\r is somewhere in it
-    starts: list[int] | None = None  # where each begins, if not one line end after another
+    has_returns: bool  # it contains a \\r
+    starts: list[int] | None = None  # where each begins, unless they follow each other line by line
 
     def find_start(self, index: int) -> int:
-        """Give the byte of the text at which a record begins."""
+        """Return the byte of the text at which a record begins."""
         if self.starts is not None:
             return self.starts[index]
         return self.start + sum(len(record) + 1 for record in self.records[:index])
@@ -39,10 +38,10 @@ def iter_records(
     """Read the records of a range, block by block.
 
     Args:
-        on_read: is given the bytes of the file as they are read.
+        on_read: called with the bytes of the file as they are read.
 
     Raises:
-        DataError: the file can not be read as it says, or a record is larger than
+        DataError: the file is not of its format, or a record is larger than
             max_document_bytes.
     """
     blocks = iter_blocks(source_range, on_read)
@@ -58,7 +57,7 @@ def iter_records(
 def split_lines(
     blocks: Iterator[bytes], source_range: SourceRange, max_document_bytes: int
 ) -> Iterator[RecordBlock]:
-    """Split blocks at \\n, a line over the seam of two blocks joined."""
+    """Split blocks at \\n; a line may span blocks."""
     start = source_range.start
     rest: list[bytes] = []  # the pieces of a line whose end is not read yet
     num_rest = 0

@@ -1,7 +1,7 @@
-"""A URL as the user names it -> the objects it stands for: one, all below it, or a glob's.
+"""Find the objects of a URL: one object, all below a folder, or those of a glob.
 
-This is the only place where a URL may be a glob, and only if there is no object of that very name:
-everywhere else `*`, `?` and `[` are letters like others. What runs of seqpack wrote is skipped.
+This is the only place where a URL may be a glob, and only if no object has that very name:
+everywhere else `*`, `?` and `[` are ordinary characters. Folders written by seqpack are skipped.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def find_remote_files(
 ) -> list[FoundFile]:
     """Find the objects of a URL: see `find_local_files`.
 
-    A glob's objects tell of a run by the names that only runs give; an object that is named is
-    always taken.
+    Folders written by seqpack are recognized by file names that only seqpack uses; an object that
+    the user names is always read.
     """
     found = list(_find_objects(name))
     if [file.path for file in found] != [name]:
@@ -48,7 +48,7 @@ def find_remote_files(
 def _drop_outputs(
     found: list[FoundFile], name: str, skipped: Skipped, output: str | None
 ) -> Iterator[FoundFile]:
-    """Return the objects that lie in no folder of a run."""
+    """Yield the objects that are not in a folder written by seqpack."""
     parents = {file.path.rpartition("/")[0]: None for file in found if _is_own_name(file.path)}
     are_runs = map_ahead(lambda url: is_run_folder(Url(url)), parents, num_threads=NUM_READERS)
     folders = {url for url, is_run in zip(parents, are_runs, strict=True) if is_run}
@@ -69,7 +69,7 @@ def _is_own_name(url: str) -> bool:
 
 
 def _find_root(name: str) -> str:
-    """Return the part of a URL before what matches many, with a slash at its end."""
+    """Return the part of a URL before its first wildcard, with a slash at its end."""
     if not glob.has_magic(name):
         return f"{name.rstrip('/')}/"
     parts = name.split("/")
@@ -82,13 +82,13 @@ def _find_objects(name: str) -> Iterator[FoundFile]:
 
     Raises:
         OptionError: there is none.
-        MachineError: the store does not answer.
+        MachineError: the object store does not answer.
     """
     check_address(name)
     protocol, key = split_url(name)
     url = Url(f"{protocol}://{key.strip('/')}")
-    if url.key.partition("/")[2].startswith("/"):  # s3fs would list what lies without it
-        raise OptionError(f"{url}: begins with a slash behind the bucket, expected a name")
+    if url.key.partition("/")[2].startswith("/"):  # s3fs would list the objects without it
+        raise OptionError(f"{url}: two slashes after the bucket, expected one")
     status = url.find_status()
     if status is not None and status["type"] == "file" and not name.endswith("/"):
         yield _describe(url, status, is_named=True)
@@ -105,7 +105,7 @@ def _find_below(folder: Url) -> Iterator[FoundFile]:
     prefix = key.strip("/") + "/"
     named = {path.strip("/").removeprefix(prefix): status for path, status in found.items()}
     for below in sorted(named, key=str.encode):
-        # An empty name is what some programs put there to mark a folder.
+        # Some programs create an object with an empty name to mark a folder.
         is_file = below and not below.endswith("/") and named[below]["type"] == "file"
         if is_file and not _is_hidden(below):
             yield _describe(folder / below, named[below], is_named=False)
@@ -119,10 +119,10 @@ def _find_matches(pattern: Url) -> Iterator[FoundFile]:
             found = system.glob(key, detail=True)
     if not found:
         raise OptionError(
-            f"{pattern}: no such object, and none below it",
-            hint="name an object, what objects lie below, or a glob in quotes",
+            f"{pattern}: no such object or folder",
+            hint="pass an object, a folder of objects, or a glob in quotes",
         )
-    folder = re.split(r"[*?[]", key)[0].rpartition("/")[0]  # before what matches many
+    folder = re.split(r"[*?[]", key)[0].rpartition("/")[0]  # before the first wildcard
     for path in sorted(found, key=str.encode):
         if _is_hidden(path.strip("/").removeprefix(f"{folder}/")):
             continue  # as Python's glob does

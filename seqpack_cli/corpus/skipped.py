@@ -1,4 +1,4 @@
-"""What lies among the inputs and is not read: named in one note, counted in `run.json`."""
+"""The entries below the inputs that are skipped: listed in one note, counted in `run.json`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Skipped:
         self._real_paths: dict[str, dict[str, str]] = {reason: {} for reason in NOUNS}  # by path
 
     def add(self, reason: str, path: str, real: str = "") -> None:
-        """Add an entry, and for an unknown suffix what its path is without links."""
+        """Add an entry; for an unknown suffix, with its real path."""
         self._real_paths[reason][path] = real
 
     def remove_read(self, read: Container[str]) -> None:
-        """Remove the files with unknown suffixes that another input or link names."""
+        """Remove the files with unknown suffixes that are read through another input or link."""
         left = {
             path: real
             for path, real in self._real_paths[UNKNOWN_SUFFIX].items()
@@ -51,7 +51,7 @@ class Skipped:
         return {reason: len(paths) for reason, paths in self._real_paths.items() if paths}
 
     def __str__(self) -> str:
-        """Name the entries on one line.
+        """List the entries on one line.
 
         >>> skipped = Skipped()
         >>> skipped.add(DANGLING_LINK, "data/latest.txt")

@@ -1,7 +1,7 @@
-"""Inputs as the user names them -> source files with their formats, in one fixed order.
+"""Find the source files of the inputs and their formats, in one fixed order.
 
 An input is a file, a folder (every file below it with a known suffix, sorted by the bytes of the
-paths), a glob, a URL of any of these, or `-`, whose bytes were spooled to a file. Nothing is opened
+paths), a glob, a URL of any of these, or `-`, whose bytes were copied to a file. No file is opened
 here: 100,000 files take about a second.
 """
 
@@ -41,8 +41,8 @@ class Source(NamedTuple):
     num_bytes: int
     compression: str = ""
     delimiter: str = ","  # of a csv file
-    spool: str | None = None  # where the bytes of standard input lie
-    # st_mtime_ns, or an object's version, when it was found: what changes later is noticed
+    spool: str | None = None  # the file with the bytes of standard input
+    # st_mtime_ns, or an object's version, when it was found, to notice a later change
     modified: int | str | None = None
 
     @property
@@ -52,17 +52,17 @@ class Source(NamedTuple):
 
     @property
     def input(self) -> LocalInput | RemoteInput:
-        """Return what reads it."""
+        """Return the reader of the file."""
         return find_input(self.location)
 
     @property
     def name(self) -> str:
-        """Give the path as files name it: as UTF-8, whatever the encoding of the locale is."""
+        """Return the path as written to files: in UTF-8, whatever the encoding of the locale is."""
         return os.fsencode(self.path).decode(errors="surrogateescape")
 
     @property
     def is_cut_anywhere(self) -> bool:
-        """Say whether a record begins after any line end, so that workers can share the file."""
+        """Return whether the file can be cut at line ends, so that workers can share it."""
         return not self.compression and self.document in ("line", "paragraph")
 
 
@@ -90,19 +90,18 @@ def find_sources(
             of their paths.
         file_format: one of FORMATS for all files, or "auto" to go by the suffix.
         document: what one document of a text file is; other formats have their own.
-        spool: the file that holds what came through `-`.
-        output: the folder that the run writes; below a folder or glob it is skipped.
+        spool: the file with the bytes of `-`.
+        output: the folder that the run writes; it is skipped below a folder or glob.
 
     Returns:
-        The sources, each once however it is spelled and whatever links lead there, and what was
-        skipped.
+        The sources, each once however it is spelled or linked, and what was skipped.
 
     Raises:
-        OptionError: an input does not exist, or a file has a suffix that can not be read.
-        FolderError: the output holds an input.
-        MachineError: something can not be read.
+        OptionError: an input does not exist, or a file has a suffix that is refused.
+        FolderError: the output contains an input.
+        MachineError: something cannot be read.
     """
-    sources: dict[str, Source] = {}  # by what they are, however they are spelled
+    sources: dict[str, Source] = {}  # by their real paths
     skipped = Skipped()
     folder = None if output is None else at(output).find_real_name()
     for name in inputs:
@@ -111,7 +110,7 @@ def find_sources(
             if name == STANDARD_INPUT:
                 source = source._replace(spool=spool)
             elif folder is not None and _is_below(file.real, folder):
-                raise FolderError(f"{output}: holds the input {file.path}", "choose another -o")
+                raise FolderError(f"{output}: contains the input {file.path}", "choose another -o")
             earlier = sources.setdefault(file.real, source)
             if earlier is not source and not _is_real(earlier, file) and _is_real(source, file):
                 sources[file.real] = _rename(earlier, source)
@@ -121,17 +120,17 @@ def find_sources(
         seen = f" ({skipped})" if skipped.count() else ""
         raise OptionError(
             f"{join_items(inputs)}: no file with a known suffix{seen}",
-            hint=f"known are {known}; pass --format text to take every file",
+            hint=f"known suffixes: {known}; or pass --format text to read every file",
         )
     return list(sources.values()), skipped
 
 
 def find_unpacked(sources: Sequence[Source]) -> list[str]:
-    """Name the files that look like what `unpack --text` wrote, among the first JSON lines here."""
+    """Return the first JSON lines files that look like output of `unpack --text`."""
     lines = [source for source in sources if source.format == "jsonl" and not source.compression]
     found = []
     for source in lines[:MAX_LOOKS]:
-        with contextlib.suppress(OSError):  # said when it is read
+        with contextlib.suppress(OSError):  # reported when the file is read
             if source.input.read_head(len(UNPACKED)) == UNPACKED:
                 found.append(source.path)
     return found
@@ -154,12 +153,12 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _is_real(source: Source, file: FoundFile) -> bool:
-    """Say whether the path of a source goes through no link."""
+    """Return whether the path of a source contains no link."""
     return os.path.abspath(source.path) == file.real  # noqa: PTH100 - follows none
 
 
 def _rename(earlier: Source, source: Source) -> Source:
-    """Name a file by its real path, unless the suffix there says another format."""
+    """Name a file by its real path, unless the suffix there means another format."""
     renamed = earlier._replace(path=source.path)
     return renamed if renamed == source else earlier
 
@@ -168,10 +167,10 @@ def _describe(file: FoundFile, file_format: str, document: str) -> Source:
     kind = file.kind
     if file_format == "auto" and kind.refused is not None:
         hint = REFUSED_SUFFIXES[kind.refused]
-        raise OptionError(f"{file.path}: {kind.refused} files are not read", hint=hint)
+        raise OptionError(f"{file.path}: {kind.refused} files are not supported", hint=hint)
     found = file_format if file_format != "auto" else kind.format or "text"
     unit = document if found == "text" else "line" if found == "jsonl" else "row"
-    # Parquet has its own compression inside; what its name ends with says nothing.
+    # Parquet is compressed inside, whatever suffix follows in its name.
     compression = "" if found == "parquet" else kind.compression
     return Source(
         file.path,

@@ -1,7 +1,7 @@
-"""Standard input -> a file, so that it is cut, shared and checked like any other input.
+"""Copy standard input to a file, so that it is cut, shared and checked like any other input.
 
-It costs its own size on the disk while the run lasts. A run that was interrupted continues when the
-same bytes come in again.
+The copy takes its size on the disk while the run lasts. An interrupted run continues when it is
+given the same bytes again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ BLOCK_BYTES = 1 << 20
 
 @contextmanager
 def spool_standard_input(inputs: Sequence[str], folder: Place) -> Iterator[str | None]:
-    """Copy standard input into a file of the folder if `-` is among the inputs; yield its path.
+    """Copy standard input to a file in the folder if `-` is among the inputs; yield its path.
 
-    Of a folder in an object store, into a temporary one of this machine.
+    For a folder in an object store, the file is in a temporary folder of this machine.
 
     Raises:
-        OptionError: `-` is named and there is no standard input.
+        OptionError: `-` is an input and standard input is closed.
         MachineError: the disk is full.
     """
     if STANDARD_INPUT not in inputs:
@@ -36,7 +36,7 @@ def spool_standard_input(inputs: Sequence[str], folder: Place) -> Iterator[str |
         return
     standard_input = getattr(sys.stdin, "buffer", None)
     if standard_input is None:  # it is closed
-        raise OptionError(f"{STANDARD_INPUT}: no standard input here", hint="name a file")
+        raise OptionError(f"{STANDARD_INPUT}: standard input is closed", hint="pass a file")
     with contextlib.ExitStack() as stack:
         spool_folder = stack.enter_context(at(folder).hold_spool_folder())
         path = disk.name_temporary(spool_folder / "stdin")
@@ -53,5 +53,5 @@ def _iter_blocks(standard_input: BinaryIO) -> Iterator[bytes]:
             yield block
     except OSError as error:
         raise MachineError(
-            f"{STANDARD_INPUT}: {error.strerror or error}", hint="name a file"
+            f"{STANDARD_INPUT}: {error.strerror or error}", hint="pass a file"
         ) from error

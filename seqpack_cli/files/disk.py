@@ -33,7 +33,9 @@ TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
 # Behind the pid in temporary names: machines that share a file system have the same pids.
 MACHINE = secrets.randbelow(10**9)
 HINTS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, then run the same command again"),
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT), "free some disk space, then run the same command again"
+    ),
     errno.EFBIG: "raise the limit on file sizes (ulimit -f), then run the same command again",
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose another -o"),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), "choose another -o"),
@@ -207,7 +209,7 @@ def make_folder(folder: Path) -> list[Path]:
                     if not path.is_dir():
                         raise
                 except FileNotFoundError as error:  # what it lies in is there, and takes none
-                    raise PermissionError(errno.EPERM, "no folder can be made there") from error
+                    raise PermissionError(errno.EPERM, "cannot create a folder here") from error
         for path in reversed(new_folders):
             sync_folder(path.parent)
     except BaseException:
@@ -241,4 +243,4 @@ def naming_writes(path: Place) -> AbstractContextManager[None]:
 
 def _find_hint(error: Exception) -> str:
     code = getattr(error, "errno", None)
-    return HINTS.get(code or 0, "mend the disk, then run the same command again")
+    return HINTS.get(code or 0, "fix the disk, then run the same command again")

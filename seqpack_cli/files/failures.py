@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from seqpack_cli.errors import FolderError, MachineError, SeqpackError
 
-WAIT_HINT = "wait for it, or choose another -o"
+WAIT_HINT = "wait until it ends, or choose another -o"
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def check_at_most(place: object, size: int, max_bytes: int) -> None:
 def foreign_lock_error(lock: object) -> FolderError:
     """Make the error about a file in the place of a lock that no run of ours has written."""
     return FolderError(
-        f"{lock}: not a lock of seqpack, expected none",
+        f"{lock}: not a lock file of seqpack",
         hint="remove it if it is not needed, or choose another -o",
     )
 
@@ -68,6 +68,6 @@ def in_use_error(folder: object, holder: str) -> FolderError:
     """Make the error about a folder that others write.
 
     Args:
-        holder: who they are, and the verb: "process 7 on host writes".
+        holder: who they are, and the verb: "process 7 on host is writing".
     """
     return FolderError(f"{folder}: {holder} here", hint=WAIT_HINT)

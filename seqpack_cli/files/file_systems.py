@@ -14,11 +14,11 @@ from typing import Any
 from seqpack_cli.errors import MachineError, OptionError
 from seqpack_cli.files.failures import naming_failures
 
-PACKAGES = {  # protocol: package, extra
-    "s3": ("s3fs", "s3"),
-    "s3a": ("s3fs", "s3"),
-    "gs": ("gcsfs", "gcs"),
-    "gcs": ("gcsfs", "gcs"),
+PACKAGES = {  # by protocol
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
 }
 # Listings are asked for anew: other machines write at the same time.
 SETTINGS: dict[str, Any] = {"use_listings_cache": False}
@@ -34,8 +34,8 @@ S3_SETTINGS: dict[str, Any] = {
         "s3": {"payload_signing_enabled": False},
     },
 }
-AGAIN_HINT = "run the same command again when the store answers"
-ACCESS_HINT = "check the credentials and what they may do"
+AGAIN_HINT = "run the same command again when the object store answers"
+ACCESS_HINT = "check the credentials and their permissions"
 
 
 @functools.cache
@@ -55,18 +55,18 @@ def open_file_system(protocol: str) -> Any:
     try:
         with contextlib.suppress(ValueError):
             fsspec.get_filesystem_class(protocol)
-        settings = S3_SETTINGS if PACKAGES.get(protocol, ("", ""))[1] == "s3" else SETTINGS
+        settings = S3_SETTINGS if PACKAGES.get(protocol) == "s3fs" else SETTINGS
         return fsspec.filesystem(protocol, **settings)
     except ImportError as error:
         if protocol not in PACKAGES:
             raise MachineError(f"{protocol}://: {error}") from error
-        package, extra = PACKAGES[protocol]
+        package = PACKAGES[protocol]
         raise MachineError(
             f"{package} is not installed, {protocol}:// needs it",
-            hint=f"pip install 'seqpack[{extra}]'",
+            hint=f"pip install {package}",
         ) from error
     except ValueError as error:
-        raise OptionError(f"{protocol}://: {error}", hint="name a path, s3:// or gs://") from error
+        raise OptionError(f"{protocol}://: {error}", hint="use a path, s3:// or gs://") from error
 
 
 def naming_requests(url: object) -> AbstractContextManager[None]:

@@ -50,7 +50,7 @@ def upload_held(path: Path, url: Url) -> None:
             if upload_over(path, url, tag):
                 return
         tag = find_tag(url)
-    raise MachineError(f"{url}: another process writes it too", hint=AGAIN_HINT)
+    raise MachineError(f"{url}: another process is writing it too", hint=AGAIN_HINT)
 
 
 def remove_held(urls: Iterable[Url]) -> None:
@@ -65,7 +65,7 @@ def remove_held(urls: Iterable[Url]) -> None:
         with contextlib.suppress(LateError), _while_held(urls[0]):
             remove_objects(urls)
             return
-    raise MachineError(f"{urls[0]}: the store does not answer", hint=AGAIN_HINT)
+    raise MachineError(f"{urls[0]}: the object store does not answer", hint=AGAIN_HINT)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 MAX_JSON_COUNT = 2**53  # sums of a few stay within int64
 MAX_JSON_BYTES = 128 << 20  # a hundred thousand parts and sources take about 90 MB
 MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
+KIND_NAMES = {int: "a count", str: "a string", list: "a list", dict: "an object"}
 MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
 
 
@@ -57,7 +58,7 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"field {quote(name)} stands twice")
+            raise ValueError(f"duplicate field {quote(name)}")
         found[name] = value
     return found
 
@@ -65,12 +66,12 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{quote(text)} is beyond any number")
+        raise ValueError(f"{quote(text)} is too large for a number")
     return number
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def check_name(name: object, *, source: Place) -> str:
@@ -93,9 +94,8 @@ def check_fields(value: object, fields: dict[str, type], *, source: Place | str)
         found = value[name]
         is_count = type(found) is int and 0 <= found <= MAX_JSON_COUNT
         if not (is_count if kind is int else isinstance(found, kind)):
-            expected = "a count" if kind is int else f"a {kind.__name__}"
             raise FolderError(
-                f"{source}: field {quote(name)} is {quote(found)}, expected {expected}"
+                f"{source}: field {quote(name)} is {quote(found)}, expected {KIND_NAMES[kind]}"
             )
 
 

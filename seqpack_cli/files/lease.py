@@ -66,7 +66,7 @@ class Lease:
             if found is not None and found.startswith(self._own):
                 self._thread.start()
                 return
-        raise in_use_error(self._url.parent, "other processes write")
+        raise in_use_error(self._url.parent, "other processes are writing")
 
     def _check_dead(self, found: str) -> None:
         """Raise if the holder of a lock is alive, or what was found is not a lock."""
@@ -74,14 +74,14 @@ class Lease:
             raise foreign_lock_error(self._url)
         if not has_gone(self._url, found):
             host, pid = found.split()[:2]
-            raise in_use_error(self._url.parent, f"process {pid} on {host} writes")
+            raise in_use_error(self._url.parent, f"process {pid} on {host} is writing")
 
     def _create(self) -> None:
         try:
             put_over(self._url, self._spell(), None)
         except FolderError as error:  # an object needs no folder
             raise FolderError(
-                f"{self._url.parent}: no such bucket", hint="make it, or choose another -o"
+                f"{self._url.parent}: no such bucket", hint="create it, or choose another -o"
             ) from error
 
     def let_go(self) -> None:
@@ -131,7 +131,7 @@ def check_held(url: Url) -> None:
     found = _read(url.with_name(LOCK_NAME))
     if found is None or not found.startswith(f"{url.holder} "):
         raise FolderError(
-            f"{url.parent}: another process took over while this one stood still", hint=WAIT_HINT
+            f"{url.parent}: another process took over while this one was suspended", hint=WAIT_HINT
         )
 
 

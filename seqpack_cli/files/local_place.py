@@ -172,11 +172,13 @@ class LocalPlace:
     def check_new_file(self) -> None:
         """Raise FolderError unless a file can be made here: no link, in a folder that is there."""
         if not self.path.parent.is_dir():
-            hint = "make it, or choose another name"
+            hint = "create it, or choose another name"
             raise FolderError(f"{self.path.parent}: no such folder", hint=hint)
         if self.path.is_symlink():
-            said = "is a link, expected a file or nothing"
-            raise FolderError(f"{self.path}: {said}", hint="choose another name")
+            raise FolderError(
+                f"{self.path}: a symbolic link, expected a file or nothing",
+                hint="choose another name",
+            )
 
     def remove_left_overs(self) -> None:
         """Remove what killed writers of the file left in its folder."""
@@ -194,7 +196,12 @@ class LocalPlace:
 
 def _open_locked(path: Path) -> FileIO:
     while True:
-        file = disk.open_shared(path)
+        try:
+            file = disk.open_shared(path)
+        except MachineError as error:
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise foreign_lock_error(path) from error
+            raise
         is_locked = disk.try_lock(file, path)
         owner = file.read(200)
         if is_locked and not OWNER.fullmatch(owner):
@@ -204,7 +211,7 @@ def _open_locked(path: Path) -> FileIO:
             file.close()
             fields = owner.decode(errors="replace").split()
             host, pid = fields if len(fields) == 2 else ("unknown", "unknown")
-            raise in_use_error(path.parent, f"process {pid} on {host} writes")
+            raise in_use_error(path.parent, f"process {pid} on {host} is writing")
         with contextlib.suppress(FileNotFoundError):  # its last owner has just removed it
             if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 return file

@@ -31,8 +31,8 @@ OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # both begin so
 HEAD_BYTES = 256
 FAILURE = "failure"  # in a plan: what ended the run
 MAX_FAILURE = 1000  # characters of it
-CONTINUE_HINT = "run the same command again: it continues where it stopped"
-CORRECT_HINT = "correct that, then run the same command with --overwrite"
+# The command that writes each format, and the pieces that it finishes one by one.
+WRITERS = {"seqpack.tokens": ("tokenize", "part"), "seqpack.shards": ("pack", "shard")}
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
 FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "blake3": str}
 FindSize = Callable[[str], int | None]
@@ -70,8 +70,8 @@ def read_manifest(
     if type(found_version) is not int or found_version != version:
         found = quote(found_version)
         raise FolderError(
-            f"{path}: format version {found}, this seqpack reads {version}",
-            hint="install the seqpack that wrote it, or make it again",
+            f"{path}: format version {found}, expected {version}",
+            hint=f"run seqpack {WRITERS[format_name][0]} again, or install the one that wrote it",
         )
     check_fields(manifest, fields, source=path)
     return manifest, blake3(data).hexdigest(), find_size
@@ -93,7 +93,7 @@ def check_files(folder: Place, files: list[Any], find_size: FindSize | None = No
         find_size: of `find_sizes`; a file is asked for by itself only if it says another size.
     """
     if not files:
-        raise FolderError(f"{folder}: a part without files")
+        raise FolderError(f"{folder}: a part or shard lists no files")
     for file in files:
         check_fields(file, FILE_FIELDS, source=folder / MANIFEST_NAME)
         name = check_name(file["name"], source=folder)
@@ -109,7 +109,7 @@ def check_not_lost(folder: Place, files: list[Any]) -> None:
     except FolderError as error:
         raise FolderError(
             f"{error.message}; another program changed it during this run",
-            hint="run the same command again: it makes that file again",
+            hint="run the same command again: it writes that file again",
         ) from error
 
 
@@ -118,7 +118,7 @@ def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
     path = folder / "tokenizer.json"
     tokenizer_json = at(path).read(max_bytes=MAX_TOKENIZER_BYTES)
     if blake3(tokenizer_json).hexdigest() != manifest["tokenizer_blake3"]:
-        raise FolderError(f"{path}: not the tokenizer that the manifest names")
+        raise FolderError(f"{path}: blake3 differs from the manifest's")
     return tokenizer_json
 
 
@@ -133,30 +133,29 @@ def _unfinished_error(folder: Place) -> FolderError:
             f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
             hint="name the folder that tokenize or pack wrote",
         )
+    plan: dict[str, Any] = {}
+    with contextlib.suppress(SeqpackError):  # it may be damaged, or a stranger's
+        plan = read_json(folder / PLAN_NAME)
+    command, item = WRITERS.get(str(plan.get("format")), ("", "part"))
+    same_command = f"run the same {command} command" if command else "run the same command"
+    hint = f"{same_command} again: it continues where it stopped"
     if MANIFEST_NAME in names:
-        found = f"stopped at its very end: {PLAN_NAME} is still there"
-        return FolderError(f"{folder}: incomplete run, {found}", hint=CONTINUE_HINT)
+        found = f"interrupted at its end, {PLAN_NAME} still exists"
+        return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
-    found = f"{num_finished} parts or shards finished, no {MANIFEST_NAME}"
-    failure, hint = _read_failure(folder)
-    return FolderError(f"{folder}: incomplete run, {found}{failure}", hint=hint)
-
-
-def _read_failure(folder: Place) -> tuple[str, str]:
-    """Return how an unfinished run ended, and what to do; it may be a stranger's."""
-    failure = None
-    with contextlib.suppress(SeqpackError):
-        failure = read_json(folder / PLAN_NAME).get(FAILURE)
+    found = f"{num_finished} {item}{'s' * (num_finished != 1)} finished, no {MANIFEST_NAME}"
+    failure = plan.get(FAILURE)
     message = failure.get("message") if isinstance(failure, dict) else None
-    if not isinstance(failure, dict) or not isinstance(message, str):
-        return "", CONTINUE_HINT
-    hint = failure.get("hint")
-    hint = hint[:MAX_FAILURE] if isinstance(hint, str) else CORRECT_HINT
-    return f"; it ended with: {message[:MAX_FAILURE]}", hint
+    if isinstance(failure, dict) and isinstance(message, str):
+        found += f"; it ended with: {message[:MAX_FAILURE]}"
+        hint = f"correct that, then {same_command} with --overwrite"
+        if isinstance(failure.get("hint"), str):  # which that command gave
+            hint = (f"for {command}: " if command else "") + failure["hint"][:MAX_FAILURE]
+    return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
 
 
 def _other_format_hint(found: object) -> str | None:
     return {
         "seqpack.tokens": "this is a token store: run seqpack pack on it first",
-        "seqpack.shards": "these are shards: name the token store they were packed from",
+        "seqpack.shards": "these are shards: pass the token store they were packed from",
     }.get(str(found))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpack_cli.errors import FolderError, MachineError, OptionError
+from seqpack_cli.errors import FolderError, MachineError, OptionError, quote
 from seqpack_cli.files import disk
 from seqpack_cli.files.copy_marks import (
     check_copy,
@@ -48,7 +48,7 @@ def local_file(url: Url, entry: dict[str, Any]) -> Iterator[Path]:
     """
     num_bytes, checksum = entry["bytes"], entry["blake3"]
     if not DIGEST.fullmatch(checksum):  # it becomes the name of a file
-        raise FolderError(f"{url}: its blake3 in the manifest is not a checksum")
+        raise FolderError(f"{url}: blake3 {quote(checksum)} in the manifest is not a checksum")
     folder = find_cache_folder()
     path = folder / checksum
     while True:
@@ -85,7 +85,9 @@ def find_cache_limit() -> int:
         return DEFAULT_BYTES
     size = read_size(text)
     if size is None:
-        raise OptionError(f"SEQPACK_CACHE_BYTES: {text!r} is not a size, expected 64GiB or 1000000")
+        raise OptionError(
+            f"SEQPACK_CACHE_BYTES: {quote(text)} is not a size, expected for example 64GiB"
+        )
     return size
 
 
@@ -95,7 +97,7 @@ def _naming_cache() -> Iterator[None]:
     try:
         yield
     except MachineError as error:
-        hint = "set SEQPACK_CACHE_DIR to a folder that can be written"
+        hint = "set SEQPACK_CACHE_DIR to a writable folder"
         raise MachineError(error.message, hint=hint) from error
 
 
@@ -113,7 +115,7 @@ def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
                 writer.write(block)
             check_same_size(url, writer.num_bytes, num_bytes)
             if writer.describe()["blake3"] != checksum:
-                raise FolderError(f"{url}: blake3 is not the manifest's")
+                raise FolderError(f"{url}: blake3 differs from the manifest's")
             found = describe_status(os.fstat(file.fileno()))  # of what was hashed, whatever comes
             disk.rename(temporary, path)
     except BaseException:

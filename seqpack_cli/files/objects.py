@@ -82,8 +82,8 @@ def iter_checked_object(url: Url, num_bytes: int, version: str) -> Iterator[byte
         yield piece
     if digest.hexdigest() != version and not _has_own_key(url):
         raise MachineError(
-            f"{url}: damaged on the way, MD5 {digest.hexdigest()}, expected {version}",
-            hint="run the same command again; over https this is noticed at once",
+            f"{url}: damaged during the download, MD5 {digest.hexdigest()}, expected {version}",
+            hint="run the same command again; if it fails again, use an https endpoint",
         )
 
 

@@ -118,5 +118,5 @@ def _check_size(url: Url, num_bytes: int) -> None:
     if status is None or status["size"] != num_bytes:
         found = "nothing" if status is None else f"{status['size']:,} bytes"
         raise MachineError(
-            f"{url}: holds {found}, {num_bytes:,} bytes were put there", hint=AGAIN_HINT
+            f"{url}: holds {found} after the upload, expected {num_bytes:,}", hint=AGAIN_HINT
         )

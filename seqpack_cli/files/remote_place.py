@@ -96,7 +96,7 @@ class RemotePlace:
         status = self.url.find_status()
         if status is not None and status["type"] == "file":
             hint = "choose another -o"
-            raise FolderError(f"{self.url}: is an object, expected a folder", hint=hint)
+            raise FolderError(f"{self.url}: an object, expected a folder", hint=hint)
         return []
 
     def lock_folder(self) -> AbstractContextManager[Url]:

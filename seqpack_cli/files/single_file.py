@@ -49,7 +49,7 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
     size = at(path).check_size()
     if size and not kind.matches(at(path).read_head(min(size, kind.max_bytes))):
         raise FolderError(
-            f"{path}: not {kind.name}, and nothing else is replaced",
+            f"{path}: not {kind.name}, which is all that --overwrite replaces here",
             hint=f"{OTHER_NAME}, or remove the file yourself",
         )
 
@@ -74,14 +74,14 @@ def publish_alone(
 def _check_folder(path: Place) -> None:
     """Raise unless a name is not a folder's, and lies in a folder that is there and no run's."""
     if path.is_dir():
-        raise FolderError(f"{path}: is a folder, expected a file", hint=OTHER_NAME)
+        raise FolderError(f"{path}: a folder, expected a file", hint=OTHER_NAME)
     at(path).check_new_file()
     folder = path.parent.resolve()
     while True:
         if is_run_folder(folder):
             raise FolderError(
                 f"{path}: {folder} holds a store or shards, expected another folder",
-                hint="choose a name outside of it",
+                hint="choose a name outside it",
             )
         if folder == folder.parent:
             return

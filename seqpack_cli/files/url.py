@@ -19,8 +19,8 @@ from seqpack_cli.files.file_systems import PACKAGES, naming_requests, open_file_
 URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 # What can only be meant as a URL: as a path it would become a folder here.
 MISSPELLED = re.compile(r"(file|s3a?|gs|gcs|memory|https?|[a-z0-9]+:):", re.IGNORECASE)
-URL_HINT = "s3://bucket/name"
-KEYS_HINT = "name the object alone, and put access keys into AWS_ACCESS_KEY_ID and the like"
+URL_HINT = "write s3://bucket/name"
+KEYS_HINT = "remove it; access keys go into environment variables such as AWS_ACCESS_KEY_ID"
 VERSION_MARK = "?versionId="  # s3fs cuts a key there, and would take the object before it
 LOCAL_PROTOCOLS = ("file", "local")
 
@@ -92,8 +92,8 @@ class Url:
         """
         if VERSION_MARK in self.key:
             raise OptionError(
-                f"{self}: names a version ({VERSION_MARK}), expected the name of an object",
-                hint="copy that version to a name of its own",
+                f"{self}: names a version of an object ({VERSION_MARK}), expected an object",
+                hint="copy that version to another object",
             )
         with naming_requests(self):
             return open_file_system(self.protocol), self.key
@@ -165,15 +165,15 @@ def parse_place(text: str | Place) -> Place:
     protocol, key = split_url(text)
     if protocol is None:
         if MISSPELLED.match(text.strip()):
-            raise OptionError(f"{text}: neither a path nor a URL", hint=f"{URL_HINT}, or ./{text}")
+            raise OptionError(f"{text}: neither a path nor a URL", hint=f"{URL_HINT} or ./{text}")
         return Path(text)
     if protocol in LOCAL_PROTOCOLS:
         if not key.removeprefix("localhost").startswith("/"):
-            raise OptionError(f"{text}: not on this machine", hint="file:///folder/name")
+            raise OptionError(f"{text}: not on this machine", hint="write file:///folder/name")
         return Path(key.removeprefix("localhost"))
     parts = key.rstrip("/").split("/")
     if protocol in ("http", "https", "ftp") or {"", ".", ".."} & set(parts):
-        raise OptionError(f"{text}: no place in an object store", hint=URL_HINT)
+        raise OptionError(f"{text}: not an address in an object store", hint=URL_HINT)
     return Url(f"{protocol}://{'/'.join(parts)}")
 
 
@@ -185,7 +185,7 @@ def find_local_name(name: str) -> str:
 def check_address(text: str) -> None:
     """Raise OptionError if a URL holds a password or signature: it would end up in the manifest."""
     if is_url(text) and mask_secrets(text) != text:
-        raise OptionError(f"{text}: holds a secret", hint=KEYS_HINT)
+        raise OptionError(f"{text}: contains a password or signature", hint=KEYS_HINT)
 
 
 def split_url(text: str) -> tuple[str | None, str]:
@@ -221,7 +221,8 @@ def find_place(folder: Place, spelled: str) -> Place:
         place = parse_place(spelled)
         known = (*PACKAGES, *LOCAL_PROTOCOLS, _find_protocol(folder))
         if _find_protocol(place) not in known:
-            raise OptionError(f"{folder}: names {place}, which is not looked at")  # a stranger's
+            # The folder may be a stranger's.
+            raise OptionError(f"{folder}: refers to {place}, expected a path, s3:// or gs://")
         return place
     if isinstance(folder, Path):
         return (folder.resolve() / spelled).resolve()

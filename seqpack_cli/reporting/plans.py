@@ -69,7 +69,7 @@ def list_ways(longest: int) -> list[PackOptions]:
         for number in NUM_BUCKETS if usual else NUM_BUCKETS[1:2]:
             ways.append(replace(way, buckets="auto", num_buckets=number))
     ways += [PackOptions("varlen", max_tokens=length) for length in ROW_LENGTHS]
-    ways.append(PackOptions("varlen", max_tokens=ROW_LENGTHS[0], packing="sequential"))
+    ways.append(PackOptions("varlen", max_tokens=ROW_LENGTHS[0], fill="sequential"))
     return ways
 
 
@@ -80,7 +80,7 @@ def spell_options(options: PackOptions) -> str:
     '--layout padded --batch-size 32 --buckets auto --num-buckets 4'
     """
     default = PackOptions()
-    names = ("layout", "batch_size", "max_tokens", "order", "buckets", "num_buckets", "packing")
+    names = ("layout", "batch_size", "max_tokens", "order", "buckets", "num_buckets", "fill")
     return " ".join(
         f"--{name.replace('_', '-')} {getattr(options, name)}"
         for name in names

@@ -17,7 +17,7 @@ from seqpack_cli.files.mapping import NO_FILE
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
-REMAKE_HINT = "add --overwrite to make it again"
+REMAKE_HINT = "pass --overwrite to make it again"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
 NAMES = {  # of all that a run writes, by the format of its manifest
@@ -131,7 +131,7 @@ def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
             for change in _find_changes(new, old, f"{place}[{_name_item(new, old) or index}]")
         ]
     if isinstance(plan, list) and isinstance(found, list):
-        return [f"{place} were {len(found)}, are {len(plan)}"]
+        return [f"number of {place} was {len(found)}, is {len(plan)}"]
     return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
 
 

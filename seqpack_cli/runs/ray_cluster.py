@@ -30,9 +30,7 @@ def check_installed() -> None:
         MachineError: it is not.
     """
     if importlib.util.find_spec("ray") is None:
-        raise MachineError(
-            "ray is not installed, --executor ray needs it", hint="pip install 'seqpack[ray]'"
-        )
+        raise MachineError("ray is not installed, --executor ray needs it", hint="pip install ray")
 
 
 def connect(address: str | None, *, num_cores: int) -> None:
@@ -63,7 +61,7 @@ def connect(address: str | None, *, num_cores: int) -> None:
         if found is not None:
             raise _refuse(found) from error
         raise MachineError(
-            f"Ray can not be started here: {error}", hint="start it yourself: ray start --head"
+            f"Ray cannot be started here: {error}", hint="start it yourself: ray start --head"
         ) from error
 
 
@@ -110,8 +108,8 @@ def _find_token(address: str) -> None:
     authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     if _wants_token(address):
         raise MachineError(
-            f"{address}: the Ray cluster wants a token, and the one found here is not it",
-            hint="set RAY_AUTH_TOKEN to what 'ray get-auth-token' says on its head node,"
+            f"{address}: the Ray cluster requires a token and refuses the one found here",
+            hint="set RAY_AUTH_TOKEN to what 'ray get-auth-token' prints on its head node,"
             " and RAY_AUTH_MODE=token",
         )
 
@@ -150,5 +148,5 @@ def _configured(name: str, value: str) -> Iterator[None]:
 def _refuse(address: str) -> MachineError:
     return MachineError(
         f"{address}: no Ray cluster answers",
-        hint="pass the host:port that 'ray start --head' names, or leave out --ray-address",
+        hint="pass the host:port that 'ray start --head' prints, or leave out --ray-address",
     )

@@ -27,6 +27,7 @@ STOP_SECONDS = 3.0
 NO_IMPORT = "failed to import on the worker"  # Ray's words for a module that a worker lacks
 CANCEL_WAYS = (None, {"force": False}, {"force": True})  # one after the other
 WAIT_SECONDS = 600.0  # for a first core: an autoscaler takes minutes
+SAME_VERSION_HINT = "on every node, in a clone of seqpack {}: pip install '.[ray]'"
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,12 @@ class _Cores:
         elif self._none_since is None:
             self._none_since = time.monotonic()
             self._on_notice(
-                f"the Ray cluster has no CPU; waiting for a node, {WAIT_SECONDS:.0f} s at most"
+                f"the Ray cluster has no CPU; waiting up to {WAIT_SECONDS:.0f} s for a node"
             )
         elif time.monotonic() > self._none_since + WAIT_SECONDS:
             raise MachineError(
                 f"the Ray cluster has had no CPU for {WAIT_SECONDS:.0f} s",
-                hint="start a node that has some: ray start --address HOST:PORT --num-cpus 8",
+                hint="start a node with CPUs: ray start --address HOST:PORT --num-cpus 8",
             )
         return found
 
@@ -124,9 +125,9 @@ def _call(common: Common, task: Any) -> tuple[Any, int, int]:
     """Do one task, in a worker; give its result, and the sums of what it said."""
     if common.version != __version__:
         raise MachineError(
-            f"{platform.node()}: has seqpack {__version__},"
-            f" expected {common.version} as where the run was started",
-            hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
+            f"{platform.node()}: seqpack {__version__} is installed,"
+            f" expected {common.version} as on the machine that started the run",
+            hint=SAME_VERSION_HINT.format(common.version),
         )
     with contextlib.suppress(OSError):  # a node that lacks the folder can only take whole paths
         os.chdir(common.folder)
@@ -147,15 +148,15 @@ def _fetch(reference: Any, common: Common, task: Any) -> Any:
     except RayTaskError as error:
         if isinstance(error.cause, RaySystemError) or NO_IMPORT in str(error.cause):
             raise MachineError(
-                f"a Ray worker can not load the task: {_last_line(error.cause)}",
-                hint=f"pip install 'seqpack[ray]=={common.version}' on every node",
+                f"a Ray worker cannot load the task: {_last_line(error.cause)}",
+                hint=SAME_VERSION_HINT.format(common.version),
             ) from error
         raise error.cause from error
     except LocalRayletDiedError as error:
         raise broken_connection() from error
     except RayError as error:
         raise WorkerDiedError(
-            f"a Ray worker or its node died {1 + MAX_RETRIES} times while it held:"
+            f"a Ray worker or its node died {1 + MAX_RETRIES} times while working on:"
             f" {task} ({type(error).__name__})",
             hint="run the same command again with fewer workers (--num-workers 1): it continues",
         ) from error
@@ -168,7 +169,7 @@ def _last_line(error: BaseException) -> str:
 def broken_connection() -> MachineError:
     """Make the error about a cluster, or the node of it that we are connected to, that has gone."""
     return MachineError(
-        "the connection to the Ray cluster broke: its node, or its head node, has gone",
+        "lost the connection to the Ray cluster: its node or its head node is gone",
         hint="run the same command again when 'ray status' answers: it continues",
     )
 

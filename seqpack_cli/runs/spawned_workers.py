@@ -99,7 +99,7 @@ def _run_in_pool(
                 del running[future]
     except BrokenProcessPool as error:
         raise WorkerDiedError(
-            f"a worker process died while it held one of: {join_items(running.values())}",
+            f"a worker process died while working on one of: {join_items(running.values())}",
             hint="run the same command again with fewer workers (--num-workers 1): it continues",
         ) from error
 

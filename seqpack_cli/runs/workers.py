@@ -124,8 +124,8 @@ def find_workers(
     if not all(map(is_shared, places)):
         if executor.name != "local":
             raise OptionError(
-                f"--executor {executor.name}: no other process sees what is in memory://",
-                hint="name a path, s3:// or gs://",
+                f"--executor {executor.name}: other processes cannot see memory://",
+                hint="use a path, s3:// or gs://",
             )
         executor = Executor(num_workers=1)
     return Workers(executor, progress or Progress())

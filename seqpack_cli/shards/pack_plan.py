@@ -45,7 +45,7 @@ def plan_store(store: TokenStore, options: PackOptions, found: LengthCounts | No
 
 def _refuse_overlong(store: TokenStore, options: PackOptions, error: OverlongError) -> OptionError:
     origin = store.locate(error.index)
-    splitting = "--overlong split"
+    splitting = "--overflow split"
     if not options.shares_rows:
         splitting = f"tokenize --max-length {error.limit}"
     cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
@@ -53,7 +53,7 @@ def _refuse_overlong(store: TokenStore, options: PackOptions, error: OverlongErr
     return OptionError(
         f"{store.path}: sequence {error.index} ({origin.source}:{origin.record}) has "
         f"{error.length:,} tokens, {error.option} allows {error.limit:,}",
-        hint=f"{cure} {needed}, drop longer ones with --overlong drop, "
+        hint=f"{cure} {needed}, drop longer ones with --overflow drop, "
         f"or split them with {splitting}",
     )
 
@@ -64,7 +64,7 @@ def _check_batches(store: TokenStore, plan: Plan) -> None:
         reasons = [f"{number:,} by --{name.replace('_', '-')}" for name, number in dropped.items()]
         raise DataError(
             f"{store.path}: no batch is left, sequences dropped: {join_items(reasons)}",
-            hint=f"loosen --{next(iter(dropped), 'min_length').replace('_', '-')}",
+            hint=f"loosen --{next(iter(dropped), 'drop_shorter').replace('_', '-')}",
         )
 
 
@@ -105,7 +105,7 @@ def check_memory(table: BatchTable, itemsize: int) -> None:
             f"the largest batch takes {largest / 1e9:,.1f} GB, this machine has "
             f"{memory / 1e9:,.1f} GB of memory",
             hint="pass a smaller --batch-size or --max-tokens, or drop long sequences with "
-            "--max-length",
+            "--drop-longer",
         )
 
 

@@ -26,8 +26,8 @@ TYPES: dict[str, tuple[type, ...]] = {
     "shuffle": (bool,),
     "seed": (int,),
     "buckets": (str, list, type(None)),
-    "packing": (str, type(None)),
-    "overlong": (str, type(None)),
+    "fill": (str, type(None)),
+    "overflow": (str, type(None)),
     "last_batch": (str,),
 }
 
@@ -114,11 +114,11 @@ def _describe_keys(options: PackOptions) -> str:
 def _list_reasons(options: PackOptions) -> set[str]:
     """Return the reasons for which sequences may be dropped."""
     has_keys = isinstance(options.buckets, tuple)
-    by_default = has_keys and options.overlong is None
+    by_default = has_keys and options.overflow is None
     reasons = {
-        "min_length": options.min_length is not None,
-        "max_length": options.max_length is not None,
-        "overlong": options.overlong == "drop" or by_default,
+        "drop_shorter": options.drop_shorter is not None,
+        "drop_longer": options.drop_longer is not None,
+        "overflow": options.overflow == "drop" or by_default,
         "last_batch": options.last_batch == "drop",
     }
     return {reason for reason, is_possible in reasons.items() if is_possible}

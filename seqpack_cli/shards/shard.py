@@ -108,7 +108,7 @@ class Shard:
     def check_digest(self) -> None:
         """Raise FolderError if the file's checksum differs from the manifest's."""
         if at(self.path).hash() != self.entry["blake3"]:
-            raise FolderError(f"{self.path}: blake3 is not the manifest's")
+            raise FolderError(f"{self.path}: blake3 differs from the manifest's")
 
     def view(self, index: int) -> Batch:
         """Return a batch without checking it."""

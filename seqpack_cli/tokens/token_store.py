@@ -170,7 +170,7 @@ class TokenStore:
         for file, found in zip(files, digests, strict=True):
             if found != file["blake3"]:
                 raise FolderError(
-                    f"{self.path / file['name']}: blake3 is not the manifest's",
+                    f"{self.path / file['name']}: blake3 differs from the manifest's",
                     hint="the file was changed or damaged: run tokenize --overwrite",
                 )
 

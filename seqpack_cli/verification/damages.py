@@ -154,12 +154,12 @@ def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 DAMAGES = (
-    Damage("flipped id", "roundtrip", flip_id),
+    Damage("changed id", "roundtrip", flip_id),
     Damage("swapped rows", "roundtrip", swap_rows),
-    Damage("moved batch_sizes entry", "structure", move_batch_size, needs="batch_sizes"),
-    Damage("moved border of a sequence", "roundtrip", move_border, needs="piece_starts"),
-    Damage("index that stands twice", "structure", repeat_index),
-    Damage("id in the padding", "structure", spoil_padding, needs="widths"),
+    Damage("wrong batch_sizes entry", "structure", move_batch_size, needs="batch_sizes"),
+    Damage("shifted sequence boundary", "roundtrip", move_border, needs="piece_starts"),
+    Damage("duplicate index", "structure", repeat_index),
+    Damage("id in padding", "structure", spoil_padding, needs="widths"),
     Damage("dropped row", "structure", drop_row),
     Damage("swapped batches", "structure", swap_batches, needs_plan=True),
 )

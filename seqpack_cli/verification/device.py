@@ -41,11 +41,11 @@ def open_device(name: str) -> torch.device:
             )
             raise MachineError(
                 f"--device {name}: no CUDA device{built}",
-                hint="verify on the machine that trains, or pass --device cpu",
+                hint="run verify on the machine that trains, or pass --device cpu",
             )
         if (device.index or 0) >= num_devices:
             raise MachineError(
-                f"--device {name}: there are {num_devices} CUDA devices, from cuda:0"
+                f"--device {name}: no such device, expected cuda:0 to cuda:{num_devices - 1}"
             )
     return device
 

@@ -94,7 +94,7 @@ class Verification:
             hidden_size=options.hidden_size,
             remembers=remembers,
         )
-        with naming_memory(f"--device {options.device}: the model of {self.num_ids:,} ids"):
+        with naming_memory(f"--device {options.device}: model with {self.num_ids:,} embeddings"):
             return build_model(
                 shape, device=self.device, dtype=dtype or self.dtype, seed=options.seed
             )

@@ -26,8 +26,9 @@ from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batc
 from seqpack_cli.verification.models.layout_speed import measure_layouts
 from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
-from seqpack_cli.verification.report import RUN, Finding, LevelReport
+from seqpack_cli.verification.report import Finding, LevelReport
 
+RUN = "run"
 RUNS_PER_LOOK = 64  # batches whose results are fetched together
 MAX_REMEMBERING_LAYERS = 5  # rounding of 6 and more grew to 2e-3 within 1,000 steps (measured)
 
@@ -60,15 +61,15 @@ def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -
         level.num_batches += 1
         level.num_tokens += batch.num_tokens
         comparison = Comparison(
-            RUN, "final states beside last outputs", difference, limit, None, is_gate
+            RUN, "final states and last outputs", difference, limit, None, is_gate
         )
         what = None
         if sum_of_ids != batch.sum_of_ids:
-            what = f"ids add up to {sum_of_ids:.0f} on the device, to {batch.sum_of_ids} here"
+            what = f"ids add up to {sum_of_ids:.0f} on the device, {batch.sum_of_ids} on disk"
         elif not math.isfinite(spread):
             what = "outputs are not finite"
         elif batch.varies and spread < LEAST_DEVIATION:
-            what = f"outputs hardly differ between tokens: by {spread:.2g}"
+            what = f"outputs differ by at most {spread:.2g}, expected {LEAST_DEVIATION} or more"
         else:
             _judge(run, level, comparison, batch.shard, batch.index, None)
         if what is not None:
@@ -107,12 +108,12 @@ def verify_computation(run: Verification, level_name: str, batches: BatchTable) 
 
 def _add_vacuous(run: Verification, level: str, batches: BatchTable) -> None:
     """Say that no computed batch had rows that end before others: a fault, if there are such."""
-    what = "no computed batch has rows that end before others"
     if bool((batches.longest > batches.shortest).any()):
-        hint = "nothing is proven of the rest, raise --max-batch-tokens"
-        run.add(Finding(level, MANIFEST_NAME, f"{what}: {hint}"))
+        what = "no computed batch has rows of different lengths, pass a larger --max-batch-tokens"
+        run.add(Finding(level, MANIFEST_NAME, what))
     else:
-        run.report.notes.append(f"{level}: {what}, nor has any other: there is nothing to trim")
+        what = "no batch has rows of different lengths, so no hidden state was trimmed"
+        run.report.notes.append(f"{level}: {what}")
 
 
 def _compare_batch(
@@ -171,7 +172,10 @@ def _build_models(run: Verification) -> list[Model]:
     can_remember = CELLS[run.options.cell].memory_gate is not None
     if can_remember and run.options.num_layers > MAX_REMEMBERING_LAYERS:
         can_remember = False
-        note = f"no model of more than {MAX_REMEMBERING_LAYERS} layers remembers: it is chaotic"
+        note = (
+            "skipped the second model, whose memory gate has a bias: "
+            f"its rounding errors grow too large above {MAX_REMEMBERING_LAYERS} layers"
+        )
         if note not in run.report.notes:
             run.report.notes.append(note)
     return [run.build_model(remembers=remembers) for remembers in (False, True)[: 1 + can_remember]]

@@ -6,8 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-LEVELS = ("structure", "roundtrip", "forward", "backward")
-RUN = "run"  # between roundtrip and forward, where every batch is asked for
+LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
 
 
 @dataclass(frozen=True)

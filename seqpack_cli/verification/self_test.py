@@ -37,7 +37,7 @@ from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
 from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
-from seqpack_cli.verification.report import LEVELS, Control, Finding
+from seqpack_cli.verification.report import Control, Finding
 
 MAX_TRIES = 8  # batches looked at for a place
 
@@ -49,7 +49,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
         batches: of faultless shards; the smallest of those shards is damaged.
     """
     if not len(batches):
-        run.report.notes.append("self-test: no shard without a fault to be damaged")
+        run.report.notes.append("self-test skipped: every shard has a fault")
         return
     numbers = np.unique(run.find_shards(batches)).tolist()
     number = min(numbers, key=lambda one: int(run.shards.manifest["shards"][one]["bytes"]))
@@ -61,14 +61,14 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
     for control in controls:
         if control.caught is False:
             name = run.shards.manifest["shards"][number]["name"]
-            what = f"self-test: {control.name}: not found by {control.level}: {control.found}"
+            what = f"self-test did not catch: {control.name}; found: {control.found}"
             run.report.findings.append(Finding(control.level, name, what))
 
 
 def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> Iterator[Control]:
     shard = run.shards.open_shard(number)
     for damage in DAMAGES:
-        if LEVELS.index(damage.level) >= run.options.depth or not damage.belongs_to(shard):
+        if damage.level not in run.options.levels or not damage.belongs_to(shard):
             continue
         changed = damage.change(shard) if run.planned is not None or not damage.needs_plan else None
         if changed is None:
@@ -113,12 +113,12 @@ def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Cont
     """Let the reference not trim, attention not stop at borders, and a gradient miss a row."""
     uneven = batches.take(batches.longest > batches.shortest)
     several = batches.take(batches.num_rows > 1)
-    if run.options.depth >= LEVELS.index("forward") + 1:
-        yield _control(run, "loop that does not trim", "forward", uneven, _check_untrimmed)
+    if "forward" in run.options.levels:
+        yield _control(run, "hidden state not trimmed", "forward", uneven, _check_untrimmed)
         if run.shards.options.shares_rows:
-            yield _control(run, "attention without borders", "forward", several, _check_borderless)
-    if run.options.depth >= LEVELS.index("backward") + 1:
-        yield _control(run, "gradient that lacks a row", "backward", batches, _check_lacking)
+            yield _control(run, "attention across sequences", "forward", several, _check_borderless)
+    if "backward" in run.options.levels:
+        yield _control(run, "row missing from gradient", "backward", batches, _check_lacking)
 
 
 def _control(

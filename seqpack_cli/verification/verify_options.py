@@ -37,7 +37,7 @@ class VerifyOptions:
     hidden_size: int = 64
     dtype: str = "float32"
     sample: int | None = 32  # batches of forward and backward; None is all
-    every_batch: bool | None = None  # also run the model over every batch; None is on CUDA only
+    every_batch: bool | None = None  # level run before forward and backward; None: on a GPU only
     max_batch_tokens: int = 32_768  # larger batches are computed up to there
     compare: bool = False  # measure what the device makes of each layout
     self_test: bool = False  # see that every kind of damage would be caught
@@ -53,14 +53,19 @@ class VerifyOptions:
             raise OptionError(
                 f"--hidden-size {self.hidden_size}: expected {MIN_HIDDEN_SIZE} or more"
             )
+        if self.every_batch is not None and self.level not in ("forward", "backward"):
+            name = "--every-batch" if self.every_batch else "--no-every-batch"
+            raise OptionError(
+                f"{name} needs --level forward or backward, found --level {self.level}",
+                hint="pass --level run to run the model over every batch and stop there",
+            )
 
     @property
-    def depth(self) -> int:
-        """How many levels are run."""
-        return LEVELS.index(self.level) + 1
-
-    @property
-    def runs_every_batch(self) -> bool:
-        """Whether the model runs over every batch, and not over the sample alone."""
-        asked = self.device.startswith("cuda") if self.every_batch is None else self.every_batch
-        return asked and self.depth >= LEVELS.index("forward") + 1
+    def levels(self) -> tuple[str, ...]:
+        """The levels to check, in order: all up to `level`, some of them without `run`."""
+        levels = LEVELS[: LEVELS.index(self.level) + 1]
+        on_gpu = self.device.startswith("cuda")
+        every_batch = on_gpu if self.every_batch is None else self.every_batch
+        if self.level == "run" or every_batch:
+            return levels
+        return tuple(level for level in levels if level != "run")

@@ -24,7 +24,7 @@ from seqpack_cli.verification.model_levels import (
     verify_every_batch,
 )
 from seqpack_cli.verification.models.tolerances import GATES
-from seqpack_cli.verification.report import LEVELS, PlanReport, Report
+from seqpack_cli.verification.report import PlanReport, Report
 from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
@@ -47,12 +47,13 @@ def verify_shards(
     run = Verification(shards, options, device, report, progress or Progress(), store)
     batches = verify_structure(run)
     with steady_arithmetic(device, hidden_size=options.hidden_size):
-        if store is not None and options.depth > 1:
+        if store is not None and "roundtrip" in options.levels:
             batches = verify_roundtrip(run, batches, store)
-        if options.runs_every_batch:
+        if "run" in options.levels:
             batches = verify_every_batch(run, batches)
-        for level in LEVELS[2 : options.depth]:
-            batches = verify_computation(run, level, batches)
+        for level in ("forward", "backward"):
+            if level in options.levels:
+                batches = verify_computation(run, level, batches)
         if options.compare:
             measure_speeds(run, batches)
         if options.self_test:
@@ -71,7 +72,7 @@ def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | 
     try:
         store = _open_matching(shards, options.tokens)
     except SeqpackError as error:
-        if options.depth > 1 or options.tokens is not None:
+        if options.level != "structure" or options.tokens is not None:
             raise
         return None, error.message
     store.check_indices()
@@ -87,14 +88,14 @@ def _open_matching(shards: ShardSet, path: Place | None) -> TokenStore:
     if found is None:
         place = shards.manifest["tokens_path"][:200]
         raise FolderError(
-            f"{shards.path}: its token store is no longer at {place}",
-            hint="pass --tokens STORE, or --level structure to go without it",
+            f"{shards.path}: its token store is not at {place}",
+            hint="pass --tokens STORE, or --level structure, which needs no store",
         )
     store = open_store(found, check_indices=False)
     if store.digest != shards.manifest["tokens_blake3"]:
         raise FolderError(
-            f"{store.path}: another token store than the one these shards were packed from",
-            hint="pass --tokens STORE with that one, or pack again",
+            f"{store.path}: not the token store that these shards were packed from",
+            hint="pass the right one with --tokens STORE, or pack again",
         )
     return store
 
@@ -104,7 +105,7 @@ def _start_report(
 ) -> Report:
     plan_version = shards.manifest["plan_version"]
     if why_not is None and plan_version != PLAN_VERSION:
-        why_not = f"planned by version {plan_version}, this seqpack plans by version {PLAN_VERSION}"
+        why_not = f"the shards have plan version {plan_version}, this seqpack has {PLAN_VERSION}"
     ledger = shards.manifest["ledger"]
     is_cuda = device.type == "cuda"
     return Report(

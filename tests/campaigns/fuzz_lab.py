@@ -37,7 +37,7 @@ SHARDS: dict[str, dict[str, Any]] = {
         **{"layout": "padded", "batch_size": 2, "padding_side": "left"},
         **{"buckets": (4, 8, 12), "last_batch": "pad"},
     },
-    "varlen": {"layout": "varlen", "max_tokens": 8, "packing": "sequential"},
+    "varlen": {"layout": "varlen", "max_tokens": 8, "fill": "sequential"},
 }
 
 

@@ -96,7 +96,7 @@ NAMES = (
         b"\\u0000",
         b"\\ud800",
     ),
-    *(b"\\u001b[31m", b"min_length", b"max_length", b"pad_to_multiple", b"batch_size"),
+    *(b"\\u001b[31m", b"drop_shorter", b"drop_longer", b"pad_to_multiple", b"batch_size"),
 )
 
 

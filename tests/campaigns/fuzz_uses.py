@@ -42,9 +42,9 @@ Use = Callable[[Path, Choices], Iterator[None]]
 PACK_OPTIONS = (
     *({}, {"batch_size": 2}, {"max_tokens": 16}, {"shuffle": True, "window": 4}),
     *({"layout": "padded"}, {"layout": "padded", "last_batch": "pad", "buckets": "auto"}),
-    {"layout": "padded", "buckets": (4, 8, 12), "padding_side": "left", "max_length": 9},
+    {"layout": "padded", "buckets": (4, 8, 12), "padding_side": "left", "drop_longer": 9},
     *({"layout": "varlen", "max_tokens": 8}, {"layout": "varlen", "max_tokens": 2**31 - 1}),
-    {"layout": "varlen", "max_tokens": 8, "packing": "sequential"},
+    {"layout": "varlen", "max_tokens": 8, "fill": "sequential"},
 )
 STORE_BATCHES_OPTIONS = tuple(
     {name: value for name, value in options.items() if name != "shuffle"}
@@ -165,16 +165,17 @@ def run_unpack(folder: Path, choices: Choices) -> Iterator[None]:
 
 def run_inspect(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack inspect` in one of its forms."""
-    from seqpack_cli.cli.inspect_command import command
+    from seqpack_cli.cli import inspect_command, plan_command
 
     as_json = choices.one_in(2)
     number = choices.choose((0, 0, 1, 2, 4, 6, NUMBERS[-1]))
-    forms = ("", "", "", "", "--batch", "--batch", "--sequence", "--sequence", "--plan")
+    forms = ("", "", "", "", "--batch", "--batch", "--sequence", "--sequence", "plan")
     form = choices.choose(forms)
-    if form != "--plan":
+    if form != "plan":
         open_any(folder)
         yield
-    values = [form, number] if form in ("--batch", "--sequence") else [form] if form else []
+    values = [form, number] if form in ("--batch", "--sequence") else []
+    command = (plan_command if form == "plan" else inspect_command).command
     text = _run_command(command, folder, "-q", *values, *["--json"] * as_json)
     yield
     check_output(text, as_json=as_json)
@@ -194,25 +195,29 @@ def describe_all(folder: Path, choices: Choices) -> Iterator[None]:
 
 def run_vocabulary(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack inspect --vocabulary`."""
-    yield from _run_inspect(folder, choices, "--vocabulary")
+    from seqpack_cli.cli.inspect_command import command
+
+    yield from _run_and_check(command, folder, choices, folder, "--vocabulary")
 
 
 def run_diff(folder: Path, choices: Choices) -> Iterator[None]:
-    """Run `seqpack inspect --diff` with another of its kind, or itself, on either side."""
+    """Run `seqpack diff` with another of its kind, or itself, on either side."""
+    from seqpack_cli.cli.diff_command import command
+
     opened, lab = open_any(folder), open_lab()
     others = lab.shards if isinstance(opened, ShardSet) else lab.stores
     other = choices.choose((folder, *(seed.folder for seed in others)))
     first, second = (folder, other) if choices.one_in(2) else (other, folder)
-    yield from _run_inspect(first, choices, "--diff", second)
+    yield from _run_and_check(command, folder, choices, first, second)
 
 
-def _run_inspect(folder: Path, choices: Choices, *question: object) -> Iterator[None]:
-    from seqpack_cli.cli.inspect_command import command
-
+def _run_and_check(
+    command: click.Command, folder: Path, choices: Choices, *arguments: object
+) -> Iterator[None]:
     as_json = choices.one_in(2)
     open_any(folder)
     yield
-    text = _run_command(command, folder, "-q", *question, *["--json"] * as_json)
+    text = _run_command(command, *arguments, "-q", *["--json"] * as_json)
     check_output(text, as_json=as_json)
 
 

@@ -99,7 +99,7 @@ def check_output(
         raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(suffixes)}")
     for name in packages:
         if importlib.util.find_spec(name) is None:
-            raise MachineError(f"{name} is not installed", hint="pip install 'seqpack[plot]'")
+            raise MachineError(f"{name} is not installed", hint=f"pip install {name}")
     check_target(path, kind, overwrite=True)
 
 

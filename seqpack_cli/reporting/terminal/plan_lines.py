@@ -16,7 +16,7 @@ EXACT_BELOW = 10_000_000
 BEST = "*"
 FOOTER = [
     "batch: rows are --batch-size, tokens and cells --max-tokens, unsorted is",
-    "--order none, sequential --packing sequential; buckets: --buckets auto",
+    "--order none, sequential --fill sequential; buckets: --buckets auto",
     "--num-buckets; longest: steps, columns or tokens in a row of the longest batch;",
     "largest: cells of the largest. No way drops a sequence; varlen splits long ones.",
 ]
@@ -68,8 +68,8 @@ def _name_batch(options: dict[str, str]) -> str:
     >>> _name_batch({"layout": "padded", "batch-size": "64", "order": "none"})
     '64 rows, unsorted'
     """
-    if "packing" in options:
-        return f"{_show_number(int(options['max-tokens']))}, {options['packing']}"
+    if "fill" in options:
+        return f"{_show_number(int(options['max-tokens']))}, {options['fill']}"
     if "max-tokens" in options:
         unit = "cells" if LAYOUTS[options["layout"]].fills_rectangle else "tokens"
         return f"{_show_number(int(options['max-tokens']))} {unit}"

@@ -60,7 +60,9 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
     if manifest["bucket_keys"] is not None:
         lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
     lines += _tell_nonzero(ledger, OF_SHARDS)
-    return lines + [f"  {dropped} dropped by {reason}" for reason, dropped in list_dropped(ledger)]
+    for reason, dropped in list_dropped(ledger):
+        lines.append(f"  {dropped} dropped by --{reason.replace('_', '-')}")
+    return lines
 
 
 def _done(output: Place, *, was_complete: bool) -> str:

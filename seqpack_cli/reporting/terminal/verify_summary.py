@@ -1,4 +1,4 @@
-"""What `seqpack verify` says when it is done: coverage, errors beside limits, findings."""
+"""The report of `seqpack verify` in the terminal: coverage, largest errors, findings."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from seqpack_cli.errors import MAX_LISTED_ITEMS, join_items
 from seqpack_cli.reporting.wording import count, show_rounded
 
 MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
-CAUGHT = {True: "caught", False: "MISSED", None: "no place"}
+CAUGHT = {True: "caught", False: "MISSED", None: "n/a"}  # n/a: not possible in this shard
 
 
 def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
-    """Show a verify report: coverage, speed, the error nearest to its limit, and findings."""
+    """Return the lines of a verify report."""
     lines = [
         f"{report['shards']}: {report['layout']}, {count(report['num_batches'], 'batch')}, "
         f"{count(report['num_sequences'], 'sequence')}, {count(report['num_tokens'], 'token')}",
@@ -36,12 +36,15 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
 
 
 def _judge(report: dict[str, Any]) -> str:
-    """Name the levels that hold, and those of 16 bits that nobody judged."""
+    """Return the last line of a report without findings."""
     levels = [level["level"] for level in report["levels"] if level["num_batches"]]
     if report["is_gate"] or len(levels) <= 2:
         plan = "" if report["plan"]["compared"] else "; the plan was not compared"
-        return f"proven at these levels{plan}"
-    return f"proven: {join_items(levels[:2])}; computed, not judged: {join_items(levels[2:])}"
+        return f"all levels passed{plan}"
+    return (
+        f"{join_items(levels[:2])}: passed; "
+        f"{join_items(levels[2:])}: 16-bit errors are reported, not judged"
+    )
 
 
 def _describe_device(report: dict[str, Any]) -> str:
@@ -51,7 +54,7 @@ def _describe_device(report: dict[str, Any]) -> str:
 
 
 def _describe_model(report: dict[str, Any]) -> str:
-    """Name the cell, and what differs from one layer of 64 in one direction."""
+    """Describe the model: its cell, and what differs from the defaults."""
     words = [report["cell"]]
     if report["num_layers"] > 1:
         words.append(count(report["num_layers"], "layer"))
@@ -79,7 +82,7 @@ def _show_level(level: dict[str, Any], report: dict[str, Any], *, failed: bool) 
 
 def _show_plan(plan: dict[str, Any]) -> str:
     if plan["compared"]:
-        return f"  plan: compared, version {plan['plan_version']}"
+        return f"  plan: compared with the token store (plan version {plan['plan_version']})"
     return f"  plan: not compared: {plan['why_not']}"
 
 
@@ -88,13 +91,13 @@ def _coverage_notes(report: dict[str, Any]) -> list[str]:
     for level in report["levels"]:
         name = level["level"]
         if level["num_sampled_batches"]:
-            notes.append(
-                f"{name}: row by row too (unpack_sequence, pack_sequence) for "
-                f"{count(level['num_sampled_batches'], 'batch')}"
-            )
+            sampled = count(level["num_sampled_batches"], "batch")
+            notes.append(f"{name}: checked {sampled} with unpack_sequence and pack_sequence too")
         if level["num_cut_batches"]:
             large = count(level["num_cut_batches"], "large batch")
-            notes.append(f"{name}: of {large}, only a part, where most rows end")
+            notes.append(
+                f"{name}: computed only part of {large}: the time steps in which most rows end"
+            )
     return [*notes, *report["notes"]]
 
 
@@ -112,14 +115,14 @@ def _show_speeds(speeds: list[dict[str, Any]]) -> list[str]:
     return [
         *lines,
         "  tokens/s, padding not counted; dense is the same tokens in rows of equal length",
-        f"  {best['layout']} trains {times:.1f} x as fast as {second['layout']} here",
+        f"  {best['layout']} trains {times:.1f} x as fast as {second['layout']} on this device",
     ]
 
 
 def _show_controls(controls: list[dict[str, Any]]) -> list[str]:
     if not controls:
         return []
-    lines = ["", f"  {'damage in memory':<28} {'result':<9} {'by':<10} found"]
+    lines = ["", f"  {'damage (in memory)':<28} {'result':<9} {'level':<10} finding"]
     for control in controls:
         lines.append(
             f"  {control['name']:<28} {CAUGHT[control['caught']]:<9} {control['level']:<10} "

@@ -36,7 +36,7 @@ def choose_encoder(wanted: str, tokenizer_json: bytes, *, allow_special_tokens: 
         MachineError: fastokens is wanted and not installed.
     """
     if wanted == "fastokens" and not is_installed():
-        raise MachineError("fastokens is not installed", hint="pip install 'seqpack[fast]'")
+        raise MachineError("fastokens is not installed", hint="pip install fastokens")
     if wanted != "auto":
         return wanted
     if tokenizer_json == byte_tokenizer_json() and not allow_special_tokens:

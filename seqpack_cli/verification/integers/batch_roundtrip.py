@@ -43,7 +43,8 @@ def check_batch(
     beyond = np.flatnonzero(batch.original_indices >= len(store))
     if len(beyond):
         index = batch.original_indices[beyond[0]]
-        yield int(beyond[0]), f"original index {index}, the token store has {len(store)} sequences"
+        what = f"original index {index} is out of range"
+        yield int(beyond[0]), f"{what}: the token store has {len(store)} sequences"
         return
     rows = _read_rows(batch, store, max_tokens)
     found = _compare_rows(batch.rows(), rows)
@@ -59,7 +60,7 @@ def check_batch(
         yield None, what
     own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
     if not torch.equal(packed.data, own):
-        yield None, "pack_padded_sequence gives other data than packing the store's sequences"
+        yield None, "the packed data differs from the token store's sequences, packed"
 
 
 def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[np.ndarray]:
@@ -84,13 +85,13 @@ def compare_manifests(manifest: dict[str, Any], store: TokenStore) -> Iterator[s
     for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
         number = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
         if number != in_store:
-            yield f"{number} {name} with those dropped, the token store has {in_store}"
+            yield f"{number} {name}, dropped ones included, the token store has {in_store}"
 
 
 def _compare_rows(found: list[np.ndarray], expected: list[np.ndarray]) -> tuple[int, str] | None:
     for row, (ids, wanted) in enumerate(zip(found, expected, strict=True)):
         if len(ids) != len(wanted):
-            return row, f"{len(ids)} ids, the token store has {len(wanted)}"
+            return row, f"length {len(ids)}, the token store has {len(wanted)}"
         if not np.array_equal(ids, wanted):
             step = int((ids != wanted).argmax())
             return row, f"id {ids[step]} at step {step}, the token store has {wanted[step]}"
@@ -112,19 +113,19 @@ def _check_torch(
         mask = mask.to(packed.data.device)
         name = f"pad_packed_sequence(batch_first={batch_first}, total_length={total_length})"
         if not torch.equal(found_lengths, lengths):
-            yield f"{name} gives other lengths"
+            yield f"{name} returns wrong lengths"
         elif not torch.equal(rectangle[mask], expected):
-            yield f"{name} gives other ids than the token store"
+            yield f"{name} returns ids that differ from the token store's"
         elif not bool((rectangle[~mask] == NO_ID).all()):
-            yield f"{name} fills padding with something else"
+            yield f"{name} does not fill padding with padding_value"
         repacked = pack_padded_sequence(padded, lengths, batch_first, enforce_sorted=True)
         if not _equal(repacked, packed):
-            yield f"pack_padded_sequence(batch_first={batch_first}) does not give the data back"
+            yield f"pack_padded_sequence(batch_first={batch_first}) does not restore the data"
     rows = unpack_sequence(packed)
     if not torch.equal(torch.cat(rows), expected):
-        yield "unpack_sequence gives other ids than the token store"
+        yield "unpack_sequence returns ids that differ from the token store's"
     if not _equal(pack_sequence(rows, enforce_sorted=True), packed):
-        yield "pack_sequence does not give the data back"
+        yield "pack_sequence does not restore the data"
 
 
 def _equal(first: PackedSequence, second: PackedSequence) -> bool:

@@ -24,8 +24,8 @@ class Coverage:
         outside = np.flatnonzero((indices < 0) | (indices >= len(self._seen)))
         if len(outside):
             place = int(outside[0])
-            number = f"{len(self._seen)} sequences"
-            return place, f"original index {indices[place]}, the store has {number}"
+            what = f"original index {indices[place]} is out of range"
+            return place, f"{what}: the token store has {len(self._seen)} sequences"
         begins = np.arange(len(indices))
         if starts is not None:
             self._rows.append(np.stack([indices, starts, lengths]))
@@ -36,7 +36,7 @@ class Coverage:
         if len(twice):
             places = np.flatnonzero(indices[begins] == twice[0])
             place = places[0] if self._seen[twice[0]] else places[1]
-            fault = int(begins[place]), f"sequence {twice[0]} stands twice"
+            fault = int(begins[place]), f"sequence {twice[0]} appears more than once"
         self._seen[values] = True
         return fault
 

@@ -37,9 +37,8 @@ def plan_again(shards: ShardSet, store: TokenStore) -> Plan | Finding:
         num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
         num_pieces = count_pieces(store, found, options)
         if num_pieces > 2 * num_rows + FREE_PIECES:
-            what = (
-                f"the options cut the store into {num_pieces:,} rows, the shards have {num_rows:,}"
-            )
+            what = f"the options split the store into {num_pieces:,} rows, "
+            what += f"the shards have {num_rows:,}"
             return Finding(LEVEL, MANIFEST_NAME, what)
     try:
         return plan_store(store, options, found)
@@ -142,10 +141,10 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
     manifest, num_batches = shards.manifest, plan.num_batches
     if len(shards) > num_batches:
         name = manifest["shards"][shards.find(num_batches)[0]]["name"]
-        yield Finding(LEVEL, name, f"the plan has {num_batches} batches", batch=num_batches)
+        yield Finding(LEVEL, name, f"extra batch: the plan has {num_batches}", batch=num_batches)
     elif len(shards) < num_batches:
         name = manifest["shards"][-1]["name"]
-        what = f"the last batch is {len(shards) - 1}, the plan has {num_batches} batches"
+        what = f"the shards end after {len(shards)} batches, the plan has {num_batches}"
         yield Finding(LEVEL, name, what)
     if manifest["bucket_keys"] != plan.bucket_keys:
         what = f"bucket_keys are {quote(manifest['bucket_keys'])}, the plan has "

@@ -25,12 +25,12 @@ def check_promises(
         batches: sound ones.
         keys: of the buckets.
     """
-    yield from _check_most(batches, "num_cells", options.max_tokens, "{} cells", "tokens ")
+    yield from _check_most(batches, "num_cells", options.max_tokens, "{} cells")
     if options.shares_rows:  # whose rows may be pieces
         return
-    for index, found in _find(batches, batches.shortest < (options.min_length or 1), "shortest"):
-        yield index, f"a row of {found} tokens, pack was told {options.min_length} at least"
-    yield from _check_most(batches, "longest", options.max_length, "a row of {} tokens")
+    for index, found in _find(batches, batches.shortest < (options.drop_shorter or 1), "shortest"):
+        yield index, f"a row of {found} tokens, the options require at least {options.drop_shorter}"
+    yield from _check_most(batches, "longest", options.drop_longer, "a row of {} tokens")
     bucket = np.zeros(len(batches), np.int64)
     if keys is not None:
         bucket = find_buckets(batches.longest, keys)
@@ -58,11 +58,11 @@ def _find(batches: BatchTable, is_wrong: np.ndarray, *names: str) -> Iterator[tu
 
 
 def _check_most(
-    batches: BatchTable, name: str, most: int | None, words: str, unit: str = ""
+    batches: BatchTable, name: str, most: int | None, words: str
 ) -> Iterator[tuple[int, str]]:
     if most is not None:
         for index, found in _find(batches, getattr(batches, name) > most, name):
-            yield index, f"{words.format(found)}, pack was told {most} {unit}at most"
+            yield index, f"{words.format(found)}, the options allow at most {most}"
 
 
 def _check_buckets(
@@ -72,7 +72,7 @@ def _check_buckets(
         yield index, f"a row of {longest} tokens, the largest bucket is {keys[-1]}"
     apart = find_buckets(batches.shortest, keys) != bucket
     for index, shortest, longest in _find(batches, apart, "shortest", "longest"):
-        yield index, f"rows of {shortest} and {longest} tokens belong to other buckets"
+        yield index, f"rows of {shortest} and {longest} tokens belong to different buckets"
 
 
 def _check_limits(
@@ -82,11 +82,14 @@ def _check_limits(
     most = limits.batch_size
     if most is not None:
         for index, found in _find(batches, batches.num_rows > most, "num_rows"):
-            yield index, f"{found} rows, pack was told {most} at most"
+            yield index, f"{found} rows, the options allow at most {most}"
         if options.last_batch == "pad":
             for index, found in _find(batches, batches.num_rows < most, "num_rows"):
-                yield index, f"{found} rows, filled up it has {most}"
+                yield index, f"{found} rows, expected {most} with --last-batch pad"
     widths, planned = batches.widths, limits.pad(batches).widths
     for place in np.flatnonzero(widths != planned).tolist():
         what = f"width {widths[place]}, expected {planned[place]}"
-        yield int(batches.index[place]), f"{what} for {batches.longest[place]} tokens"
+        yield (
+            int(batches.index[place]),
+            f"{what} for a longest row of {batches.longest[place]} tokens",
+        )

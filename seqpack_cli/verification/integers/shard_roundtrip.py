@@ -88,5 +88,5 @@ def _explain(
             found = True
             yield Finding("roundtrip", shard.path.name, what, shard.first_batch + batch, row)
     if batches and not found:
-        what = f"{device} gives other ids than the token store"
+        what = f"{device} returns ids that differ from the token store's"
         yield Finding("roundtrip", shard.path.name, what, shard.first_batch + batches[0])

@@ -99,10 +99,11 @@ def _find_lie(num_sequences: int, shards: ShardSet) -> Finding | None:
     """Refuse numbers that would only take memory."""
     num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
     if num_sequences > MAX_SEQUENCES:
-        what = f"{num_sequences:,} sequences with those dropped, no store has so many"
+        what = f"{num_sequences:,} sequences, dropped ones included, expected at most "
+        what += f"{MAX_SEQUENCES:,}"
         return Finding(LEVEL, MANIFEST_NAME, what)
     if num_sequences > FREE_SEQUENCES + MAX_SEQUENCES_PER_ROW * num_rows:
-        what = f"{num_sequences:,} sequences with those dropped, of {num_rows:,} rows"
+        what = f"{num_sequences:,} sequences, dropped ones included, in only {num_rows:,} rows"
         return Finding(LEVEL, MANIFEST_NAME, what)
     return None
 
@@ -118,7 +119,7 @@ def _check_totals(shards: ShardSet, coverage: Coverage, batches: BatchTable) -> 
     findings += _check_split(shards.manifest, batches)
     keys = find_unused_keys(batches, shards.options, shards.manifest["bucket_keys"])
     return findings + [
-        Finding(LEVEL, MANIFEST_NAME, f"bucket key {key} is the width of no batch") for key in keys
+        Finding(LEVEL, MANIFEST_NAME, f"no batch has the width of bucket key {key}") for key in keys
     ]
 
 
@@ -152,7 +153,7 @@ def check_batches(shard: Shard, *, max_tokens: int | None) -> tuple[list[Finding
             what = error.message.removeprefix(f"{shard.path}: batch {inside}: ")
             findings.append(Finding(LEVEL, name, what, batch=shard.first_batch + inside))
         else:
-            raise AssertionError(f"{shard.path}: batch {inside} is unsound for no reason")
+            raise AssertionError(f"{shard.path}: batch {inside} is unsound, but opens")
     table = shard.arrays.measure(first_batch=shard.first_batch, max_piece=max_tokens)
     return findings, table.take(~unsound)
 

@@ -169,7 +169,9 @@ def _check_not_constant(exact: torch.Tensor, row: Row) -> Iterator[Comparison]:
     same = all(length == 1 for length in row.lengths) and bool((row.ids == row.ids[0]).all())
     spread = float((exact.amax(dim=0) - exact.amin(dim=0)).max())
     if not same and not spread >= LEAST_DEVIATION:
-        what = f"attention outputs hardly vary: by {spread:.2g}, expected {LEAST_DEVIATION}"
+        what = (
+            f"attention outputs differ by at most {spread:.2g}, expected {LEAST_DEVIATION} or more"
+        )
         yield Comparison("forward", "spread of attention outputs", math.inf, 0.0, what=what)
 
 
@@ -188,14 +190,15 @@ def _check_isolation(
     leaks = bool(leaked.any())
     yield Comparison(
         "forward",
-        "attention outputs of sequences beside a changed one",
+        "attention outputs of unchanged sequences",
         float((before - after).abs()[leaked].max()) if leaks else 0.0,
         0.0,
         _sequence_of(int(leaked.int().argmax()), row) if leaks else None,
     )
     if not bool(moved[inside].any()) and num_embeddings > 1:
-        name = "attention outputs of a changed sequence: nothing"
-        yield Comparison("forward", name, 1.0, 0.0, changed)
+        name = "attention outputs of a changed sequence"
+        what = f"{name} do not change"
+        yield Comparison("forward", name, math.inf, 0.0, changed, what=what)
 
 
 def _sequence_of(place: int, row: Row) -> int:

@@ -48,7 +48,7 @@ class Comparison:
     def __str__(self) -> str:
         if self.what is not None:
             return self.what
-        return f"{self.quantity} is off by {self.error:.2g}, limit {self.limit:.2g}"
+        return f"{self.quantity}: error {self.error:.2g}, limit {self.limit:.2g}"
 
 
 def check_forward(
@@ -172,11 +172,13 @@ def _error(
 
 
 def _check_not_vacuous(exact: Run, *, remembers: bool) -> Iterator[Comparison]:
-    deviation = float(exact.outputs.square().mean().sqrt())
+    size = float(exact.outputs.square().mean().sqrt())
     least = LEAST_DEVIATION_REMEMBERING if remembers else LEAST_DEVIATION
-    if not deviation >= least:
-        what = f"outputs hardly leave zero: by {deviation:.2g}, expected {least:.2g} or more"
-        yield Comparison("forward", "deviation of outputs", math.inf, 0.0, what=what)
+    if not size >= least:
+        what = (
+            f"outputs are close to zero: root mean square {size:.2g}, expected {least:.2g} or more"
+        )
+        yield Comparison("forward", "root mean square of outputs", math.inf, 0.0, what=what)
 
 
 def _check_unused_rows(name: str, gradient: torch.Tensor, ids: BatchIds) -> Comparison:
@@ -214,7 +216,7 @@ def _check_isolation(
     for quantity, value in before.items():
         again = float((value - first[quantity]).abs().max())
         yield Comparison(
-            "forward", f"{name} {quantity} of the same rows again", again, 0.0, is_gate=False
+            "forward", f"{name} {quantity} of a repeated run", again, 0.0, is_gate=False
         )
         limit = tolerances.values if again > 0 else 0.0
         rows = row_of_token if quantity == "outputs" else torch.arange(num_rows)
@@ -225,9 +227,7 @@ def _check_isolation(
         if bool(leaked.any()):
             error = float((value - after[quantity]).abs().cpu()[leaked].max())
             row = int(rows[int(leaked.int().argmax())])
-        yield Comparison(
-            "forward", f"{name} {quantity} of rows beside a changed one", error, limit, row
-        )
+        yield Comparison("forward", f"{name} {quantity} of unchanged rows", error, limit, row)
     if not changed_moved and num_embeddings > 1:
         # 16 bits may not show what one token does to a few units
         is_gate = model.embedding.weight.dtype in GATES

@@ -1,0 +1,36 @@
+"""seqpack diff."""
+
+from __future__ import annotations
+
+import click
+
+from seqpack_cli.cli.options import PLACE, json_option, quiet_option
+from seqpack_cli.cli.output import print_answer
+from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.files.url import Place
+
+
+@click.command("diff")
+@click.argument("a", type=PLACE)
+@click.argument("b", type=PLACE)
+@json_option
+@quiet_option
+def command(a: Place, b: Place, as_json: bool, quiet: bool) -> None:
+    """Show what differs between two token stores, or between two folders of shards.
+
+    Compares options, counts, input files, sequences and batches. Exits with 0 whether they differ
+    or not; the field `identical` of --json says which.
+
+    \b
+    Two stores, made with different options or from different input:
+        seqpack diff tokens-old tokens
+    Two folders of shards:
+        seqpack diff shards-old shards
+    """
+    from seqpack_cli.reporting.differences import compare
+    from seqpack_cli.reporting.opened import open_any
+    from seqpack_cli.reporting.terminal.difference_lines import show_differences
+
+    with show_progress("diff", "sequence", quiet=quiet) as progress:
+        found = compare(open_any(a), open_any(b), progress)
+    print_answer(found, show_differences, as_json=as_json, quiet=quiet)

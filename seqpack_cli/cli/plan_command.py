@@ -1,0 +1,46 @@
+"""seqpack plan."""
+
+from __future__ import annotations
+
+import click
+
+from seqpack_cli.cli.options import PLACE, json_option, plot_option, quiet_option
+from seqpack_cli.cli.output import print_answer
+from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.files.url import Place
+
+
+@click.command("plan")
+@click.argument("store", type=PLACE)
+@plot_option("Write a picture of the comparison to FILE instead of printing it.")
+@json_option
+@quiet_option
+def command(store: Place, plot: Place | None, as_json: bool, quiet: bool) -> None:
+    """Compare the ways to pack a token store, before packing it.
+
+    For each layout and several batch sizes, bucket sets and row lengths: the number of batches, the
+    share of padding, and the size of the shards. Only the lengths of the sequences are read.
+
+    \b
+    As a table:
+        seqpack plan tokens
+    As a picture:
+        seqpack plan tokens --plot plan.svg
+    """
+    from seqpack_cli.reporting.opened import open_any
+    from seqpack_cli.reporting.plans import compare_plans
+    from seqpack_cli.reporting.terminal.plan_lines import show_plans
+
+    if plot is not None:
+        from seqpack_cli.reporting.pictures.picture import check_picture_path
+
+        check_picture_path(plot)
+    opened = open_any(store)
+    with show_progress("plan", "way", quiet=quiet) as progress:
+        found = compare_plans(opened, progress)
+    if plot is not None:
+        from seqpack_cli.reporting.pictures.panels import make_plan_panels, make_title
+        from seqpack_cli.reporting.pictures.picture import save_picture
+
+        save_picture(plot, make_title(opened), make_plan_panels(found))
+    print_answer(found, show_plans, written=[plot], as_json=as_json, quiet=quiet)
