@@ -24,9 +24,12 @@ OPTIONS = st.builds(
     fill=st.sampled_from([None, "best-fit", "sequential"]),
     overflow=st.sampled_from([None, "split", "drop", "error"]),
     shuffle=st.sampled_from([None, True, False]),
-    seed=st.integers(0, 99),
     drop_shorter=st.one_of(st.none(), st.integers(1, 6)),
     drop_longer=st.one_of(st.none(), st.integers(6, 30)),
+).flatmap(
+    lambda options: st.integers(0, 99 * options.resolve().shuffle).map(
+        lambda seed: replace(options, seed=seed)
+    )
 )
 
 

@@ -577,7 +577,7 @@ def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
         pack(store, tmp_path / "shards", drop_shorter=13)
     assert str(caught.value) == (
         f"{store}: no batch is left, sequences dropped: 7 by --drop-shorter\n\n"
-        "hint: loosen --drop-shorter"
+        "hint: pass a smaller --drop-shorter"
     )
 
 
