@@ -33,7 +33,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files import file_systems, lease
 from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.url import Url, parse_place
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -314,7 +314,7 @@ def test_a_url_in_memory_and_one_of_a_file_are_places_too(texts, store, shards, 
         options = TokenizeOptions(part_bytes=PART_BYTES)
         tokenize([str(texts)], place / "store", options, executor=HERE)
         packing = PackOptions(shard_bytes=SHARD_BYTES)
-        pack_store(place / "store", place / "shards", packing, executor=HERE)
+        pack(place / "store", place / "shards", packing, executor=HERE)
         assert [batch.data.tolist() for batch in open_shards(place / "shards")] == expected
     assert read_folder(tmp_path / "file" / "store").keys() == read_folder(store).keys()
 
@@ -341,7 +341,7 @@ def test_a_killed_run_makes_only_the_missing_parts(server, url, texts, store):
     server.forget()
     result = run(*arguments, "--num-workers", 1)
     assert result.exit_code == 0, result.stderr
-    assert "3 of 6 parts were finished before" in result.stderr
+    assert "3 of 6 parts were already finished" in result.stderr
     made = {request.key.rpartition("/")[2] for request in server.find("PutObject", key=r"\.bin$")}
     assert made == {"part-00003.bin", "part-00004.bin", "part-00005.bin"}
     check_same(read_url(server, f"{url}/store"), read_folder(store))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.runs.arguments import check_fields
 
 # Increase it whenever the same lengths and options give other batches, rows, shards or another
 # order: `verify` repeats a plan only if it was made with the same version.
@@ -56,6 +57,7 @@ class PackOptions:
     shard_bytes: int = 64 << 20  # largest file, unless a single batch is larger
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_choice("layout", self.layout, LAYOUTS)
         check_choice("order", self.order, ("length", "none"))
         check_choice("fill", self.fill, (None, "best-fit", "sequential"))

@@ -1,4 +1,4 @@
-"""What `seqpack tokenize` can be told, checked."""
+"""The options of `seqpack tokenize`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.files.url import AnyPath
+from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.tokens.encoders.encoder import CHOICES
-from seqpack_cli.tokens.vocabulary import BYTES
+from seqpack_cli.tokens.vocabulary import BYTES, spell_tokenizer
 
 
 @dataclass(frozen=True)
@@ -18,11 +20,11 @@ class TokenizeOptions:
     """How text becomes ids: all that decides the bytes of a token store, besides the input.
 
     Raises:
-        ValueError: a value is none of those there are.
-        OptionError: overflow says what to do with long documents, and there is no max_length.
+        ValueError: an option has an unknown value.
+        OptionError: overflow is set, and max_length is not.
     """
 
-    tokenizer: str = BYTES
+    tokenizer: AnyPath = BYTES  # a str may also be a name on the Hub
     file_format: str = "auto"
     document: str = "line"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
@@ -36,6 +38,8 @@ class TokenizeOptions:
     encoder: str = "auto"  # or "fastokens" or "tokenizers"; the bytes are the same
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
         check_choice("file_format", self.file_format, ("auto", *FORMATS))
         check_choice("document", self.document, ("line", "file", "paragraph"))
         check_choice("overflow", self.overflow, ("split", "truncate", "drop", "error"))
@@ -43,14 +47,12 @@ class TokenizeOptions:
         check_positive("max_length", self.max_length)
         check_positive("part_bytes", self.part_bytes)
         if self.max_length is None and self.overflow != "split":
-            raise OptionError(
-                f"--overflow {self.overflow}: nothing is too long without --max-length"
-            )
+            raise OptionError(f"--overflow {self.overflow} needs --max-length")
 
     def record(self) -> dict[str, Any]:
-        """Return the options that decide the bytes, as the manifest has them."""
+        """Return the options that decide the bytes, as in the manifest."""
         values = dataclasses.asdict(self)
         values.update(values.pop("documents"))
-        del values["tokenizer"]  # where it lay; its checksum says what it was
+        del values["tokenizer"]  # a place; the manifest has its checksum
         del values["encoder"]
         return values
