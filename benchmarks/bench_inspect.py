@@ -27,7 +27,7 @@ from machine import describe_machine
 from random_store import keep_folder, make_store
 from torch.nn.utils.rnn import unpack_sequence
 
-from seqpack_cli import PackOptions, ShardDataset, TokenStore, open_shards, open_store, pack_store
+from seqpack_cli import PackOptions, ShardDataset, TokenStore, open_shards, open_store, pack
 from seqpack_cli.reporting.contents import describe
 from seqpack_cli.reporting.differences import compare
 from seqpack_cli.reporting.page.page import make_page
@@ -52,8 +52,8 @@ def main(
         names = [place / name for name in ("store", "copy", "shards", "others")]
         make_store(names[0], num_tokens, vocab_size, mean_length)
         shutil.copytree(names[0], names[1], dirs_exist_ok=True)
-        pack_store(names[0], names[2], PackOptions(shuffle=True, window=4096))
-        pack_store(names[0], names[3], PackOptions(batch_size=32))
+        pack(names[0], names[2], PackOptions(shuffle=True, window=4096))
+        pack(names[0], names[3], PackOptions(batch_size=32))
         num_tokens = open_store(names[0]).num_tokens
         figures = measure(*names, place / "picture.svg", runs=runs)
     print(f"{num_tokens:,} tokens, median (spread) of {runs}")

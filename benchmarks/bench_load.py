@@ -53,7 +53,7 @@ from seqpack_cli import (
     StoreBatches,
     StoreDataset,
     open_shards,
-    pack_store,
+    pack,
 )
 
 CASES = ("batches", "store", "streaming", "opening", "memory")
@@ -94,7 +94,7 @@ def find_shards(folder: Path, options: dict[str, Any], **packing: Any) -> Path:
     order = {"window": window} if window else {"order": "none"}
     packing = {"batch_size": BATCH_SIZE, "shuffle": True, **order, **packing}
     shards = folder / "-".join(["shards", str(num_tokens), *map(str, packing.values())])
-    pack_store(store, shards, PackOptions(**packing))
+    pack(store, shards, PackOptions(**packing))
     return shards
 
 

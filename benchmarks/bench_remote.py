@@ -40,7 +40,7 @@ from seqpack_cli import (
     TokenizeOptions,
     open_shards,
     open_store,
-    pack_store,
+    pack,
     tokenize,
 )
 from seqpack_cli.files.file_systems import open_file_system
@@ -157,7 +157,7 @@ def make_steps(
             executor=Executor(num_workers=workers),
             overwrite=True,
         ),
-        "pack": lambda: pack_store(
+        "pack": lambda: pack(
             tokens, shards, PackOptions(), executor=Executor(num_workers=workers), overwrite=True
         ),
         "read": read,

@@ -42,17 +42,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from machine import find_commit
 from random_store import keep_folder, make_store
 
-from seqpack_cli import PackOptions, open_shards, open_store, pack_store
+from seqpack_cli import PackOptions, open_shards, open_store, pack
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.runs.workers import count_cores
+from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
 from seqpack_cli.verification.models.model import Model, ModelShape, build_model
 from seqpack_cli.verification.report import LevelReport, Report
 from seqpack_cli.verification.torch_rows import to_torch_rows
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
-from seqpack_cli.verification.verify_run import verify_shards
 
 CASES = ("integers", "plan", "run", "errors")
 NUM_TOKENS = {"cuda": 100_000_000, "cpu": 20_000_000}
@@ -112,7 +112,7 @@ def find_shards(folder: Path, name: str, num_tokens: int, options: dict[str, Any
     store, shards = folder / f"{name}-store", folder / f"{name}-shards"
     make_store(store, num_tokens, options["vocab_size"], options["mean_length"])
     window = options["window"]
-    pack_store(store, shards, PackOptions(shuffle=True, window=window) if window else PackOptions())
+    pack(store, shards, PackOptions(shuffle=True, window=window) if window else PackOptions())
     print(f"{describe_shards(shards)}: made in {time.perf_counter() - started:.1f} s\n")
     return shards
 
@@ -321,7 +321,7 @@ def find_worst(level: LevelReport) -> list[tuple[str, ...]]:
 
 def verify(path: Path, device: torch.device, **options: Any) -> Report:
     """Verify; what is found is printed, since limits may be what is to be measured."""
-    report = verify_shards(path, VerifyOptions(device=str(device), **options))
+    report = verify_run.verify(path, VerifyOptions(device=str(device), **options))
     for finding in report.findings[:5]:
         print(f"FOUND: {finding}")
     return report

@@ -33,7 +33,7 @@ from seqpack_cli import (
     TokenizeOptions,
     open_shards,
     open_store,
-    pack_store,
+    pack,
     tokenize,
 )
 from seqpack_cli.corpus.document_block import DocumentOptions
@@ -108,7 +108,7 @@ def measure(
             packing = PackOptions(layout=layout)
             timed(
                 f"pack --layout {layout}",
-                lambda: pack_store(tokens, shards, packing, executor=HERE, overwrite=True),  # noqa: B023
+                lambda: pack(tokens, shards, packing, executor=HERE, overwrite=True),  # noqa: B023
                 run,
             )
             dataset = ShardDataset(shards)

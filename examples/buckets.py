@@ -99,9 +99,9 @@ def main(inputs, max_tokens, steps, backend_name, device) -> None:
         seqpack.tokenize(inputs, tokens, seqpack.TokenizeOptions(max_length=512))
         # a row of one token has no next one to learn
         options = seqpack.PackOptions(layout="padded", max_tokens=max_tokens, drop_shorter=2)
-        seqpack.pack_store(tokens, Path(folder) / "plain", options)
+        seqpack.pack(tokens, Path(folder) / "plain", options)
         options = replace(options, buckets="auto", last_batch="pad")
-        seqpack.pack_store(tokens, Path(folder) / "buckets", options)
+        seqpack.pack(tokens, Path(folder) / "buckets", options)
         plain = find_shapes(seqpack.ShardDataset(Path(folder) / "plain"))
         dataset = seqpack.ShardDataset(Path(folder) / "buckets", labels="next")
         backend = CountingBackend(backend_name)

@@ -95,7 +95,7 @@ def main(inputs, tokenizer, max_tokens, steps, every, device) -> None:
         )
         seqpack.tokenize(inputs, tokens, options)
         rows = seqpack.PackOptions(layout="varlen", max_tokens=max_tokens)
-        seqpack.pack_store(tokens, shards, rows)
+        seqpack.pack(tokens, shards, rows)
         dataset = seqpack.ShardDataset(shards, labels="next")
         loader = DataLoader(dataset, batch_size=None, shuffle=True)
         model = Transformer(dataset.vocab_size).to(device)

@@ -45,12 +45,12 @@ def make_shards(inputs: tuple[str, ...], work: Path, vocab_size: int, max_tokens
     tokenizer = work / "tokenizer.json"
     if not tokenizer.exists():
         words = seqpack.TrainTokenizerOptions(model="wordlevel", vocab_size=vocab_size)
-        tokenizer.write_bytes(seqpack.train_tokenizer(inputs, words)[0])
+        seqpack.train_tokenizer(inputs, tokenizer, words)
     ends = seqpack.TokenizeOptions(str(tokenizer), bos="<bos>", eos="<eos>", max_length=128)
     seqpack.tokenize(inputs, work / "tokens", ends)
     # batches at random, of similar lengths; a blank line is <bos> and <eos> alone
     rows = seqpack.PackOptions(max_tokens=max_tokens, shuffle=True, window=1024, drop_shorter=3)
-    seqpack.pack_store(work / "tokens", work / "shards", rows)
+    seqpack.pack(work / "tokens", work / "shards", rows)
     return work / "shards"
 
 

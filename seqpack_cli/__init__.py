@@ -1,7 +1,7 @@
 """seqpack: text corpora into shards ready for training, proven on the device that trains.
 
-The library below the commands. Nothing is loaded until it is asked for, torch only by what trains
-and by `verify_shards`.
+The commands as functions of their names, and what a training loop needs. A module is imported when
+one of its names is first used; only what trains and `verify` import torch.
 """
 
 from __future__ import annotations
@@ -13,99 +13,181 @@ from seqpack_cli.runs.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
-    from seqpack_cli.errors import SeqpackError
+    from seqpack_cli.corpus.document_block import DocumentOptions
+    from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError, SeqpackError
+    from seqpack_cli.files.url import Url
+    from seqpack_cli.reporting.contents import inspect
+    from seqpack_cli.reporting.differences import diff
+    from seqpack_cli.reporting.plans import plan
     from seqpack_cli.runs.progress import Progress
+    from seqpack_cli.runs.spawned_workers import WorkerDiedError
     from seqpack_cli.runs.workers import Executor
-    from seqpack_cli.shards.pack_and_pad import pack, pad, unpack, unpad
-    from seqpack_cli.shards.pack_run import pack_store
+    from seqpack_cli.shards.layouts import Batch
+    from seqpack_cli.shards.pack_run import pack
     from seqpack_cli.shards.packed import PackedBatch
     from seqpack_cli.shards.padded import PaddedBatch
+    from seqpack_cli.shards.sequence_arrays import (
+        pack_sequence,
+        pad_sequence,
+        unpack_sequence,
+        unpad_sequence,
+    )
+    from seqpack_cli.shards.shard import Shard
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
+    from seqpack_cli.shards.unpack_run import unpack
     from seqpack_cli.shards.varlen import VarlenBatch
-    from seqpack_cli.tokens.token_store import TokenStore, open_store
+    from seqpack_cli.tokens.token_store import Origin, TokenStore, open_store
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
     from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
     from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
     from seqpack_cli.training.dealing import SamplerOptions
+    from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
     from seqpack_cli.training.epoch_sampler import EpochSampler
     from seqpack_cli.training.shard_dataset import ShardDataset
     from seqpack_cli.training.store_batches import StoreBatches
-    from seqpack_cli.training.store_dataset import StoreDataset
+    from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
+    from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
+    from seqpack_cli.training.tracked_loader import TrackedLoader
+    from seqpack_cli.verification.report import (
+        Control,
+        ErrorSize,
+        Finding,
+        LayoutSpeed,
+        LevelReport,
+        PlanReport,
+        Report,
+    )
     from seqpack_cli.verification.verify_options import VerifyOptions
-    from seqpack_cli.verification.verify_run import verify_shards
+    from seqpack_cli.verification.verify_run import verify
 
 _MODULE_OF = {
+    "Batch": "shards.layouts",
+    "Control": "verification.report",
+    "DataError": "errors",
+    "DocumentOptions": "corpus.document_block",
+    "EpochBatches": "training.epoch_plan",
+    "EpochPlan": "training.epoch_plan",
     "EpochSampler": "training.epoch_sampler",
+    "ErrorSize": "verification.report",
     "Executor": "runs.workers",
+    "FILLER": "training.store_dataset",
+    "Finding": "verification.report",
+    "FolderError": "errors",
+    "LayoutSpeed": "verification.report",
+    "LevelReport": "verification.report",
+    "MachineError": "errors",
+    "OptionError": "errors",
+    "Origin": "tokens.token_store",
     "PackOptions": "batching.pack_options",
     "PackedBatch": "shards.packed",
     "PackedTensors": "training.batch_tensors",
     "PaddedBatch": "shards.padded",
     "PaddedTensors": "training.batch_tensors",
+    "Piece": "training.store_dataset",
+    "PlanReport": "verification.report",
     "Progress": "runs.progress",
+    "Report": "verification.report",
     "SamplerOptions": "training.dealing",
     "SeqpackError": "errors",
+    "Shard": "shards.shard",
     "ShardDataset": "training.shard_dataset",
     "ShardSet": "shards.shard_set",
     "StoreBatches": "training.store_batches",
     "StoreDataset": "training.store_dataset",
+    "TokenSequence": "training.token_sequences",
+    "TokenSequences": "training.token_sequences",
     "TokenStore": "tokens.token_store",
     "TokenizeOptions": "tokens.tokenize_options",
+    "TrackedLoader": "training.tracked_loader",
     "TrainTokenizerOptions": "tokens.train_tokenizer",
+    "Url": "files.url",
     "VarlenBatch": "shards.varlen",
     "VarlenTensors": "training.batch_tensors",
     "VerifyOptions": "verification.verify_options",
+    "WorkerDiedError": "runs.spawned_workers",
     "collate_packed": "training.collate",
     "collate_padded": "training.collate",
     "collate_varlen": "training.collate",
+    "diff": "reporting.differences",
+    "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.token_store",
-    "pack": "shards.pack_and_pad",
-    "pack_store": "shards.pack_run",
-    "pad": "shards.pack_and_pad",
+    "pack": "shards.pack_run",
+    "pack_sequence": "shards.sequence_arrays",
+    "pad_sequence": "shards.sequence_arrays",
+    "plan": "reporting.plans",
     "tokenize": "tokens.tokenize_run",
     "train_tokenizer": "tokens.train_tokenizer",
-    "unpack": "shards.pack_and_pad",
-    "unpad": "shards.pack_and_pad",
-    "verify_shards": "verification.verify_run",
+    "unpack": "shards.unpack_run",
+    "unpack_sequence": "shards.sequence_arrays",
+    "unpad_sequence": "shards.sequence_arrays",
+    "verify": "verification.verify_run",
 }
 
 __all__ = [
+    "FILLER",
+    "Batch",
+    "Control",
+    "DataError",
+    "DocumentOptions",
+    "EpochBatches",
+    "EpochPlan",
     "EpochSampler",
+    "ErrorSize",
     "Executor",
+    "Finding",
+    "FolderError",
+    "LayoutSpeed",
+    "LevelReport",
+    "MachineError",
+    "OptionError",
+    "Origin",
     "PackOptions",
     "PackedBatch",
     "PackedTensors",
     "PaddedBatch",
     "PaddedTensors",
+    "Piece",
+    "PlanReport",
     "Progress",
+    "Report",
     "SamplerOptions",
     "SeqpackError",
+    "Shard",
     "ShardDataset",
     "ShardSet",
     "StoreBatches",
     "StoreDataset",
+    "TokenSequence",
+    "TokenSequences",
     "TokenStore",
     "TokenizeOptions",
+    "TrackedLoader",
     "TrainTokenizerOptions",
+    "Url",
     "VarlenBatch",
     "VarlenTensors",
     "VerifyOptions",
+    "WorkerDiedError",
     "collate_packed",
     "collate_padded",
     "collate_varlen",
+    "diff",
+    "inspect",
     "open_shards",
     "open_store",
     "pack",
-    "pack_store",
-    "pad",
+    "pack_sequence",
+    "pad_sequence",
+    "plan",
     "tokenize",
     "train_tokenizer",
     "unpack",
-    "unpad",
-    "verify_shards",
+    "unpack_sequence",
+    "unpad_sequence",
+    "verify",
 ]
 
 
@@ -113,3 +195,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

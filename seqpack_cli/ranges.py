@@ -7,7 +7,9 @@ their entries, at about 3 ns an entry, where a loop would cost 300 ns a range.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -115,3 +117,18 @@ def _view_windows(array: np.ndarray, length: int) -> np.ndarray:
     """View all windows of a contiguous array, [windows, length]; numpy's function takes 40 us."""
     shape = (len(array) - length + 1, length)
     return np.ndarray(shape, array.dtype, array, strides=array.strides * 2)
+
+
+def find_index(index: SupportsIndex, length: int, name: str) -> int:
+    """Return an index from 0; a negative one counts from the end, as in a list.
+
+    Raises:
+        IndexError: there is no such item.
+
+    >>> find_index(-1, 3, "batch")
+    2
+    """
+    number = operator.index(index)  # of numpy and torch too
+    if not -length <= number < length:
+        raise IndexError(f"{name} {number} of {length}")
+    return number % length

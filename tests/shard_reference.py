@@ -21,7 +21,7 @@ from blake3 import blake3
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
@@ -185,7 +185,7 @@ def make_shards(
     store = make_store(folder, make_texts(lengths, seed))
     if options.get("layout") != "varlen":
         options.setdefault("batch_size", 3)
-    pack_store(store, folder / "shards", PackOptions(**options), executor=Executor(num_workers=1))
+    pack(store, folder / "shards", PackOptions(**options), executor=Executor(num_workers=1))
     return folder / "shards"
 
 

@@ -14,8 +14,8 @@ from torch.nn.utils.rnn import unpack_sequence
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_and_pad import pad
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.sequence_arrays import pad_sequence
 from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.verification.models.batch_ids import (
     CELLS_PER_TOKEN,
@@ -140,7 +140,9 @@ def with_filler(
     batch: PaddedBatch, num_filler_rows: int, *, width: int, padding_side: str
 ) -> PaddedBatch:
     """Pad the rows again, wider, on a side, and put empty ones behind them."""
-    wide = pad(batch.rows(), padding_value=60_000, width=width, padding_side=padding_side)
+    wide = pad_sequence(
+        batch.rows(), padding_value=60_000, total_length=width, padding_side=padding_side
+    )
     filler = np.full((num_filler_rows, width), 60_000, wide.ids.dtype)
     assert batch.original_indices is not None
     return replace(
@@ -166,7 +168,7 @@ def test_of_very_many_rows_some_are_taken(layout: str) -> None:
 
 
 def test_of_very_wide_padding_some_columns_are_taken() -> None:
-    wide = pad([np.arange(3), np.arange(2)], padding_value=9, width=5000)
+    wide = pad_sequence([np.arange(3), np.arange(2)], padding_value=9, total_length=5000)
     ids = take_ids(wide, CPU, WIDE)
     assert ids.rectangle.shape == (2, 3 + MAX_PADDING_COLUMNS)
     assert not ids.was_cut

@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_and_pad import pad
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.sequence_arrays import pad_sequence
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.verification.integers import batch_roundtrip
@@ -207,7 +207,9 @@ def test_piece_of_another_part_is_found(store: TokenStore, start: int, what: str
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_filler_rows_are_passed_over(store: TokenStore, side: str) -> None:
-    wide = pad([store[index] for index in ROWS], padding_value=256, width=14, padding_side=side)
+    wide = pad_sequence(
+        [store[index] for index in ROWS], padding_value=256, total_length=14, padding_side=side
+    )
     batch = PaddedBatch(
         np.concatenate([wide.ids, np.full((2, 14), 256, wide.ids.dtype)]),
         np.append(wide.lengths, [0, 0]),

@@ -18,8 +18,8 @@ from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of,
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 
+from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_and_pad import pack, pad
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
@@ -58,8 +58,12 @@ def some_items(labels: str | None = "next") -> dict[str, BatchTensors]:
     indices, lengths = np.array([4, 0, 2]), np.array([3, 2, 1])
     varlen = VarlenBatch(np.concatenate(rows), lengths, indices)
     return {
-        "packed": to_tensors(replace(pack(rows), original_indices=indices), labels=labels),
-        "padded": to_tensors(replace(pad(rows), original_indices=indices), labels=labels),
+        "packed": to_tensors(
+            replace(sequence_arrays.pack_sequence(rows), original_indices=indices), labels=labels
+        ),
+        "padded": to_tensors(
+            replace(sequence_arrays.pad_sequence(rows), original_indices=indices), labels=labels
+        ),
         "varlen": to_tensors(varlen, labels=labels),
     }
 
@@ -272,9 +276,15 @@ def test_large_tensors_of_a_worker_come_in_shared_memory() -> None:
     num_inline = MAX_INLINE_BYTES // 8  # the most ids that go through the pipe
     rows = [np.arange(count) % 60_000 for count in (num_inline, num_inline + 1)]
     batches = [
-        replace(pack([row.astype(np.uint16)]), original_indices=np.zeros(1, int)) for row in rows
+        replace(
+            sequence_arrays.pack_sequence([row.astype(np.uint16)]),
+            original_indices=np.zeros(1, int),
+        )
+        for row in rows
     ]
-    wide = replace(pad([rows[1].astype(np.uint16)]), original_indices=np.zeros(1, int))
+    wide = replace(
+        sequence_arrays.pad_sequence([rows[1].astype(np.uint16)]), original_indices=np.zeros(1, int)
+    )
     items: list[BatchTensors] = [*map(to_tensors, batches), to_tensors(wide, labels="next")]
     loader = DataLoader(items, batch_size=None, num_workers=1, multiprocessing_context="fork")
     found = list(loader)

@@ -14,13 +14,13 @@ from shard_reference import Arrays, change_shard, make_shards
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.device import Sender
 from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.attention_layer import build_layer
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.report import LEVELS, Report
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
-from seqpack_cli.verification.verify_run import verify_shards
 
 pytestmark = pytest.mark.cuda
 
@@ -35,7 +35,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def verify(path: Path, **options: Any) -> Report:
-    return verify_shards(path, VerifyOptions(device="cuda", **options))
+    return verify_run.verify(path, VerifyOptions(device="cuda", **options))
 
 
 @pytest.fixture(scope="module", params=LAYOUTS)

@@ -21,7 +21,7 @@ from shard_reference import (
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
+from seqpack_cli.verification.verify_run import VerifyOptions, verify
 
 SHARD = "shard-00000.safetensors"
 LAST = "shard-00002.safetensors"
@@ -52,7 +52,7 @@ def shards(good: Path, tmp_path: Path) -> dict[str, Path]:
 
 
 def findings(path: Path, **options: Any) -> list[tuple[str, str, int | None, int | None]]:
-    report = verify_shards(path, VerifyOptions(dtype="float64", **options))
+    report = verify(path, VerifyOptions(dtype="float64", **options))
     assert report.passed is not bool(report.findings)
     return [(found.level, found.shard, found.batch, found.row) for found in report.findings]
 
@@ -217,7 +217,7 @@ def test_each_shard_stops_at_its_first_failing_level(shards: dict[str, Path]) ->
     path = shards["packed"]
     change_shard(path, move_step)
     change_shard(path, add_to("data", 0, 1), number=1)
-    report = verify_shards(path, VerifyOptions(dtype="float64"))
+    report = verify(path, VerifyOptions(dtype="float64"))
     assert [(found.level, found.batch) for found in report.findings] == [
         ("structure", 0),
         ("roundtrip", 1),
@@ -261,7 +261,7 @@ def test_damaged_manifest_is_a_finding_or_a_folder_error(
             holder[name] = value
         (path / "manifest.json").write_text(json.dumps(manifest))
         try:
-            verify_shards(path, VerifyOptions(level="structure"))
+            verify(path, VerifyOptions(level="structure"))
         except FolderError:
             pass
         except Exception as error:  # the subject of this test

@@ -22,7 +22,7 @@ from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.reporting.wording import count_columns
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
@@ -49,7 +49,7 @@ def store(folder: Path, name: str, texts: Sequence[str], **options: Any) -> Path
 
 def pack(tokens: Path, name: str, **options: Any) -> Path:
     """Pack a store into a folder beside it."""
-    pack_store(tokens, tokens.parent / name, PackOptions(**options), executor=HERE)
+    pack_run.pack(tokens, tokens.parent / name, PackOptions(**options), executor=HERE)
     return tokens.parent / name
 
 

@@ -20,13 +20,13 @@ from seqpack_cli.errors import MachineError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import every_batch
 from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
 from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
-from seqpack_cli.verification.verify_run import verify_shards
 
 CPU = torch.device("cpu")
 WHOLE = 1 << 20  # tokens of one call: no batch is cut
@@ -152,7 +152,7 @@ def test_memory_that_is_not_enough_names_the_batch(
 
 def verify(path: Path, **options: Any) -> Report:
     options = {"level": "run", "sample": 1, "hidden_size": 8, **options}
-    return verify_shards(path, VerifyOptions(**options))
+    return verify_run.verify(path, VerifyOptions(**options))
 
 
 def find_in_run(report: Report) -> list[str]:
@@ -165,7 +165,7 @@ def test_every_batch_of_good_shards_passes(shards: ShardSet, options: dict[str, 
     totals: list[int] = []
     progress = Progress(on_total=totals.append, on_advance=advanced.append)
     verify_options = VerifyOptions(level="run", sample=1, hidden_size=8, **options)
-    report = verify_shards(shards.path, verify_options, progress=progress)
+    report = verify_run.verify(shards.path, verify_options, progress=progress)
     assert report.findings == []
     level = report.levels[2]
     num_tokens = shards.manifest["ledger"]["num_tokens"]

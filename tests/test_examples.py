@@ -21,7 +21,7 @@ from seqpack_cli import (
     TokenizeOptions,
     collate_padded,
     collate_varlen,
-    pack_store,
+    pack,
     tokenize,
 )
 
@@ -177,7 +177,7 @@ def test_buckets_are_compiled_once_for_each_shape(tmp_path: Path, is_bucketed: b
     tokenize([str(SAMPLE_DATA / "stories.txt")], tmp_path / "tokens", tokens, executor=HERE)
     buckets = {"buckets": "auto", "last_batch": "pad"} if is_bucketed else {}
     options = PackOptions(layout="padded", max_tokens=1024, drop_shorter=2, **buckets)
-    manifest, _ = pack_store(tmp_path / "tokens", tmp_path / "shards", options, executor=HERE)
+    manifest, _ = pack(tmp_path / "tokens", tmp_path / "shards", options, executor=HERE)
     dataset = ShardDataset(tmp_path / "shards", labels="next")
     shapes = example.find_shapes(dataset)
     widths = [width for _, width in shapes]

@@ -39,7 +39,7 @@ from shard_reference import Arrays, change_shard, make_shards
 
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting.rows import describe_sequence
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.pack_run import PackOptions, pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
 from seqpack_cli.tokens.token_store import open_store
@@ -549,7 +549,7 @@ def run_into(output: Path, command: str) -> None:
         with limited():
             if command.startswith("pack"):
                 options = PackOptions(batch_size=3, shard_bytes=300)
-                pack_store(seed.folder, output, options, executor=HERE, overwrite=overwrite)
+                pack(seed.folder, output, options, executor=HERE, overwrite=overwrite)
                 assert sum(1 for _ in open_shards(output)) == 3
             else:
                 tokenize([str(text)], output, executor=HERE, overwrite=overwrite)

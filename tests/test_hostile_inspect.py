@@ -52,7 +52,7 @@ from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels
 from seqpack_cli.reporting.pictures.picture import draw_svg
 from seqpack_cli.reporting.wording import WIDTH, count_columns
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.pack_run import PackOptions, pack
 
 assert jinja2 and matplotlib  # what pictures and the page are made with
 
@@ -384,7 +384,7 @@ def make_letters(folder: Path, texts: list[str], **more: int) -> Path:
     tokens = {letter: number for number, letter in enumerate(LETTERS)} | more
     tokenizer.write_text(json.dumps(spell(tokens)))
     store = make_store(folder, texts, tokenizer=str(tokenizer))
-    pack_store(store, folder / "shards", PackOptions(batch_size=3), executor=HERE)
+    pack(store, folder / "shards", PackOptions(batch_size=3), executor=HERE)
     return folder
 
 

@@ -18,7 +18,7 @@ LIBRARY = f"""
 import resource, sys
 from pathlib import Path
 import numpy as np
-from seqpack_cli import Executor, PackOptions, ShardDataset, open_shards, open_store, pack_store
+from seqpack_cli import Executor, PackOptions, ShardDataset, open_shards, open_store, pack
 
 resource.setrlimit(resource.RLIMIT_NOFILE, ({NUM_FILES}, {NUM_FILES}))
 store = open_store(sys.argv[1])
@@ -26,7 +26,7 @@ assert len(store.manifest["parts"]) > {NUM_FILES}
 assert sum(map(len, store)) == store.num_tokens
 assert [store.locate(index).record for index in range(len(store))] == list(range(1, len(store) + 1))
 options = PackOptions(batch_size=2, shard_bytes=300)
-pack_store(Path(sys.argv[1]), Path(sys.argv[2]), options, executor=Executor(num_workers=1))
+pack(Path(sys.argv[1]), Path(sys.argv[2]), options, executor=Executor(num_workers=1))
 shards = open_shards(sys.argv[2])
 assert shards.num_shards > {NUM_FILES}
 kept = [shards[index] for index in range(2 * {NUM_FILES})]  # a batch keeps its file mapped

@@ -33,14 +33,13 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor, Workers
 from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.pack_plan import plan_store
-from seqpack_cli.shards.pack_run import pack_store
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.verification.verify_run import VerifyOptions, verify_shards
+from seqpack_cli.verification.verify_run import VerifyOptions, verify
 
 LAYOUTS = ("packed", "padded")
 
@@ -51,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pack(store: Path, output: Path, **options: Any) -> dict[str, Any]:
-    manifest, complete = pack_store(store, output, PackOptions(**options), executor=HERE)
+    manifest, complete = pack_run.pack(store, output, PackOptions(**options), executor=HERE)
     assert not complete
     return manifest
 
@@ -162,7 +161,7 @@ def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> 
     advanced: list[int] = []
     for num_workers in (1, 2):
         advanced.clear()
-        pack_store(
+        pack_run.pack(
             store,
             tmp_path / str(num_workers),
             options,
@@ -260,7 +259,7 @@ def test_pack_holds_the_store_whatever_the_options(
     manifest = pack(long_store, tmp_path / "shards", **options)
     assert len(manifest["shards"]) > 1
     assert_ledger_adds_up(tmp_path / "shards", manifest, values)
-    assert verify_shards(tmp_path / "shards", VerifyOptions(level="roundtrip")).passed
+    assert verify(tmp_path / "shards", VerifyOptions(level="roundtrip")).passed
 
     def run_in_two(
         self: Workers, function: Callable[[Any], Any], tasks: Sequence[Any]
@@ -380,7 +379,7 @@ def test_pack_names_all_buckets(
 def test_pack_with_buckets_again_is_already_complete(store: Path, tmp_path: Path) -> None:
     values = {"layout": "padded", "batch_size": 2, "buckets": (4, 8, 16)}
     manifest = pack(store, tmp_path / "shards", **values)
-    again = pack_store(store, tmp_path / "shards", PackOptions(**values), executor=HERE)  # type: ignore[arg-type]
+    again = pack_run.pack(store, tmp_path / "shards", PackOptions(**values), executor=HERE)  # type: ignore[arg-type]
     assert again == (manifest, True)
 
 
@@ -404,7 +403,7 @@ from pathlib import Path
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards import pack_shard
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards import pack_run
 
 write = pack_shard.write_receipt
 
@@ -415,7 +414,7 @@ def write_or_die(folder, name, receipt):
 
 pack_shard.write_receipt = write_or_die
 options = PackOptions(**eval(sys.argv[3]))
-pack_store(Path(sys.argv[1]), Path(sys.argv[2]), options, executor=Executor(num_workers=1))
+pack_run.pack(Path(sys.argv[1]), Path(sys.argv[2]), options, executor=Executor(num_workers=1))
 """
 
 
@@ -434,7 +433,7 @@ def test_pack_that_shuffles_goes_on_after_a_kill_with_the_same_bytes(
     assert len(list(output.glob("*.safetensors"))) == 2
     notices: list[str] = []
     progress = Progress(on_notice=notices.append)
-    manifest, complete = pack_store(
+    manifest, complete = pack_run.pack(
         store, output, PackOptions(**options), executor=HERE, progress=progress
     )
     num_shards = len(manifest["shards"])
@@ -457,14 +456,14 @@ def test_pack_of_another_seed_gives_other_batches(store: Path, tmp_path: Path) -
 def test_pack_again_is_already_complete(store: Path, tmp_path: Path) -> None:
     manifest = pack(store, tmp_path / "shards", batch_size=3)
     before = read_folder(tmp_path / "shards")
-    again = pack_store(store, tmp_path / "shards", PackOptions(batch_size=3), executor=HERE)
+    again = pack_run.pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=HERE)
     assert again == (manifest, True)
     assert read_folder(tmp_path / "shards") == before
 
 
 def test_pack_of_the_default_is_64_rows(store: Path, tmp_path: Path) -> None:
     manifest = pack(store, tmp_path / "shards")
-    again = pack_store(store, tmp_path / "shards", PackOptions(batch_size=64), executor=HERE)
+    again = pack_run.pack(store, tmp_path / "shards", PackOptions(batch_size=64), executor=HERE)
     assert again == (manifest, True)
 
 
@@ -484,19 +483,21 @@ def test_pack_with_other_options_is_refused_until_overwritten(
     pack(store, output, batch_size=3, shard_bytes=1)
     other = PackOptions(**{"batch_size": 3, "shard_bytes": 1, **options})
     with pytest.raises(FolderError) as caught:
-        pack_store(store, output, other, executor=HERE)
+        pack_run.pack(store, output, other, executor=HERE)
     assert str(caught.value) == (
         f"{output}: holds a run that differs: {change}\n\n"
         "hint: choose another -o, or pass --overwrite to replace what is there"
     )
-    pack_store(store, output, other, executor=HERE, overwrite=True)
-    pack_store(store, tmp_path / "fresh", other, executor=HERE)
+    pack_run.pack(store, output, other, executor=HERE, overwrite=True)
+    pack_run.pack(store, tmp_path / "fresh", other, executor=HERE)
     assert read_folder(output) == read_folder(tmp_path / "fresh")
 
 
 def test_pack_overwrites_a_larger_run_without_leftovers(store: Path, tmp_path: Path) -> None:
     pack(store, tmp_path / "shards", batch_size=1, shard_bytes=1)
-    pack_store(store, tmp_path / "shards", PackOptions(batch_size=7), executor=HERE, overwrite=True)
+    pack_run.pack(
+        store, tmp_path / "shards", PackOptions(batch_size=7), executor=HERE, overwrite=True
+    )
     assert len(list((tmp_path / "shards").glob("shard-*"))) == 1
 
 

@@ -13,7 +13,7 @@ from shard_reference import slow_pack
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_sequence
 
 from seqpack_cli.batching.length_order import length_order
-from seqpack_cli.shards.pack_and_pad import pack, unpack
+from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.time_steps import check_batch_sizes, count_alive
 
@@ -41,14 +41,14 @@ def test_pack_is_the_example_done_by_hand() -> None:
     assert lengths.tolist() == [10, 4, 5]
     order = length_order(lengths)
     assert order.tolist() == [0, 2, 1]
-    batch = pack([rows[index] for index in order])
+    batch = sequence_arrays.pack_sequence([rows[index] for index in order])
     assert batch.lengths.tolist() == [10, 5, 4]
     assert batch.batch_sizes.tolist() == [3, 3, 3, 3, 2, 1, 1, 1, 1, 1]
     assert " ".join(vocabulary[id_] for id_ in batch.data) == (
         "John John John lives is loves in a to a good swim. beautiful swimmer. "
         "mansion with a swimming pool."
     )
-    assert [[vocabulary[id_] for id_ in row] for row in unpack(batch)] == [
+    assert [[vocabulary[id_] for id_ in row] for row in sequence_arrays.unpack_sequence(batch)] == [
         words[0],
         words[2],
         words[1],
@@ -60,7 +60,7 @@ def test_pack_is_the_example_done_by_hand() -> None:
 @given(lengths=LENGTHS)
 def test_pack_is_torchs_pack(dtype: type, lengths: list[int]) -> None:
     rows = draw_rows(lengths, dtype)
-    ours = pack(rows)
+    ours = sequence_arrays.pack_sequence(rows)
     tensors = [torch.from_numpy(row) for row in rows]
     theirs = pack_sequence(tensors, enforce_sorted=True)
     from_rectangle = pack_padded_sequence(
@@ -78,7 +78,7 @@ def test_pack_is_torchs_pack(dtype: type, lengths: list[int]) -> None:
 @given(LENGTHS)
 def test_pack_is_the_slow_one(lengths: list[int]) -> None:
     rows = draw_rows(lengths)
-    batch = pack(rows)
+    batch = sequence_arrays.pack_sequence(rows)
     data, batch_sizes = slow_pack([row.tolist() for row in rows])
     assert batch.data.tolist() == data
     assert batch.batch_sizes.tolist() == batch_sizes
@@ -89,12 +89,16 @@ def test_pack_is_the_slow_one(lengths: list[int]) -> None:
 @given(LENGTHS)
 def test_unpack_is_the_inverse_of_pack(lengths: list[int]) -> None:
     rows = draw_rows(lengths)
-    batch = pack(rows)
+    batch = sequence_arrays.pack_sequence(rows)
     batch.check(pad_id=0)
-    found = [unpack(batch), batch.rows(), [batch.row(index) for index in range(len(rows))]]
+    found = [
+        sequence_arrays.unpack_sequence(batch),
+        batch.rows(),
+        [batch.row(index) for index in range(len(rows))],
+    ]
     for again in found:
         assert [row.tolist() for row in again] == [row.tolist() for row in rows]
-    repacked = pack(unpack(batch))
+    repacked = sequence_arrays.pack_sequence(sequence_arrays.unpack_sequence(batch))
     assert repacked.data.tolist() == batch.data.tolist()
 
 
@@ -120,7 +124,7 @@ def test_count_alive_twice_gives_the_lengths_back(lengths: list[int]) -> None:
 )
 def test_pack_refuses_what_has_no_packed_form(lengths: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
-        pack([np.zeros(length, np.int64) for length in lengths])
+        sequence_arrays.pack_sequence([np.zeros(length, np.int64) for length in lengths])
 
 
 HOSTILE = {
@@ -139,14 +143,14 @@ def test_unpack_refuses_batch_sizes_that_would_crash_torch(
     sizes = np.array(batch_sizes, np.int64)
     batch = PackedBatch(np.arange(7), sizes, np.array([3, 2, 2]))
     with pytest.raises(ValueError, match=f"^{message}$"):
-        unpack(batch)
+        sequence_arrays.unpack_sequence(batch)
 
 
 def test_unpack_does_not_believe_a_sum_that_wraps_around() -> None:
     sizes = np.array([2**62, 2**62, 2**62, 2**62 - 7, 7, 7], np.int64)
     assert int(sizes.sum()) == 7  # of 64 bits
     with pytest.raises(ValueError, match="batch_sizes"):
-        unpack(PackedBatch(np.arange(7), sizes, np.array([3, 2, 2])))
+        sequence_arrays.unpack_sequence(PackedBatch(np.arange(7), sizes, np.array([3, 2, 2])))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_check_batch_sizes_refuses_other_arrays(batch_sizes: np.ndarray, message
 def test_check_names_what_does_not_belong_together(
     changes: dict[str, list[int]], message: str
 ) -> None:
-    batch = pack([np.array([1, 2, 3]), np.array([4, 5]), np.array([6])])
+    batch = sequence_arrays.pack_sequence([np.array([1, 2, 3]), np.array([4, 5]), np.array([6])])
     arrays = {name: np.array(values, np.int64) for name, values in changes.items()}
     with pytest.raises(ValueError, match=f"^{message}$"):
         replace(batch, **arrays).check(pad_id=0)  # type: ignore[arg-type]
@@ -187,7 +191,7 @@ def test_check_names_what_does_not_belong_together(
 
 @pytest.mark.parametrize("longest", [10**12, 2**62, 2**63 - 1])
 def test_check_refuses_a_length_beyond_all_memory(longest: int) -> None:
-    batch = pack([np.array([1, 2, 3]), np.array([4, 5])])
+    batch = sequence_arrays.pack_sequence([np.array([1, 2, 3]), np.array([4, 5])])
     hostile = replace(batch, lengths=np.array([longest, 2]))
     with pytest.raises(ValueError, match="longest row"):
         hostile.check(pad_id=0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shard_reference import lay_out, slow_pad, to_arrays
 from torch.nn.utils.rnn import pad_sequence
 
-from seqpack_cli.shards.pack_and_pad import pad, unpad
+from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.padded import PaddedBatch, PaddedLayout
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
@@ -31,7 +31,7 @@ def test_pad_is_torchs_and_the_slow_one(
     dtype: type, lengths: list[int], padding_value: int, extra: int
 ) -> None:
     rows = draw_rows(lengths, dtype)
-    batch = pad(rows, padding_value=padding_value)
+    batch = sequence_arrays.pad_sequence(rows, padding_value=padding_value)
     theirs = pad_sequence(
         [torch.from_numpy(row) for row in rows], batch_first=True, padding_value=padding_value
     )
@@ -39,7 +39,7 @@ def test_pad_is_torchs_and_the_slow_one(
     assert batch.lengths.tolist() == lengths
     assert torch.equal(torch.from_numpy(batch.ids), theirs)
     width = max(lengths) + extra
-    wider = pad(rows, padding_value=padding_value, width=width)
+    wider = sequence_arrays.pad_sequence(rows, padding_value=padding_value, total_length=width)
     assert wider.ids.tolist() == slow_pad(rows, width=width, padding_value=padding_value)
 
 
@@ -47,8 +47,12 @@ def test_pad_is_torchs_and_the_slow_one(
 @given(LENGTHS, st.integers(0, 3))
 def test_unpad_is_the_inverse_of_pad(lengths: list[int], extra: int) -> None:
     rows = draw_rows(lengths)
-    batch = pad(rows, width=max(lengths) + extra)
-    for again in (unpad(batch), batch.rows(), [batch.row(row) for row in range(len(rows))]):
+    batch = sequence_arrays.pad_sequence(rows, total_length=max(lengths) + extra)
+    for again in (
+        sequence_arrays.unpad_sequence(batch),
+        batch.rows(),
+        [batch.row(row) for row in range(len(rows))],
+    ):
         assert [row.tolist() for row in again] == [row.tolist() for row in rows]
     assert batch.mask.tolist() == [
         [column < length for column in range(max(lengths) + extra)] for length in lengths
@@ -58,9 +62,9 @@ def test_unpad_is_the_inverse_of_pad(lengths: list[int], extra: int) -> None:
 
 def test_pad_refuses_nothing_and_rows_wider_than_the_width() -> None:
     with pytest.raises(ValueError, match=r"^expected at least one sequence$"):
-        pad([])
-    with pytest.raises(ValueError, match=r"^a sequence of 3 ids is longer than width 2$"):
-        pad([np.arange(3)], width=2)
+        sequence_arrays.pad_sequence([])
+    with pytest.raises(ValueError, match=r"^a sequence of 3 ids is longer than total_length 2$"):
+        sequence_arrays.pad_sequence([np.arange(3)], total_length=2)
 
 
 @pytest.mark.parametrize(
@@ -72,14 +76,14 @@ def test_pad_refuses_nothing_and_rows_wider_than_the_width() -> None:
     ],
 )
 def test_unpad_refuses_lengths_of_another_rectangle(lengths: list[int], message: str) -> None:
-    batch = pad([np.arange(3), np.arange(2)])
+    batch = sequence_arrays.pad_sequence([np.arange(3), np.arange(2)])
     with pytest.raises(ValueError, match=f"^{message}$"):
-        unpad(replace(batch, lengths=np.array(lengths)))
+        sequence_arrays.unpad_sequence(replace(batch, lengths=np.array(lengths)))
 
 
 @pytest.mark.parametrize("width", [0, -1, 2, 4, 2**62])
 def test_make_batch_refuses_data_that_is_no_rectangle(width: int) -> None:
-    arrays = pad([np.arange(3), np.arange(2)]).ids.reshape(-1)
+    arrays = sequence_arrays.pad_sequence([np.arange(3), np.arange(2)]).ids.reshape(-1)
     with pytest.raises(ValueError, match=f"^2 rows of width {width}, data has 6 cells$"):
         PaddedLayout().make_batch(
             {
@@ -101,7 +105,7 @@ def test_make_batch_refuses_data_that_is_no_rectangle(width: int) -> None:
     ],
 )
 def test_check_names_what_does_not_belong_together(lengths: list[int], message: str) -> None:
-    batch = pad([np.arange(3), np.arange(2)])
+    batch = sequence_arrays.pad_sequence([np.arange(3), np.arange(2)])
     batch.check(pad_id=0)
     with pytest.raises(ValueError, match=f"^{message}$"):
         replace(batch, lengths=np.array(lengths)).check(pad_id=0)
@@ -109,7 +113,9 @@ def test_check_names_what_does_not_belong_together(lengths: list[int], message: 
 
 @pytest.mark.parametrize("longest", [10**12, 2**62])
 def test_check_refuses_a_length_beyond_all_memory(longest: int) -> None:
-    batch = replace(pad([np.arange(3), np.arange(2)]), lengths=np.array([longest, 2]))
+    batch = replace(
+        sequence_arrays.pad_sequence([np.arange(3), np.arange(2)]), lengths=np.array([longest, 2])
+    )
     with pytest.raises(ValueError, match="longest row"):
         batch.check(pad_id=0)
 
@@ -125,21 +131,32 @@ def test_pad_on_the_left_is_torchs_and_the_slow_one(lengths: list[int], extra: i
         padding_side="left",
     )
     assert torch.equal(
-        torch.from_numpy(pad(rows, padding_value=7, padding_side="left").ids), theirs
+        torch.from_numpy(
+            sequence_arrays.pad_sequence(rows, padding_value=7, padding_side="left").ids
+        ),
+        theirs,
     )
     width = max(lengths) + extra
-    batch = pad(rows, padding_value=7, width=width, padding_side="left")
+    batch = sequence_arrays.pad_sequence(
+        rows, padding_value=7, total_length=width, padding_side="left"
+    )
     assert batch.ids.tolist() == slow_pad(rows, width=width, padding_value=7, padding_side="left")
     assert batch.mask.tolist() == [
         [column >= width - length for column in range(width)] for length in lengths
     ]
-    for again in (unpad(batch), batch.rows(), [batch.row(row) for row in range(len(rows))]):
+    for again in (
+        sequence_arrays.unpad_sequence(batch),
+        batch.rows(),
+        [batch.row(row) for row in range(len(rows))],
+    ):
         assert [row.tolist() for row in again] == [row.tolist() for row in rows]
     assert batch.count_padding() == int((~batch.mask).sum())
 
 
 def test_check_of_left_padding_looks_on_the_left() -> None:
-    batch = pad([np.arange(1, 4), np.arange(1, 3)], padding_value=9, padding_side="left")
+    batch = sequence_arrays.pad_sequence(
+        [np.arange(1, 4), np.arange(1, 3)], padding_value=9, padding_side="left"
+    )
     assert batch.ids.tolist() == [[1, 2, 3], [9, 1, 2]]
     batch.check(pad_id=9)
     with pytest.raises(ValueError, match=r"^row 1: cell 0 is padding and holds 9, expected 0$"):

@@ -24,13 +24,13 @@ from test_verify_campaign import draw_lengths, draw_pack_options
 from seqpack_cli.batching.pack_options import PLAN_VERSION
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.pack_run import PackOptions, pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers import plan_comparison
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
-from seqpack_cli.verification.verify_run import verify_shards
 
 # Short and long ones, most lengths several times.
 LENGTHS = [1 + number * number % 13 for number in range(40)] + [30, 1, 2, 25, 25]
@@ -57,7 +57,7 @@ SLOW = pytest.mark.slow
 
 
 def verify(path: Path, **options: Any) -> Report:
-    return verify_shards(path, VerifyOptions(level="structure", **options))
+    return verify_run.verify(path, VerifyOptions(level="structure", **options))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def gives_the_same(
     """Say whether pack makes the same shards with other options, which it would record as such."""
     apart = {name: manifest[name] for name in ("layout", "padding_side", "pad_id")}
     try:
-        found, _ = pack_store(
+        found, _ = pack(
             path.parent / "store", other, PackOptions(**apart, **options), executor=HERE
         )
     except (SeqpackError, ValueError, TypeError):

@@ -19,7 +19,7 @@ from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.files import inputs, objects
 from seqpack_cli.files.objects import read_object, remove_objects
 from seqpack_cli.files.url import Url
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
@@ -197,7 +197,7 @@ def test_a_finished_run_is_not_called_complete_without_its_objects(
 ) -> None:
     store, shards = Url(f"{corpus.parent}/store"), Url(f"{corpus.parent}/shards")
     tokenize([str(corpus)], store)
-    pack_store(store, shards)
+    pack(store, shards)
     for folder, name in ((shards, "shard-00000.safetensors"), (store, "part-00000.bin")):
         data = read_object(folder / name)
         remove_objects([folder / name])
@@ -205,7 +205,7 @@ def test_a_finished_run_is_not_called_complete_without_its_objects(
             write_object(folder / name, data[:-1])
         expected = "missing" if fault == "missing" else "manifest says"
         with pytest.raises(FolderError, match=f"{folder / name}: .*{expected}"):
-            tokenize([str(corpus)], store) if folder == store else pack_store(store, shards)
+            tokenize([str(corpus)], store) if folder == store else pack(store, shards)
         with pytest.raises(FolderError, match=expected):
             open_store(store) if folder == store else open_shards(shards)
 

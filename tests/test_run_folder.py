@@ -15,7 +15,7 @@ from conftest import HERE
 from object_store import write_object
 from reference import read_folder
 
-from seqpack_cli import PackOptions, TokenizeOptions, pack_store, tokenize
+from seqpack_cli import PackOptions, TokenizeOptions, pack, tokenize
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
@@ -86,7 +86,7 @@ def test_file_that_is_lost_during_a_run_is_said_and_made_again(
 
     def make(place: Path | Url, progress: Progress) -> None:
         if is_pack:
-            pack_store(
+            pack(
                 source,
                 place,
                 PackOptions(batch_size=8, shard_bytes=300),

@@ -33,7 +33,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files import file_systems, lease
 from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.url import Url, parse_place
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -314,7 +314,7 @@ def test_a_url_in_memory_and_one_of_a_file_are_places_too(texts, store, shards, 
         options = TokenizeOptions(part_bytes=PART_BYTES)
         tokenize([str(texts)], place / "store", options, executor=HERE)
         packing = PackOptions(shard_bytes=SHARD_BYTES)
-        pack_store(place / "store", place / "shards", packing, executor=HERE)
+        pack(place / "store", place / "shards", packing, executor=HERE)
         assert [batch.data.tolist() for batch in open_shards(place / "shards")] == expected
     assert read_folder(tmp_path / "file" / "store").keys() == read_folder(store).keys()
 

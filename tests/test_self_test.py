@@ -13,11 +13,10 @@ from command import run
 from shard_reference import LENGTHS, change_shard, flip_byte, make_shards
 
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.verification import self_test
+from seqpack_cli.verification import self_test, verify_run
 from seqpack_cli.verification.models.computation import Comparison
 from seqpack_cli.verification.report import LEVELS, Control, Finding, Report
 from seqpack_cli.verification.verify_options import VerifyOptions
-from seqpack_cli.verification.verify_run import verify_shards
 
 VARLEN: dict[str, Any] = {
     "layout": "varlen",
@@ -60,7 +59,7 @@ def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def verify(path: Path, **options: Any) -> Report:
-    return verify_shards(path, VerifyOptions(self_test=True, **{"hidden_size": 8, **options}))
+    return verify_run.verify(path, VerifyOptions(self_test=True, **{"hidden_size": 8, **options}))
 
 
 def find_missed(report: Report) -> list[Control]:
@@ -134,7 +133,7 @@ def test_controls_are_those_of_the_levels_asked_for(shards: Path, level: str) ->
 
 
 def test_without_being_asked_there_is_none(shards: Path) -> None:
-    assert verify_shards(shards, VerifyOptions(level="roundtrip")).controls == []
+    assert verify_run.verify(shards, VerifyOptions(level="roundtrip")).controls == []
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])

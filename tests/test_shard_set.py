@@ -21,7 +21,7 @@ from shard_reference import (
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -52,7 +52,7 @@ def test_shard_set_gives_the_batches_of_the_store(
 def test_shard_set_finds_batches_and_refuses_others(tmp_path: Path) -> None:
     shards = open_shards(make_shards(tmp_path, shard_bytes=1004))
     assert [shards.find(index) for index in range(3)] == [(0, 0), (1, 0), (1, 1)]
-    for index in (-1, 3):
+    for index in (-4, 3):
         with pytest.raises(IndexError, match=f"^batch {index} of 3$"):
             shards[index]
     shard = shards.open_shard(1)
@@ -169,7 +169,7 @@ def test_shard_of_other_counts_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_fingerprint_is_of_every_shard(tmp_path: Path) -> None:
     first = open_shards(make_shards(tmp_path, shard_bytes=1))
-    pack_store(
+    pack(
         tmp_path / "store",
         tmp_path / "other",
         PackOptions(drop_shorter=2, batch_size=3, shard_bytes=1),

@@ -26,7 +26,7 @@ from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.batching.shuffle import epoch_seed
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
@@ -151,7 +151,7 @@ def write_epoch(
     """Let pack write the batches of an epoch."""
     seed = epoch_seed(SEED, epoch) if shuffle else 0
     packing = PackOptions(**options, shuffle=shuffle, seed=seed)
-    pack_store(store, output, packing, executor=HERE)
+    pack(store, output, packing, executor=HERE)
     return open_shards(output)
 
 

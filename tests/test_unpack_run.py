@@ -15,16 +15,16 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards import unpack_run
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.unpack_run import iter_sequences, unpack_shards
+from seqpack_cli.shards.unpack_run import iter_sequences, write_sequences
 from seqpack_cli.tokens.token_store import open_store
 
 
 def unpack(path: Path, **options: Any) -> list[dict[str, Any]]:
     """Unpack into a list of the JSON lines."""
     written: list[bytes] = []
-    num_sequences = unpack_shards(open_shards(path), written.append, **options)
+    num_sequences = write_sequences(open_shards(path), written.append, **options)
     lines = b"".join(written).decode().splitlines()
     assert len(lines) == num_sequences
     return [json.loads(line) for line in lines]
@@ -101,22 +101,22 @@ def test_unpack_leaves_dropped_sequences_out(tmp_path: Path, options: dict[str, 
 def test_unpack_gives_the_text_back(tmp_path: Path) -> None:
     texts = ["Grüße, 世界 👋", 'a "quoted" \\ line', "x", "\ttab and  spaces ", "<pad>"]
     store = make_store(tmp_path, texts)
-    pack_store(store, tmp_path / "shards", PackOptions(batch_size=2), executor=HERE)
+    pack(store, tmp_path / "shards", PackOptions(batch_size=2), executor=HERE)
     found = unpack(tmp_path / "shards", as_text=True)
     assert found == [{"index": index, "text": text} for index, text in enumerate(texts)]
 
 
 def test_unpack_writes_one_json_line_a_sequence(tmp_path: Path) -> None:
     store = make_store(tmp_path, ["ab", "é"])
-    pack_store(store, tmp_path / "shards", executor=HERE)
+    pack(store, tmp_path / "shards", executor=HERE)
     shards = open_shards(tmp_path / "shards")
     written: list[bytes] = []
-    unpack_shards(shards, written.append)
+    write_sequences(shards, written.append)
     assert b"".join(written) == (
         b'{"index": 0, "ids": [97, 98]}\n{"index": 1, "ids": [195, 169]}\n'
     )
     written.clear()
-    unpack_shards(shards, written.append, as_text=True)
+    write_sequences(shards, written.append, as_text=True)
     assert b"".join(written).decode() == ('{"index": 0, "text": "ab"}\n{"index": 1, "text": "é"}\n')
 
 
@@ -127,7 +127,7 @@ def test_unpack_writes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     totals: list[int] = []
     advanced: list[int] = []
     progress = Progress(on_total=totals.append, on_advance=advanced.append)
-    assert unpack_shards(open_shards(path), written.append, progress=progress) == 7
+    assert write_sequences(open_shards(path), written.append, progress=progress) == 7
     assert [piece.count(b"\n") for piece in written] == [3, 3, 1]
     assert totals == [7]
     assert sum(advanced) == 7
@@ -175,7 +175,7 @@ def test_unpack_puts_pieces_of_any_order_together(tmp_path: Path) -> None:
     for seed in range(3):
         path = tmp_path / f"shards{seed}"
         options = PackOptions(layout="varlen", max_tokens=2, seed=seed, shard_bytes=200)
-        pack_store(store, path, options, executor=HERE)
+        pack(store, path, options, executor=HERE)
         assert [line["ids"] for line in unpack(path)] == [ids.tolist() for ids in open_store(store)]
         orders.add(str([batch.original_indices for batch in open_shards(path)]))
     assert len(orders) == 3
@@ -217,7 +217,7 @@ def test_unpack_checks_every_batch_before_the_first_row(tmp_path: Path) -> None:
     change_shard(path, raise_step, number=2)
     written: list[bytes] = []
     with pytest.raises(FolderError, match=r"shard-00002\.safetensors: batch 0: batch_sizes\[0\]"):
-        unpack_shards(open_shards(path), written.append)
+        write_sequences(open_shards(path), written.append)
     assert written == []
 
 

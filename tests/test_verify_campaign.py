@@ -12,7 +12,7 @@ from shard_reference import make_shards
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.verify_options import VerifyOptions
-from seqpack_cli.verification.verify_run import verify_shards
+from seqpack_cli.verification.verify_run import verify
 
 NUM_CHUNKS = 40
 SETS_PER_CHUNK = 25
@@ -90,7 +90,7 @@ def test_no_false_alarm_and_every_damage_is_caught(tmp_path: Path, chunk: int) -
             path = make_shards(tmp_path / str(number), lengths, **packing)
         except (OptionError, DataError):  # options that do not go together, or leave nothing
             continue
-        report = verify_shards(path, VerifyOptions(**options, self_test=True))
+        report = verify(path, VerifyOptions(**options, self_test=True))
         said = [str(finding) for finding in report.findings]
         assert said == [], (chunk, number, packing, options)
         assert len(report.levels) == 4 + options["every_batch"]

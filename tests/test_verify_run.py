@@ -25,10 +25,10 @@ from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.verification import model_levels
+from seqpack_cli.verification import model_levels, verify_run
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import computation
 from seqpack_cli.verification.models.batch_ids import BatchIds
@@ -36,7 +36,6 @@ from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.ways import Model, Run, run_packed
 from seqpack_cli.verification.report import LEVELS, Report
 from seqpack_cli.verification.verify_options import VerifyOptions
-from seqpack_cli.verification.verify_run import verify_shards
 
 LAYOUTS = ("packed", "padded")
 ON_CPU = ("structure", "roundtrip", "forward", "backward")  # `run` only where asked for
@@ -52,7 +51,7 @@ def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def verify(path: Path, **options: Any) -> Report:
-    return verify_shards(path, VerifyOptions(**options))
+    return verify_run.verify(path, VerifyOptions(**options))
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -272,7 +271,7 @@ def test_progress_counts_tokens_then_batches(shards: Path) -> None:
     totals: list[int] = []
     advanced: list[int] = []
     progress = Progress(on_total=totals.append, on_advance=advanced.append)
-    verify_shards(shards, VerifyOptions(sample=2), progress=progress)
+    verify_run.verify(shards, VerifyOptions(sample=2), progress=progress)
     assert sum(advanced) == sum(totals)
     assert totals[-3:] == [37, 2, 2]
 
@@ -391,9 +390,7 @@ def test_shards_of_one_token_pass(tmp_path: Path) -> None:
 
 def test_shards_of_a_store_in_several_parts_pass(tmp_path: Path) -> None:
     store = make_store(tmp_path, make_texts(LENGTHS), part_bytes=10)
-    pack_store(
-        store, tmp_path / "shards", PackOptions(batch_size=3), executor=Executor(num_workers=1)
-    )
+    pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=Executor(num_workers=1))
     assert verify(tmp_path / "shards", cell="rnn").passed
 
 

@@ -28,7 +28,7 @@ from seqpack_cli.reporting.terminal.vocabulary_lines import show_vocabulary_use
 from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
 from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.pack_run import pack_store
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -182,7 +182,7 @@ def test_shards_are_counted_without_their_padding(
     lines = draw_lines()
     store = open_store(make_store(tmp_path, lines))
     options = PackOptions(shard_bytes=900, **PACKINGS[name])
-    manifest, _ = pack_store(store.path, tmp_path / "shards", options, executor=HERE)
+    manifest, _ = pack(store.path, tmp_path / "shards", options, executor=HERE)
     assert len(manifest["shards"]) > 1
     assert (manifest["ledger"]["num_padding_cells"] > 0) == (manifest["layout"] == "padded")
     assert bool(manifest["ledger"]["num_split_sequences"]) == (name == "pieces")
@@ -237,7 +237,7 @@ def test_wide_ids_without_a_table_are_counted_the_same(
 
 def test_progress_adds_up_to_its_total(tmp_path: Path) -> None:
     store = make_store(tmp_path, draw_lines())
-    pack_store(store, tmp_path / "shards", PackOptions("padded", batch_size=4), executor=HERE)
+    pack(store, tmp_path / "shards", PackOptions("padded", batch_size=4), executor=HERE)
     for folder in (store, tmp_path / "shards"):
         totals: list[int] = []
         amounts: list[int] = []
@@ -279,7 +279,7 @@ def test_parts_of_characters_are_named_as_bytes(tmp_path: Path) -> None:
 
 def test_tokens_spelled_in_the_text_are_named_from_store_and_shards(tmp_path: Path) -> None:
     store = make_store(tmp_path, ["a", "<s> b", "<unk><s>"])
-    pack_store(store, tmp_path / "shards", PackOptions(batch_size=2), executor=HERE)
+    pack(store, tmp_path / "shards", PackOptions(batch_size=2), executor=HERE)
     source = str(tmp_path / "corpus.txt")
     expected = {
         "num_tokens": 3,
@@ -302,7 +302,7 @@ def test_tokens_spelled_in_the_text_are_named_from_store_and_shards(tmp_path: Pa
 
 def test_shards_without_their_store_know_no_places(tmp_path: Path) -> None:
     store = make_store(tmp_path, ["a", "<s> b", "x"])
-    pack_store(store, tmp_path / "shards", PackOptions(batch_size=2), executor=HERE)
+    pack(store, tmp_path / "shards", PackOptions(batch_size=2), executor=HERE)
     shutil.rmtree(store)
     found = describe(tmp_path / "shards")
     assert found["spelled_in_text"] == {"num_tokens": None, "tokens": None}
@@ -356,7 +356,7 @@ def test_wild_id_is_refused(
 def test_id_beyond_the_largest_is_refused_with_its_batch(tmp_path: Path, layout: str) -> None:
     store = make_store(tmp_path, ["a b"] * 6)
     size = {"max_tokens": 4} if layout == "varlen" else {"batch_size": 2}
-    pack_store(store, tmp_path / "shards", PackOptions(layout, **size), executor=HERE)
+    pack(store, tmp_path / "shards", PackOptions(layout, **size), executor=HERE)
     change_shard(tmp_path / "shards", lambda arrays: arrays["data"].__setitem__(-1, 15))
     with pytest.raises(FolderError, match=r"shard-00000\.safetensors: batch 2: id 15"):
         describe(tmp_path / "shards")
@@ -365,7 +365,7 @@ def test_id_beyond_the_largest_is_refused_with_its_batch(tmp_path: Path, layout:
 def test_padding_that_is_none_is_refused(tmp_path: Path) -> None:
     """Else it would be counted as a token, and some token less."""
     store = make_store(tmp_path, ["a b", "c"])
-    pack_store(store, tmp_path / "shards", PackOptions("padded", batch_size=2), executor=HERE)
+    pack(store, tmp_path / "shards", PackOptions("padded", batch_size=2), executor=HERE)
     change_shard(tmp_path / "shards", lambda arrays: arrays["data"].__setitem__(-1, COMMON))
     with pytest.raises(FolderError, match="batch 0: row 1: cell 1 is padding and holds 2"):
         describe(tmp_path / "shards")
@@ -379,7 +379,7 @@ def test_id_without_a_token_is_found_and_named(
     store = make_store(tmp_path, ["a b", "c", "a d a", "a"])
     overwrite_id(store / "part-00000.bin", 4, GAP)
     overwrite_id(store / "part-00000.bin", 6, 8)
-    pack_store(store, tmp_path / "shards", PackOptions("padded", pad_id=GAP), executor=HERE)
+    pack(store, tmp_path / "shards", PackOptions("padded", pad_id=GAP), executor=HERE)
     for folder in (store, tmp_path / "shards"):
         found = describe(folder)
         assert (found["missing"]["num_ids"], found["missing"]["num_tokens"]) == (6, 2)
@@ -396,7 +396,7 @@ def test_id_without_a_token_is_found_and_named(
 @pytest.mark.parametrize("index", [-5, 3, 2**40])
 def test_sequence_that_the_store_has_not_is_refused(tmp_path: Path, index: int) -> None:
     store = make_store(tmp_path, ["a b", "x c", "d"])
-    pack_store(store, tmp_path / "shards", PackOptions(batch_size=3), executor=HERE)
+    pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=HERE)
     change_shard(tmp_path / "shards", lambda arrays: arrays["original_indices"].fill(index))
     with pytest.raises(FolderError, match="with index"):
         describe(tmp_path / "shards")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.runs.arguments import check_fields
 
 # Raise it whenever the same lengths and options would be cut into other batches, rows or shards, or
 # put into another order: `verify` plans again only what was planned by its own version.
@@ -56,6 +57,7 @@ class PackOptions:
     shard_bytes: int = 64 << 20  # of a file at most, unless one batch takes more
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_choice("layout", self.layout, LAYOUTS)
         check_choice("order", self.order, ("length", "none"))
         check_choice("fill", self.fill, (None, "best-fit", "sequential"))

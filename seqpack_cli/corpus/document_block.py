@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, check_choice, check_positive, join_items, quote
+from seqpack_cli.runs.arguments import check_fields
 
 BYTE_ORDER_MARK = "\ufeff"
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
@@ -34,6 +35,7 @@ class DocumentOptions:
     max_document_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_choice("encoding_errors", self.encoding_errors, ("error", "replace", "skip"))
         check_choice("on_bad_record", self.on_bad_record, ("error", "skip"))
         check_positive("max_document_bytes", self.max_document_bytes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -19,6 +19,7 @@ from seqpack_cli.files.file_systems import PACKAGES, naming_requests, open_file_
 URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 # What can only be meant as a URL: as a path it would become a folder here.
 MISSPELLED = re.compile(r"(file|s3a?|gs|gcs|memory|https?|[a-z0-9]+:):", re.IGNORECASE)
+SQUEEZED = re.compile(r"(file|s3a?|gs|gcs|memory|https?):/(?!/)")  # a URL that became a Path
 URL_HINT = "write s3://bucket/name"
 KEYS_HINT = "remove it; access keys go into environment variables such as AWS_ACCESS_KEY_ID"
 VERSION_MARK = "?versionId="  # s3fs cuts a key there, and would take the object before it
@@ -141,6 +142,7 @@ class Url:
 
 
 Place: TypeAlias = Path | Url
+AnyPath: TypeAlias = str | os.PathLike[str] | Url  # what a caller of the library passes
 
 
 def is_url(text: str) -> bool:
@@ -148,8 +150,8 @@ def is_url(text: str) -> bool:
     return URL_PATTERN.fullmatch(text) is not None
 
 
-def parse_place(text: str | Place) -> Place:
-    """Return the path or URL that a text names; `file://` names a path.
+def parse_place(name: AnyPath) -> Place:
+    """Return the path or URL that a caller names; `file://` names a path.
 
     Raises:
         OptionError: a URL that names no place in a store, or a path that is nearly one.
@@ -159,13 +161,16 @@ def parse_place(text: str | Place) -> Place:
     >>> parse_place("file:///tokens").name
     'tokens'
     """
-    if not isinstance(text, str):
-        return text
+    if isinstance(name, Url):
+        return name
+    text = os.fspath(name)
     check_address(text)
     protocol, key = split_url(text)
     if protocol is None:
-        if MISSPELLED.match(text.strip()):
+        if isinstance(name, str) and MISSPELLED.match(text.strip()):
             raise OptionError(f"{text}: neither a path nor a URL", hint=f"{URL_HINT} or ./{text}")
+        if SQUEEZED.match(text):
+            raise OptionError(f"{text}: a Path cannot hold a URL", hint="pass the URL as a str")
         return Path(text)
     if protocol in LOCAL_PROTOCOLS:
         if not key.removeprefix("localhost").startswith("/"):
@@ -175,6 +180,12 @@ def parse_place(text: str | Place) -> Place:
     if protocol in ("http", "https", "ftp") or {"", ".", ".."} & set(parts):
         raise OptionError(f"{text}: not an address in an object store", hint=URL_HINT)
     return Url(f"{protocol}://{'/'.join(parts)}")
+
+
+def spell_inputs(inputs: AnyPath | Sequence[AnyPath]) -> list[str]:
+    """Return the inputs of a run, which may be a single one, as texts: they may be globs or `-`."""
+    names = [inputs] if isinstance(inputs, str) or not isinstance(inputs, Sequence) else inputs
+    return [name if isinstance(name, str) else str(parse_place(name)) for name in names]
 
 
 def find_local_name(name: str) -> str:

@@ -11,9 +11,10 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import read_json
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.reporting.opened import Opened
+from seqpack_cli.reporting.opened import Opened, open_any
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
@@ -30,6 +31,16 @@ SHARDS_FIELDS = (
     "vocab_size",
     "max_id",
 )
+
+
+@checks_arguments
+def inspect(path: AnyPath) -> dict[str, Any]:
+    """Return the numbers of a token store or of shards, as `seqpack inspect --json` prints them.
+
+    Raises:
+        FolderError: it is neither, incomplete or damaged.
+    """
+    return describe(open_any(path))
 
 
 def describe(opened: Opened) -> dict[str, Any]:

@@ -13,16 +13,29 @@ from typing import Any
 
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.json_files import MAX_JSON_COUNT
+from seqpack_cli.files.url import AnyPath
 from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_arrays
 from seqpack_cli.reporting.differing_sequences import compare_shards, compare_stores, count_equal
-from seqpack_cli.reporting.opened import Opened, name_kind
+from seqpack_cli.reporting.opened import Opened, name_kind, open_any
 from seqpack_cli.reporting.wording import count
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
 # Of a manifest: compared on their own, or no difference.
 NO_FACTS = ("options", "ledger", "sources", "parts", "shards", "tokens_path")
+
+
+@checks_arguments
+def diff(a: AnyPath, b: AnyPath, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Compare two token stores, or two shard sets, as `seqpack diff --json` prints it.
+
+    Raises:
+        OptionError: one is a token store, the other is not.
+        FolderError: one is incomplete or damaged.
+    """
+    return compare(open_any(a), open_any(b), progress)
 
 
 def compare(first: Opened, second: Opened, progress: Progress | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -17,12 +17,13 @@ from seqpack_cli.tokens.token_store import TokenStore, open_store
 Opened = TokenStore | ShardSet
 
 
-def open_any(path: Place) -> Opened:
+def open_any(path: AnyPath) -> Opened:
     """Open a token store or shards, whichever the manifest says.
 
     Raises:
         FolderError: it is neither, incomplete or damaged.
     """
+    path = parse_place(path)
     manifest = path / MANIFEST_NAME
     if at(manifest).exists() and read_json(manifest).get("format") == SHARDS_FORMAT:
         return open_shards(path)

@@ -13,7 +13,9 @@ from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import MAX_INT32, PackOptions
 from seqpack_cli.batching.plan import count_source, plan_batches
 from seqpack_cli.errors import OptionError
-from seqpack_cli.reporting.opened import Opened
+from seqpack_cli.files.url import AnyPath
+from seqpack_cli.reporting.opened import Opened, open_any
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_plan import count_bytes
 from seqpack_cli.shards.shard_set import ShardSet
@@ -24,6 +26,17 @@ USUAL_BATCH_SIZE = 64
 NUM_BUCKETS = (4, 8, 16)
 LEAST_BUDGET = 16_384  # tokens of a batch, or the next power of two that holds the longest
 ROW_LENGTHS = (2048, 4096, 8192)
+
+
+@checks_arguments
+def plan(store: AnyPath, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Plan a token store in many ways, as `seqpack plan --json` prints it; packs nothing.
+
+    Raises:
+        OptionError: these are shards.
+        FolderError: the store is incomplete or damaged.
+    """
+    return compare_plans(open_any(store), progress)
 
 
 def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str, Any]:

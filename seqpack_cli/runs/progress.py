@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from seqpack_cli.runs.arguments import check_fields
+
 
 def _ignore(amount: int, num_tokens: int) -> None:
     del amount, num_tokens
@@ -23,6 +25,9 @@ class Progress:
     on_advance: Callable[[int], None] = lambda _: None
     on_tokens: Callable[[int], None] = lambda _: None
     on_notice: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def tell(self, amount: int, num_tokens: int) -> None:
         """Pass on what a task said."""

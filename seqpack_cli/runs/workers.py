@@ -15,9 +15,10 @@ from typing import TypeVar
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
 from seqpack_cli.files.url import Place, is_shared
+from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.runs.progress import Progress, reporting_to
 from seqpack_cli.runs.ray_cluster import check_installed
-from seqpack_cli.runs.spawned_workers import run_in_processes
+from seqpack_cli.runs.spawned_workers import check_not_importing, run_in_processes
 
 EXECUTORS = ("local", "ray")
 
@@ -39,7 +40,8 @@ class Executor:
     num_workers: int | None = None  # None is one a core, or fewer where the work is not worth it
 
     def __post_init__(self) -> None:
-        check_choice("executor", self.name, EXECUTORS)
+        check_fields(self)
+        check_choice("name", self.name, EXECUTORS)
         check_positive("num_workers", self.num_workers)
         if self.name == "ray":
             check_installed()
@@ -120,6 +122,7 @@ def find_workers(
     Raises:
         OptionError: a cluster should work in memory://.
     """
+    check_not_importing()
     executor = executor or Executor()
     if not all(map(is_shared, places)):
         if executor.name != "local":

@@ -21,7 +21,8 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, open_run
 from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
@@ -46,10 +47,11 @@ from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
+@checks_arguments
 @hashing_copies()
-def pack_store(
-    store_path: Place,
-    output: Place,
+def pack(
+    store: AnyPath,
+    output: AnyPath,
     options: PackOptions | None = None,
     *,
     executor: Executor | None = None,
@@ -69,12 +71,13 @@ def pack_store(
         SeqpackError: see its children; nothing unfinished counts as shards.
     """
     options = (options or PackOptions()).resolve()
+    store_path, output = parse_place(store), parse_place(output)
     workers = find_workers(executor, progress, (store_path, output))
     with workers.hold():
-        return _pack_store(store_path, output, options, workers, overwrite)
+        return _pack(store_path, output, options, workers, overwrite)
 
 
-def _pack_store(
+def _pack(
     store_path: Place, output: Place, options: PackOptions, workers: Workers, overwrite: bool
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()

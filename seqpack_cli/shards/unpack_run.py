@@ -16,10 +16,12 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.files.single_file import FileKind, publish_alone
+from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.decoder import open_decoder
 
 ROWS_PER_WRITE = 1024
@@ -78,8 +80,38 @@ def iter_sequences(
         yield before, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
+@checks_arguments
 @hashing_copies()
-def unpack_shards(
+def unpack(
+    shards: AnyPath,
+    output: AnyPath,
+    *,
+    as_text: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Write the sequences of shards into a JSON lines file, in the order of the token store.
+
+    Args:
+        shards: the shards' folder.
+        output: the file; each line has the `index` of a sequence and its `ids`.
+        as_text: write the decoded `text` instead of `ids`.
+        overwrite: replace a file that an earlier `unpack` wrote.
+
+    Returns:
+        The number of sequences.
+
+    Raises:
+        FolderError: the shards are damaged, or another file would be replaced.
+        MachineError: the disk is full or fails.
+    """
+    opened = open_shards(shards)
+    with publish_alone(parse_place(output), ROWS, overwrite=overwrite) as file:
+        return write_sequences(opened, file.write, as_text=as_text, progress=progress)
+
+
+@hashing_copies()
+def write_sequences(
     shards: ShardSet,
     write: Callable[[bytes], None],
     *,

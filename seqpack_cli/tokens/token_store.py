@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from seqpack_cli.files.mapping import (
     view_array,
 )
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place, parse_place
-from seqpack_cli.ranges import to_offsets
+from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.ranges import find_index, to_offsets
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.indexed_dataset import (
     CODE_OF_DTYPE,
@@ -51,7 +52,7 @@ class Origin:
 
 
 class TokenStore:
-    """The sequences of a token store; `store[i]` gives the ids of one, read-only."""
+    """The sequences of a token store; `store[i]` is the ids of one, read-only, a slice a list."""
 
     def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
         self.path = path
@@ -67,9 +68,20 @@ class TokenStore:
     def __len__(self) -> int:
         return int(self.part_offsets[-1])
 
-    def __getitem__(self, index: int) -> np.ndarray:
-        if not 0 <= index < len(self):
-            raise IndexError(f"sequence {index} of {len(self)}")
+    def __repr__(self) -> str:
+        counts = f"num_sequences={len(self)}, num_tokens={self.num_tokens}"
+        return f"TokenStore({str(self.path)!r}, {counts}, dtype={self.dtype!r})"
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[np.ndarray]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> np.ndarray | list[np.ndarray]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        index = find_index(index, len(self), "sequence")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
         ids, found = self._open_part(part)
         inside = index - self.part_offsets[part]
@@ -128,10 +140,9 @@ class TokenStore:
         """The number of ids in all sequences."""
         return sum(part["num_tokens"] for part in self.manifest["parts"])
 
-    def locate(self, index: int) -> Origin:
+    def locate(self, index: SupportsIndex) -> Origin:
         """Find the source file, record and piece that a sequence came from."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"sequence {index} of {len(self)}")
+        index = find_index(index, len(self), "sequence")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
         inside = index - int(self.part_offsets[part])
         firsts = self._open_part(part)[1].first_sequences
@@ -218,7 +229,8 @@ class TokenStore:
         return mapped.view(dtype), self._open_index(part)
 
 
-def open_store(path: str | Place, *, check_indices: bool = True) -> TokenStore:
+@checks_arguments
+def open_store(path: AnyPath, *, check_indices: bool = True) -> TokenStore:
     """Open a finished token store.
 
     Args:

@@ -9,8 +9,10 @@ from typing import Any
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.files.url import AnyPath
+from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.tokens.encoders.encoder import CHOICES
-from seqpack_cli.tokens.vocabulary import BYTES
+from seqpack_cli.tokens.vocabulary import BYTES, spell_tokenizer
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class TokenizeOptions:
         OptionError: overflow is set, and max_length is not.
     """
 
-    tokenizer: str = BYTES
+    tokenizer: AnyPath = BYTES  # a str may also be a name on the Hub
     file_format: str = "auto"
     document: str = "line"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
@@ -36,6 +38,8 @@ class TokenizeOptions:
     encoder: str = "auto"  # or "fastokens" or "tokenizers"; the bytes are the same
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
         check_choice("file_format", self.file_format, ("auto", *FORMATS))
         check_choice("document", self.document, ("line", "file", "paragraph"))
         check_choice("overflow", self.overflow, ("split", "truncate", "drop", "error"))

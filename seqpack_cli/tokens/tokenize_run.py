@@ -20,7 +20,8 @@ from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.files.json_files import write_json
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
@@ -43,9 +44,10 @@ from seqpack_cli.tokens.vocabulary import (
 )
 
 
+@checks_arguments
 def tokenize(
-    inputs: Sequence[str],
-    output: Place,
+    inputs: AnyPath | Sequence[AnyPath],
+    output: AnyPath,
     options: TokenizeOptions | None = None,
     *,
     executor: Executor | None = None,
@@ -67,6 +69,7 @@ def tokenize(
         SeqpackError: see its children; nothing unfinished counts as a store.
     """
     options = options or TokenizeOptions()
+    inputs, output = spell_inputs(inputs), parse_place(output)
     workers = find_workers(executor, progress, (*inputs, output))
     # The cluster first: if none answers, no folder is made.
     with workers.hold(), hold_folder(output) as run:
@@ -86,8 +89,9 @@ def _tokenize_sources(
     overwrite: bool,
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
-    tokenizer_json = read_tokenizer_json(options.tokenizer)
-    with _naming_tokenizer(options.tokenizer):
+    tokenizer = str(options.tokenizer)
+    tokenizer_json = read_tokenizer_json(tokenizer)
+    with _naming_tokenizer(tokenizer):
         encoder = choose_encoder(
             options.encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
         )
@@ -110,7 +114,7 @@ def _tokenize_sources(
     receipts, encoder = make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, receipts)
     seconds = time.monotonic() - started
-    done = _describe_run(options.tokenizer, encoder, workers.executor, sources, seconds)
+    done = _describe_run(tokenizer, encoder, workers.executor, sources, seconds)
     _publish(run, sources, manifest, receipts, {**done, "skipped": skipped.count()})
     return manifest, False
 

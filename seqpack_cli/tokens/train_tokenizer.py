@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
@@ -20,10 +19,12 @@ from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import OptionError, check_choice
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.single_file import publish_alone
+from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
+from seqpack_cli.runs.arguments import check_fields, checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
-from seqpack_cli.tokens.vocabulary import catch_failure
+from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE, catch_failure
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -39,11 +40,12 @@ class TrainTokenizerOptions:
     model: str = "bpe"
     vocab_size: int = 32000
     min_frequency: int = 2
-    special_tokens: tuple[str, ...] = ()  # after <pad>, <bos>, <eos> and, except in bpe, <unk>
+    special_tokens: Sequence[str] = ()  # after <pad>, <bos>, <eos> and, except in bpe, <unk>
     file_format: str = "auto"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_choice("model", self.model, MODELS)
 
     @property
@@ -53,25 +55,45 @@ class TrainTokenizerOptions:
         return list(dict.fromkeys([*own, *self.special_tokens]))
 
 
+@checks_arguments
 def train_tokenizer(
-    inputs: Sequence[str],
+    inputs: AnyPath | Sequence[AnyPath],
+    output: AnyPath,
     options: TrainTokenizerOptions | None = None,
     *,
-    folder: Place | None = None,
+    overwrite: bool = False,
     progress: Progress | None = None,
-) -> tuple[bytes, int]:
-    """Train on files, folders, globs and `-`; return the tokenizer.json and its number of tokens.
+) -> int:
+    """Train a tokenizer on text and write its tokenizer.json.
 
     Args:
-        folder: where standard input may be spooled; None: the current folder.
+        inputs: one path, URL or glob, or a sequence of them; `-` is standard input.
+        output: the file to write.
+        overwrite: replace a tokenizer.json.
+
+    Returns:
+        The number of tokens in its vocabulary.
 
     Raises:
-        OptionError: vocab_size is too small for the special tokens and bytes.
+        OptionError: an input does not exist, or vocab_size is too small for the special tokens and
+            bytes.
         DataError: a record cannot be read, or the trainer fails.
+        FolderError: another file would be replaced.
     """
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
+    output = parse_place(output)
     _check_vocab_size(options)
-    with spool_standard_input(inputs, folder or Path()) as spool:
+    with publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file:
+        tokenizer = _train(spell_inputs(inputs), output.parent, options, progress)
+        file.write((tokenizer.to_str() + "\n").encode())
+    return tokenizer.get_vocab_size()
+
+
+def _train(
+    inputs: list[str], folder: Place, options: TrainTokenizerOptions, progress: Progress
+) -> Tokenizer:
+    """Train on the inputs; standard input is spooled into the folder."""
+    with spool_standard_input(inputs, folder) as spool:
         sources, skipped = find_sources(inputs, file_format=options.file_format, spool=spool)
         for note in iter_input_notes(sources, skipped, file_format=options.file_format):
             progress.on_notice(note)
@@ -81,7 +103,7 @@ def train_tokenizer(
         tokenizer, trainer = MAKERS[options.model](options)
         with catch_failure():
             tokenizer.train_from_iterator(_iter_texts(sources, options, progress), trainer)
-    return (tokenizer.to_str() + "\n").encode(), tokenizer.get_vocab_size()
+    return tokenizer
 
 
 def _check_vocab_size(options: TrainTokenizerOptions) -> None:

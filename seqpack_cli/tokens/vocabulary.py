@@ -23,7 +23,7 @@ from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES, read_kept_tokenizer
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import FileKind
-from seqpack_cli.files.url import Place, parse_place
+from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
 
@@ -74,6 +74,11 @@ def read_tokenizer_json(name: str) -> bytes:
     if is_odd or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise OptionError(f"{path}: no such file", hint=HINT)
     return download_tokenizer_json(name)
+
+
+def spell_tokenizer(name: AnyPath) -> str:
+    """Return the name of a tokenizer as text; one that is not a str is a path, never a Hub name."""
+    return name if isinstance(name, str) else str(parse_place(name).resolve())
 
 
 def locate_tokenizer(name: str) -> Place:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.rank_steps import deal_steps, put_first
+from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.training.epoch_plan import EpochPlan
 
 
@@ -32,9 +32,8 @@ class SamplerOptions:
     skip: Collection[int] = ()
 
     def __post_init__(self) -> None:
-        for name in ("drop_last", "balance", "longest_first"):
-            object.__setattr__(self, name, bool(getattr(self, name)))
-        object.__setattr__(self, "skip", tuple(sorted(set(map(operator.index, self.skip)))))
+        check_fields(self)
+        object.__setattr__(self, "skip", tuple(sorted(set(self.skip))))
 
 
 @dataclass(frozen=True)

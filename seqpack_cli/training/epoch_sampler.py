@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch.distributed
-from torch.utils.data import Sampler
+from torch.utils.data import ConcatDataset, Sampler, Subset
 
 from seqpack_cli.batching.shuffle import epoch_seed
+from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.training.combined_batches import find_batches
 from seqpack_cli.training.dealing import Dealing, SamplerOptions
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
 from seqpack_cli.training.sampler_state import SamplerState
@@ -31,7 +33,8 @@ class EpochSampler(Sampler[Any]):
     says how far the loader is, which with `num_workers` is ahead of the loop.
 
     Args:
-        batches: a ShardDataset, or StoreBatches (the sampler is then the loader's `batch_sampler`).
+        batches: a ShardDataset, a torch Subset or ConcatDataset of them, or StoreBatches (the
+            sampler is then the loader's `batch_sampler`).
         seed: with the number of the epoch it makes the order.
         shuffle: False leaves the batches in the order of the data.
         rank, world_size: this process, of how many; None asks torch.distributed, and takes 0 of 1
@@ -42,9 +45,10 @@ class EpochSampler(Sampler[Any]):
         ValueError: a rank or a number to skip that is not there.
     """
 
+    @checks_arguments
     def __init__(
         self,
-        batches: EpochBatches,
+        batches: EpochBatches | Subset[Any] | ConcatDataset[Any],
         *,
         seed: int = 0,
         shuffle: bool = True,
@@ -52,23 +56,26 @@ class EpochSampler(Sampler[Any]):
         world_size: int | None = None,
         options: SamplerOptions | None = None,
     ) -> None:
-        if not hasattr(batches, "plan_epoch"):
-            found = type(batches).__name__
-            raise TypeError(f"a sampler of a {found}, expected a ShardDataset or StoreBatches")
         found_rank, found_world_size = _find_rank()
-        self.batches, self.seed, self.shuffle = batches, operator.index(seed), bool(shuffle)
+        self.batches = find_batches(batches)
+        self.seed, self.shuffle = operator.index(seed), shuffle
         self.rank = found_rank if rank is None else operator.index(rank)
         num_ranks = found_world_size if world_size is None else operator.index(world_size)
         if not 0 <= self.rank < num_ranks:
             raise ValueError(f"rank is {self.rank}, expected one of {num_ranks} from 0")
         self._dealing = Dealing(num_ranks, options or SamplerOptions())
-        if self._dealing.options.skip and not batches.is_fixed:
+        if self._dealing.options.skip and not self.batches.is_fixed:
             raise ValueError("skip names batches, but those of a token store are new in each epoch")
         self._is_tracked = False
         self._begin(0, [])
         epoch_seed(self.seed, 0)  # which refuses some
         if self._dealing.options.skip:
             self._dealing.check_skip(self._make_plan())
+
+    def __repr__(self) -> str:
+        order = f"seed={self.seed}, shuffle={self.shuffle}, epoch={self.epoch}"
+        ranks = f"rank={self.rank}, world_size={self._dealing.world_size}"
+        return f"EpochSampler({self.batches!r}, {order}, {ranks})"
 
     @property
     def epoch(self) -> int:

@@ -1,7 +1,7 @@
-"""Damages to the arrays of one shard, in memory: what the self-test must see found.
+"""Damages to the arrays of one shard in memory, each of which the self-test must find.
 
-Each takes a sound shard and gives the arrays that change, as copies, or None where the shard has no
-place for such a damage. They are what bugs and bad disks do while sizes still fit.
+Each function takes a sound shard and returns copies of the arrays that change, or None if the shard
+cannot have such a damage. They imitate bugs and bad disks that leave the sizes right.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from seqpack_cli.shards.shard import Shard
 
-MAX_ROWS = 1000  # looked at for one that differs
+MAX_ROWS = 1000  # rows that are searched for one that differs
 
 
 @dataclass(frozen=True)
@@ -21,18 +21,18 @@ class Damage:
     """One kind of damage."""
 
     name: str
-    level: str  # that must find it
+    level: str  # the level that must find it
     change: Callable[[Shard], dict[str, np.ndarray] | None]
-    needs: str = "data"  # the array without which shards have no such damage
+    needs: str = "data"  # the array that is damaged; other layouts lack it
     needs_plan: bool = False
 
     def belongs_to(self, shard: Shard) -> bool:
-        """Say if shards like this one can have it."""
+        """Return whether a shard has the array that is damaged."""
         return self.needs in shard.tensors
 
 
 def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Make one token another."""
+    """Change one token id."""
     if shard.max_id < 1:
         return None
     data = shard.tensors["data"].copy()
@@ -43,13 +43,13 @@ def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def swap_rows(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Let two rows of different ids stand for each other's sequence."""
+    """Swap the original indices of two rows with different ids."""
     rows = np.flatnonzero(shard.tensors["original_indices"] >= 0).tolist()
     first = shard.row(rows[0])
     different = [row for row in rows[1:MAX_ROWS] if not np.array_equal(shard.row(row), first)]
     if not different:
         return None
-    # one of the same length, if there is any: lengths alone do not tell then
+    # of the same length if possible, so that lengths alone do not show it
     pair = [rows[0], min(different, key=lambda row: len(shard.row(row)) != len(first))]
     names = [name for name in ("original_indices", "piece_starts") if name in shard.tensors]
     changed: dict[str, np.ndarray] = {}
@@ -60,7 +60,7 @@ def swap_rows(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def move_batch_size(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Count a row at one step later than it is, with the sum unchanged."""
+    """Move one row from a step's batch size to the next step's, with the sum unchanged."""
     if len(shard.tensors["batch_sizes"]) < 2:
         return None
     batch_sizes = shard.tensors["batch_sizes"].copy()
@@ -70,7 +70,7 @@ def move_batch_size(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Give the last token of a sequence to the one behind it, the longest as long as before."""
+    """Move the last token of a sequence to the next one, with the largest length unchanged."""
     lengths, batches = shard.tensors["lengths"], shard.arrays.batch_of_rows
     longest = lengths.max()
     gives = (lengths > 1) & ((lengths < longest) | (np.sum(lengths == longest) > 1))
@@ -84,7 +84,7 @@ def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def repeat_index(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Let a row stand for the sequence of another."""
+    """Give one row the original index of another."""
     indices = shard.tensors["original_indices"].copy()
     rows = np.flatnonzero((indices >= 0) & (shard.arrays.piece_starts == 0))
     if len(rows) < 2:
@@ -94,7 +94,7 @@ def repeat_index(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def spoil_padding(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Put an id where padding belongs."""
+    """Write an id into padding."""
     table = shard.arrays.measure()
     batches = np.flatnonzero(table.num_cells > table.num_tokens)
     if not len(batches) or shard.max_id < 1:
@@ -110,7 +110,7 @@ def spoil_padding(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Take the last row of a batch out of all arrays, so that they still fit together."""
+    """Remove the last row of a batch from all arrays, so that they still fit together."""
     tensors = shard.tensors
     batches = np.flatnonzero(shard.arrays.measure().num_real_rows > 1)
     if not len(batches):
@@ -129,7 +129,7 @@ def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
         first_step = int(tensors["step_offsets"][number])
         changed["batch_sizes"][first_step : first_step + int(batch.lengths[inside])] -= 1
     cells = batch.find_cells(inside)
-    if len(batch.shape) == 2:  # of a rectangle, with its padding
+    if len(batch.shape) == 2:  # a rectangle: with its padding
         cells = np.arange(batch.data.size).reshape(batch.shape)[inside]
     changed["data"] = np.delete(tensors["data"], cells + tensors["data_offsets"][number])
     for name, count in (("sequence_offsets", 1), ("data_offsets", len(cells))):
@@ -139,7 +139,7 @@ def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Put the first two batches into each other's place, whole."""
+    """Swap the first two batches."""
     if len(shard) < 2:
         return None
     parts = [shard.arrays.cut(*ends).tensors for ends in ((1, 2), (0, 1), (2, len(shard)))]

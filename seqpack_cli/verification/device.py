@@ -1,8 +1,8 @@
-"""The device that computes: found or refused, set to exact arithmetic, its memory's end named.
+"""The device of verify: open it, set exact arithmetic, report where it runs out of memory.
 
-Arrays are sent ahead to it while it computes, ids in the two or four bytes that they take on disk,
-to be widened there. To a GPU they go from pinned memory on a stream of their own, so that neither
-the reader nor the device waits.
+Arrays are sent to it while it computes: ids in the two or four bytes that they take on disk,
+widened on the device. To a GPU they go from pinned memory on a stream of their own, so that
+neither the reader nor the device waits.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import torch
 
 from seqpack_cli.errors import MachineError, OptionError
 
-NUM_READERS = 2  # threads that read and send ahead while the device computes
-THREADED_SIZE = 256  # the hidden size from which threads of a CPU pay
+NUM_READERS = 2  # threads that read and send while the device computes
+THREADED_SIZE = 256  # hidden sizes from here on are faster with several threads
 OUT_OF_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory")
 
 
 def open_device(name: str) -> torch.device:
-    """Give the device of a name.
+    """Return the torch device of a name.
 
     Raises:
-        OptionError: it is no name of a device.
-        MachineError: there is no such device here; another one is never taken instead.
+        OptionError: the name is not cpu, cuda or cuda:N.
+        MachineError: this machine has no such device; another one is never used instead.
     """
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise OptionError(f"--device {name}: expected cpu, cuda or cuda:N")
@@ -51,27 +51,27 @@ def open_device(name: str) -> torch.device:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a GPU has done what it was asked."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def naming_batch(shard: str, index: int) -> AbstractContextManager[None]:
-    """Name the batch for which the device's memory was not enough."""
+    """Name the batch in an error if the device runs out of memory."""
     return naming_memory(f"{shard}: batch {index}")
 
 
 @contextmanager
 def naming_memory(place: str) -> Iterator[None]:
-    """Name what the device's memory was not enough for.
+    """Name a place in an error if the device runs out of memory.
 
     Raises:
-        MachineError: it was not enough.
+        MachineError: it ran out of memory.
     """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        # besides torch.OutOfMemoryError: pinned memory, cuDNN and cuBLAS, and the CPU's allocator
+        # pinned memory, cuDNN, cuBLAS and the CPU's allocator raise a plain RuntimeError
         is_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
         if not is_memory and not OUT_OF_MEMORY.search(str(error)):
             raise
@@ -84,10 +84,10 @@ def naming_memory(place: str) -> Iterator[None]:
 
 @contextmanager
 def steady_arithmetic(device: torch.device, *, hidden_size: int) -> Iterator[None]:
-    """Switch off TF32, which would cost three digits, autocast and threads; give them back.
+    """Switch off TF32 (which costs three digits), autocast and threads; restore them at the end.
 
     On a CPU, threads of a small model wait for each other longer than they work, and for minutes
-    where other programs take their cores.
+    if other programs use their cores.
     """
     num_threads = torch.get_num_threads()
     if hidden_size < THREADED_SIZE:
@@ -97,7 +97,7 @@ def steady_arithmetic(device: torch.device, *, hidden_size: int) -> Iterator[Non
         (matmul, "allow_tf32", False),
         (cudnn, "allow_tf32", False),
     ]
-    if hasattr(cudnn, "rnn"):  # torch 2.9 has new names, and refuses to mix them with the old
+    if hasattr(cudnn, "rnn"):  # torch 2.9 has new names and refuses a mix of both
         settings = [(matmul, "fp32_precision", "ieee"), (cudnn.rnn, "fp32_precision", "ieee")]
     before = [getattr(owner, name) for owner, name, _ in settings]
     for owner, name, value in settings:
@@ -113,21 +113,21 @@ def steady_arithmetic(device: torch.device, *, hidden_size: int) -> Iterator[Non
 
 @dataclass(frozen=True)
 class Sent:
-    """A tensor that is on its way."""
+    """A tensor that is being copied to the device."""
 
     tensor: torch.Tensor  # on the device
-    arrived: Any  # an event, None where nothing is to be waited for
+    arrived: Any  # a CUDA event, or None if there is nothing to wait for
     is_uint16: bool
 
     def receive(self, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Wait on the device, not here, until it has arrived; give it, widened to a dtype."""
+        """Return the tensor, in dtype; the device waits for the copy, this thread does not."""
         if self.arrived is not None:
             stream = torch.cuda.current_stream(self.tensor.device)
             stream.wait_event(self.arrived)
             self.tensor.record_stream(stream)
         if dtype is None:
             return self.tensor
-        # torch does little with uint16, so its bits went as int16
+        # torch supports few operations on uint16, so it was sent as int16
         wide = self.tensor.to(dtype)
         return wide.bitwise_and_(0xFFFF) if self.is_uint16 else wide
 
@@ -142,15 +142,15 @@ class Sender:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def send(self, array: np.ndarray) -> Sent:
-        """Begin to send a flat array of 16, 32 or 64-bit integers; it may be a map of a file.
+        """Start to copy a flat array of 16, 32 or 64-bit integers, memory-mapped or not.
 
-        To the CPU an array that may be written is not copied.
+        On a CPU, a writable array is used without a copy.
         """
         is_uint16 = array.dtype == np.uint16
         bits = array.view(np.int16) if is_uint16 else array
         dtype = {2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.itemsize]
         if self._stream is None:
-            here = bits if bits.flags.writeable else bits.copy()  # torch warns of maps of files
+            here = bits if bits.flags.writeable else bits.copy()  # torch warns of read-only
             return Sent(torch.from_numpy(here), None, is_uint16)
         staged = torch.empty(len(bits), dtype=dtype, pin_memory=True)
         np.copyto(staged.numpy(), bits)

@@ -1,6 +1,7 @@
-"""A verify run under way, and its levels that compare integers: `structure` and `roundtrip`.
+"""The state of a verify run, and the levels that compare integers: `structure` and `roundtrip`.
 
-A level is a function: batches in, findings into the report, the batches of faultless shards out.
+A level is a function that takes batches, adds its findings to the report, and returns the batches
+of the shards without a finding.
 """
 
 from __future__ import annotations
@@ -33,44 +34,44 @@ from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 @dataclass
 class Verification:
-    """A verify run under way."""
+    """The state of a verify run."""
 
     shards: ShardSet
     options: VerifyOptions
     device: torch.device
     report: Report
     progress: Progress
-    store: TokenStore | None  # None where there is none at level `structure`
-    planned: PlannedShards | None = None  # what the plan has, if it was made again
+    store: TokenStore | None  # None is possible at level `structure` only
+    planned: PlannedShards | None = None  # None if no plan was made again
     faulty_shards: set[int] = field(default_factory=set)
 
     @property
     def dtype(self) -> torch.dtype:
-        """What models compute in."""
+        """The dtype that models compute in."""
         return DTYPES[self.options.dtype]
 
     @property
     def max_attention_tokens(self) -> int:
-        """How much of a row of several sequences attention is computed for."""
+        """The most tokens of a varlen row that attention is computed for."""
         return min(self.options.max_batch_tokens, MAX_TOKENS[self.device.type])
 
     @property
     def num_ids(self) -> int:
-        """How many ids there may be."""
+        """The number of different ids, which is the number of embeddings."""
         return int(self.shards.manifest["max_id"]) + 1
 
     def add(self, finding: Finding) -> None:
-        """Note a finding; its shard goes no further."""
+        """Add a finding to the report; later levels leave its shard out."""
         self.report.findings.append(finding)
         if finding.batch is not None:
             self.faulty_shards.add(self.shards.find(finding.batch)[0])
 
     def keep_faultless(self, batches: BatchTable) -> BatchTable:
-        """Drop the batches of shards in which something was found."""
+        """Return the batches of shards without a finding."""
         return batches.take(~np.isin(self.find_shards(batches), sorted(self.faulty_shards)))
 
     def find_shards(self, batches: BatchTable) -> np.ndarray:
-        """Give the number of each batch's shard."""
+        """Return the number of each batch's shard."""
         return np.searchsorted(self.shards.batch_offsets, batches.index, "right") - 1
 
     def sample(self, batches: BatchTable) -> list[int]:
@@ -78,7 +79,7 @@ class Verification:
         return choose_batches(batches, num_batches=self.options.sample, seed=self.options.seed)
 
     def read(self, index: int) -> tuple[str, Batch]:
-        """Give a batch and the name of its shard."""
+        """Return the name of a batch's shard, and the batch."""
         number, inside = self.shards.find(index)
         shard = self.shards.open_shard(number)
         return shard.path.name, shard[inside]
@@ -100,7 +101,7 @@ class Verification:
             )
 
     def build_attention(self, *, dtype: torch.dtype | None = None) -> AttentionLayer:
-        """Build the attention layer that rows of several sequences go through."""
+        """Build the attention layer for varlen rows."""
         return build_layer(
             num_embeddings=self.num_ids,
             device=self.device,
@@ -110,7 +111,7 @@ class Verification:
 
     @contextmanager
     def level(self, name: str) -> Iterator[LevelReport]:
-        """Report on a level and time it."""
+        """Add a level to the report and time it."""
         level = LevelReport(name)
         self.report.levels.append(level)
         started = time.monotonic()
@@ -119,29 +120,29 @@ class Verification:
 
 
 def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -> list[int]:
-    """Choose batches by index, in rising order.
+    """Choose the batches that a level computes.
 
     Args:
         num_batches: how many at most; None takes all.
-        seed: of the random ones.
+        seed: for those chosen at random.
 
     Returns:
-        Among them, as far as num_batches allows, the most uneven batch, the one with the longest
-        sequence, one of a single row, the shortest, and one of several equal rows, which torch
-        computes in another way.
+        Indices in rising order. As far as num_batches allows, they include the batch with the most
+        uneven rows, the one with the longest sequence, the one with the fewest rows, the shortest
+        one, and one of several rows of equal length, which torch computes on another path.
     """
     if num_batches is None or num_batches >= len(batches):
         return [int(index) for index in batches.index]
     rows = batches.num_real_rows
     unevenness = batches.longest - batches.shortest
-    telling = [
+    special = [
         unevenness.argmax(),
         batches.longest.argmax(),
         rows.argmin(),
         batches.longest.argmin(),
         ((unevenness == 0) & (rows > 1)).argmax(),
     ]
-    chosen = list(dict.fromkeys(int(place) for place in telling))[:num_batches]
+    chosen = list(dict.fromkeys(int(place) for place in special))[:num_batches]
     others = np.delete(np.arange(len(batches)), chosen)
     num_random = num_batches - len(chosen)
     drawn = np.random.default_rng(seed).choice(others, size=num_random, replace=False)
@@ -150,7 +151,7 @@ def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -
 
 
 def verify_structure(run: Verification) -> BatchTable:
-    """Check files and numbers of every batch, and that it is the planned one."""
+    """Check the files and arrays of every batch, and that it is the planned one."""
     with run.level("structure") as level:
         if run.store is not None and run.report.plan.compared:
             run.planned = _plan_again(run, run.store)
@@ -161,7 +162,7 @@ def verify_structure(run: Verification) -> BatchTable:
 
 
 def _plan_again(run: Verification, store: TokenStore) -> PlannedShards | None:
-    """Plan the batches again; note a finding if that cannot be."""
+    """Plan the batches again; add a finding if that is not possible."""
     plan = plan_again(run.shards, store)
     if isinstance(plan, Finding):
         run.add(plan)
@@ -170,7 +171,7 @@ def _plan_again(run: Verification, store: TokenStore) -> PlannedShards | None:
 
 
 def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) -> BatchTable:
-    """Check every id over the device; those of a sample by the functions that go row by row too.
+    """Send every id through the device; check a sample with torch's row-by-row functions too.
 
     Raises:
         FolderError: the token store is damaged.
@@ -182,7 +183,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         store.check_digest()
         for what in compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
-            run.faulty_shards.update(range(run.shards.num_shards))  # it is the manifest of all
+            run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
         for number in np.unique(run.find_shards(batches)).tolist():
             differences = check_shard(
                 run.shards.open_shard(number),

@@ -1,4 +1,4 @@
-"""The levels that run a model: `run` over every batch, `forward` and `backward` over a sample."""
+"""The levels that compute: `run` over every batch, `forward` and `backward` over a sample."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
 from seqpack_cli.verification.report import Finding, LevelReport
 
 RUN = "run"
-RUNS_PER_LOOK = 64  # batches whose results are fetched together
-MAX_REMEMBERING_LAYERS = 5  # rounding of 6 and more grew to 2e-3 within 1,000 steps (measured)
+RUNS_PER_FETCH = 64  # batches whose results are fetched from the device together
+MAX_REMEMBERING_LAYERS = 5  # rounding errors of 6 layers grew to 2e-3 within 1,000 steps (measured)
 
 
 def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
@@ -38,7 +38,7 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
     options = run.options
     run.progress.on_total(int(batches.num_tokens.sum()))
     model = run.build_model()
-    model.recurrent.eval()  # cuDNN keeps nothing for a backward pass
+    model.recurrent.eval()  # so that cuDNN stores nothing for a backward pass
     with run.level(RUN) as level:
         runs = run_every_batch(
             model,
@@ -46,14 +46,14 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
             batches.index.tolist(),
             max_tokens=options.max_batch_tokens,
         )
-        while some := list(islice(runs, RUNS_PER_LOOK)):
-            _look_at_runs(run, level, some)
+        while some := list(islice(runs, RUNS_PER_FETCH)):
+            _check_runs(run, level, some)
             run.progress.on_advance(sum(batch.num_tokens for batch in some))
     return run.keep_faultless(batches)
 
 
-def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -> None:
-    """Fetch the results of some batches at once, and judge them."""
+def _check_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -> None:
+    """Fetch the results of some batches together, and check them."""
     limit = find_tolerances(run.device, run.dtype, remembers=False).values
     is_gate = run.dtype in GATES
     fetched = torch.stack([batch.values for batch in runs]).tolist()
@@ -77,7 +77,7 @@ def _look_at_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -
 
 
 def measure_speeds(run: Verification, batches: BatchTable) -> None:
-    """Measure what the device makes of the sampled batches in each layout."""
+    """Measure how fast the device computes the sampled batches in each layout."""
     chosen = run.sample(batches)
     named = ((index, run.read(index)) for index in chosen)
     run.report.layout_speeds = measure_layouts(
@@ -89,25 +89,25 @@ def measure_speeds(run: Verification, batches: BatchTable) -> None:
 
 
 def verify_computation(run: Verification, level_name: str, batches: BatchTable) -> BatchTable:
-    """Run a sample of the batches through models; `forward` and `backward` differ in the check."""
+    """Run level `forward` or `backward` over a sample of the batches."""
     chosen = run.sample(batches)
     run.progress.on_total(len(chosen))
-    rows_ended = False
+    is_ragged = False
     with run.level(level_name) as level:
         models = _build_models(run) if chosen else []
         for index in chosen:
             name, batch = run.read(index)
             with naming_batch(name, index):
-                rows_ended |= _compare_batch(run, level, models, name, index, batch)
+                is_ragged |= _compare_batch(run, level, models, name, index, batch)
             level.num_batches += 1
             run.progress.on_advance(1)
-    if chosen and not rows_ended:
-        _add_vacuous(run, level_name, batches)
+    if chosen and not is_ragged:
+        _report_no_ragged_batch(run, level_name, batches)
     return run.keep_faultless(batches)
 
 
-def _add_vacuous(run: Verification, level: str, batches: BatchTable) -> None:
-    """Say that no computed batch had rows that end before others: a fault, if there are such."""
+def _report_no_ragged_batch(run: Verification, level: str, batches: BatchTable) -> None:
+    """Report that no computed batch is ragged: a finding if other batches are, else a note."""
     if bool((batches.longest > batches.shortest).any()):
         what = "no computed batch has rows of different lengths, pass a larger --max-batch-tokens"
         run.add(Finding(level, MANIFEST_NAME, what))
@@ -124,7 +124,7 @@ def _compare_batch(
     index: int,
     batch: Batch,
 ) -> bool:
-    """Compare one batch; say if it has rows that end before others."""
+    """Compare one batch; return whether it has rows of different lengths."""
     check = {"forward": check_forward, "backward": check_backward}[level.level]
     options = run.options
     limits = choose_limits(level.level, run.device, max_tokens=options.max_batch_tokens)
@@ -145,7 +145,7 @@ def _compare_batch(
 def _compare_attention(
     run: Verification, level: LevelReport, name: str, index: int, batch: VarlenBatch
 ) -> bool:
-    """Compare attention over a row of varlen; say if it was cut."""
+    """Compare attention over a varlen row; return whether only part of it was computed."""
     generator = torch.Generator().manual_seed(run.options.seed + index)
     layer, max_tokens = run.build_attention(), run.max_attention_tokens
     for comparison in check_attention(batch, layer, max_tokens=max_tokens, generator=generator):
@@ -161,14 +161,14 @@ def _judge(
     index: int,
     row: int | None,
 ) -> None:
-    """Note an error beside its limit, and a finding where it is above."""
+    """Report an error and its limit, and a finding if it is above the limit."""
     level.note_error(comparison.quantity, comparison.error, comparison.limit)
     if comparison.failed:
         run.add(Finding(level.level, shard, str(comparison), index, row))
 
 
 def _build_models(run: Verification) -> list[Model]:
-    """Build the model as torch initialises it, and one that remembers if it can."""
+    """Build the model as torch initialises it, and one that remembers if the cell has a gate."""
     can_remember = CELLS[run.options.cell].memory_gate is not None
     if can_remember and run.options.num_layers > MAX_REMEMBERING_LAYERS:
         can_remember = False

@@ -1,4 +1,4 @@
-"""What verify found, what it covered, and how near the limits it came."""
+"""The report of verify: findings, coverage, and the largest errors with their limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that does not hold, and where."""
+    """One fault, and where it is."""
 
     level: str
     shard: str
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass
 class ErrorSize:
-    """The largest error of one quantity, as a share of its limit the worst one seen."""
+    """The error of one quantity that came nearest to its limit."""
 
     quantity: str
     error: float = 0.0
@@ -36,7 +36,7 @@ class ErrorSize:
 
     @property
     def share(self) -> float:
-        """Give the error as a share of the limit."""
+        """The error divided by its limit."""
         return self.error / self.limit if self.limit else float(self.error > 0)
 
 
@@ -47,50 +47,50 @@ class LevelReport:
     level: str
     num_batches: int = 0
     num_tokens: int = 0
-    num_cut_batches: int = 0  # computed for a window of their steps only
-    num_sampled_batches: int = 0  # of roundtrip: unpacked row by row too
+    num_cut_batches: int = 0  # of which only a window of time steps was computed
+    num_sampled_batches: int = 0  # roundtrip: also checked with torch's row-by-row functions
     seconds: float = 0.0
     errors: dict[str, ErrorSize] = field(default_factory=dict)
 
     def note_error(self, quantity: str, error: float, limit: float) -> None:
-        """Keep the error that came nearest to its limit."""
+        """Keep the error of a quantity that came nearest to its limit."""
         new = ErrorSize(quantity, error, limit)
         if quantity not in self.errors or new.share > self.errors[quantity].share:
             self.errors[quantity] = new
 
     @property
     def tokens_per_second(self) -> float:
-        """Give the tokens of the batches by the time they took."""
+        """Tokens of the batches divided by the time they took."""
         return self.num_tokens / self.seconds if self.seconds else 0.0
 
     @property
     def worst(self) -> ErrorSize | None:
-        """Give the quantity that came nearest to its limit."""
+        """The quantity that came nearest to its limit."""
         return max(self.errors.values(), key=lambda size: size.share, default=None)
 
 
 @dataclass(frozen=True)
 class LayoutSpeed:
-    """What the device makes of the same tokens in one layout."""
+    """The speed of one layout on the device."""
 
     layout: str
-    forward: float  # tokens a second, padding not counted
-    training: float  # forward and backward
+    forward: float  # tokens per second, padding not counted
+    training: float  # the same for forward and backward
 
 
 @dataclass(frozen=True)
 class Control:
-    """A damage that was made in memory, to see that verify finds it."""
+    """One fault that the self-test made in memory, and whether verify found it."""
 
     name: str
-    level: str  # that must find it
-    caught: bool | None  # None where the shard has no place for it
-    found: str  # in words
+    level: str  # the level that must find it
+    caught: bool | None  # None where this shard cannot have such a fault
+    found: str  # the finding
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """Whether the batches were compared with the plan of the token store, made again."""
+    """Whether the batches were compared with a plan made again from the token store."""
 
     compared: bool
     plan_version: int  # of the shards
@@ -99,7 +99,7 @@ class PlanReport:
 
 @dataclass
 class Report:
-    """The whole outcome of a verify run."""
+    """The result of a verify run."""
 
     shards: str
     layout: str
@@ -115,7 +115,7 @@ class Report:
     num_batches: int
     num_sequences: int
     num_tokens: int
-    is_gate: bool  # whether float errors above their limits are findings
+    is_gate: bool  # whether errors above their limits are findings; not for 16-bit
     plan: PlanReport
     levels: list[LevelReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -125,14 +125,14 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not self.findings
 
     def to_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
+        """Return the report as values for JSON."""
         document = {"passed": self.passed, **asdict(self)}
         for level, report in zip(document["levels"], self.levels, strict=True):
             level["tokens_per_second"] = round(report.tokens_per_second)
-            for size in level["errors"].values():  # JSON has no infinite number
+            for size in level["errors"].values():  # JSON has no infinity
                 size["error"] = size["error"] if math.isfinite(size["error"]) else "inf"
         return document

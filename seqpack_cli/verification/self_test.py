@@ -1,7 +1,7 @@
-"""`verify --self-test`: damage one shard in memory, in each way there is, and see that it is found.
+"""`verify --self-test`: damage one shard in memory in every known way, and check that it is found.
 
-A proof is worth what it would have found. Each damage has a level that must be the first to find
-it; faulty computations stand in for faulty kernels. Nothing on disk is touched.
+Each damage has a level that must be the first to find it. Faulty kernels are simulated by faulty
+computations. No file is changed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 from seqpack_cli.verification.report import Control, Finding
 
-MAX_TRIES = 8  # batches looked at for a place
+MAX_TRIES = 8  # batches that are tried per faulty computation
 
 
 def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | None) -> None:
-    """Run every control that belongs to the levels asked for; one that is not caught is a finding.
+    """Run every control of the chosen levels; one that is not caught is a finding.
 
     Args:
-        batches: of faultless shards; the smallest of those shards is damaged.
+        batches: the batches of shards without a finding; the smallest of these shards is damaged.
     """
     if not len(batches):
         run.report.notes.append("self-test skipped: every shard has a fault")
@@ -87,9 +87,9 @@ def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> 
 def _find(
     run: Verification, number: int, shard: Shard, store: TokenStore | None, damage: Damage
 ) -> Iterator[Finding]:
-    """Yield what is found up to the damage's level, as if the checksum were right.
+    """Yield the findings in a damaged shard up to the damage's level, checksums left out.
 
-    The plan would find most of it: it is asked only where nothing else can tell.
+    The comparison with the plan would find most damages, so it runs only where a damage needs it.
     """
     max_tokens = run.shards.options.max_tokens
     found, batches = check_batches(shard, max_tokens=max_tokens)
@@ -98,7 +98,7 @@ def _find(
     yield from check_counts(shard.path.name, shard.entry, batches)
     if damage.needs_plan and run.planned is not None:
         yield from compare_shard(shard, run.planned, number)
-    if damage.level != "structure" and store is not None:  # what it missed must not reach torch
+    if damage.level != "structure" and store is not None:  # others could crash torch
         yield from check_shard(
             shard,
             store,
@@ -110,7 +110,7 @@ def _find(
 
 
 def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Control]:
-    """Let the reference not trim, attention not stop at borders, and a gradient miss a row."""
+    """Run the faulty computations: no trimming, attention across sequences, a missing gradient."""
     uneven = batches.take(batches.longest > batches.shortest)
     several = batches.take(batches.num_rows > 1)
     if "forward" in run.options.levels:
@@ -128,7 +128,7 @@ def _control(
     batches: BatchTable,
     check: Callable[[Verification, int], Iterator[Comparison] | None],
 ) -> Control:
-    """Run a faulty computation on the first batch that has a place for the fault."""
+    """Run a faulty computation on the first batch whose results it changes."""
     for index in choose_batches(batches, num_batches=MAX_TRIES, seed=run.options.seed):
         shard, _ = run.read(index)
         with naming_batch(shard, index):
@@ -142,7 +142,7 @@ def _control(
 
 def _check_untrimmed(run: Verification, index: int) -> Iterator[Comparison] | None:
     model, ids = _prepare(run, index, "forward")
-    if ids.lengths[0] == ids.lengths[-1]:  # within its window, if the batch was cut
+    if ids.lengths[0] == ids.lengths[-1]:  # in the window that is computed
         return None
 
     def run_untrimmed(model: Model, ids: BatchIds) -> Run:
@@ -156,7 +156,7 @@ def _check_untrimmed(run: Verification, index: int) -> Iterator[Comparison] | No
 def _walk_untrimmed(
     step: Step, inputs: torch.Tensor, batch_sizes: list[int], hidden: Hidden
 ) -> tuple[torch.Tensor, Hidden]:
-    """Run all rows on to the end of the longest, as over a rectangle of zeros."""
+    """Run all rows to the end of the longest, with zeros as inputs after their end."""
     outputs = []
     for rows in torch.split(inputs, batch_sizes):
         num_ended = batch_sizes[0] - len(rows)
@@ -200,5 +200,5 @@ def _prepare(run: Verification, index: int, level: str) -> tuple[Model, BatchIds
 
 
 def _judged_dtype(run: Verification) -> torch.dtype:
-    """16-bit errors are not judged, so faults would pass there."""
+    """Return float32 for 16-bit models, whose errors are not judged."""
     return run.dtype if run.dtype in GATES else torch.float32

@@ -1,8 +1,8 @@
 """A batch as torch's functions take it: longest row first, none empty, padded on the right.
 
-The one table in `verify` that layouts have a line in: `packed` has its own
-`batch_sizes`, `padded` its own rectangle, turned round if it is padded on the left; the sequences
-of a `varlen` row are sorted and packed.
+This is the only table of layouts in `verify`: a `packed` batch keeps its `batch_sizes`, a `padded`
+one its rectangle, with left padding moved to the right; the sequences of a `varlen` row are sorted
+and packed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_and_pad import pack, pad
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
 from seqpack_cli.shards.varlen import VarlenBatch
 
 
@@ -28,8 +28,8 @@ class TorchRows:
 
     cells: np.ndarray  # ids: [S] time step by time step, or [B, width] with padding
     lengths: np.ndarray  # int64[B]
-    order: np.ndarray  # int64[B], the row of the batch that each was
-    batch_sizes: np.ndarray | None = None  # int64[T] of cells that lie by time step
+    order: np.ndarray  # int64[B], the row of the batch that each one was
+    batch_sizes: np.ndarray | None = None  # int64[T], if cells are time step by time step
 
     @property
     def tokens(self) -> np.ndarray:
@@ -40,23 +40,25 @@ class TorchRows:
         return tokens
 
     def pack(self, ids: torch.Tensor) -> PackedSequence:
-        """Make torch's PackedSequence of the cells, which are on the device, flat."""
+        """Return torch's PackedSequence of the cells, given flat on the device."""
         if self.batch_sizes is not None:
             return PackedSequence(ids, torch.from_numpy(self.batch_sizes.copy()), None, None)
         lengths = torch.from_numpy(self.lengths.copy())
         return pack_padded_sequence(ids.view(self.cells.shape), lengths, batch_first=True)
 
     def to_packed_sequence(self, device: torch.device) -> PackedSequence:
-        """Put the cells on a device and make torch's PackedSequence of them."""
+        """Return torch's PackedSequence of the cells on a device."""
         return self.pack(torch.from_numpy(self.cells.reshape(-1).astype(np.int64)).to(device))
 
     def keep(self, kept: np.ndarray) -> TorchRows:
-        """Keep some rows, given upwards."""
+        """Return some of the rows, given in rising order."""
         lengths, order = self.lengths[kept], self.order[kept]
         if self.batch_sizes is None:
             return TorchRows(self.cells[kept], lengths, order)
         batch = PackedBatch(self.cells, self.batch_sizes, self.lengths)
-        return replace(_take_packed(pack([batch.row(row) for row in kept.tolist()])), order=order)
+        return replace(
+            _take_packed(pack_sequence([batch.row(row) for row in kept.tolist()])), order=order
+        )
 
 
 def to_torch_rows(batch: Batch) -> TorchRows:
@@ -71,14 +73,14 @@ def _take_packed(batch: PackedBatch) -> TorchRows:
 def _take_padded(batch: PaddedBatch) -> TorchRows:
     batch = batch.without_filler()
     if batch.padding_side == "left":
-        batch = pad(batch.rows(), width=batch.ids.shape[1])
+        batch = pad_sequence(batch.rows(), total_length=batch.ids.shape[1])
     return TorchRows(batch.ids, batch.lengths, np.arange(len(batch.lengths)))
 
 
 def _take_varlen(batch: VarlenBatch) -> TorchRows:
     order = np.argsort(-batch.lengths, kind="stable")
     rows = batch.rows()
-    return replace(_take_packed(pack([rows[row] for row in order])), order=order)
+    return replace(_take_packed(pack_sequence([rows[row] for row in order])), order=order)
 
 
 _TAKE: dict[type[Any], Callable[[Any], TorchRows]] = {

@@ -1,4 +1,4 @@
-"""What `seqpack verify` can be told, checked."""
+"""The options of `seqpack verify`, checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath
+from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.report import LEVELS
 
@@ -17,7 +18,7 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-MIN_HIDDEN_SIZE = 4  # fewer units may all be near zero by chance
+MIN_HIDDEN_SIZE = 4  # the outputs of fewer units may all be near zero by chance
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class VerifyOptions:
         OptionError: a value is none of those there are.
     """
 
-    tokens: Place | None = None  # the store, if it is not where the manifest says
+    tokens: AnyPath | None = None  # the token store; None: where the manifest says
     device: str = "cpu"
     level: str = "backward"
     cell: str = "lstm"
@@ -36,14 +37,15 @@ class VerifyOptions:
     bidirectional: bool = False
     hidden_size: int = 64
     dtype: str = "float32"
-    sample: int | None = 32  # batches of forward and backward; None is all
+    sample: int | None = 32  # batches that forward and backward compute; None: all
     every_batch: bool | None = None  # level run before forward and backward; None: on a GPU only
-    max_batch_tokens: int = 32_768  # larger batches are computed up to there
-    compare: bool = False  # measure what the device makes of each layout
-    self_test: bool = False  # see that every kind of damage would be caught
+    max_batch_tokens: int = 32_768  # of a larger batch only a part is computed
+    compare: bool = False  # measure the speed of each layout on the device
+    self_test: bool = False  # damage a shard in memory and check that it is found
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_choice("level", self.level, LEVELS)
         check_choice("cell", self.cell, CELLS)
         check_choice("dtype", self.dtype, DTYPES)

@@ -1,7 +1,7 @@
-"""The verify run: shards and their token store -> the levels in order -> a report.
+"""`seqpack verify`: run the levels in order over shards and their token store, return a report.
 
-Levels are cumulative, and a shard stops at its first failing one. `structure` and `roundtrip` cover
-every batch, `forward` and `backward` a sample. What was not covered, or cut, is in the report.
+Each level checks only the shards that passed the levels before it. `structure`, `roundtrip` and
+`run` cover every batch, `forward` and `backward` a sample. The report says what was left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import torch
 from seqpack_cli.batching.pack_options import PLAN_VERSION
 from seqpack_cli.errors import FolderError, SeqpackError
 from seqpack_cli.files.copy_marks import hashing_copies
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -29,9 +30,10 @@ from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 
+@checks_arguments
 @hashing_copies()
-def verify_shards(
-    path: Place, options: VerifyOptions | None = None, *, progress: Progress | None = None
+def verify(
+    shards: AnyPath, options: VerifyOptions | None = None, *, progress: Progress | None = None
 ) -> Report:
     """Prove shards on a device.
 
@@ -40,11 +42,11 @@ def verify_shards(
         MachineError: the device is not there, or its memory is not enough.
     """
     options = options or VerifyOptions()
-    shards = open_shards(path, check_present=False)
+    opened = open_shards(shards, check_present=False)
     device = open_device(options.device)
-    store, why_not = _find_store(shards, options)
-    report = _start_report(shards, options, device, why_not)
-    run = Verification(shards, options, device, report, progress or Progress(), store)
+    store, why_not = _find_store(opened, options)
+    report = _start_report(opened, options, device, why_not)
+    run = Verification(opened, options, device, report, progress or Progress(), store)
     batches = verify_structure(run)
     with steady_arithmetic(device, hidden_size=options.hidden_size):
         if store is not None and "roundtrip" in options.levels:
@@ -62,12 +64,12 @@ def verify_shards(
 
 
 def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | None, str | None]:
-    """Open the token store that the shards were packed from; else say why there is none.
+    """Open the token store that the shards were packed from, or return why it cannot be opened.
 
-    Whoever has the shards alone can still check their structure.
+    Level `structure` works without the store.
 
     Raises:
-        FolderError: it is damaged, or it is not there or another one and has to be.
+        FolderError: a store was named or a level needs it, and it is missing, damaged or another.
     """
     try:
         store = _open_matching(shards, options.tokens)
@@ -77,13 +79,13 @@ def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | 
         return None, error.message
     store.check_indices()
     if store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]:
-        store.read_tokenizer_json()  # the copy beside the shards is looked into with them
+        store.read_tokenizer_json()  # only its digest: level `structure` builds the same file
     else:
         check_kept_tokenizer(store.path, store.manifest)
     return store, None
 
 
-def _open_matching(shards: ShardSet, path: Place | None) -> TokenStore:
+def _open_matching(shards: ShardSet, path: AnyPath | None) -> TokenStore:
     found = path or shards.find_store()
     if found is None:
         place = shards.manifest["tokens_path"][:200]

@@ -23,7 +23,7 @@ from fuzz_mutators import JsonText, spell
 from shard_reference import make_store
 
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.pack_run import PackOptions, pack_store
+from seqpack_cli.shards.pack_run import PackOptions, pack
 
 MANIFEST = "manifest.json"
 HOME_VARIABLE = "SEQPACK_FUZZ_HOME"
@@ -90,9 +90,7 @@ def open_lab() -> Lab:
         store = make_store(folder, TEXTS, tokenizer=str(tokenizer), part_bytes=part_bytes)
         stores.append(_read_seed(store))
         for layout, options in SHARDS.items() if name == "narrow" else [*SHARDS.items()][:1]:
-            pack_store(
-                store, folder / layout, PackOptions(**options), executor=Executor(num_workers=1)
-            )
+            pack(store, folder / layout, PackOptions(**options), executor=Executor(num_workers=1))
             shards.append(_read_seed(folder / layout))
     return Lab(root, outside, stores, shards)
 

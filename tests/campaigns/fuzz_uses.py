@@ -308,14 +308,14 @@ def run_verify(folder: Path, choices: Choices) -> Iterator[None]:
 def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack pack` into a new folder, and read what it made."""
     from seqpack_cli.shards import pack_shard
-    from seqpack_cli.shards.pack_run import pack_store
+    from seqpack_cli.shards.pack_run import pack
 
     output = folder.parent / "packed anew"
     options = PackOptions(**choices.choose(PACK_OPTIONS))
     open_store(folder)
     yield
     try:
-        pack_store(folder, output, options, executor=Executor(num_workers=1))
+        pack(folder, output, options, executor=Executor(num_workers=1))
         for batch in open_shards(output):
             batch.rows()
     finally:
@@ -328,10 +328,10 @@ def pack_and_read(
 ) -> Iterator[None]:
     """Pack a good store into a folder that a stranger began, and read what is there then."""
     from seqpack_cli.shards import pack_shard
-    from seqpack_cli.shards.pack_run import pack_store
+    from seqpack_cli.shards.pack_run import pack
 
     try:
-        pack_store(store, output, options, executor=Executor(num_workers=1), overwrite=overwrite)
+        pack(store, output, options, executor=Executor(num_workers=1), overwrite=overwrite)
         yield
         for shard in map(open_shards(output).open_shard, range(open_shards(output).num_shards)):
             shard.find_unsound()

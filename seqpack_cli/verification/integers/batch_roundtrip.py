@@ -1,10 +1,10 @@
-"""Level `roundtrip` of one batch: its ids through torch's functions on the device, row by row too.
+"""Level `roundtrip` of one batch: send its ids through torch's functions on the device.
 
-Holds when pad_packed_sequence (both `batch_first`, with `total_length` and `padding_value`) and
-unpack_sequence give exactly the token store's sequences, and packing those again gives exactly the
-stored data and batch_sizes. Integers, so there is no tolerance. The batches of a sample are checked
-here, because unpack_sequence takes a row at a time, and those in which `shard_roundtrip` found
-something, to say what.
+It passes if pad_packed_sequence (both values of `batch_first`, with `total_length` and
+`padding_value`) and unpack_sequence return exactly the token store's sequences, and packing these
+again returns exactly the stored data and batch_sizes. These are integers, so there is no tolerance.
+Only a sample is checked here, since unpack_sequence is slow, and batches in which `shard_roundtrip`
+found a difference, to find out which.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch.nn.utils.rnn import (
     unpack_sequence,
 )
 
+from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_and_pad import pack
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
@@ -36,7 +36,7 @@ def check_batch(
     """Yield (row or None, what differs) for a batch that passed the level `structure`.
 
     Args:
-        max_tokens: where varlen splits a sequence.
+        max_tokens: the longest piece of a split sequence in varlen.
     """
     batch = batch.without_filler()
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
@@ -58,13 +58,13 @@ def check_batch(
     packed = for_torch.to_packed_sequence(device)
     for what in _check_torch(packed, expected, lengths):
         yield None, what
-    own = torch.from_numpy(pack(rows).data.astype(np.int64)).to(device)
+    own = torch.from_numpy(sequence_arrays.pack_sequence(rows).data.astype(np.int64)).to(device)
     if not torch.equal(packed.data, own):
         yield None, "the packed data differs from the token store's sequences, packed"
 
 
 def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[np.ndarray]:
-    """Give the store's ids of each row; of a piece, those up to where the next one begins."""
+    """Return the store's ids of each row; of a piece, those up to the start of the next one."""
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     rows = [store[index] for index in batch.original_indices]
     if batch.piece_starts is None or max_tokens is None:
@@ -74,9 +74,9 @@ def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[
 
 
 def compare_manifests(manifest: dict[str, Any], store: TokenStore) -> Iterator[str]:
-    """Yield where shards describe other ids than the store, or other totals with what they dropped.
+    """Yield where the manifests of shards and store disagree on the ids, or on the totals.
 
-    A model is sized by these numbers.
+    The size of a model follows from these numbers.
     """
     for name in ("dtype", "vocab_size", "max_id", "tokenizer_blake3"):
         if manifest[name] != store.manifest[name]:
@@ -101,7 +101,7 @@ def _compare_rows(found: list[np.ndarray], expected: list[np.ndarray]) -> tuple[
 def _check_torch(
     packed: PackedSequence, expected: torch.Tensor, lengths: torch.Tensor
 ) -> Iterator[str]:
-    """Yield what torch's functions give otherwise than expected, ids row after row."""
+    """Yield where the results of torch's functions differ from the expected ids, row after row."""
     longest = int(lengths[0])
     for batch_first, total_length in ((True, longest + EXTRA_STEPS), (False, None)):
         padded, found_lengths = pad_packed_sequence(

@@ -1,10 +1,10 @@
-"""Shards cut into blocks for the round trip, each with what the token store has for it.
+"""Cut shards into blocks for the round trip, and read the token store's rows for each block.
 
 A stack is neighbouring batches with the same lengths, as most are in shards sorted by length:
-torch's functions take them together, one beside the other in a last dimension. A batch too large
-for the device is cut into windows of its time steps instead, which are packed batches again. A
-block is consecutive stacks, or one window; its ids are read and moved to the device at once, as
-int16 where the bits of an id leave one pattern free for padding, else as int32.
+torch's functions take them together, stacked in a last dimension. A batch that is too large for the
+device is cut into windows of time steps instead, each of which is a packed batch again. A block is
+consecutive stacks, or one window. Its ids are read and sent to the device at once: as int16 if one
+16-bit value is left for padding, else as int32.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
-NO_ID = -1  # fills what torch pads, so that no id can be taken for padding; of uint16, all bits
+NO_ID = -1  # the padding value, which no id has; as uint16, all bits are set
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The same steps of neighbouring batches with the same lengths."""
+    """Neighbouring batches with the same lengths, or the same window of their time steps."""
 
     first_batch: int  # in the shard
     num_batches: int
     lengths: np.ndarray  # int64[B], within these steps; filler rows left out
     batch_sizes: np.ndarray  # int64[steps]
-    data_shape: tuple[int, ...]  # [batches, S], of rectangles [batches, rows, width]
+    data_shape: tuple[int, ...]  # [batches, S], or [batches, rows, width] of rectangles
     padding_side: str
 
     @property
     def num_steps(self) -> int:
-        """Count the steps of the longest row."""
+        """The number of steps of the longest row."""
         return len(self.batch_sizes)
 
     @property
     def num_cells(self) -> int:
-        """Count the cells of rectangles as wide as the longest row."""
+        """The number of cells of rectangles as wide as the longest row."""
         return self.num_batches * len(self.lengths) * self.num_steps
 
 
 @dataclass(frozen=True)
 class BlockSpan:
-    """Batches of a shard, or one of them from one time step to another."""
+    """A range of batches of a shard, or a window of time steps of one batch."""
 
     first: int  # batch in the shard
-    last: int  # the first that follows
-    window: tuple[int, int] | None = None  # steps
+    last: int  # one past the last batch
+    window: tuple[int, int] | None = None  # first step, and one past the last
 
 
 @dataclass(frozen=True)
 class Block:
-    """Batches as the shard has them, and their rows as the token store has them."""
+    """The data of some batches, and the same rows read from the token store."""
 
     span: BlockSpan
-    stacks: list[Stack]  # none where rows share a line, which torch's functions do not take
+    stacks: list[Stack]  # none for varlen, which torch's functions do not take
     data: np.ndarray  # flat int16 or int32, the data of the stacks one after another
     expected: np.ndarray  # like data, of each stack [batches, B, steps]; NO_ID where no token is
     num_tokens: int
-    is_of_store: bool  # all indices and lengths are the store's; else expected is empty
+    is_of_store: bool  # all indices and lengths match the store; else expected is empty
 
 
 def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockSpan]:
-    """Cut a sound shard into blocks of about max_cells, upwards through the file."""
+    """Yield the spans of blocks of about max_cells, in the order of the file."""
     table, shares_rows = shard.arrays.measure(), shard.arrays.rules.shares_rows
-    # torch makes rectangles as wide as the longest row
+    # torch pads to rectangles as wide as the longest row
     cells = table.num_cells if shares_rows else table.num_rows * table.longest
     numbers = np.cumsum(cells) // max_cells
     too_large = (cells > max_cells) & (not shares_rows)
@@ -92,10 +92,10 @@ def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockSpan]:
 def read_block(
     shard: Shard, store: TokenStore, span: BlockSpan, *, max_tokens: int | None
 ) -> Block:
-    """Read a block's data, and the rows of the token store in the same shapes.
+    """Read a block's data, and the token store's rows in the same shapes.
 
     Args:
-        max_tokens: where varlen splits a sequence.
+        max_tokens: the longest piece of a split sequence in varlen.
     """
     stacks, arrays = _find_stacks(shard, span), shard.arrays.cut(span.first, span.last)
     data = (
@@ -107,7 +107,7 @@ def read_block(
     dtype, bits = (np.uint16, np.int16) if has_free_bits else (np.int32, np.int32)
     data = data.astype(dtype, copy=False).view(bits)
     num_tokens = sum(stack.num_batches * int(stack.lengths.sum()) for stack in stacks) or len(data)
-    is_row = arrays.tensors["lengths"] > 0  # not filler
+    is_row = arrays.tensors["lengths"] > 0  # without filler
     indices, lengths = (arrays.tensors[name][is_row] for name in ("original_indices", "lengths"))
     starts = arrays.piece_starts[is_row]
     max_piece = max_tokens if arrays.rules.shares_rows else None
@@ -128,7 +128,7 @@ def read_block(
 
 
 def _find_widths(stacks: list[Stack]) -> np.ndarray:
-    """Return the cells that are expected of each row."""
+    """Return the number of expected cells of each row."""
     num_rows = [stack.num_batches * len(stack.lengths) for stack in stacks]
     return np.repeat([stack.num_steps for stack in stacks], num_rows)
 
@@ -144,9 +144,8 @@ def _are_of_store(
         return False
     left = store.lengths[indices] - starts
     if max_piece is not None:
-        left = np.minimum(
-            left, max(0, min(max_piece, MAX_LENGTH))
-        )  # a stranger's may be beyond int64
+        max_piece = max(0, min(max_piece, MAX_LENGTH))  # a manifest's may exceed int64
+        left = np.minimum(left, max_piece)
     return bool((starts >= 0).all()) and np.array_equal(left, lengths)
 
 
@@ -170,7 +169,7 @@ def _find_stacks(shard: Shard, span: BlockSpan) -> list[Stack]:
 
 
 def _find_same_shapes(shard: Shard, span: BlockSpan) -> np.ndarray:
-    """Find the batches of a block whose lengths and shape are those of the one before."""
+    """Return which batches of a block have the lengths and shape of the batch before."""
     tensors = shard.arrays.cut(span.first, span.last).tensors
     offsets, lengths = tensors["sequence_offsets"], tensors["lengths"]
     counts, sizes = np.diff(offsets), np.diff(tensors["data_offsets"])
@@ -182,7 +181,7 @@ def _find_same_shapes(shard: Shard, span: BlockSpan) -> np.ndarray:
 
 
 def _count_alive(shard: Shard, batch: int) -> np.ndarray:
-    """Give the batch_sizes of a batch, those of the file where it has any."""
+    """Return the batch_sizes of a batch, from the file if it has them."""
     tensors = shard.tensors
     if "batch_sizes" in tensors:
         start, end = tensors["step_offsets"][batch : batch + 2]
@@ -192,7 +191,7 @@ def _count_alive(shard: Shard, batch: int) -> np.ndarray:
 
 
 def _cut_steps(batch: Batch, window: tuple[int, int], padding_side: str) -> np.ndarray:
-    """Cut the data of a batch, without filler, to some of its time steps."""
+    """Return the data of a window of time steps of a batch, without filler."""
     lengths, (first, last) = batch.lengths, window
     if len(batch.shape) == 1:
         before, through = (int(np.minimum(lengths, step).sum()) for step in window)

@@ -1,4 +1,4 @@
-"""Over all shards: each sequence of the store exactly once, a split one piece after piece."""
+"""Check that all shards together have each sequence once, and split ones piece by piece."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Coverage:
-    """Which sequences of the store were seen; 1 byte a sequence, and 24 a row of varlen."""
+    """Which sequences were seen; takes 1 byte per sequence, and 24 per row that may be a piece."""
 
     def __init__(self, num_sequences: int) -> None:
         self._seen = np.zeros(num_sequences, bool)
@@ -14,13 +14,13 @@ class Coverage:
 
     @property
     def num_missing(self) -> int:
-        """Count the sequences that no shard has."""
+        """The number of sequences that no shard has."""
         return len(self._seen) - int(self._seen.sum())
 
     def mark(
         self, indices: np.ndarray, lengths: np.ndarray, starts: np.ndarray | None
     ) -> tuple[int, str] | None:
-        """Mark the rows of a shard, without filler; say which is from nowhere or stands twice."""
+        """Mark the rows of a shard, without filler; return a wrong row and why, if there is one."""
         outside = np.flatnonzero((indices < 0) | (indices >= len(self._seen)))
         if len(outside):
             place = int(outside[0])
@@ -41,7 +41,7 @@ class Coverage:
         return fault
 
     def check_pieces(self) -> str | None:
-        """Say if the pieces of a split sequence do not follow one another from its start."""
+        """Return what is wrong if pieces of a split sequence overlap or leave a gap."""
         if not self._rows:
             return None
         indices, starts, lengths = np.concatenate(self._rows, axis=1)

@@ -1,8 +1,8 @@
-"""The plan of a store, made again with the recorded options, beside the batches of its shards.
+"""Plan the batches again from the token store, and compare them with those in the shards.
 
-Where the token store is at hand, `pack`'s own planner says what every batch holds: which sequences,
-in which order, how wide, with how much filler, and what was left out. The arrays of a whole shard
-are compared at once, about 30 ns a sequence; memory is that of `pack`.
+`pack`'s own planner determines the content of every batch from the recorded options: its sequences
+and their order, its width and filler rows, and what was dropped. The arrays of a whole shard are
+compared at once, at about 30 ns per sequence, with the memory of `pack`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
-# Pieces of varlen rows that are planned whatever the shards hold: they take some 100 MB. A manifest
-# that cuts more of them out of a store than its shards have rows is not followed.
+# So many pieces, about 100 MB, are always planned. A manifest whose options split the store into
+# more, and into more than twice the rows of its shards, is a finding instead.
 FREE_PIECES = 1 << 22
 
 
 def plan_again(shards: ShardSet, store: TokenStore) -> Plan | Finding:
-    """Plan a store with the options that its shards record, or return why that cannot be."""
+    """Plan a store with the options that its shards record, or return why that is not possible."""
     options, found = shards.options, count_source(store)
     if options.shares_rows:
         num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
@@ -47,7 +47,7 @@ def plan_again(shards: ShardSet, store: TokenStore) -> Plan | Finding:
 
 
 class PlannedShards:
-    """What the plan has for the batches of each shard."""
+    """The planned batches of each shard."""
 
     def __init__(self, shards: ShardSet, store: TokenStore, plan: Plan) -> None:
         self.plan = plan
@@ -57,9 +57,9 @@ class PlannedShards:
         self._planned = dict(zip(cuts, plan.cut(cuts), strict=False))
 
     def find_rows(self, number: int) -> ShardRows | None:
-        """Return the planned batches with the numbers of a shard's, as many as there are, if any.
+        """Return the planned batches of a shard, or None if the plan ends before it.
 
-        Shards are asked for in rising order, or rows are found again.
+        This is fastest for shards in rising order.
         """
         first, last = self._cuts[number : number + 2]
         return find_rows(self._planned[first], self.store) if first < last else None
@@ -81,7 +81,7 @@ def compare_shard(shard: Shard, planned_shards: PlannedShards, number: int) -> I
     if all(np.array_equal(found[name], planned[name]) for name in planned):
         return
     differing = list(_find_differences(found, planned))
-    if differing:  # else the shard only has more batches
+    if differing:  # else the shard only has extra batches
         row, what = _describe_difference(found, planned, min(differing))
         batch = shard.first_batch + min(differing)
         yield Finding(LEVEL, shard.path.name, what, batch=batch, row=row)
@@ -90,7 +90,7 @@ def compare_shard(shard: Shard, planned_shards: PlannedShards, number: int) -> I
 def _find_differences(
     found: Mapping[str, np.ndarray], planned: Mapping[str, np.ndarray]
 ) -> Iterator[int]:
-    """Yield the first batch that differs in each array, if any does."""
+    """Yield the first batch that differs, for each array that does."""
     for name, array in planned.items():
         num_entries = min(len(array), len(found[name]))
         differ = np.flatnonzero(array[:num_entries] != found[name][:num_entries])
@@ -108,7 +108,7 @@ def _find_differences(
 def _describe_difference(
     found: Mapping[str, np.ndarray], planned: Mapping[str, np.ndarray], batch: int
 ) -> tuple[int | None, str]:
-    """Return the row and what differs in a batch that is not the planned one."""
+    """Return the row and what differs in a batch that differs from the plan."""
     counts = [int(np.diff(side["sequence_offsets"])[batch]) for side in (found, planned)]
     for name, (number, expected) in {
         "rows": counts,
@@ -124,7 +124,7 @@ def _describe_difference(
             number, expected = _pick(name, start + row, found, planned)
             if number != expected:
                 return row, f"{words} {number}, the plan has {expected}"
-    raise AssertionError(f"batch {batch} is the planned one")
+    raise AssertionError(f"batch {batch} does not differ from the plan")
 
 
 def _pick(
@@ -136,7 +136,7 @@ def _pick(
 
 
 def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding]:
-    """Yield where the number of batches, the manifest or the ends of shards are not as planned."""
+    """Yield where numbers of batches, the manifest or the ends of shards differ from the plan."""
     plan = planned.plan
     manifest, num_batches = shards.manifest, plan.num_batches
     if len(shards) > num_batches:

@@ -1,7 +1,7 @@
-"""What follows for every batch from the recorded options alone: sizes, budgets, widths, buckets.
+"""Check every batch against the recorded options: numbers of rows and tokens, widths, buckets.
 
-These hold without the token store. With it, `plan_comparison` says more: that each batch is the
-planned one.
+This needs no token store. With one, `plan_comparison` also checks that each batch is the planned
+one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from seqpack_cli.batching.pack_options import PackOptions
 def check_promises(
     batches: BatchTable, options: PackOptions, keys: Sequence[int] | None
 ) -> Iterator[tuple[int, str]]:
-    """Yield (batch, what) for every batch that breaks a limit which pack was told.
+    """Yield (batch, what is wrong) for every batch that breaks a limit of the options.
 
     Args:
         batches: sound ones.
-        keys: of the buckets.
+        keys: the bucket keys.
     """
     yield from _check_most(batches, "num_cells", options.max_tokens, "{} cells")
-    if options.shares_rows:  # whose rows may be pieces
+    if options.shares_rows:  # rows may be pieces of sequences, so the checks below do not hold
         return
     for index, found in _find(batches, batches.shortest < (options.drop_shorter or 1), "shortest"):
         yield index, f"a row of {found} tokens, the options require at least {options.drop_shorter}"
@@ -42,9 +42,9 @@ def check_promises(
 def find_unused_keys(
     batches: BatchTable, options: PackOptions, keys: Sequence[int] | None
 ) -> list[int]:
-    """Return the chosen bucket keys that are the width of no row.
+    """Return the automatically chosen bucket keys that are the width of no batch.
 
-    A last batch that was dropped may have had it, so that nothing is known then.
+    None are returned if last batches were dropped, since a dropped batch may have had the width.
     """
     if keys is None or options.buckets != "auto" or options.last_batch == "drop":
         return []
@@ -70,15 +70,15 @@ def _check_buckets(
 ) -> Iterator[tuple[int, str]]:
     for index, longest in _find(batches, bucket == len(keys), "longest"):
         yield index, f"a row of {longest} tokens, the largest bucket is {keys[-1]}"
-    apart = find_buckets(batches.shortest, keys) != bucket
-    for index, shortest, longest in _find(batches, apart, "shortest", "longest"):
+    is_mixed = find_buckets(batches.shortest, keys) != bucket
+    for index, shortest, longest in _find(batches, is_mixed, "shortest", "longest"):
         yield index, f"rows of {shortest} and {longest} tokens belong to different buckets"
 
 
 def _check_limits(
     batches: BatchTable, options: PackOptions, limits: Limits
 ) -> Iterator[tuple[int, str]]:
-    """Check the rows of the batches of one bucket, or of all: filled up, each has as many."""
+    """Check numbers of rows and widths of the batches of one bucket, or of all."""
     most = limits.batch_size
     if most is not None:
         for index, found in _find(batches, batches.num_rows > most, "num_rows"):

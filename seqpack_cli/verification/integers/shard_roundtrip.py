@@ -1,6 +1,7 @@
-"""Level `roundtrip` for a whole shard: block by block over the device, read ahead in a thread.
+"""Level `roundtrip` of a whole shard: send it block by block through the device.
 
-What is wrong in a block is then said by `batch_roundtrip`, batch by batch.
+Blocks are read ahead in threads. If a block is wrong, `batch_roundtrip` finds out what, batch by
+batch.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from seqpack_cli.verification.integers.blocks import Block, BlockSpan, cut_block
 from seqpack_cli.verification.integers.stacks import has_right_ids
 from seqpack_cli.verification.report import Finding
 
-# Of a block: so much that torch's calls cost little beside their work.
+# Large enough that the cost of torch's calls themselves hardly counts.
 CELLS_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}
-ID_CELLS_PER_TOKEN = 32  # an id's cell takes this share of what a model takes for a token, or less
+ID_CELLS_PER_TOKEN = 32  # a model takes at least so many times the memory of an id
 
 
 def check_shard(
@@ -35,12 +36,12 @@ def check_shard(
     """Yield what differs from the token store in a sound shard.
 
     Args:
-        max_tokens: where varlen splits a sequence.
-        max_batch_tokens: of a model; larger rectangles of ids are cut by the same memory.
-        on_advance: hears of the tokens of every block that was checked.
+        max_tokens: the longest piece of a split sequence in varlen.
+        max_batch_tokens: as for the models; rectangles that take more memory are cut.
+        on_advance: called with the number of tokens of each block that was checked.
 
     Raises:
-        MachineError: the device's memory is not enough for a batch, which is named.
+        MachineError: the device runs out of memory; the batch is named.
     """
     sender, name = Sender(device), shard.path.name
 
@@ -59,7 +60,7 @@ def check_shard(
                 block, data.receive(), expected.receive()
             )
 
-    if device.type == "cpu":  # readers have nobody to read ahead for, and check as well
+    if device.type == "cpu":  # the reading threads check as well
         checked = map_ahead(lambda span: check(read(span)), spans, num_threads=NUM_READERS)
     else:
         checked = map(check, map_ahead(read, spans, num_threads=NUM_READERS))
@@ -79,7 +80,7 @@ def _explain(
     batches: list[int],
     max_tokens: int | None,
 ) -> Iterator[Finding]:
-    """Yield what differs in batches of a block that is not right."""
+    """Yield what differs in the batches of a wrong block."""
     found = False
     for batch in batches:
         with naming_batch(shard.path.name, shard.first_batch + batch):

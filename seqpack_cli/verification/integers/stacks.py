@@ -1,9 +1,10 @@
-"""One stack through torch's own functions on the device, beside what the token store has.
+"""Send one stack of batches through torch's functions on the device, and compare with the store.
 
-`pad_packed_sequence` and `pack_padded_sequence`, with both `batch_first`, with `total_length` and
-`padding_value`: each must give exactly the rows of the store, and packing them again exactly the
-data. Neighbouring batches with the same lengths lie in a last dimension, through which torch's
-functions act alike: they cost as much as one. Nothing waits for the device until all is asked.
+`pad_packed_sequence` and `pack_padded_sequence`, with both values of `batch_first`, `total_length`
+and `padding_value`, must return exactly the rows of the store, and packing these again exactly the
+data. Neighbouring batches with the same lengths are stacked in a last dimension, which torch's
+functions leave alone: a stack costs as much as one batch. All work is queued on the device before
+the first result is waited for.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqpack_cli.verification.integers.blocks import NO_ID, Block, Stack
 
-Truth = bool | torch.Tensor  # a tensor is not waited for
+Truth = bool | torch.Tensor  # a tensor of one bool may still be computed on the device
 
-EXTRA_STEPS = 3  # of total_length beyond the longest
+EXTRA_STEPS = 3  # total_length is the longest length plus this
 
 
 def has_right_ids(block: Block, ids: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Say if every stack of a block is right; the device is waited for once.
+    """Return whether every stack of a block is right; waits for the device once.
 
     Args:
-        ids, expected: those of the block, on the device.
+        ids, expected: data and expected of the block, on the device.
     """
-    if not block.stacks:  # torch's functions do not know such batches
+    if not block.stacks:  # varlen, which torch's functions do not take
         return torch.equal(ids, expected)
     holds: list[Truth] = []
     for stack in block.stacks:
@@ -39,7 +40,7 @@ def has_right_ids(block: Block, ids: torch.Tensor, expected: torch.Tensor) -> bo
 
 
 def all_hold(holds: list[Truth]) -> bool:
-    """Say if all are true; those of a device are fetched together."""
+    """Return whether all are true; values on a device are fetched together."""
     on_device = [hold for hold in holds if isinstance(hold, torch.Tensor)]
     return all(hold for hold in holds if isinstance(hold, bool)) and bool(
         not on_device or torch.stack(on_device).all()
@@ -47,13 +48,13 @@ def all_hold(holds: list[Truth]) -> bool:
 
 
 def check_stack(stack: Stack, data: torch.Tensor, expected: torch.Tensor) -> Iterator[Truth]:
-    """Yield bools, or tensors of one, that are all true if the data of a stack is right.
+    """Yield truth values, all of them true if the data of a stack is right.
 
-    Padding on the left is torch's padding on the right of reversed rows.
+    Left padding is checked as right padding of reversed rows.
 
     Args:
         data: the stack's ids, flat.
-        expected: the store's, flat, as Block has them.
+        expected: the token store's ids, flat, as in Block.
     """
     batches = data.view(stack.data_shape)
     expected = expected.view(stack.num_batches, len(stack.lengths), stack.num_steps)
@@ -74,7 +75,7 @@ def check_stack(stack: Stack, data: torch.Tensor, expected: torch.Tensor) -> Ite
 
 
 def _check(stack: Stack, packed: PackedSequence, expected: torch.Tensor) -> Iterator[Truth]:
-    """Pad and pack again, both ways round.
+    """Pad and pack again, with both values of batch_first.
 
     Args:
         expected: [batches, B, steps].
@@ -82,7 +83,7 @@ def _check(stack: Stack, packed: PackedSequence, expected: torch.Tensor) -> Iter
     lengths = torch.from_numpy(stack.lengths.copy())
     num_steps, total_length = stack.num_steps, stack.num_steps + EXTRA_STEPS
     wanted = expected[0].t() if stack.num_batches == 1 else expected.permute(2, 1, 0)
-    wanted = wanted.contiguous()  # time step by time step, as torch's results lie in memory
+    wanted = wanted.contiguous()  # the memory layout of torch's results
     rows, found_lengths = pad_packed_sequence(
         packed, batch_first=True, padding_value=NO_ID, total_length=total_length
     )
@@ -101,7 +102,7 @@ def _check(stack: Stack, packed: PackedSequence, expected: torch.Tensor) -> Iter
 
 
 def _are_same(first: torch.Tensor, second: torch.Tensor) -> Truth:
-    """Compare in the fastest way: a GPU without waiting, a CPU as numpy does (a third of torch)."""
+    """Compare tensors: on a GPU without waiting, on a CPU by numpy, in a third of torch's time."""
     if first.shape != second.shape:
         return False
     if first.is_cuda:
@@ -112,7 +113,7 @@ def _are_same(first: torch.Tensor, second: torch.Tensor) -> Truth:
 
 
 def _put_batches_last(batches: torch.Tensor) -> torch.Tensor:
-    """Move the first dimension behind the others, or away where there is one batch."""
+    """Move the first dimension behind the others, or drop it if there is one batch."""
     if len(batches) == 1:
         return batches[0]
     return batches.movedim(0, -1).contiguous()

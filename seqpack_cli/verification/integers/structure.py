@@ -1,9 +1,9 @@
-"""Level `structure`: files, checksums and numbers of every shard, without torch.
+"""Level `structure`: check files, checksums and arrays of every shard, without torch.
 
-Holds when every file is there, regular, of the manifest's size and checksum; every batch's lengths,
-`batch_sizes`, ids and padding belong together; and over all shards each sequence of the store
-stands exactly once, less what the ledger says was dropped. With the plan of the token store at
-hand, every batch is the planned one.
+It passes if every file exists, is regular, and has the manifest's size and checksum; if lengths,
+`batch_sizes`, ids and padding of every batch fit together; and if all shards together have each
+sequence of the store exactly once, except those that the ledger counts as dropped. If the token
+store is available, every batch must also be the planned one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from seqpack_cli.verification.integers.promises import check_promises, find_unus
 from seqpack_cli.verification.report import Finding, LevelReport
 
 LEVEL = "structure"
-MAX_SEQUENCES = 1 << 40  # of a store: a larger claim would only take memory
-# Each sequence takes a byte while rows are counted, and each row 24 in its file: a manifest of lies
-# can ask for no more than so many times the shards' size.
+# Counting rows takes a byte per sequence, so these limits keep a forged manifest from taking all
+# memory: above FREE_SEQUENCES it may claim only so many sequences per row, which has 24 bytes.
+MAX_SEQUENCES = 1 << 40
 MAX_SEQUENCES_PER_ROW = 1024
 FREE_SEQUENCES = 1 << 26
 
@@ -43,18 +43,18 @@ FREE_SEQUENCES = 1 << 26
 def check_structure(
     shards: ShardSet, report: LevelReport, planned: PlannedShards | None = None
 ) -> tuple[list[Finding], BatchTable]:
-    """Check every shard; give what was found, and the batches of the shards that hold.
+    """Check every shard; return the findings, and the batches of the shards without one.
 
     Args:
-        planned: what the plan of the token store has, to compare with.
+        planned: the plan of the token store, to compare with.
     """
     ledger = shards.manifest["ledger"]
     num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
-    lie = _find_lie(num_sequences, shards)
-    if lie is not None:
-        return [lie], BatchTable.join([])
-    coverage = Coverage(num_sequences)  # of the whole store
-    with ThreadPoolExecutor(1) as pool:  # beside the shards, since a tokenizer takes long to build
+    excess = _find_excess(num_sequences, shards)
+    if excess is not None:
+        return [excess], BatchTable.join([])
+    coverage = Coverage(num_sequences)  # of the whole token store
+    with ThreadPoolExecutor(1) as pool:  # in parallel, since building a tokenizer takes long
         in_folder = pool.submit(_check_folder, shards)
         damage, miscounts, unplanned, tables = _check_shards(shards, coverage, report, planned)
         damage += in_folder.result()
@@ -71,7 +71,7 @@ def check_structure(
 def _check_shards(
     shards: ShardSet, coverage: Coverage, report: LevelReport, planned: PlannedShards | None
 ) -> tuple[list[Finding], list[Finding], list[Finding], list[BatchTable]]:
-    """Check every shard; give damage, wrong counts, what is not as planned, and sound batches."""
+    """Return damage, wrong counts, differences from the plan, and the batches of sound shards."""
     damage: list[Finding] = []
     miscounts: list[Finding] = []
     unplanned: list[Finding] = []
@@ -95,8 +95,8 @@ def _check_shards(
     return damage, miscounts, unplanned, tables
 
 
-def _find_lie(num_sequences: int, shards: ShardSet) -> Finding | None:
-    """Refuse numbers that would only take memory."""
+def _find_excess(num_sequences: int, shards: ShardSet) -> Finding | None:
+    """Return a finding if the manifest claims so many sequences that memory would run out."""
     num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
     if num_sequences > MAX_SEQUENCES:
         what = f"{num_sequences:,} sequences, dropped ones included, expected at most "
@@ -109,7 +109,7 @@ def _find_lie(num_sequences: int, shards: ShardSet) -> Finding | None:
 
 
 def _check_totals(shards: ShardSet, coverage: Coverage, batches: BatchTable) -> list[Finding]:
-    """Compare the manifest with the batches of all shards."""
+    """Compare the manifest's totals with the batches of all shards."""
     ledger, findings = shards.manifest["ledger"], []
     num_missing, num_dropped = coverage.num_missing, sum(ledger["num_dropped_sequences"].values())
     if num_missing != num_dropped:
@@ -124,7 +124,7 @@ def _check_totals(shards: ShardSet, coverage: Coverage, batches: BatchTable) -> 
 
 
 def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Finding], BatchTable]:
-    """Check one shard's file and batches; give it if it opens, what was found, sound batches."""
+    """Check one shard's file and batches; return the shard, findings, and its sound batches."""
     entry = shards.manifest["shards"][number]
     try:
         shard = shards.open_shard(number)
@@ -139,10 +139,10 @@ def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Findi
 
 
 def check_batches(shard: Shard, *, max_tokens: int | None) -> tuple[list[Finding], BatchTable]:
-    """Check all batches of a shard; give what was found, and the sound batches.
+    """Check all batches of a shard; return findings, and the sound batches.
 
     Args:
-        max_tokens: where varlen splits a sequence.
+        max_tokens: the longest piece of a split sequence in varlen.
     """
     name, findings = shard.path.name, []
     unsound = shard.find_unsound()
@@ -159,15 +159,15 @@ def check_batches(shard: Shard, *, max_tokens: int | None) -> tuple[list[Finding
 
 
 def _check_promises(name: str, batches: BatchTable, shards: ShardSet) -> list[Finding]:
-    """Compare the batches of a shard with what pack was told."""
+    """Compare the batches of a shard with the options of pack."""
     broken = check_promises(batches, shards.options, shards.manifest["bucket_keys"])
     return [Finding(LEVEL, name, what, batch=index) for index, what in sorted(broken)]
 
 
 def mark_rows(shard: Shard, coverage: Coverage) -> list[Finding]:
-    """Mark the sequences of a shard as seen; give what was found."""
+    """Mark the sequences of a shard as seen; return the findings."""
     tensors = shard.tensors
-    rows = np.flatnonzero(tensors["lengths"] > 0)  # not filler, whose index was checked
+    rows = np.flatnonzero(tensors["lengths"] > 0)  # without filler, whose index was checked
     starts = shard.arrays.piece_starts[rows] if shard.arrays.rules.shares_rows else None
     fault = coverage.mark(tensors["original_indices"][rows], tensors["lengths"][rows], starts)
     if fault is None:
@@ -194,7 +194,7 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
 
 
 def _check_split(manifest: dict[str, Any], batches: BatchTable) -> list[Finding]:
-    """Compare the split sequences of all shards; a piece amiss is better named by its row."""
+    """Compare the number of split sequences in the manifest with that of all shards."""
     found = batches.add_up(batches.num_split_sequences)
     of_shards = sum(entry["num_split_sequences"] for entry in manifest["shards"])
     return [
@@ -205,7 +205,7 @@ def _check_split(manifest: dict[str, Any], batches: BatchTable) -> list[Finding]
 
 
 def check_counts(name: str, entry: dict[str, Any], batches: BatchTable) -> list[Finding]:
-    """Compare the counts that the manifest gives for a shard or for all with the batches."""
+    """Compare the manifest's counts, of one shard or of all, with the batches."""
     counted = {
         "num_batches": len(batches),
         "num_rows": int(batches.num_rows.sum()),

@@ -1,10 +1,10 @@
-"""Level `forward` for `varlen`: no sequence of a row can look into another.
+"""Level `forward` for `varlen`: no sequence of a row attends to another.
 
 A small causal self-attention layer over the whole row, with a mask from the row's `cu_seqlens` and
-its `position_ids`, must give what it gives over each sequence alone, and what float64 gives with
-the softmax written out. Both arrays are compared with plain ones first, and one sequence is changed
-to see that no other moves. Memory and time grow with the square of the row: 4,096 tokens on a CPU
-take up to 2 s and 0.6 GB.
+its `position_ids`, must give the same outputs as over each sequence alone, and as a float64 formula
+with the softmax written out. Both arrays are compared with ones made from the lengths first, and
+changing one sequence must not change the outputs of the others. Memory and time grow with the
+square of the row's length: 4,096 tokens on a CPU take up to 2 s and 0.6 GB.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from seqpack_cli.verification.models.attention_layer import (
 from seqpack_cli.verification.models.computation import LEAST_DEVIATION, Comparison
 from seqpack_cli.verification.models.tolerances import GATES, find_tolerances, measure_error
 
-# Of a row, whatever more the caller allows: on a CPU 2 s; CUDA's 3 GB are reckoned, not measured.
+# The most tokens of a row, whatever the caller allows: 2 s on a CPU, an estimated 3 GB on CUDA.
 MAX_TOKENS = {"cuda": 8_192, "cpu": 4_096}
 
 MakeMask = Callable[[torch.Tensor, int], torch.Tensor]
@@ -44,24 +44,23 @@ def check_attention(
     generator: torch.Generator,
     make_mask: MakeMask = mask_of,
 ) -> Iterator[Comparison]:
-    """Compare a row's borders, positions and attention; a comparison's row is its sequence.
+    """Compare boundaries, positions and attention of a row; `row` of a comparison is a sequence.
 
     Args:
-        max_tokens: of a longer row, borders and positions are compared as a whole, attention in
-            the window that take_window gives.
+        max_tokens: for a longer row, attention is compared only in the window of take_window.
         generator: chooses the sequence to change.
-        make_mask: stands in for mask_of, to see that a wrong one is caught.
+        make_mask: a wrong one shows that a wrong mask is found.
     """
     borders = list(check_borders(batch))
     yield from borders
     if any(math.isinf(comparison.error) for comparison in borders):
-        return  # of another shape, which no layer can take
+        return  # a wrong shape, which the layer cannot take
     window, first, _ = take_window(batch, max_tokens)
     row = _put_on(layer.embedding.weight.device, window)
     mask = make_mask(row.cu_seqlens, len(row.ids))
     outputs = run_row(layer, row, mask)
     exact = run_plainly(layer.in_float64(), row)
-    # not the last one, if there are more: of a leak into the next, nothing would be seen
+    # not the last of several, since attention leaks into later sequences only
     changed = int(torch.randint(max(len(row.lengths) - 1, 1), (1,), generator=generator))
     for comparison in (
         *_compare(outputs, run_alone(layer, row), exact, row),
@@ -73,7 +72,7 @@ def check_attention(
 
 
 def check_borders(batch: VarlenBatch) -> Iterator[Comparison]:
-    """Compare cu_seqlens and position_ids with plain ones, made of the lengths alone."""
+    """Compare cu_seqlens and position_ids with arrays made from the lengths alone."""
     lengths = batch.lengths.tolist()
     borders = np.array([0, *accumulate(lengths)])
     positions = np.concatenate([np.arange(length) for length in lengths])
@@ -86,17 +85,18 @@ def check_borders(batch: VarlenBatch) -> Iterator[Comparison]:
             continue
         errors = np.abs(found.astype(np.int64) - wanted)
         place = int(errors.argmax())
-        # the end of the last sequence is that sequence's own
+        # the last entry is the end of the last sequence
         inside = place if name == "cu_seqlens" else np.searchsorted(borders, place, "right") - 1
         row = min(int(inside), len(lengths) - 1) if errors[place] else None
         yield Comparison("forward", name, float(errors[place]), 0.0, row)
 
 
 def take_window(batch: VarlenBatch, max_tokens: int) -> tuple[VarlenBatch, int, bool]:
-    """Take the part of a row that is computed.
+    """Return the part of a row that is computed, if the row is too long.
 
     Returns:
-        The part, as a batch; the number in the row of its first sequence; whether it is a part.
+        The part as a batch, the index of its first sequence in the row, and whether it is only a
+        part.
     """
     if len(batch.data) <= max_tokens:
         return batch, 0, False
@@ -113,10 +113,10 @@ def take_window(batch: VarlenBatch, max_tokens: int) -> tuple[VarlenBatch, int, 
 
 
 def choose_sequences(lengths: np.ndarray, max_tokens: int) -> tuple[int, np.ndarray]:
-    """Choose neighbours with as many borders between them as possible, then as many tokens.
+    """Choose neighbouring sequences: as many as possible, then with as many tokens as possible.
 
-    They are whole sequences where two fit; else the beginnings of the two shortest neighbours, for
-    a sequence without a neighbour proves nothing.
+    These are whole sequences if two fit; else the beginnings of the two shortest neighbours, since
+    attention cannot leak from a single sequence.
 
     Returns:
         The first sequence, and how many tokens of it and of each next one are taken.
@@ -165,7 +165,7 @@ def _compare(
 
 
 def _check_not_constant(exact: torch.Tensor, row: Row) -> Iterator[Comparison]:
-    """Outputs differ between tokens, where not all are the same token at the same position."""
+    """Check that outputs differ between tokens, unless all are the same token and position."""
     same = all(length == 1 for length in row.lengths) and bool((row.ids == row.ids[0]).all())
     spread = float((exact.amax(dim=0) - exact.amin(dim=0)).max())
     if not same and not spread >= LEAST_DEVIATION:
@@ -178,7 +178,7 @@ def _check_not_constant(exact: torch.Tensor, row: Row) -> Iterator[Comparison]:
 def _check_isolation(
     layer: AttentionLayer, row: Row, mask: torch.Tensor, before: torch.Tensor, changed: int
 ) -> Iterator[Comparison]:
-    """Change the tokens of one sequence: it changes, and no other does, bit for bit."""
+    """Check that changing one sequence's tokens changes its outputs, and no bit of the others."""
     num_embeddings = layer.embedding.num_embeddings
     start = sum(row.lengths[:changed])
     inside = torch.zeros(len(row.ids), dtype=torch.bool, device=row.ids.device)
@@ -202,5 +202,5 @@ def _check_isolation(
 
 
 def _sequence_of(place: int, row: Row) -> int:
-    """Give the number of the sequence that a token is in."""
+    """Return the sequence that a token is in."""
     return int(np.searchsorted(np.cumsum(row.lengths), place, side="right"))

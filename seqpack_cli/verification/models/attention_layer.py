@@ -1,8 +1,8 @@
 """A small causal self-attention layer, and three ways to run it over a row of several sequences.
 
-`row` is torch over the whole row, under a mask made of its `cu_seqlens` and with its
-`position_ids`; `alone` torch over each sequence by itself, which needs neither; `plainly` the
-formula, in the open. All give outputs token by token, in the row's order.
+`run_row` is torch over the whole row, with its `position_ids` and a mask made from `cu_seqlens`;
+`run_alone` is torch over each sequence alone, which needs neither; `run_plainly` is the formula,
+written out. All return one output per token, in the row's order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import nn
 
 EMBEDDING_SIZE = 32
 NUM_HEADS = 2
-LONGEST_WAVE = 10_000  # positions, of the encoding, as in "Attention Is All You Need"
+LONGEST_WAVE = 10_000  # of the position encoding in "Attention Is All You Need"
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class AttentionLayer:
     """Token embedding and the projections to queries, keys and values."""
 
     embedding: nn.Embedding
-    projection: nn.Linear  # to all three, one behind the other
+    projection: nn.Linear  # to all three, concatenated
 
     def in_float64(self) -> AttentionLayer:
-        """Give a copy with the same weights in float64."""
+        """Return a copy with the same weights in float64."""
         projection = copy.deepcopy(self.projection).double()
         return AttentionLayer(copy.deepcopy(self.embedding).double(), projection)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row on the device, as a training loop has it."""
+    """A varlen row on the device."""
 
     ids: torch.Tensor  # int64[S]
     cu_seqlens: torch.Tensor  # int32[B + 1]
@@ -46,10 +46,10 @@ class Row:
 def build_layer(
     *, num_embeddings: int, device: torch.device, dtype: torch.dtype, seed: int
 ) -> AttentionLayer:
-    """Build a layer with torch's own initialisation, the same for one seed.
+    """Build a layer with torch's own initialisation, the same for the same seed.
 
-    Its attention is almost a mean, yet in a row of 4,096 tokens a key that the last token alone
-    does not see moves that output by 1e-4 or more (measured), ten times float32's limit on a CPU.
+    Its attention is almost a mean. Still, hiding one key from the last of 4,096 tokens changes that
+    token's output by 1e-4 or more (measured), ten times float32's limit on a CPU.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -61,7 +61,7 @@ def build_layer(
 
 
 def mask_of(cu_seqlens: torch.Tensor, num_tokens: int) -> torch.Tensor:
-    """Give which tokens each token sees, those of its sequence up to itself, bool[S, S].
+    """Return the mask bool[S, S]: each token sees those of its sequence up to itself.
 
     >>> mask_of(torch.tensor([0, 1, 3]), 3).int().tolist()
     [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
@@ -73,14 +73,14 @@ def mask_of(cu_seqlens: torch.Tensor, num_tokens: int) -> torch.Tensor:
 
 @torch.no_grad()
 def run_row(layer: AttentionLayer, row: Row, mask: torch.Tensor) -> torch.Tensor:
-    """Run torch's attention over the row at once, [S, E]."""
+    """Run torch's attention over the whole row, [S, E]."""
     heads = _project(layer, row.ids, row.position_ids)
     return _attend(heads, attn_mask=mask)
 
 
 @torch.no_grad()
 def run_alone(layer: AttentionLayer, row: Row) -> torch.Tensor:
-    """Run torch's attention over each sequence by itself, [S, E]."""
+    """Run torch's attention over each sequence alone, [S, E]."""
     outputs = []
     for ids in torch.split(row.ids, row.lengths):
         heads = _project(layer, ids, torch.arange(len(ids), device=ids.device))
@@ -90,7 +90,7 @@ def run_alone(layer: AttentionLayer, row: Row) -> torch.Tensor:
 
 @torch.no_grad()
 def run_plainly(layer: AttentionLayer, row: Row) -> torch.Tensor:
-    """Run attention as its formula says, over each sequence by itself, [S, E]."""
+    """Run the attention formula over each sequence alone, [S, E]."""
     positions = torch.cat([torch.arange(length) for length in row.lengths]).to(row.ids.device)
     heads = _project(layer, row.ids, positions)
     outputs = []
@@ -108,7 +108,7 @@ def run_plainly(layer: AttentionLayer, row: Row) -> torch.Tensor:
 def _project(
     layer: AttentionLayer, ids: torch.Tensor, position_ids: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Give queries, keys and values, each [heads, S, E / heads]."""
+    """Return queries, keys and values, each [heads, S, E / heads]."""
     inputs = layer.embedding(ids)
     inputs = inputs + _encode(position_ids).to(inputs.dtype)
     projected = layer.projection(inputs).unflatten(1, (3, NUM_HEADS, -1))
@@ -116,14 +116,14 @@ def _project(
 
 
 def _encode(position_ids: torch.Tensor) -> torch.Tensor:
-    """Give sine and cosine waves, float64[S, E]: any position has them, also one that is wrong."""
+    """Return sine and cosine waves, float64[S, E], which also exist for wrong positions."""
     share = torch.arange(0, EMBEDDING_SIZE, 2, device=position_ids.device) / EMBEDDING_SIZE
     angles = position_ids[:, None].double() * LONGEST_WAVE ** -share.double()
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 def _attend(heads: tuple[torch.Tensor, ...], **options: Any) -> torch.Tensor:
-    # torch's fused kernels want a batch
+    # torch's fused kernels need a batch dimension
     query, key, value = (part[None] for part in heads)
     mixed = nn.functional.scaled_dot_product_attention(query, key, value, **options)
     return _join_heads(mixed[0])

@@ -1,8 +1,7 @@
-"""A batch on the device, in the shapes that a model takes, cut to a window where it is too large.
+"""Put a batch on the device in the shapes that models take, cut to a window if it is too large.
 
-Consecutive time steps of a packed batch are a packed batch again: the rows still alive there, some
-of which end inside. Of a batch that is too large, the window in which most rows end is taken,
-since the ends are what packing is about.
+Consecutive time steps of a packed batch are a packed batch again. From a batch that is too large,
+the window in which most rows end is taken, since the ends of rows are where packing could go wrong.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.verification.torch_rows import to_torch_rows
 
 CELLS_PER_TOKEN = 4
-# cuDNN refuses a longer LSTM; on a CPU each step costs about 0.3 ms in all ways together.
+# cuDNN refuses longer sequences; on a CPU each step takes about 0.3 ms in all ways together.
 MAX_STEPS = {"cuda": 65_535, "cpu": 1_024}
 # torch's packed backward on a CPU takes time by steps x tokens: 2**18 of them about 0.1 s.
 MAX_CPU_BACKWARD_WORK = 1 << 18
-MAX_ROWS = 1_024  # each is run alone too, at about 0.2 ms
-MAX_PADDING_COLUMNS = 64  # behind the longest row: more of them show nothing
+MAX_ROWS = 1_024  # each row is also run alone, which takes about 0.2 ms
+MAX_PADDING_COLUMNS = 64  # after the longest row: more would not test more
 
 
 @dataclass(frozen=True)
 class SizeLimits:
-    """How much of a batch is computed."""
+    """The limits of the part of a batch that is computed."""
 
-    max_tokens: int  # the rectangle may have CELLS_PER_TOKEN times as many cells
+    max_tokens: int  # and CELLS_PER_TOKEN times as many cells of the rectangle
     max_steps: int
     max_work: int | None = None  # steps x tokens; None is no limit
 
@@ -44,25 +43,25 @@ class BatchIds:
     packed: PackedSequence  # int64 ids
     rectangle: torch.Tensor  # int64[B, width]
     lengths: torch.Tensor  # int64[B], on the CPU
-    row_order: torch.Tensor  # int64[S]: where in packed.data each token lies, row after row
-    row_numbers: np.ndarray  # int64[B], the rows in the shard's batch
+    row_order: torch.Tensor  # int64[S]: the place in packed.data of each token, row after row
+    row_numbers: np.ndarray  # int64[B], each row's number in the shard's batch
     was_cut: bool
 
     @property
     def mask(self) -> torch.Tensor:
-        """True where a cell of the rectangle holds a token, bool[B, width]."""
+        """bool[B, width], True where a cell of the rectangle holds a token."""
         width = self.rectangle.shape[1]
         return (torch.arange(width) < self.lengths[:, None]).to(self.rectangle.device)
 
 
 def choose_limits(level: str, device: torch.device, *, max_tokens: int) -> SizeLimits:
-    """Give how much of a batch a level computes on a device."""
+    """Return the limits of what a level computes on a device."""
     slow = level == "backward" and device.type == "cpu"
     return SizeLimits(max_tokens, MAX_STEPS[device.type], MAX_CPU_BACKWARD_WORK if slow else None)
 
 
 def take_ids(batch: Batch, device: torch.device, limits: SizeLimits) -> BatchIds:
-    """Put a batch, or the window of it that the limits allow, on the device."""
+    """Put a batch, or as large a window of it as the limits allow, on the device."""
     rows = to_torch_rows(batch)
     was_thinned = len(rows.lengths) > MAX_ROWS
     if was_thinned:
@@ -91,7 +90,7 @@ def take_ids(batch: Batch, device: torch.device, limits: SizeLimits) -> BatchIds
 
 
 def choose_window(batch_sizes: np.ndarray, limits: SizeLimits) -> tuple[int, int]:
-    """Give the first and the end step of the largest window in which most rows end before others.
+    """Return start and end of the largest window of steps, where most rows end before others.
 
     >>> choose_window(np.array([2, 2, 2, 1, 1]), SizeLimits(max_tokens=4, max_steps=9))
     (2, 4)
@@ -113,7 +112,7 @@ def choose_window(batch_sizes: np.ndarray, limits: SizeLimits) -> tuple[int, int
 
 
 def order_rows(batch_sizes: torch.Tensor) -> torch.Tensor:
-    """Give where each token lies in packed data, row after row, int64[S].
+    """Return the place of each token in packed data, row after row, int64[S].
 
     >>> order_rows(torch.tensor([2, 1, 1])).tolist()
     [0, 2, 3, 1]

@@ -1,8 +1,8 @@
-"""The packed model over every batch, once: what training would do, without an optimizer.
+"""Level `run`: run the packed model over every batch once, forwards only.
 
-Holds when the device takes every batch, its ids add up there to what they do here, outputs are
-finite and differ between tokens, and each row's final state is its output at its last step. Batches
-are read and sent ahead; nothing waits for the device until a group of results is looked at.
+A batch passes if the device takes it, its ids add up to the same number there as on disk, outputs
+are finite and differ between tokens, and each row's final state is its output at its last step.
+Batches are read and sent ahead; nothing waits for the device until a group of results is checked.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from seqpack_cli.verification.torch_rows import TorchRows, to_torch_rows
 
 @dataclass(frozen=True)
 class BatchRun:
-    """What a batch gave."""
+    """The results of one batch."""
 
     index: int
     shard: str
     num_tokens: int
     varies: bool  # not all tokens are the same
     sum_of_ids: int  # on disk, padding too
-    # float64[3], on the device: how far an output varies between tokens, the largest difference of
-    # a final state, the sum of the ids
+    # float64[3], on the device: the largest difference of an output between two tokens, that of a
+    # final state from its row's last output, and the sum of the ids
     values: torch.Tensor
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What one call of the model gave, on the device."""
+class _CallResult:
+    """The results of one call of the model, on the device."""
 
     lowest: torch.Tensor  # [units], over all tokens
     highest: torch.Tensor
-    difference: torch.Tensor  # the largest of a final state from its row's last output
+    difference: torch.Tensor  # the largest, of a final state from its row's last output
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def run_every_batch(
     """Run the model over batches of sound shards.
 
     Args:
-        max_tokens: of one call; larger batches are run in windows of their steps, whose state goes
-            on from one to the next unless the model is bidirectional.
+        max_tokens: per call. Larger batches are run in windows of steps; the state is passed from
+            each window to the next, unless the model is bidirectional.
     """
     device = model.embedding.weight.device
     sender = Sender(device)
@@ -99,8 +99,8 @@ def _run_batch(model: Model, batch: _Batch, max_tokens: int) -> BatchRun:
     )
 
 
-def _run_windows(model: Model, packed: PackedSequence, max_tokens: int) -> Iterator[_Seen]:
-    """Run a batch, in pieces if it is too large."""
+def _run_windows(model: Model, packed: PackedSequence, max_tokens: int) -> Iterator[_CallResult]:
+    """Run a batch, in windows of steps if it is too large."""
     hidden: Any = None
     batch_sizes = packed.batch_sizes.numpy()
     offsets = to_offsets(batch_sizes)
@@ -111,10 +111,10 @@ def _run_windows(model: Model, packed: PackedSequence, max_tokens: int) -> Itera
         sizes = batch_sizes[start:end]
         ids = packed.data[offsets[start] : offsets[end]]
         outputs, hidden = _run_packed(model, ids, sizes, hidden)
-        steps = count_alive(sizes) - 1  # the last of each row
+        steps = count_alive(sizes) - 1  # the last step of each row
         places = torch.from_numpy(to_offsets(sizes)[steps] + np.arange(len(steps)))
         places = places.to(outputs.device, non_blocking=True)
-        yield _look(model, outputs, outputs[places], hidden)
+        yield _measure(model, outputs, outputs[places], hidden)
         if end < len(batch_sizes):
             hidden = _keep_alive(hidden, int(batch_sizes[end]))
             hidden = None if model.num_directions == 2 else hidden
@@ -130,19 +130,19 @@ def _run_packed(
     return outputs.data, hidden
 
 
-def _look(model: Model, outputs: torch.Tensor, last: torch.Tensor, hidden: Any) -> _Seen:
-    """Look at the outputs of a call, and at those of each row's last step."""
+def _measure(model: Model, outputs: torch.Tensor, last: torch.Tensor, hidden: Any) -> _CallResult:
+    """Measure the outputs of a call; `last` are those of each row's last step."""
     state = hidden if isinstance(hidden, torch.Tensor) else hidden[0]
     final = state[-model.num_directions]  # of the last layer, forwards
     difference = (final - last[:, : model.hidden_size]).abs().amax()
-    return _Seen(outputs.amin(dim=0), outputs.amax(dim=0), difference)
+    return _CallResult(outputs.amin(dim=0), outputs.amax(dim=0), difference)
 
 
-def _join(seen: list[_Seen], ids: torch.Tensor) -> torch.Tensor:
-    """Give the values of BatchRun."""
-    lowest = torch.stack([one.lowest for one in seen]).amin(dim=0)
-    highest = torch.stack([one.highest for one in seen]).amax(dim=0)
-    difference = torch.stack([one.difference for one in seen]).amax()
+def _join(results: list[_CallResult], ids: torch.Tensor) -> torch.Tensor:
+    """Return the values of BatchRun."""
+    lowest = torch.stack([one.lowest for one in results]).amin(dim=0)
+    highest = torch.stack([one.highest for one in results]).amax(dim=0)
+    difference = torch.stack([one.difference for one in results]).amax()
     spread = (highest - lowest).amax()
     return torch.stack([spread.double(), difference.double(), ids.sum().double()])
 

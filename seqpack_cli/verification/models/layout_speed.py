@@ -1,9 +1,9 @@
-"""Which layout trains faster on this device: batches in, real tokens a second of each layout out.
+"""Measure the speed of each layout on this device, in real tokens per second.
 
-The same ids run as a PackedSequence (`packed`), as their rectangle in one call, padding computed
-but not counted (`padded`), and as rows of one length (`dense`), what no raggedness at all would
-give. Forward as evaluation has it; training is forward and backward of the outputs' sum, embedding
-included, no optimizer. Bound by time, not by batches: about 15 s.
+The same ids run as a PackedSequence (`packed`), as their rectangle, where padding is computed but
+not counted (`padded`), and as rows of equal length (`dense`), the best that ragged rows could
+reach. `forward` runs in evaluation mode; `training` is forward and backward of the outputs' sum,
+embedding included, without an optimizer. It takes about 15 s, however many batches there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seqpack_cli.verification.report import LayoutSpeed
 
 MEASURED_LAYOUTS = ("packed", "padded", "dense")
 SECONDS = 15.0
-FIRST_ROUND_SHARE = 1 / 3  # of the time; a second round, at least as fast, has to follow
+FIRST_ROUND_SHARE = 1 / 3  # of the time, since a second round has to follow
 MAX_ROUNDS = 10
 # torch's packed backward on a CPU takes time by steps x tokens: 2**21 of them about 1 s.
 MAX_CPU_WORK = 1 << 21
@@ -41,7 +41,7 @@ class _Trial:
     index: int
     ids: dict[str, Ids]  # of each layout
     num_tokens: dict[str, int]  # padding not counted
-    # the best of all rounds, by layout and by whether it trains
+    # the best of all rounds, by layout and whether it trains
     seconds: dict[tuple[str, bool], float] = field(default_factory=dict)
 
 
@@ -54,22 +54,22 @@ def measure_layouts(
     seconds: float = SECONDS,
     clock: Clock = time.perf_counter,
 ) -> list[LayoutSpeed]:
-    """Measure the same batches in every layout, the layouts in turn; the best of all rounds counts.
+    """Measure the same batches in every layout, in several rounds of which the best counts.
 
-    The first round warms up. Where it takes too long, fewer batches are measured, drawn from all.
+    The first round warms up. If it takes too long, fewer batches are measured, chosen at random.
 
     Args:
-        batches: each with the name of its shard and its index, to name the one too many for memory.
-        max_tokens: of a batch; a larger one is cut to the window where most rows end, on a CPU also
-            one whose packed backward would take more than about a second.
-        seconds: all rounds may take, a batch more or less, but two rounds of one batch are run.
+        batches: with the name of the shard and the index of each, for error messages.
+        max_tokens: a larger batch is cut to the window where most rows end; on a CPU also one whose
+            packed backward would take more than about a second.
+        seconds: for all rounds, about; at least two rounds of one batch are run.
 
     Returns:
-        packed, padded and dense; nothing where there is no batch. dense has the rows of the batch,
-        each of the mean length rounded down: the last tokens that do not divide are left out.
+        packed, padded and dense; nothing if there is no batch. dense has the rows of the batch, all
+        of the mean length rounded down; the remaining tokens are left out.
 
     Raises:
-        MachineError: the device's memory is not enough for a batch, which is named.
+        MachineError: the device runs out of memory; the batch is named.
     """
     started = clock()
     work = MAX_CPU_WORK if device.type == "cpu" else None
@@ -92,7 +92,7 @@ def measure_layouts(
 
 
 def _spread(batches: list[tuple[str, int, Batch]]) -> list[tuple[str, int, Batch]]:
-    """Shuffle them, always alike: however many are measured, they are long ones and short ones."""
+    """Shuffle batches with a fixed seed, so that the first few have long ones and short ones."""
     return [batches[place] for place in np.random.default_rng(0).permutation(len(batches))]
 
 
@@ -101,7 +101,7 @@ def _lay_out(shard: str, index: int, ids: BatchIds) -> _Trial:
     num_tokens, num_rows = len(ids.packed.data), len(ids.lengths)
     num_steps = num_tokens // num_rows  # every row has a token, so at least 1
     dense = ids.packed.data[ids.row_order][: num_rows * num_steps].view(num_rows, num_steps)
-    # a rectangle may be wider than its longest row, and so than cuDNN takes
+    # a rectangle may be wider than its longest row, and wider than cuDNN takes
     padded = ids.rectangle[:, : MAX_STEPS["cuda"]].contiguous()
     return _Trial(
         shard,
@@ -112,10 +112,10 @@ def _lay_out(shard: str, index: int, ids: BatchIds) -> _Trial:
 
 
 def _run_trial(model: Model, trial: _Trial, layouts: Sequence[str], clock: Clock) -> None:
-    """Time every layout, forward and training, and keep what was faster than before."""
+    """Time every layout, forward and training, and keep the shortest times."""
     device = model.embedding.weight.device
     for trains in (False, True):
-        # cuDNN keeps what backward needs in training mode only; there is no dropout
+        # cuDNN stores what backward needs in training mode only; there is no dropout
         model.recurrent.train(trains)
         for layout in layouts:
             with naming_batch(trial.shard, trial.index):
@@ -129,7 +129,7 @@ def _run_trial(model: Model, trial: _Trial, layouts: Sequence[str], clock: Clock
 
 
 def _run(model: Model, ids: Ids, *, trains: bool) -> None:
-    """Run the modules as a user would, and backward too if it trains."""
+    """Run the model, and its backward pass if it trains."""
     with torch.set_grad_enabled(trains):
         if isinstance(ids, PackedSequence):
             inputs = PackedSequence(model.embedding(ids.data), ids.batch_sizes, None, None)

@@ -1,8 +1,9 @@
 """The models that verify runs: an embedding and a recurrent stack, with torch's initialisation.
 
-One seed gives the same weights on every device. A model that remembers is the same with a bias on
-one gate, so that a wrong first token still shows in the last state. The cells are one table, each
-with torch's module and one step of its documented equations; nothing elsewhere asks which it is.
+The same seed gives the same weights on every device. A model that remembers has a bias on its
+memory gate too (LSTM's forget gate, GRU's update gate), so that a wrong first token still changes
+the last state. The table of cells has torch's module and one step of its documented equations for
+each cell; no other module depends on the kind of cell.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from torch import nn
 from seqpack_cli.verification.models.recurrence import Hidden
 
 HIDDEN_SIZE = 64
-# A model that remembers: its first token still moves an LSTM's outputs by 0.01 after 1,000 steps,
-# torch's initialisation forgets it in 20. With full recurrent weights such a model is chaotic, and
-# rounding grows to 1e-3 (measured); with a quarter of them it stays below 1e-5 in one layer, and
-# below 1e-4 in three.
+# In a model that remembers, the first token still changes an LSTM's outputs by 0.01 after 1,000
+# steps; with torch's initialisation it is forgotten after 20. With full recurrent weights such a
+# model is chaotic and rounding errors grow to 1e-3 (measured); with a quarter of them they stay
+# below 1e-5 in one layer, and below 1e-4 in three.
 MEMORY_BIAS = 5.0
 MEMORY_RECURRENCE = 0.25
 
@@ -31,9 +32,9 @@ class Cell:
 
     module: Callable[..., nn.RNNBase]
     num_states: int  # 2 where the hidden state is a tuple (h, c)
-    # of inputs already through weight_ih and bias_ih [rows, gates x H], hidden, weight_hh, bias_hh
+    # takes inputs after weight_ih and bias_ih [rows, gates x H], hidden, weight_hh, bias_hh
     step: Callable[[torch.Tensor, Hidden, torch.Tensor, torch.Tensor], Hidden]
-    memory_gate: int | None  # the gate whose bias makes it remember, counted in torch's order
+    memory_gate: int | None  # the gate whose bias makes it remember, in torch's order
 
 
 def _step_lstm(
@@ -82,35 +83,35 @@ class Model:
 
     @property
     def hidden_size(self) -> int:
-        """Units of one layer in one direction."""
+        """The number of units of one layer in one direction."""
         return self.recurrent.hidden_size
 
     @property
     def num_directions(self) -> int:
-        """1, or 2 where the model is bidirectional."""
+        """1, or 2 if the model is bidirectional."""
         return 1 + int(self.recurrent.bidirectional)
 
     def layers(self) -> list[list[list[nn.Parameter]]]:
-        """Give the weights [layer][direction], each weight_ih, weight_hh, bias_ih, bias_hh."""
+        """Return weights [layer][direction], each weight_ih, weight_hh, bias_ih, bias_hh."""
         weights = self.recurrent.all_weights  # torch's order: both directions of a layer in turn
         step = self.num_directions
         return [weights[start : start + step] for start in range(0, len(weights), step)]
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Name every weight."""
+        """Return every weight by name."""
         recurrent = self.recurrent.named_parameters()
         named = {f"weight {name}": parameter for name, parameter in recurrent}
         return {"weight embedding": self.embedding.get_parameter("weight"), **named}
 
     def in_float64(self) -> Model:
-        """Give a copy with the same weights in float64."""
+        """Return a copy with the same weights in float64."""
         embedding, recurrent = copy.deepcopy(self.embedding), copy.deepcopy(self.recurrent)
         return Model(self.cell, embedding.double(), recurrent.double(), self.remembers)
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What a model is, but for its weights; embeddings have half of hidden_size, at least 1."""
+    """The shape of a model; embeddings have half of hidden_size, at least 1."""
 
     num_embeddings: int
     cell: str = "lstm"

@@ -1,8 +1,8 @@
-"""The reference recurrence: a plain loop that walks `batch_sizes`, one time step after another.
+"""The reference recurrence: a plain loop over `batch_sizes`, one time step after another.
 
-It is what torch's kernels do for a PackedSequence, in the open. Forwards it takes at each step the
-rows still alive and puts aside the hidden state of those that ended; backwards it starts with the
-rows that reach the last step, and each other row joins, with its start state, where it ends.
+It does what torch's kernels do for a PackedSequence. Forwards, each step computes the rows that
+have not ended, and the hidden state of those that ended is kept. Backwards, it starts with the rows
+that reach the last step, and each other row joins, with its start state, at its own last step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def walk_batch_sizes(
     """Run a cell over packed inputs, as torch's PackedLayer does.
 
     Args:
-        step: gives the new hidden state for the inputs of one step, [rows, I], and the hidden state
-            of those rows; where it is a tuple, its first part is the output.
+        step: takes the inputs of one step, [rows, I], and the hidden state of those rows, and
+            returns the new hidden state; if that is a tuple, its first part is the output.
         inputs: [S, I], time step by time step.
-        batch_sizes: rows alive at each step, never rising, sum S.
+        batch_sizes: number of rows at each step, never rising, sum S.
         hidden: [B, H], or a tuple of such tensors, for B = batch_sizes[0] rows.
 
     Returns:
@@ -42,7 +42,7 @@ def walk_batch_sizes(
     state = as_state(hidden)
     outputs: list[torch.Tensor] = []
     ended: list[State] = []
-    for rows in torch.split(inputs, batch_sizes):  # one split: its backward joins all at once
+    for rows in torch.split(inputs, batch_sizes):  # a single split has a faster backward
         num_alive = len(rows)
         if num_alive < len(state[0]):
             ended.append(tuple(part[num_alive:] for part in state))
@@ -64,7 +64,7 @@ def walk_batch_sizes_reversed(
 
     Returns:
         The outputs [S, H] in the order of inputs, and each row's hidden state after its first
-        token, which comes last here, in the form of hidden.
+        token, which is computed last here, in the form of hidden.
 
     >>> add = lambda inputs, hidden: hidden + inputs
     >>> data = torch.tensor([[1.0], [9.0], [2.0], [3.0]])  # rows 1 2 3 and 9
@@ -86,10 +86,10 @@ def walk_batch_sizes_reversed(
 
 
 def as_state(hidden: Hidden) -> State:
-    """Give a hidden state as a tuple, whatever the form its cell has."""
+    """Return a hidden state as a tuple."""
     return (hidden,) if isinstance(hidden, torch.Tensor) else tuple(hidden)
 
 
 def _like(hidden: Hidden, state: State) -> Hidden:
-    """Give a state in the form of hidden."""
+    """Return a state in the form of hidden: a tensor or a tuple."""
     return state[0] if isinstance(hidden, torch.Tensor) else state

@@ -1,8 +1,8 @@
 """Four ways to run one model over one batch, each from its own copy of the ids.
 
-`packed` is torch over a PackedSequence; `alone` torch over each sequence by itself; `padded` torch
-over the rectangle, each row's state picked where the row ends; `loop` the reference recurrence in
-float64. All give outputs row after row, so that they can be compared cell by cell.
+`packed` is torch over a PackedSequence; `alone` is torch over each sequence alone; `padded` is
+torch over the rectangle, with each row's state taken where the row ends; `loop` is the reference
+recurrence. All return outputs row after row, so that they can be compared cell by cell.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from seqpack_cli.verification.models.recurrence import (
 
 @dataclass(frozen=True)
 class Run:
-    """What one way gave, for a model of L layers and D directions."""
+    """The results of one way, for a model of L layers and D directions."""
 
     outputs: torch.Tensor  # [S, D x H], row after row
-    states: State  # each [B, L x D x H], layer by layer: h_n, and c_n where the cell has one
+    states: State  # each [B, L x D x H], layer by layer: h_n, and c_n for an LSTM
     inputs: torch.Tensor  # the embedded ids, in the way's own shape
     to_rows: Callable[[torch.Tensor], torch.Tensor]  # from that shape to row after row
 
@@ -49,7 +49,7 @@ def run_packed(model: Model, ids: BatchIds) -> Run:
 
 
 def run_alone(model: Model, ids: BatchIds) -> Run:
-    """Run torch's module over each sequence by itself."""
+    """Run torch's module over each sequence alone."""
     inputs = _embed(model, ids.packed.data[ids.row_order])
     outputs, states = [], []
     for row in torch.split(inputs, ids.lengths.tolist()):
@@ -60,21 +60,21 @@ def run_alone(model: Model, ids: BatchIds) -> Run:
 
 
 def run_padded(model: Model, ids: BatchIds) -> Run:
-    """Run torch's modules over the rectangle, and look only at cells that hold a token.
+    """Run torch's modules over the rectangle, and use only the cells that hold a token.
 
-    Backwards, torch's module would read a row's padding before its tokens. Where a model has that
-    direction, each layer and direction runs by itself, over rows turned round within their lengths.
+    Backwards, torch's module would read a row's padding before its tokens. In a bidirectional
+    model, each layer and direction therefore runs separately, backwards over reversed rows.
     """
     mask, longest = ids.mask, int(ids.lengths[0])
     inputs = _embed(model, ids.rectangle)
-    turn = _find_turn(ids)
+    reverse = _find_reverse(ids)
     values, states = inputs[:, :longest], []
     for directions in _split_directions(model):
         outputs = []
         for module, backwards in zip(directions, (False, True), strict=False):
-            given = values[turn] if backwards else values
+            given = values[reverse] if backwards else values
             output, state = _run_rectangle(module, given, ids.lengths)
-            outputs.append(output[turn] if backwards else output)
+            outputs.append(output[reverse] if backwards else output)
             states.append(state)
         values = torch.cat(outputs, dim=2)
     return Run(values[mask[:, :longest]], _join(states, dim=1), inputs, lambda array: array[mask])
@@ -90,7 +90,7 @@ def run_loop(
     """Run the reference recurrence.
 
     Args:
-        walk: how it goes over batch_sizes; a faulty one shows what a check is worth.
+        walk: the loop over batch_sizes; a faulty one shows that its fault is found.
         walk_reversed: the same for the backward direction.
     """
     inputs = _embed(model, ids.packed.data)
@@ -109,7 +109,7 @@ def run_loop(
 def _walk_weights(
     model: Model, weights: list[nn.Parameter], values: torch.Tensor, ids: BatchIds, walk: Walk
 ) -> tuple[torch.Tensor, Hidden]:
-    """Walk over one layer in one direction."""
+    """Run one layer in one direction."""
     weight_ih, weight_hh, bias_ih, bias_hh = weights
     zeros = values.new_zeros(len(ids.lengths), model.hidden_size)
     start = zeros if model.cell.num_states == 1 else (zeros,) * model.cell.num_states
@@ -126,13 +126,13 @@ def _run_rectangle(
 ) -> tuple[torch.Tensor, State]:
     """Run a module of one direction over a rectangle [B, T, I], T the longest row's length.
 
-    Time is cut where rows end, to pick their states there; all rows run on to the end.
+    Time is cut where rows end, to take their states there; all rows run to the end.
     """
     ends = torch.unique(lengths).tolist()
     outputs, states = [], []
     hidden: Any = None
     with warnings.catch_warnings():
-        # one layer of a stack is no chunk by itself, and need not be: this is no training
+        # the weights of one layer of a stack are not contiguous, which only costs speed
         warnings.filterwarnings("ignore", message="RNN module weights are not part of single")
         for end, part in zip(
             ends, torch.split(values, np.diff([0, *ends]).tolist(), dim=1), strict=True
@@ -145,27 +145,27 @@ def _run_rectangle(
 
 
 def _split_directions(model: Model) -> list[list[nn.RNNBase]]:
-    """Give the modules that run over a rectangle one after another, each in its direction."""
+    """Return the modules that run over a rectangle one after another, [layer][direction]."""
     if model.num_directions == 1:
-        return [[model.recurrent]]  # all layers at once: none reads what lies behind a row
+        return [[model.recurrent]]  # all layers at once, since none reads the padding
     return [
         [_share(model.cell, weights) for weights in directions] for directions in model.layers()
     ]
 
 
 def _share(cell: Cell, weights: list[nn.Parameter]) -> nn.RNNBase:
-    """Make a module of one layer and direction whose weights are those of the stack."""
+    """Return a module of one layer and direction that shares the weights of the stack."""
     weight_ih, weight_hh, _, _ = weights
-    # on `meta` it draws no weights of its own
+    # on device `meta` it creates no weights of its own
     module = cell.module(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, device="meta")
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     for name, weight in zip(names, weights, strict=True):
-        setattr(module, name, weight)  # RNNBase puts it into its flat list too
+        setattr(module, name, weight)  # RNNBase also updates its flat list
     return module
 
 
-def _find_turn(ids: BatchIds) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the index that turns each row round within its length; padding stays where it is."""
+def _find_reverse(ids: BatchIds) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the index that reverses each row within its length, and leaves padding in place."""
     steps, lengths = torch.arange(int(ids.lengths[0])), ids.lengths[:, None]
     places = torch.where(steps < lengths, lengths - 1 - steps, steps)
     rows = torch.arange(len(lengths))[:, None]
@@ -181,7 +181,7 @@ def _embed(model: Model, ids: torch.Tensor) -> torch.Tensor:
 
 
 def _rows_first(hidden: Hidden) -> State:
-    """Give torch's states [L x D, B, H] as [B, L x D x H]."""
+    """Return torch's states [L x D, B, H] as [B, L x D x H]."""
     return tuple(state.transpose(0, 1).flatten(1) for state in as_state(hidden))
 
 
