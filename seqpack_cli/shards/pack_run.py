@@ -57,17 +57,24 @@ def pack(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], bool]:
-    """Pack a token store into shards.
+    """Pack a token store into shards, as `seqpack pack` does.
 
     Args:
+        store: the token store's folder.
         output: the shards' folder; an interrupted run there is continued.
-        executor: where, and by how many workers; None is this machine, with a process a core.
+        executor: where the work is done, and by how many workers; None is this machine, with one
+            process per core.
+        overwrite: replace earlier shards in the folder.
+        progress: what to call with tokens packed and notices.
 
     Returns:
-        The shards' manifest, and whether it was complete before.
+        The shards' manifest, and whether the shards were already complete.
 
     Raises:
-        SeqpackError: see its children; nothing unfinished counts as shards.
+        OptionError: options conflict, or a sequence does not fit and overflow is "error".
+        FolderError: the store is damaged, the folder holds something else, or another run is
+            writing there.
+        MachineError: the disk, the memory or a worker process failed.
     """
     options = options or PackOptions()
     store_path, output = parse_place(store), parse_place(output)

@@ -53,19 +53,25 @@ def tokenize(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], bool]:
-    """Tokenize files, folders and globs into a token store.
+    """Tokenize text into a token store, as `seqpack tokenize` does.
 
     Args:
-        inputs: files, folders, globs and `-`, in the order their documents shall have.
+        inputs: a file, folder, glob or URL, `-` for standard input, or a sequence of them, in the
+            order of their documents.
         output: the store's folder; an interrupted run there is continued.
-        executor: where, and by how many workers; None is this machine, with as many processes as
-            the input is worth, at most one a core.
+        executor: where the work is done, and by how many workers; None is this machine, with as
+            many processes as the input is worth, at most one per core.
+        overwrite: replace an earlier token store in the folder.
+        progress: what to call with bytes read, tokens made and notices.
 
     Returns:
-        The store's manifest, and whether it was complete before.
+        The store's manifest, and whether the store was already complete.
 
     Raises:
-        SeqpackError: see its children; nothing unfinished counts as a store.
+        OptionError: an input does not exist, or an option cannot be used.
+        DataError: a record or the tokenizer cannot be read.
+        FolderError: the folder holds something else, or another run is writing there.
+        MachineError: the disk, the memory or a worker process failed.
     """
     options = options or TokenizeOptions()
     inputs, output = spell_inputs(inputs), parse_place(output)
