@@ -247,7 +247,7 @@ def slow_plan(lengths: Sequence[int], options: PackOptions) -> Batches | None:
 
 
 def _split_by_bucket(rows: list[Row], options: PackOptions) -> list[tuple[int | None, list[Row]]]:
-    """Give the key and rows of each bucket, the largest first; all rows where there are none."""
+    """Return the key and rows of each bucket, the largest first; all rows where there are none."""
     if options.buckets is None or not rows:
         return [(None, rows)]
     if isinstance(options.buckets, tuple):

@@ -13,12 +13,12 @@ SECONDS = 120  # a browser that starts on a busy machine
 
 
 def find_browser() -> str | None:
-    """Give the path of a browser, if one is installed."""
+    """Return the path of a browser, if one is installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def open_page(path: Path, fragment: str = "", *, folder: Path) -> tuple[str, list[str]]:
-    """Open a page; give its elements as HTML after its script ran, and what it complained of."""
+    """Open a page; return its elements as HTML after its script ran, and what it complained of."""
     browser = find_browser()
     assert browser is not None
     done = subprocess.run(

@@ -88,7 +88,7 @@ VOCABULARY = {
 
 
 def words_tokenizer_json() -> bytes:
-    """Give a word-level tokenizer whose ids need more than 16 bits, with a template."""
+    """Return a word-level tokenizer whose ids need more than 16 bits, with a template."""
     template = [
         {"SpecialToken": {"id": "<bos>", "type_id": 0}},
         {"Sequence": {"id": "A", "type_id": 0}},
@@ -139,7 +139,7 @@ def run_commands(version: Path) -> None:
 
 
 def expect_documents(folder: Path) -> dict[str, list[list[list[int]]]]:
-    """Give the sequences of each document of both stores, from the input alone."""
+    """Return the sequences of each document of both stores, from the input alone."""
     lines = slow_lines((folder / "lines.txt").read_bytes())
     records = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
     records[1] = '{"text": ""}'  # the one that is put aside
@@ -188,7 +188,7 @@ def read_batches(folder: Path) -> list[dict[str, Any]]:
 def slice_rows(
     tensors: dict[str, Any], data: list[int], lengths: list[int], batch: int
 ) -> tuple[list[list[int]], int | None]:
-    """Give the rows of one batch of any layout, padding and all, and its width if it has one."""
+    """Return the rows of one batch of any layout, padding and all, and its width if it has one."""
     if "batch_sizes" in tensors:
         first, last = tensors["step_offsets"][batch : batch + 2]
         rows: list[list[int]] = [[] for _ in lengths]
@@ -206,7 +206,7 @@ def slice_rows(
 
 
 def hash_files(version: Path) -> dict[str, str]:
-    """Give the checksum of every file below a version's folder."""
+    """Return the checksum of every file below a version's folder."""
     return {
         path.relative_to(version).as_posix(): blake3(path.read_bytes()).hexdigest()
         for path in sorted(version.rglob("*"))

@@ -118,7 +118,7 @@ class FaultProxy(ThreadingHTTPServer):
         self._faults: list[Fault] = []
 
     def find(self, *operations: str, key: str = "") -> list[Request]:
-        """Give the requests so far in the order they were answered, of some operations or all."""
+        """Return the requests so far in the order they were answered, of some operations or all."""
         with self._lock:
             return [
                 request
@@ -146,7 +146,7 @@ class FaultProxy(ThreadingHTTPServer):
                 self._faults.remove(fault)
 
     def take_fault(self, operation: str, key: str) -> Fault | None:
-        """Give the fault that a request meets, if any."""
+        """Return the fault that a request meets, if any."""
         with self._lock:
             return next((fault for fault in self._faults if fault.take(operation, key)), None)
 
@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def name_operation(method: str, path: str) -> tuple[str, str]:
-    """Give what S3 calls a request, and the key that it is about.
+    """Return what S3 calls a request, and the key that it is about.
 
     >>> name_operation("PUT", "/bucket/a%20b?partNumber=1&uploadId=x")
     ('UploadPart', 'a b')
@@ -275,7 +275,7 @@ def _is_own(name: str) -> bool:
 
 @pytest.fixture(scope="session")
 def s3_address() -> Iterator[str]:
-    """Run a server, and give its address when it answers."""
+    """Run a server, and yield its address when it answers."""
     for package in ("moto", "s3fs"):
         pytest.importorskip(package)
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
@@ -332,7 +332,7 @@ def remove_object(address: str, path: str) -> None:
 
 
 def read_objects(address: str, bucket: str, prefix: str) -> dict[str, bytes]:
-    """Give every object below a prefix by the rest of its name; at most 1,000."""
+    """Return every object below a prefix by the rest of its name; at most 1,000."""
     query = f"list-type=2&prefix={quote(prefix)}/"
     listing = _ask(address, "GET", f"/{bucket}?{query}")
     keys = map(html.unescape, re.findall(r"<Key>(.*?)</Key>", listing.decode(), re.DOTALL))
@@ -351,7 +351,7 @@ def _ask(address: str, method: str, path: str, data: bytes | None = None) -> byt
 
 
 def make_environment(address: str) -> dict[str, str]:
-    """Give the variables that lead botocore, here and in child processes, to a server alone."""
+    """Return the variables that lead botocore, here and in child processes, to a server alone."""
     return {
         "AWS_ENDPOINT_URL": address,
         "AWS_ACCESS_KEY_ID": "tester",

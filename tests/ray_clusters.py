@@ -52,7 +52,7 @@ def leading_to(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ray_folder() -> Iterator[Path]:
-    """Give Ray a folder of its own: here it finds no cluster of others, nor they ours."""
+    """Yield Ray a folder of its own: here it finds no cluster of others, nor they ours."""
     with new_folder() as folder, leading_to(folder):
         yield folder
 
@@ -102,7 +102,7 @@ class Started:
         _ray_start(environment, "--address", self.address, *options)
 
     def find_process(self, name: str) -> int:
-        """Give the oldest process of a name."""
+        """Return the oldest process of a name."""
         found = list_processes(self.folder)
         return min(pid for pid, called in found.items() if name in called.split(" ")[0])
 
@@ -145,7 +145,7 @@ def node_options(num_cpus: int) -> dict[str, Any]:
 
 
 def list_processes(mark: Path) -> dict[int, str]:
-    """Give the living processes that were started with a folder in their environment."""
+    """Return the living processes that were started with a folder in their environment."""
     found = {}
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):  # it ended meanwhile
@@ -156,7 +156,7 @@ def list_processes(mark: Path) -> dict[int, str]:
 
 
 def wait_until_gone(mark: Path) -> list[str]:
-    """Wait until no process has a folder in its environment; give those that outlive that.
+    """Wait until no process has a folder in its environment; return those that outlive that.
 
     Agents end by themselves, which takes Ray a minute where its raylet had no time to say goodbye.
     """
@@ -264,12 +264,12 @@ def count_bytes(common: Any, job: Job) -> int:
 
 
 def name_folder(job: Job) -> str:
-    """Give the folder that relative paths begin at."""
+    """Return the folder that relative paths begin at."""
     return str(Path.cwd())
 
 
 def tell_times(job: Job) -> tuple[float, float]:
-    """Give when a job began and ended."""
+    """Return when a job began and ended."""
     began = time.monotonic()
     time.sleep(0.05)
     return began, time.monotonic()
@@ -284,5 +284,5 @@ def wait_for(condition: Any) -> None:
 
 
 def python(*arguments: object) -> list[str]:
-    """Give the command line of the program."""
+    """Return the command line of the program."""
     return [sys.executable, "-m", "seqpack_cli", *map(str, arguments)]

@@ -21,7 +21,7 @@ BLANK = " \t\r\n\x0b\x0c"  # what makes a line blank between paragraphs
 
 
 def slow_lines(data: bytes) -> list[str]:
-    """Give the documents of a text file whose documents are lines."""
+    """Return the documents of a text file whose documents are lines."""
     lines = [""]
     for character in data.decode().removeprefix("\ufeff"):
         if character == "\n":
@@ -34,7 +34,7 @@ def slow_lines(data: bytes) -> list[str]:
 
 
 def slow_paragraphs(data: bytes) -> list[str]:
-    """Give the documents of a text file whose documents stand between blank lines."""
+    """Return the documents of a text file whose documents stand between blank lines."""
     paragraphs: list[list[str]] = [[]]
     for line in slow_lines(data):
         if all(character in BLANK for character in line):
@@ -45,7 +45,7 @@ def slow_paragraphs(data: bytes) -> list[str]:
 
 
 def slow_jsonl_texts(data: bytes) -> list[str]:
-    """Give the field `text` of each line of JSON; a blank line is an empty document."""
+    """Return the field `text` of each line of JSON; a blank line is an empty document."""
     return [json.loads(line)["text"] if line.strip() else "" for line in slow_lines(data)]
 
 
@@ -134,7 +134,7 @@ def read_store_documents(store: Path) -> list[list[list[int]]]:
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """Give all files of a folder but run.json, which alone may differ between equal runs."""
+    """Return all files of a folder but run.json, which alone may differ between equal runs."""
     return {
         path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "run.json"
     }

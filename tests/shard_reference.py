@@ -36,12 +36,12 @@ LENGTHS = (3, 9, 5, 1, 5, 12, 2)
 
 
 def slow_length_order(lengths: Sequence[int]) -> list[int]:
-    """Give indices, longest first, ties by index."""
+    """Return indices, longest first, ties by index."""
     return sorted(range(len(lengths)), key=lambda index: (-int(lengths[index]), index))
 
 
 def slow_pack(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """Give data and batch_sizes of rows that are longest first."""
+    """Return data and batch_sizes of rows that are longest first."""
     data: list[int] = []
     batch_sizes = []
     for step in range(max(map(len, rows))):
@@ -54,7 +54,7 @@ def slow_pack(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
 def slow_pad(
     rows: Sequence[Sequence[int]], *, width: int, padding_value: int, padding_side: str = "right"
 ) -> list[list[int]]:
-    """Give a rectangle as a list of rows."""
+    """Return a rectangle as a list of rows."""
     rectangle = []
     for row in rows:
         padding = [padding_value] * (width - len(row))
@@ -64,7 +64,7 @@ def slow_pad(
 
 
 def batch_cost(lengths: Sequence[int], *, padded: bool) -> int:
-    """Give what max_tokens counts of one batch."""
+    """Return what max_tokens counts of one batch."""
     return len(lengths) * max(lengths, default=0) if padded else sum(lengths)
 
 
@@ -126,7 +126,7 @@ def lay_out(
 
 
 def to_arrays(batch: Batch) -> Arrays:
-    """Give the flat arrays of a batch, in file order."""
+    """Return the flat arrays of a batch, in file order."""
     own: Arrays = {}
     if isinstance(batch, PackedBatch):
         own["batch_sizes"] = batch.batch_sizes
@@ -242,7 +242,7 @@ def change_shard(
 
 
 def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
-    """Give a change of one entry, for `change_shard`."""
+    """Return a change of one entry, for `change_shard`."""
 
     def change(arrays: Arrays) -> None:
         arrays[name][place] = value
@@ -251,7 +251,7 @@ def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
 
 
 def safetensors_bytes(arrays: Arrays, metadata: dict[str, str]) -> bytes:
-    """Give a safetensors file, written as its specification says."""
+    """Return a safetensors file, written as its specification says."""
     names = {"uint16": "U16", "int32": "I32", "int64": "I64", "float32": "F32"}
     header: dict[str, Any] = {"__metadata__": metadata}
     body = b""

@@ -83,7 +83,7 @@ def find_temporary(folder: Path) -> list[str]:
 
 
 def find_faults(result: Result) -> list[str]:
-    """Give the findings that verify prints, checked against the code and the verdict."""
+    """Return the findings that verify prints, checked against the code and the verdict."""
     assert result.exit_code == 1, result.stderr
     lines = result.stdout.split("\n\n")
     found = lines[-2].splitlines()
@@ -123,7 +123,7 @@ class Held:
         )
 
     def find_held(self) -> list[int]:
-        """Give the numbers of the processes that came to the place."""
+        """Return the numbers of the processes that came to the place."""
         return [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
 
     def wait_for(self, num_processes: int) -> list[int]:
@@ -140,7 +140,7 @@ class Held:
             os.close(pipe)
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for all processes, which hold the output open, and give code, stdout, stderr."""
+        """Wait for all processes, which hold the output open, and return code, stdout, stderr."""
         stdout, stderr = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, stdout, stderr
 
@@ -173,7 +173,7 @@ PARTS = ("--part-bytes", 144)  # what a file has: none is cut
 
 
 def tokenize_whole(corpus: Path) -> dict[str, bytes]:
-    """Give the store that an unbroken run makes."""
+    """Return the store that an unbroken run makes."""
     store = corpus.parent / "whole"
     assert run("tokenize", corpus, "-o", store, *PARTS, "--num-workers", 1).exit_code == 0
     assert len(list(store.glob("part-*.bin"))) == 3

@@ -172,7 +172,7 @@ class Oracle:
                 self.special.add(real)
 
     def wanted(self) -> set[str]:
-        """Give the real paths of the files to read."""
+        """Return the real paths of the files to read."""
         return {
             real
             for real, spelled in self.files.items()

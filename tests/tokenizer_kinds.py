@@ -38,7 +38,7 @@ LLAMA_3_PATTERN = (
 
 @functools.cache
 def sample_texts() -> tuple[str, ...]:
-    """Give some texts in English and some in other languages and scripts."""
+    """Return some texts in English and some in other languages and scripts."""
     stories = (SAMPLE_DATA / "stories.txt").read_text()[:NUM_CHARACTERS].splitlines()
     lines = (SAMPLE_DATA / "languages.jsonl").read_text().strip().split("\n")
     texts = [json.loads(line)["text"] for line in lines]
@@ -47,7 +47,7 @@ def sample_texts() -> tuple[str, ...]:
 
 @functools.cache
 def tokenizer_of(kind: str) -> str:
-    """Train the tokenizer of a kind, one of KINDS, once; give its tokenizer.json."""
+    """Train the tokenizer of a kind, one of KINDS, once; return its tokenizer.json."""
     tokenizer = KINDS[kind]()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     tokenizer.add_tokens([AddedToken(ADDED_TOKEN, special=False)])
@@ -148,7 +148,7 @@ def whitespace_bpe() -> Tokenizer:
 
 
 def added_tokens_out_of_order() -> str:
-    """Give a file whose added tokens are not sorted: of those read here, the one that differs.
+    """Return a file whose added tokens are not sorted: of those read here, the one that differs.
 
     The library numbers them as they come, whatever the file says; fastokens believes it.
     """

@@ -156,14 +156,14 @@ class Worker:
         self._seen, self._since = -1, time.monotonic()
 
     def give(self, chunk: Chunk | None) -> None:
-        """Give it work, or none any more."""
+        """Return it work, or none any more."""
         self.chunk, self._since = chunk, time.monotonic()
         with contextlib.suppress(BrokenPipeError):
             self.connection.send(chunk)
 
     @property
     def number(self) -> int:
-        """Give the execution that it does, or died of."""
+        """Return the execution that it does, or died of."""
         return int.from_bytes(self._state.read_bytes(), sys.byteorder)
 
     def end_if_still(self) -> bool:
@@ -184,7 +184,7 @@ class Worker:
 def run(
     targets: list[str], *, executions: int, seed: int, num_workers: int, folder: Path
 ) -> dict[str, Result]:
-    """Run targets in worker processes; give what came of each."""
+    """Run targets in worker processes; return what came of each."""
     results = {target: Result(target) for target in targets}
     chunks = deque(cut_chunks(targets, executions))
     workers = [
@@ -320,7 +320,7 @@ def guide(target: str, executions: int, seed: int, state: Path, corpus: Path) ->
 
 
 def report(results: dict[str, Result], *, seconds: float, kept: Path) -> dict[str, Any]:
-    """Keep the inputs of findings, print them, and give all counts as plain values."""
+    """Keep the inputs of findings, print them, and return all counts as plain values."""
     document: dict[str, Any] = {"executions": 0, "seconds": round(seconds, 1), "targets": {}}
     findings = []
     for target, result in results.items():
@@ -374,7 +374,7 @@ def replay(path: Path) -> None:
 
 
 def main() -> int:
-    """Run what the command line asks for; give the exit code."""
+    """Run what the command line asks for; return the exit code."""
     from fuzz_controls import CONTROLS
     from fuzz_lab import HOME_VARIABLE, find_memory_folder
     from fuzz_targets import TARGETS

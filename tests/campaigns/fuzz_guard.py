@@ -123,7 +123,7 @@ def limited(*, seconds: float = SECONDS, growth_bytes: int = GROWTH_BYTES) -> It
 
 
 def _limit_memory(growth_bytes: int) -> tuple[int, int]:
-    """Let this process take only so much address space more; give the limits before."""
+    """Let this process take only so much address space more; return the limits before."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -66,7 +66,7 @@ class Lab:
 
 
 def find_memory_folder() -> str | None:
-    """Give the folder to work in: that of the runner, which removes it, or a tmpfs."""
+    """Return the folder to work in: that of the runner, which removes it, or a tmpfs."""
     tmpfs = "/dev/shm"  # noqa: S108 - there is no other name for it
     return os.environ.get(HOME_VARIABLE) or (tmpfs if os.access(tmpfs, os.W_OK) else None)
 

@@ -108,14 +108,14 @@ class Choices:
     place: int = 0
 
     def byte(self) -> int:
-        """Give the next byte."""
+        """Return the next byte."""
         if self.place >= len(self.data):
             return 0
         self.place += 1
         return self.data[self.place - 1]
 
     def below(self, count: int) -> int:
-        """Give a number from 0 to count - 1, or 0 if there is none."""
+        """Return a number from 0 to count - 1, or 0 if there is none."""
         number = self.byte()
         if count > 256:
             number = number * 256 + self.byte()
@@ -140,7 +140,7 @@ class JsonText:
     places: dict[Path, tuple[int, int]]
 
     def set(self, path: Path, value: object) -> Edit:
-        """Give the edit that sets a value."""
+        """Return the edit that sets a value."""
         return (*self.places[path], json.dumps(value).encode())
 
 

@@ -340,7 +340,7 @@ def pack_and_read(
 
 
 def _run_command(command: click.Command, *arguments: object) -> str:
-    """Run a command without the group that turns errors into messages; give its output.
+    """Run a command without the group that turns errors into messages; return its output.
 
     Output is caught as a strict UTF-8 terminal or file would get it.
     """

@@ -74,7 +74,7 @@ class Counts:
         return sum(self.kinds.values())
 
     def describe(self) -> dict[str, object]:
-        """Give everything as plain values, with the number of kills."""
+        """Return everything as plain values, with the number of kills."""
         return {"num_kills": self.num_kills, **vars(self)}
 
 
@@ -82,7 +82,7 @@ class Counts:
 
 
 def list_session(session: int) -> dict[int, str]:
-    """Give the living processes of a session, and how they were called."""
+    """Return the living processes of a session, and how they were called."""
     found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -157,7 +157,7 @@ def run_until(
     delay: float = 0,
     chance: random.Random | None = None,
 ) -> tuple[Ended, int]:
-    """Run the program, killed after a delay unless it ends before; give its end and session."""
+    """Run the program, killed after a delay unless it ends before; return its end and session."""
     arguments = [*arguments, "-o", str(folder)]
     with tempfile.TemporaryFile() as stderr, start(arguments, stderr) as process:
         was_killed = had_begun = False
@@ -185,7 +185,7 @@ def run_until(
 
 
 def hash_folder(folder: Path) -> dict[str, str]:
-    """Give the checksum of every file but run.json, which alone may differ between equal runs."""
+    """Return the checksum of every file but run.json, which alone may differ between equal runs."""
     found = {}
     for path in folder.iterdir():
         if path.name != "run.json":
@@ -195,7 +195,7 @@ def hash_folder(folder: Path) -> dict[str, str]:
 
 
 def holds_lock(folder: Path, pid: int) -> bool:
-    """Say whether a process has come so far that it wrote itself into the folder's lock."""
+    """Return whether a process has come so far that it wrote itself into the folder's lock."""
     try:
         return (folder / ".lock").read_text().split()[-1:] == [str(pid)]
     except OSError:
@@ -224,7 +224,7 @@ def name_state(folder: Path, num_tasks: int) -> str:
 
 
 def find_fault(ended: Ended, kind: str, folder: Path, whole: dict[str, str]) -> str | None:
-    """Give what a killed run must not have done, if anything."""
+    """Return what a killed run must not have done, if anything."""
     inspected = run("inspect", folder)
     if inspected.exit_code not in (0, 4):
         return f"inspect ends with {inspected.exit_code}: {inspected.output}"
@@ -256,7 +256,7 @@ def find_fault(ended: Ended, kind: str, folder: Path, whole: dict[str, str]) -> 
 
 
 def find_difference(folder: Path, whole: dict[str, str]) -> str | None:
-    """Give what is wrong with a folder whose run ended with 0, if anything."""
+    """Return what is wrong with a folder whose run ended with 0, if anything."""
     found = hash_folder(folder)
     if set(found) != set(whole):
         return f"files differ: {sorted(set(found) ^ set(whole))}"
