@@ -319,7 +319,7 @@ def collate(rows: list[torch.Tensor]) -> PackedSequence:
 
 
 def in_groups(dataset: ShardDataset, num_workers: int) -> Iterable[Any]:
-    """Load several batches at a time, and return them one by one."""
+    """Load several batches per fetch, and return them one by one."""
     loader = DataLoader(dataset, batch_size=GROUP, collate_fn=list, num_workers=num_workers)
     return chain.from_iterable(loader)
 

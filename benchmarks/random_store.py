@@ -64,7 +64,7 @@ def make_tokenizer_json(vocab_size: int) -> bytes:
 
 
 def draw_lengths(num_tokens: int, mean_length: int) -> Iterator[np.ndarray]:
-    """Yield the lengths of each part, which add up to about so many tokens."""
+    """Yield the lengths of each part, about num_tokens in all."""
     generator = np.random.default_rng(0)
     middle = np.log(mean_length) - SPREAD**2 / 2
     for start in range(0, num_tokens, TOKENS_PER_PART):
