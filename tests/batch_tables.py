@@ -1,4 +1,4 @@
-"""Write and read batch tables as lists with one item per batch."""
+"""Batch tables written and read with one batch per line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Slow plain-Python oracles for batches and layouts, and small stores and shards for tests.
 
-`slow_...` computes the expected result in the most obvious way. `make_store` and `make_shards` run
-the real program on a small text file; `change_shard` rewrites a shard with other arrays and
-corrects the manifest's size and checksum, so that only a deeper check can notice.
+`slow_...` computes what a function must return in the most obvious way. `make_store` and
+`make_shards` run the real program on a small text file; `change_shard` rewrites a shard with other
+arrays and updates the manifest's size and checksum, so that only a deeper check can notice.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def slow_pad(
 
 
 def batch_cost(lengths: Sequence[int], *, padded: bool) -> int:
-    """Return the tokens or cells of a batch that count against max_tokens."""
+    """Return what counts against max_tokens in one batch."""
     return len(lengths) * max(lengths, default=0) if padded else sum(lengths)
 
 
@@ -99,8 +99,8 @@ def lay_out(
     """Make one batch of rows the slow way, longest first for `packed` and `padded`.
 
     Args:
-        width, padding_side, num_filler_rows: of `padded`; width is the longest row by default.
-        piece_starts: of `varlen`; by default no row is a later piece.
+        width, padding_side, num_filler_rows: of `padded`; None is the longest row's width.
+        piece_starts: of `varlen`; None means that no row is a later piece.
     """
     dtype = rows[0].dtype
     lengths = np.array([len(row) for row in rows], np.int64)
@@ -142,7 +142,7 @@ def join_batches(layout: str, batches: Sequence[Batch], *, filler: bool = False)
     """Join the arrays of batches into those of a shard, one batch after another.
 
     Args:
-        filler: whether batches may have filler rows, which are then counted.
+        filler: whether batches are filled up with empty rows; adds `num_filler_rows`.
     """
     parts = [to_arrays(batch) for batch in batches]
     for part, batch in zip(parts, batches, strict=True):
@@ -159,7 +159,7 @@ def join_batches(layout: str, batches: Sequence[Batch], *, filler: bool = False)
 
 
 def make_texts(lengths: Sequence[int], seed: int = 0) -> list[str]:
-    """Draw texts of random letters: with the tokenizer `bytes`, one id per letter."""
+    """Draw texts of random letters, with these numbers of ids by the tokenizer `bytes`."""
     letters = random.Random(seed)
     return ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=n)) for n in lengths]
 
@@ -203,7 +203,7 @@ def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) ->
 
 
 def plan_by_another_version(folder: Path) -> None:
-    """Set another plan_version in the manifest, so that verify cannot plan the shards again."""
+    """Record another plan version in the manifest: verify cannot plan these shards again."""
     change_manifest(folder, lambda manifest: manifest.update(plan_version=2**31))
 
 
@@ -214,7 +214,7 @@ def load_shard(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def mend_manifest(shards: Path, number: int = 0, **values: Any) -> None:
-    """Correct the size and checksum of a shard in the manifest; set other values of its entry."""
+    """Set size and checksum of a shard in the manifest to the file's, and other values."""
 
     def change(manifest: dict[str, Any]) -> None:
         entry = manifest["shards"][number]
@@ -227,11 +227,11 @@ def mend_manifest(shards: Path, number: int = 0, **values: Any) -> None:
 def change_shard(
     shards: Path, change: Callable[[Arrays], object], *, number: int = 0, **values: Any
 ) -> None:
-    """Rewrite a shard with changed arrays; correct size and checksum in the manifest.
+    """Rewrite a shard with changed arrays, and update its size and checksum in the manifest.
 
     Args:
         change: changes the dict of writable arrays in place.
-        values: other values to set in the shard's manifest entry.
+        values: other values to set in the shard's entry of the manifest.
     """
     path = shards / read_manifest_json(shards)["shards"][number]["name"]
     loaded, metadata = load_shard(path)
@@ -242,7 +242,7 @@ def change_shard(
 
 
 def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
-    """Return a function for `change_shard` that changes one entry."""
+    """Return a function that changes one entry, for `change_shard`."""
 
     def change(arrays: Arrays) -> None:
         arrays[name][place] = value
@@ -251,7 +251,7 @@ def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
 
 
 def safetensors_bytes(arrays: Arrays, metadata: dict[str, str]) -> bytes:
-    """Return the bytes of a safetensors file, written from its specification."""
+    """Return the bytes of a safetensors file, made after its specification."""
     names = {"uint16": "U16", "int32": "I32", "int64": "I64", "float32": "F32"}
     header: dict[str, Any] = {"__metadata__": metadata}
     body = b""

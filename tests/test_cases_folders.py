@@ -190,7 +190,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "seqpack-test", str(folder)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a file system can not be mounted here")
+        pytest.skip("a file system cannot be mounted here")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 

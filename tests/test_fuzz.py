@@ -379,7 +379,7 @@ CAN_NOT_WRITE = "MachineError in naming_failures"
     ],
 )
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to itself"])
-def test_pack_over_what_is_no_file_is_done_or_refused(
+def test_pack_over_what_is_not_a_file_is_done_or_refused(
     tmp_path: Path, kind: str, name: str, *, overwrite: bool
 ) -> None:
     def leave(output: Path) -> None:

@@ -266,7 +266,7 @@ def read_items(folder: Path, choices: Choices) -> Iterator[None]:
 
 
 def use_tensors(batch: BatchTensors) -> None:
-    """Do with a batch what would crash torch if it were wrong."""
+    """Use a batch in the ways that would crash torch if it were wrong."""
     from torch.nn.utils.rnn import pad_packed_sequence
 
     from seqpack_cli.training.batch_tensors import PackedTensors
