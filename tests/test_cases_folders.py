@@ -140,7 +140,7 @@ class Held:
             os.close(pipe)
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for all processes, which hold the output open, and give code, stdout, stderr."""
+        """Wait for all processes, which hold the output open, and return code, stdout, stderr."""
         stdout, stderr = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, stdout, stderr
 
