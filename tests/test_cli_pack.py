@@ -196,7 +196,7 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         [[2, 4], [0, 3], [1, -1]],
         "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
         "  11.11% of the cells are padding\n"
-        "  empty rows that fill up last batches: 1\n",
+        "  filler rows that complete last batches: 1\n",
     ),
     "last-batch pad of buckets": (
         "--layout padded --buckets 2,5 --max-tokens 10 --last-batch pad",
@@ -204,7 +204,7 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
         "  46.67% of the cells are padding\n"
         "  buckets: 2, 5\n"
-        "  empty rows that fill up last batches: 4\n",
+        "  filler rows that complete last batches: 4\n",
     ),
     "last-batch drop of buckets": (
         "--layout padded --buckets 2,5 --batch-size 2 --last-batch drop",
