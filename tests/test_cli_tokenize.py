@@ -81,7 +81,12 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
             2,
             "'xml' is not one of 'auto', 'text', 'jsonl', 'parquet', 'csv'",
         ),
-        (b"abc", ["--part-bytes", "64Mib2"], 2, "is not a size, expected 1048576, 2MB or 64MiB"),
+        (
+            b"abc",
+            ["--part-bytes", "64Mib2"],
+            2,
+            "is not a size, expected for example 1048576, 2MB or 64MiB",
+        ),
     ],
 )
 def test_tokenize_refuses_and_leaves_no_store(tmp_path, data, options, code, message):
