@@ -1,7 +1,7 @@
-"""Sequences of a token store -> one batch: collate functions for torch's DataLoader, one a layout.
+"""Collate functions for torch's DataLoader, one per layout: sequences -> one batch.
 
-They are pack's own layout functions, and take any sequences, those of a sampler of your own too.
-Here alone training asks which layout something is.
+They use pack's own layout functions and take any sequences, also those of your own sampler. The
+table of layouts at the end is the only one in `training`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def collate_padded(
     if width is None:
         raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
     if not width:
-        raise ValueError("expected a sequence that is not empty, or buckets")
+        raise ValueError("all sequences are empty: expected one with ids, or bucket_keys")
     batch = pad_ids(
         rows.ids, rows.lengths, total_length=width, padding_value=pad_id, padding_side=padding_side
     )
@@ -121,7 +121,7 @@ def collate_varlen(
     return VarlenTensors.from_batch(batch, labels)
 
 
-# Where torch takes each layout otherwise: the tensors of a batch, and how sequences become one.
+# Of each layout: the class of its batches, and the function that makes one from sequences.
 OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors]]] = {
     "packed": (PackedTensors, collate_packed),
     "padded": (PaddedTensors, collate_padded),

@@ -1,8 +1,8 @@
-"""A torch Sampler that knows where it stands: an order for every epoch and rank, to be continued.
+"""A torch Sampler with a state: an order of batches for every epoch and rank, which can be resumed.
 
-The order of an epoch follows from the seed and the epoch's number alone. What was taken of it is a
-few lines: so many steps, dealt in this way to so many ranks. From them the rest of the epoch
-follows without reading a batch, for another number of ranks or another way of dealing too.
+The order of an epoch depends on the seed and the epoch's number alone. The state holds how many
+steps were taken, and how they were dealt to how many ranks. From it the rest of the epoch is
+computed without reading a batch, also for another number of ranks or other options.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class EpochSampler(Sampler[Any]):
         self.rank = found_rank if rank is None else operator.index(rank)
         num_ranks = found_world_size if world_size is None else operator.index(world_size)
         if not 0 <= self.rank < num_ranks:
-            raise ValueError(f"rank is {self.rank}, expected one of {num_ranks} from 0")
+            raise ValueError(f"rank is {self.rank}, expected 0 or more, below {num_ranks}")
         self._dealing = Dealing(num_ranks, options or SamplerOptions())
         if self._dealing.options.skip and not self.batches.is_fixed:
-            raise ValueError("skip names batches, but those of a token store are new in each epoch")
+            raise ValueError("skip needs shards: a token store has new batches in each epoch")
         self._is_tracked = False
         self._begin(0, [])
-        epoch_seed(self.seed, 0)  # which refuses some
+        epoch_seed(self.seed, 0)  # raises ValueError for a wrong seed
         if self._dealing.options.skip:
             self._dealing.check_skip(self._make_plan())
 
@@ -137,7 +137,7 @@ class EpochSampler(Sampler[Any]):
     def peek(self, num_steps: int) -> np.ndarray:
         """Give the numbers of the batches that come next, int64[steps, world_size]."""
         if num_steps < 0:
-            raise ValueError(f"{num_steps} steps to look at, expected at least 0")
+            raise ValueError(f"num_steps is {num_steps}, expected at least 0")
         return self._make_steps()[self._num_taken :][:num_steps].copy()
 
     def skip_steps(self, num_steps: int) -> None:
@@ -146,7 +146,8 @@ class EpochSampler(Sampler[Any]):
         Within a loop over the loader it ends that loop; the next one gives what is left.
         """
         if not 0 <= num_steps <= len(self):
-            raise ValueError(f"{num_steps} steps to skip, {len(self)} are left in this epoch")
+            rest = f"0 to {len(self)}, the rest of the epoch"
+            raise ValueError(f"num_steps is {num_steps}, expected {rest}")
         self._num_taken += operator.index(num_steps)
         self._change = object()
 
@@ -176,21 +177,21 @@ class EpochSampler(Sampler[Any]):
         before, taken = vars(self).copy(), found.taken
         self.seed, self.shuffle = found.seed, found.shuffle
         self._begin(found.epoch, taken)
-        if taken and taken[-1].is_like(self._dealing):  # nothing changed: no new way of dealing
+        if taken and taken[-1].is_like(self._dealing):  # dealt as before: continue its count
             self._taken, self._num_taken = taken[:-1], taken[-1].num_steps
         try:
             if self._num_taken > len(self._make_steps()):
-                raise ValueError(f"the state has {self._num_taken} steps, the epoch fewer")
+                raise ValueError(f"the state has {self._num_taken} steps, the epoch has fewer")
         except ValueError:
             vars(self).update(before)
             raise
         self._settle()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plan": None, "_steps": None}  # which are made again
+        return {**self.__dict__, "_plan": None, "_steps": None}  # they are made again
 
     def _count_given(self, batches: Iterator[Any], drops_last: bool) -> Iterator[Any]:
-        """Yield the batches that the loop is given in one pass, each counted."""
+        """Yield the batches of one pass over the loader, and count them."""
         self._settle()
         self._is_tracked, change, was_given, is_over = True, self._change, False, False
         try:
@@ -200,7 +201,7 @@ class EpochSampler(Sampler[Any]):
                 yield batch
                 if self._change is not change:
                     return
-            is_over = drops_last or not was_given  # what is left of the epoch is never given
+            is_over = drops_last or not was_given  # the loader drops the rest of the epoch
         finally:
             self._is_tracked = False
             if is_over:
@@ -210,13 +211,13 @@ class EpochSampler(Sampler[Any]):
 
     def _begin(self, epoch: int, taken: list[Dealing]) -> None:
         self._epoch = epoch
-        self._taken, self._num_taken = taken, 0  # before now, and since, in this epoch
+        self._taken, self._num_taken = taken, 0  # in this epoch: earlier, and from now on
         self._plan: EpochPlan | None = None
         self._steps: np.ndarray | None = None
-        self._change = object()  # whoever iterates over what was before sees that it is over
+        self._change = object()  # ends the iterators that were started before
 
     def _settle(self) -> None:
-        """Go on to the next epoch if nothing is left of this one."""
+        """Begin the next epoch if nothing is left of this one."""
         if not len(self):
             self._begin(self._epoch + 1, [])
 
@@ -237,15 +238,15 @@ class EpochSampler(Sampler[Any]):
             if not len(steps) and not self._taken:
                 num_skipped, num_ranks = len(self._dealing.options.skip), self._dealing.world_size
                 raise ValueError(
-                    f"{len(plan.keys)} batches without {num_skipped} to skip leave none for each "
-                    f"of {num_ranks} ranks"
+                    f"too few batches for {num_ranks} ranks: {len(plan.keys)} in the epoch, "
+                    f"{num_skipped} of them skipped"
                 )
             self._steps = steps
         return self._steps
 
 
 def _find_rank() -> tuple[int, int]:
-    """Give the rank of this process and the number of ranks, as torch.distributed has them."""
+    """Return the rank and the world size, from torch.distributed if it is initialized."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1

@@ -1,9 +1,9 @@
-"""Batches of a token store, new ones in every epoch, planned as `pack` plans them.
+"""Batches of a token store, planned anew in every epoch as `pack` plans them.
 
-For corpora that are small enough to be laid out while training: shuffled and sorted in windows,
-cut by rows or tokens, in buckets, or put into rows of several sequences, by the same functions.
-Planning takes about 0.2 s for a million sequences at the beginning of each epoch, and 12 bytes for
-each until its end (45 while it plans). An epoch may have some batches more or fewer than another.
+For corpora that are small enough to be laid out while training. The functions of `pack` shuffle and
+sort in windows, limit rows or tokens, form buckets, or fill varlen rows. At the start of each epoch
+planning takes about 0.2 s per million sequences; it takes 45 bytes per sequence while it runs and
+12 until the epoch ends. The number of batches may differ between epochs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoreBatches:
             )
         convert("options", options, PackOptions)
         if options.shuffle is not None or options.seed:
-            raise ValueError("shuffle and seed are the sampler's, leave them out of the options")
+            raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
         self.dataset = dataset
         self.options = replace(options, shuffle=False).resolve()
         described = f"{dataset.open_store().digest} {_describe(self.options)}"
@@ -64,7 +64,7 @@ class StoreBatches:
         return f"StoreBatches({self.dataset!r}, {_spell_options(self.options)})"
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
-        """Make batches, shuffled by the seed, or in the order of pack without one."""
+        """Plan batches, shuffled by a seed; None keeps the order of pack."""
         shuffling = replace(self.options, shuffle=seed is not None, seed=seed or 0)
         store = self.dataset.open_store()
         plan = plan_store(store, shuffling)
@@ -84,8 +84,9 @@ class StoreBatches:
             return functools.partial(collate, labels=labels)
         store = self.dataset.open_store()
         keys = None
-        if self.options.buckets is not None:  # they follow from the lengths, whatever their order
-            sorting = replace(self.options, order="length", window=None)  # counts of them will do
+        if self.options.buckets is not None:
+            # the keys depend on the lengths alone, which this order only counts
+            sorting = replace(self.options, order="length", window=None)
             keys = plan_store(store, sorting).bucket_keys
         return functools.partial(
             collate,
@@ -98,7 +99,7 @@ class StoreBatches:
 
 
 class _BatchKeys(Sequence[list[int | Piece]]):
-    """What a StoreDataset is asked for, for each batch of a plan."""
+    """The keys with which each batch of a plan is read from a StoreDataset."""
 
     def __init__(self, rows: ShardRows) -> None:
         self._rows = rows

@@ -1,7 +1,7 @@
-"""Sequences of one batch, as a StoreDataset gives them and a collate function takes them.
+"""The sequences of one batch, as StoreDataset returns them and a collate function takes them.
 
-They lie one after another in one array, in the store's dtype, and become tensors only where
-somebody asks for one of them: a batch is laid out without making 64 tensors and joining them again.
+They are stored one after another in one array, in the store's dtype, and become tensors only when
+one is accessed: a batch is laid out without making 64 tensors and joining them again.
 """
 
 from __future__ import annotations
