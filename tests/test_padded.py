@@ -1,4 +1,4 @@
-"""The padded layout beside torch's pad_sequence and a plain loop."""
+"""The padded layout, compared with torch's pad_sequence and a plain loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draw_rows(lengths: list[int], dtype: type = np.int64) -> list[np.ndarray]:
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
 @settings(max_examples=40, deadline=None)
 @given(lengths=LENGTHS, padding_value=st.integers(0, 65_535), extra=st.integers(0, 3))
-def test_pad_is_torchs_and_the_slow_one(
+def test_pad_agrees_with_torch_and_the_slow_one(
     dtype: type, lengths: list[int], padding_value: int, extra: int
 ) -> None:
     rows = draw_rows(lengths, dtype)
@@ -83,7 +83,7 @@ def test_unpad_refuses_lengths_of_another_rectangle(lengths: list[int], message:
 
 
 @pytest.mark.parametrize("width", [0, -1, 2, 4, 2**62])
-def test_make_batch_refuses_data_that_is_no_rectangle(width: int) -> None:
+def test_make_batch_refuses_data_that_is_not_a_rectangle(width: int) -> None:
     arrays = sequence_arrays.pad_sequence([np.arange(3), np.arange(2)]).ids.reshape(-1)
     with pytest.raises(ValueError, match=f"^2 rows of width {width}, data has 6 cells$"):
         PaddedLayout().make_batch(
@@ -105,7 +105,7 @@ def test_make_batch_refuses_data_that_is_no_rectangle(width: int) -> None:
         ([3, 0], "expected no empty sequence, found one in row 1"),
     ],
 )
-def test_check_names_what_does_not_belong_together(lengths: list[int], message: str) -> None:
+def test_check_names_what_contradicts_the_rest(lengths: list[int], message: str) -> None:
     batch = sequence_arrays.pad_sequence([np.arange(3), np.arange(2)])
     batch.check(pad_id=0)
     with pytest.raises(ValueError, match=f"^{message}$"):
@@ -123,7 +123,7 @@ def test_check_refuses_a_length_beyond_all_memory(longest: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.integers(0, 3))
-def test_pad_on_the_left_is_torchs_and_the_slow_one(lengths: list[int], extra: int) -> None:
+def test_pad_on_the_left_agrees_with_torch_and_the_slow_one(lengths: list[int], extra: int) -> None:
     rows = draw_rows(lengths)
     theirs = pad_sequence(
         [torch.from_numpy(row) for row in rows],
@@ -167,7 +167,7 @@ def test_check_of_left_padding_looks_on_the_left() -> None:
 
 
 def padded_with_filler(padding_side: str = "right", num_filler_rows: int = 2) -> PaddedBatch:
-    """Give two rows of sequences 7 and 3, and filler, 4 cells wide, padded with 9."""
+    """Return two rows of sequences 7 and 3, and filler, 4 cells wide, padded with 9."""
     batch = lay_out(
         "padded",
         [np.array([1, 2, 3]), np.array([4])],
@@ -210,7 +210,7 @@ def test_filler_rows_are_checked_and_can_be_left_out(padding_side: str) -> None:
         ("original_indices", 2, -2, "a filler row has an original index, expected -1"),
     ],
 )
-def test_check_refuses_filler_rows_that_are_none(
+def test_check_refuses_filler_rows_with_ids_or_an_index(
     name: str, place: int | tuple[int, int], value: int, message: str
 ) -> None:
     batch = padded_with_filler()

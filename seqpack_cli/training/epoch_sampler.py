@@ -84,7 +84,7 @@ class EpochSampler(Sampler[Any]):
 
     @property
     def epoch_seed(self) -> int | None:
-        """The seed of this epoch: `pack --shuffle` makes StoreBatches' batches with it."""
+        """The seed of this epoch, with which `pack` makes the batches of StoreBatches, or None."""
         return epoch_seed(self.seed, self._epoch) if self.shuffle else None
 
     def __iter__(self) -> Iterator[Any]:
