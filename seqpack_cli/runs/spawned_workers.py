@@ -1,7 +1,7 @@
-"""Tasks in spawned processes of this machine, which end with the run and with their parent.
+"""Run tasks in spawned processes of this machine, which end with the run and with their parent.
 
-Spawned, never forked: a fork after the tokenizer's threads started can deadlock. A worker that dies
-is named with the tasks it may have held, and what other workers had finished stays.
+Processes are spawned, never forked: a fork after the tokenizer started threads can deadlock. If a
+worker dies, the error names the tasks that were running; what others have finished stays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class WorkerDiedError(MachineError):
-    """A worker process was ended, by the system or by a library it called."""
+    """A worker process died, killed by the system or by a library that it called."""
 
 
 def check_not_importing() -> None:
@@ -48,8 +48,8 @@ def run_in_processes(
         WorkerDiedError: a worker process died.
     """
     context = multiprocessing.get_context("spawn")
-    # Amount and tokens of each worker, and whether it began, without a lock: one that is killed
-    # can leave none behind.
+    # Amount and tokens of each worker, and whether it began, without a lock, which a killed worker
+    # would never release.
     counts = context.RawArray("Q", 3 * num_processes)
     watch = _Watch(counts, progress)
     places = context.SimpleQueue()
@@ -70,7 +70,7 @@ def run_in_processes(
 
 
 class _Watch:
-    """Knows the workers, and tells a progress what they counted since the last look."""
+    """Watches the workers, and reports to a Progress what they counted since the last look."""
 
     def __init__(self, counts: Any, progress: Progress) -> None:
         self._counts = counts
@@ -90,7 +90,7 @@ class _Watch:
         return not any(self._counts[2::3]) and any(code is not None and code > 0 for code in codes)
 
     def look(self) -> None:
-        """Report what is new."""
+        """Report what was counted since the last call."""
         amount, num_tokens = sum(self._counts[::3]), sum(self._counts[1::3])
         self._progress.tell(amount - self._seen[0], num_tokens - self._seen[1])
         self._seen = (amount, num_tokens)
@@ -129,7 +129,7 @@ def _run_in_pool(
 
 @contextmanager
 def _holding_back_sigint() -> Iterator[None]:
-    """Start workers with SIGINT held back: Ctrl-C while one starts would end in its traceback."""
+    """Block SIGINT while workers start: Ctrl-C would end in a traceback of a worker."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -149,17 +149,17 @@ def _start_worker(counts: Any, places: Any) -> None:
         counts[place + 1] += num_tokens
 
     report_to(report)
-    # Ctrl-C reaches the whole process group: a worker ends silently, the parent says it once. Where
-    # it is ignored, as under nohup, it stays so.
+    # Ctrl-C reaches the whole process group: workers end silently, and the parent reports it once.
+    # If SIGINT is ignored, as under nohup, it stays ignored.
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back until here
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent is killed; it would wait for tasks for ever."""
+    """End this worker when its parent is killed; otherwise it would wait for tasks forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -75,8 +75,8 @@ def train_tokenizer(
         The number of tokens in its vocabulary.
 
     Raises:
-        OptionError: an input does not exist, or vocab_size is too small for the special tokens and
-            bytes.
+        OptionError: an input does not exist, or vocab_size is too small for the special
+            tokens and bytes.
         DataError: a record cannot be read, or the trainer fails.
         FolderError: another file would be replaced.
     """

@@ -82,6 +82,14 @@ class EpochSampler(Sampler[Any]):
         """The number of the epoch where the sampler is, from 0; `set_epoch` changes it."""
         return self._epoch
 
+    @property
+    def epoch_seed(self) -> int | None:
+        """The seed of this epoch's order; `pack --shuffle --seed` makes StoreBatches' batches.
+
+        None without shuffle.
+        """
+        return epoch_seed(self.seed, self._epoch) if self.shuffle else None
+
     def __iter__(self) -> Iterator[Any]:
         self._settle()
         keys, steps, change = self._make_plan().keys, self._make_steps(), self._change
@@ -214,13 +222,13 @@ class EpochSampler(Sampler[Any]):
 
     def _make_plan(self) -> EpochPlan:
         if self._plan is None:
-            self._plan = self.batches.plan_epoch(self._seed_of_epoch())
+            self._plan = self.batches.plan_epoch(self.epoch_seed)
         return self._plan
 
     def _make_steps(self) -> np.ndarray:
         """Deal the rest of the epoch, int64[steps, world_size]."""
         if self._steps is None:
-            plan, seed = self._make_plan(), self._seed_of_epoch()
+            plan, seed = self._make_plan(), self.epoch_seed
             rest, is_start = plan.order, self._epoch == 0
             for dealing in self._taken:
                 rest = dealing.leave(plan, rest, seed=seed, is_start=is_start)
@@ -234,9 +242,6 @@ class EpochSampler(Sampler[Any]):
                 )
             self._steps = steps
         return self._steps
-
-    def _seed_of_epoch(self) -> int | None:
-        return epoch_seed(self.seed, self._epoch) if self.shuffle else None
 
 
 def _find_rank() -> tuple[int, int]:
