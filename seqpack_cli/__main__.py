@@ -1,4 +1,4 @@
-"""The program `seqpack`, also `python -m seqpack_cli`: imports the commands, and runs one."""
+"""The program `seqpack`, also `python -m seqpack_cli`: run one command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def run() -> None:
-    """Run the command that the arguments name; Ctrl-C ends it even while it is imported."""
+    """Run the command that the arguments name; Ctrl-C works even during its import."""
     try:
         from seqpack_cli.cli.process import Interrupts
 

@@ -1,8 +1,8 @@
-"""What can be wrong with a user's options, data, files or machine, and the exit code of each.
+"""Errors in a user's options, data, files or machine, each with its exit code.
 
-An error says where, what was found and what was expected in one line, and may add one hint with
-something to type. It is turned into text once, by the click group. A caller of the library who
-passes nonsense gets a ValueError instead, and a bug of ours a traceback.
+One line says where, what was found and what was expected; a hint may add one thing to type. The
+click group prints the error. Wrong arguments of a library call raise ValueError instead, and our
+own bugs end in a traceback.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# Controls, lone surrogates, line and paragraph separators, marks that change the direction, what
-# no XML may hold.
+# Control characters, lone surrogates, line and paragraph separators, marks that change the writing
+# direction, characters that XML does not allow.
 CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
 )
-# In the address of an object: `user:password@` (which may hold a slash), and values of a query.
+# In a URL: `user:password@` (the password may contain a slash), and secret values of the query.
 SECRETS = re.compile(
     r"(:/+)(?!arn:)(?:[^/\s@]*|[^/\s@:]*:(?!\d+/)[^\s@]*)@"
     r"|((?:[?&#;]|%3f|%26|%23|%3b)"
@@ -27,38 +27,38 @@ MAX_LISTED_ITEMS = 5
 
 
 class SeqpackError(Exception):
-    """May be raised anywhere; its text is shown to the user and its code ends the program."""
+    """Base of all errors that are shown to the user; the program ends with its exit code."""
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         message, hint = mask_secrets(message), hint and mask_secrets(hint)
-        super().__init__(message, hint)  # both in args: the error survives a worker's pickle
+        super().__init__(message, hint)  # both in args, so that workers can pickle the error
         self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
         lines = [self.message]
-        if self.message.startswith("Caught "):  # by a DataLoader, with its worker's traceback
+        if self.message.startswith("Caught "):  # a DataLoader added its worker's traceback
             lines = self.message.split("\n")
         message = "\n".join(map(escape_controls, lines))
         return f"{message}\n\nhint: {escape_controls(self.hint)}" if self.hint else message
 
 
 class OptionError(SeqpackError):
-    """An option or argument that can not be followed: a missing input, an unknown token."""
+    """An option or argument cannot be used: a missing input, an unknown token."""
 
     exit_code = 2
 
 
 class DataError(SeqpackError):
-    """A text, record or tokenizer that can not be read as it says it is."""
+    """A text, record or tokenizer cannot be read in its format."""
 
     exit_code = 3
 
 
 class FolderError(SeqpackError):
-    """A store or shards that are incomplete, damaged, of another run, or in use."""
+    """A store or shard set is incomplete, damaged, from another run, or in use."""
 
     exit_code = 4
 
@@ -70,7 +70,7 @@ class MachineError(SeqpackError):
 
 
 def escape_controls(text: str) -> str:
-    """Write what would move a terminal's cursor, or turn its text around, as Python escapes it.
+    """Escape control characters, and characters that change the direction of text, as Python does.
 
     >>> escape_controls("a name with a line end\\n and \\x1b[2J")
     'a name with a line end\\\\n and \\\\x1b[2J'
@@ -79,7 +79,7 @@ def escape_controls(text: str) -> str:
 
 
 def mask_secrets(text: str) -> str:
-    """Replace passwords and signatures in the addresses of a text, which others may read.
+    """Replace passwords and signatures in the URLs of a text with `***`.
 
     >>> mask_secrets("s3://me:pass@bucket/key?X-Amz-Signature=0123&part=1")
     's3://***@bucket/key?X-Amz-Signature=***&part=1'
@@ -88,7 +88,7 @@ def mask_secrets(text: str) -> str:
 
 
 def quote(value: object) -> str:
-    """Quote what was found, on one line, cut to a readable size.
+    """Return the repr of a value, cut to MAX_QUOTED_CHARACTERS.
 
     >>> quote("a\\nb")
     "'a\\\\nb'"
@@ -100,7 +100,7 @@ def quote(value: object) -> str:
 
 
 def join_items(items: Iterable[object]) -> str:
-    """List a few items and count the rest.
+    """Join the first items with commas and count the rest.
 
     >>> join_items("abcdefg")
     'a, b, c, d, e and 2 more'
@@ -112,13 +112,13 @@ def join_items(items: Iterable[object]) -> str:
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Raise ValueError, for callers of the library, unless value is one of the choices."""
+    """Raise ValueError unless value is one of the choices."""
     allowed = list(choices)
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}, expected {' or '.join(map(repr, allowed))}")
 
 
 def check_positive(name: str, value: int | None) -> None:
-    """Raise ValueError, for callers of the library, unless value is None or at least 1."""
+    """Raise ValueError unless value is None or at least 1."""
     if value is not None and value < 1:
         raise ValueError(f"{name} is {value}, expected at least 1")

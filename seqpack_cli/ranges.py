@@ -1,27 +1,29 @@
-"""Ranges of flat arrays: which entries they cover, and copies of many at once.
+"""Expand and copy many ranges of a flat array at once.
 
-Ranges of one length are copied together as windows of the array, at 1 to 3 ns an entry. Of many
-lengths, long ones are copied one by one, at the speed of memory; short ones through the indices of
-their entries, at about 3 ns an entry, where a loop would cost 300 ns a range.
+Ranges of equal length are copied together, as windows of the array, at 1 to 3 ns per entry. Ranges
+of different lengths are copied one by one if they are long, at the speed of memory, or through the
+indices of their entries if they are short, at about 3 ns per entry (a loop costs 300 ns per range).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import numpy as np
 
-RANGES_PER_BLOCK = 1 << 16  # looked at together, which bounds the memory
+RANGES_PER_BLOCK = 1 << 16  # copied in one step, to bound the memory
 ENTRIES_PER_BLOCK = 1 << 18  # of short ranges: their indices, 8 bytes each, stay in the cache
-LONG_RANGE = 128  # entries from which a loop over ranges is faster
-# Windows of one length cost as much to set up as so many of them to copy, and one as much as
-# so many entries through their indices.
+LONG_RANGE = 128  # mean entries per range from which a loop over the ranges is faster
+# To set up the windows of one length costs as much as to copy RANGES_PER_LENGTH windows, and to
+# copy one window as much as ENTRIES_PER_WINDOW entries through their indices.
 RANGES_PER_LENGTH = 60
 ENTRIES_PER_WINDOW = 16
 
 
 def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Give where each of many things begins that lie one after another, and the end, int64[N + 1].
+    """Return the running sum of counts, starting with 0, int64[N + 1].
 
     >>> to_offsets([2, 3]).tolist()
     [0, 2, 5]
@@ -30,7 +32,7 @@ def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Give the indices that ranges cover, one range after another, int64[sum of lengths].
+    """Return the indices that the ranges cover, one range after another, int64[sum of lengths].
 
     >>> expand_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -49,7 +51,7 @@ def copy_ranges(
     target_starts: np.ndarray,
     lengths: np.ndarray,
 ) -> None:
-    """Copy ranges of one flat array into another; neighbours in both are copied as one.
+    """Copy ranges of one flat array into another; ranges adjacent in both are copied as one.
 
     Args:
         source_starts, target_starts, lengths: int64, one per range, all within the arrays.
@@ -112,6 +114,24 @@ def _copy_block(
 
 
 def _view_windows(array: np.ndarray, length: int) -> np.ndarray:
-    """View all windows of a contiguous array, [windows, length]; numpy's function takes 40 us."""
+    """Return a view of all windows of a contiguous array, [windows, length].
+
+    numpy's `sliding_window_view` does the same in 40 us.
+    """
     shape = (len(array) - length + 1, length)
     return np.ndarray(shape, array.dtype, array, strides=array.strides * 2)
+
+
+def find_index(index: SupportsIndex, length: int, name: str) -> int:
+    """Return an index from 0; a negative one counts from the end, as in a list.
+
+    Raises:
+        IndexError: there is no such item.
+
+    >>> find_index(-1, 3, "batch")
+    2
+    """
+    number = operator.index(index)  # of numpy and torch too
+    if not -length <= number < length:
+        raise IndexError(f"{name} {number} of {length}")
+    return number % length

@@ -1,4 +1,4 @@
-"""Sizes as people write them: 1048576, 2MB, 64MiB."""
+"""Sizes in bytes as users write them: 1048576, 2MB, 64MiB."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = {
 
 
 def read_size(text: str) -> int | None:
-    """Give the bytes of a size, None of what is none.
+    """Return the bytes of a size, or None if the text is not a size.
 
     >>> read_size("1.5KiB")
     1536

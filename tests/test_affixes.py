@@ -78,7 +78,7 @@ def test_token_that_is_not_in_the_vocabulary_is_refused(option: str) -> None:
             byte_tokenizer_json(), add_special_tokens=True, bos=names["bos"], eos=names["eos"]
         )
     assert caught.value.message == "token '<start>': not in the tokenizer's vocabulary"
-    assert caught.value.hint == "name a token as it stands in tokenizer.json"
+    assert caught.value.hint == "pass a token exactly as it is spelled in tokenizer.json"
 
 
 def test_template_without_the_text_is_refused() -> None:
@@ -94,7 +94,8 @@ def test_template_without_the_text_is_refused() -> None:
             bytes(tokenizer.to_str(), "utf-8"), add_special_tokens=True, bos=None, eos=None
         )
     assert caught.value.message == (
-        "tokenizer.json: its template does not put tokens before and after a text"
+        "tokenizer.json: unsupported template, expected one that adds tokens before and after "
+        "the text"
     )
     assert caught.value.hint == "pass --no-add-special-tokens"
 

@@ -66,7 +66,7 @@ def test_equal_ids_agree_in_any_dtype(ids: list[int], lengths: list[int], dtype:
 def test_other_ids_or_lengths_differ(ids: list[int], lengths: list[int]) -> None:
     with pytest.raises(EncodersDifferError) as caught:
         check_agreement(fixed(ids, lengths), fixed([1, 2, 3], [2, 1]), [], lambda: "a.txt:1")
-    assert str(caught.value) == "other ids than tokenizers for a.txt:1"
+    assert str(caught.value) == "different ids from tokenizers for a.txt:1"
 
 
 def test_text_on_which_the_library_fails_is_a_difference() -> None:
@@ -319,8 +319,8 @@ def test_fast_encoder_that_fails_the_probe_fails_it_each_time(
         with pytest.raises(EncodersDifferError) as caught:
             open_checked("fastokens")
         assert str(caught.value) in (
-            "other ids than tokenizers for the probe",
-            "other lengths than its ids and texts have",
+            "different ids from tokenizers for the built-in test texts",
+            "lengths do not match its ids and texts",
         )
     assert open_checked("tokenizers")[1] is None
 

@@ -320,7 +320,7 @@ def test_case_29_kill_with_workers(tmp_path: Path, corpus: Path) -> None:
     assert (code, stdout) == (-signal.SIGKILL, "")
     check_unfinished(out, 1)
     assert len(find_temporary(out)) == 2
-    assert run(*arguments).stderr == "note: 1 of 3 parts were finished before\n"
+    assert run(*arguments).stderr == "note: 1 of 3 parts were already finished\n"
     assert read_folder(out) == tokenize_whole(corpus)
 
 
@@ -350,7 +350,7 @@ def test_case_30_interrupted(
     assert find_temporary(out) == []
     assert not (out / ".lock").exists()
     check_unfinished(out, 1)
-    assert run(*arguments).stderr == "note: 1 of 3 parts were finished before\n"
+    assert run(*arguments).stderr == "note: 1 of 3 parts were already finished\n"
     assert read_folder(out) == tokenize_whole(corpus)
 
 
@@ -388,7 +388,7 @@ def test_case_31_worker_killed(tmp_path: Path, corpus: Path) -> None:
     assert find_temporary(out) == []
     check_unfinished(out, 1)
     result = run(*arguments, "--num-workers", 1)
-    assert (result.exit_code, result.stderr) == (0, "note: 1 of 3 parts were finished before\n")
+    assert (result.exit_code, result.stderr) == (0, "note: 1 of 3 parts were already finished\n")
     assert read_folder(out) == tokenize_whole(corpus)
 
 
@@ -536,7 +536,7 @@ def test_case_extra_clock_that_is_wrong(tmp_path: Path, corpus: Path) -> None:
         os.utime(path, (4e9, 4e9))
     for path in out.iterdir():
         os.utime(path, (0, 0))
-    assert run(*arguments).stderr == "note: 2 of 3 parts were finished before\n"
+    assert run(*arguments).stderr == "note: 2 of 3 parts were already finished\n"
     whole = tokenize_whole(corpus)
     assert read_folder(out) == whole
     for path in corpus.iterdir():

@@ -132,9 +132,18 @@ def test_every_shell_gets_its_completion_script(shell):
 
 
 def test_unknown_command_is_a_usage_error():
-    result = run("tokenise")
+    result = run("packk")
     assert result.exit_code == 2
-    assert "No such command 'tokenise'" in result.stderr
+    assert result.stderr.endswith("Error: No such command 'packk'. Did you mean 'pack'?\n")
+    assert run("frobnicate").stderr.endswith("Error: No such command 'frobnicate'.\n")
+
+
+def test_option_that_takes_one_value_is_refused_when_given_twice():
+    result = run("pack", "tokens", "-o", "a", "--output", "b")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("Error: --output was given 2 times, expected one value\n")
+    twice = ("--special-token", "<a>", "--special-token", "<b>")  # takes many
+    assert "given" not in run("train-tokenizer", "none.txt", "-o", "t.json", *twice).stderr
 
 
 def test_error_goes_to_stderr_with_its_hint_and_code(tmp_path):

@@ -71,7 +71,7 @@ def test_tokenize_puts_bad_records_aside_if_told(tmp_path):
         (b"a", ["--format", "jsonl"], 3, "a.txt:1: not JSON at column 1"),
         (b'{"body": "a"}', ["--format", "jsonl"], 3, "a.txt:1: no field 'text' (found: 'body')"),
         (b"abc", ["--max-length", 2, "--overflow", "error"], 3, "a.txt:1: 3 tokens, expected at"),
-        (b"abc", ["--overflow", "drop"], 2, "--overflow drop: nothing is too long without"),
+        (b"abc", ["--overflow", "drop"], 2, "--overflow drop needs --max-length"),
         (b"abc", ["--max-document-bytes", 2], 3, "a.txt:1: document larger than 2 bytes"),
         (b"abc", ["--bos", "<start>"], 2, "token '<start>': not in the tokenizer's vocabulary"),
         (b"abc", ["--tokenizer", "none.json"], 2, "none.json: no such file"),

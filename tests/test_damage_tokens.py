@@ -187,12 +187,12 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest parts swapped": (
         manifest(lambda value: value["parts"].reverse()),
         "manifest.json",
-        "part 0 does not name part-00000.bin",
+        "part 0 does not list part-00000.bin",
     ),
     "manifest files swapped": (
         manifest(lambda value: value["parts"][0]["files"].reverse()),
         "manifest.json",
-        "part 0 does not name part-00000.bin",
+        "part 0 does not list part-00000.bin",
     ),
     "name with traversal": (
         manifest(lambda value: file_of(value, 0, 0).update(name="../a.txt")),

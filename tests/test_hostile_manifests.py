@@ -41,9 +41,9 @@ def folder(tmp_path: Path) -> Path:
         ({"pad_id": 259}, "pad_id 259, expected an id from 0 to 258"),
         ({"pad_id": True}, "pad_id True, expected an id from 0 to 258"),
         ({"max_id": 100_000}, "max_id 100,000 does not fit uint16"),
-        ({"sources": []}, "the sources have 0 documents, the ledger 4"),
+        ({"sources": []}, "the sources have 0 documents, the ledger has 4"),
         ({"sources__0__first_document": 5}, "begins at document 5, expected 0"),
-        ({"parts__0__ranges__0__source": 7}, "part 0 names source 7"),
+        ({"parts__0__ranges__0__source": 7}, "part 0 has source 7, expected less than 1"),
         ({"ledger__num_tokens": 2**60}, "field 'num_tokens' is 1152921504606846976"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_hub_out_of_reach_is_said_once_and_soon(
     assert result.exit_code == 5
     assert result.stderr == (
         f"Error: gpt2: no such file or folder, and the Hub ({nowhere}) cannot be reached\n\n"
-        "hint: name a tokenizer.json, a folder that holds one, or bytes\n"
+        "hint: pass a tokenizer.json, a folder that contains one, or 'bytes'\n"
     )
     assert capfd.readouterr().err == ""
     assert not (tmp_path / "out").exists()

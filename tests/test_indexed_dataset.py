@@ -103,7 +103,7 @@ def test_sequence_above_int32_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught, at(tmp_path / "a.idx").publish() as file:
         write_index(file, lengths=np.array([2**31]), num_sequences=np.array([1]), dtype="uint16")
     assert caught.value.message == (
-        "a sequence of 2,147,483,648 tokens, the store holds 2,147,483,647 at most"
+        "a sequence of 2,147,483,648 tokens, expected at most 2,147,483,647"
     )
     assert caught.value.hint == "pass --max-length"
     assert list(tmp_path.iterdir()) == []
@@ -140,8 +140,14 @@ DAMAGE = {
     "cut": (GOLDEN_INDEX[:-1], "81 bytes, its header says 82"),
     "longer": (GOLDEN_INDEX + b"\0", "83 bytes, its header says 82"),
     "fairseq": (GOLDEN_INDEX[:26] + GOLDEN_INDEX[34:58], "its header says"),
-    "length of zero": (put(GOLDEN_INDEX, 34, "<ii", 5, 0), "sequence 1 has 0 tokens"),
-    "negative length": (put(GOLDEN_INDEX, 34, "<ii", 6, -1), "sequence 1 has -1 tokens"),
+    "length of zero": (
+        put(GOLDEN_INDEX, 34, "<ii", 5, 0),
+        "sequence 1 has 0 tokens, expected at least 1",
+    ),
+    "negative length": (
+        put(GOLDEN_INDEX, 34, "<ii", 6, -1),
+        "sequence 1 has -1 tokens, expected at least 1",
+    ),
     "sum": (put(GOLDEN_INDEX, 34, "<i", 4), "lengths do not add up to the 5 ids of its .bin"),
     "starts": (
         put(GOLDEN_INDEX, 42, "<qq", 0, 4),

@@ -77,7 +77,7 @@ def test_vocabulary_that_is_not_the_manifests_is_named(tmp_path: Path, name: str
     shards = make_shards(tmp_path)
     change_manifest(shards, lambda manifest: manifest.update({name: manifest[name] + 1}))
     number = {"vocab_size": 259, "max_id": 258}[name]
-    expected = f"tokenizer.json: {name} is {number}, the manifest has {number + 1}"
+    expected = f"tokenizer.json: {name} is {number}, manifest says {number + 1}"
     result = run("verify", shards, "--level", "structure")
     assert result.exit_code == 1
     assert f"structure: {expected}" in result.stdout

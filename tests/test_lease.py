@@ -59,7 +59,7 @@ def test_the_lease_of_a_dead_process_here_is_taken_at_once(
     url: Url, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 1000)
-    write_object(url, spell(find_dead_pid(), lease._find_home()))
+    write_object(url, spell(find_dead_pid(), lease._find_pid_namespace()))
     with hold_lease(url.parent) as held:
         check_held(held / "x")
 

@@ -158,11 +158,12 @@ def write_kind(path: Path, kind: str) -> Path:
 @pytest.mark.parametrize(
     ("kind", "notice"),
     [
-        ("word_level", "fastokens does not take this tokenizer, tokenizers encodes"),
-        ("byte_fallback", "fastokens does not take this tokenizer, tokenizers encodes"),
+        ("word_level", "fastokens does not support this tokenizer; using tokenizers"),
+        ("byte_fallback", "fastokens does not support this tokenizer; using tokenizers"),
         (
             "added_tokens_out_of_order",
-            "fastokens: other ids than tokenizers for the probe; tokenizers encodes the whole run",
+            "fastokens: different ids from tokenizers for the built-in test texts; "
+            "using tokenizers for the whole run",
         ),
     ],
 )
@@ -182,9 +183,13 @@ def test_run_falls_back_once_however_many_workers_it_has(
 @pytest.mark.parametrize(
     ("kind", "exit_code", "said"),
     [
-        ("word_level", 2, "does not take this tokenizer (it is not byte-level BPE)"),
-        ("byte_fallback", 2, "does not take this tokenizer (it is not byte-level BPE)"),
-        ("added_tokens_out_of_order", 3, "other ids than tokenizers for the probe"),
+        ("word_level", 2, "does not support this tokenizer (it is not byte-level BPE)"),
+        ("byte_fallback", 2, "does not support this tokenizer (it is not byte-level BPE)"),
+        (
+            "added_tokens_out_of_order",
+            3,
+            "different ids from tokenizers for the built-in test texts",
+        ),
     ],
 )
 def test_fastokens_that_was_asked_for_and_can_not_do_it_is_an_error_of_the_command(
@@ -267,11 +272,11 @@ def has_line(number: int) -> Callable[[str], bool]:
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "wrong in the probe": (
         {"is_wrong": lambda text: text == "The"},
-        "other ids than tokenizers for the probe",
+        "different ids from tokenizers for the built-in test texts",
     ),
     "wrong in the head of a later part": (
         {"is_wrong": has_line(201)},
-        "other ids than tokenizers for {corpus}:201",
+        "different ids from tokenizers for {corpus}:201",
     ),
     "fails in the probe": (
         {"fails": lambda text: text == "The"},
@@ -293,7 +298,7 @@ def test_fast_encoder_that_differs_leaves_no_part_of_a_run(
     run(corpus, tmp_path / "slow", tokenizer, encoder="tokenizers")
     fake_fast(**behaviour)
     assert run(corpus, tmp_path / "store", tokenizer) == [
-        f"fastokens: {said.format(corpus=corpus)}; tokenizers encodes the whole run"
+        f"fastokens: {said.format(corpus=corpus)}; using tokenizers for the whole run"
     ]
     assert read_encoder(tmp_path / "store") == "tokenizers"
     assert read_folder(tmp_path / "store") == read_folder(tmp_path / "slow")
@@ -324,7 +329,7 @@ def test_fast_encoder_that_differs_ends_the_command_with_its_code(
     )
     assert result.exit_code == 3
     assert result.stderr.endswith(
-        f"Error: --encoder fastokens: other ids than tokenizers for {corpus}:201\n\n"
+        f"Error: --encoder fastokens: different ids from tokenizers for {corpus}:201\n\n"
         "hint: pass --encoder auto\n"
     )
     assert not (tmp_path / "store" / "manifest.json").exists()
@@ -336,7 +341,7 @@ def test_fast_encoder_that_refuses_is_passed_over(
     run(corpus, tmp_path / "slow", tokenizer, encoder="tokenizers")
     fake_fast(refuses=True)
     assert run(corpus, tmp_path / "store", tokenizer) == [
-        "fastokens does not take this tokenizer, tokenizers encodes"
+        "fastokens does not support this tokenizer; using tokenizers"
     ]
     assert read_encoder(tmp_path / "store") == "tokenizers"
     assert read_folder(tmp_path / "store") == read_folder(tmp_path / "slow")
@@ -348,7 +353,9 @@ def test_fast_encoder_that_refuses_is_an_error_where_it_was_asked_for(
     fake_fast(refuses=True)
     with pytest.raises(OptionError) as caught:
         run(corpus, tmp_path / "store", tokenizer, encoder="fastokens")
-    assert caught.value.message == ("--encoder fastokens: does not take this tokenizer (no luck)")
+    assert caught.value.message == (
+        "--encoder fastokens: does not support this tokenizer (no luck)"
+    )
     assert caught.value.hint == "pass --encoder auto"
     assert caught.value.exit_code == 2
     assert not (tmp_path / "store" / "manifest.json").exists()
@@ -386,8 +393,9 @@ def test_run_that_falls_back_does_the_parts_of_an_interrupted_one_again(
     assert (output / "part-00000.bin").read_bytes() != whole["part-00000.bin"]
     assert json.loads((output / "part-00001.json").read_bytes())["encoder"] == "fastokens"
     assert run(corpus, output, tokenizer) == [
-        "2 of 4 parts were finished before",
-        f"fastokens: other ids than tokenizers for {corpus}:201; tokenizers encodes the whole run",
+        "2 of 4 parts were already finished",
+        f"fastokens: different ids from tokenizers for {corpus}:201; "
+        "using tokenizers for the whole run",
     ]
     assert read_encoder(output) == "tokenizers"
     assert read_folder(output) == whole
@@ -406,7 +414,7 @@ def test_run_interrupted_after_it_fell_back_goes_on_with_tokenizers(
             run(corpus, output, tokenizer)
     assert sorted(path.name for path in output.glob("part-*.json")) == ["part-00000.json"]
     opened = fake_fast(**behaviour)
-    assert run(corpus, output, tokenizer) == ["1 of 4 parts were finished before"]
+    assert run(corpus, output, tokenizer) == ["1 of 4 parts were already finished"]
     assert opened in ([], ["fastokens"])  # loaded ahead of time perhaps, asked for nothing
     assert read_folder(output) == read_folder(tmp_path / "slow")
 
@@ -425,7 +433,7 @@ def test_run_begun_by_tokenizers_goes_on_with_it(
         with pytest.raises(Stop):
             run(corpus, output, tokenizer, encoder="tokenizers")
     opened = fake_fast()
-    assert run(corpus, output, tokenizer) == ["2 of 4 parts were finished before"]
+    assert run(corpus, output, tokenizer) == ["2 of 4 parts were already finished"]
     assert opened in ([], ["fastokens"])  # loaded ahead of time perhaps, asked for nothing
     assert read_encoder(output) == "tokenizers"
     assert read_folder(output) == read_folder(tmp_path / "slow")
@@ -442,7 +450,7 @@ def test_parts_made_by_a_fast_encoder_that_agrees_are_kept(
         with pytest.raises(Stop):
             run(corpus, output, tokenizer)
     before = (output / "part-00000.bin").stat().st_mtime_ns
-    assert run(corpus, output, tokenizer) == ["2 of 4 parts were finished before"]
+    assert run(corpus, output, tokenizer) == ["2 of 4 parts were already finished"]
     assert (output / "part-00000.bin").stat().st_mtime_ns == before
     assert read_encoder(output) == "fastokens"
     assert read_folder(output) == read_folder(tmp_path / "slow")
@@ -517,7 +525,7 @@ def test_part_whose_result_never_arrived_is_forgotten_too(
         patch.setattr(Workers, "run", run_two)
         with pytest.raises(Stop):
             run(corpus, output, tokenizer)
-    assert run(corpus, output, tokenizer) == ["1 of 4 parts were finished before"]
+    assert run(corpus, output, tokenizer) == ["1 of 4 parts were already finished"]
     assert read_folder(output) == read_folder(tmp_path / "slow")
 
 
@@ -606,7 +614,7 @@ def test_saved_dropout_is_switched_off_and_said(
     assert path.read_text() != data
     for name in ("first", "second"):
         assert run(corpus, tmp_path / name, path, encoder=encoder) == [
-            "tokenizer.json: its saved dropout is switched off"
+            "tokenizer.json: ignoring its saved dropout"
         ]
     assert read_folder(tmp_path / "first") == read_folder(tmp_path / "second")
     assert (tmp_path / "first" / "tokenizer.json").read_bytes() == path.read_bytes()
@@ -625,8 +633,8 @@ def test_saved_truncation_and_padding_are_switched_off_and_said(
     changed.enable_padding(length=500, pad_id=1, pad_token="<pad>")  # noqa: S106
     changed.save(str(tmp_path / "limits.json"))
     assert run(corpus, tmp_path / "store", tmp_path / "limits.json", encoder=encoder) == [
-        "tokenizer.json: its saved truncation is switched off",
-        "tokenizer.json: its saved padding is switched off",
+        "tokenizer.json: ignoring its saved truncation",
+        "tokenizer.json: ignoring its saved padding",
     ]
     assert read_store_documents(tmp_path / "store") == read_store_documents(tmp_path / "plain")
 

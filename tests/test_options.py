@@ -30,7 +30,7 @@ from seqpack_cli.verification.verify_run import VerifyOptions
         (TokenizeOptions, {"max_length": 0}, "max_length is 0, expected at least 1"),
         (TokenizeOptions, {"part_bytes": -1}, "part_bytes is -1, expected at least 1"),
         (DocumentOptions, {"encoding_errors": "ignore"}, "encoding_errors is 'ignore'"),
-        (DocumentOptions, {"on_bad_record": True}, "on_bad_record is True"),
+        (DocumentOptions, {"on_bad_record": "log"}, "on_bad_record is 'log'"),
         (DocumentOptions, {"max_document_bytes": 0}, "max_document_bytes is 0"),
         (PackOptions, {"layout": "jagged"}, "layout is 'jagged', expected 'packed' or 'padded' or"),
         (PackOptions, {"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or"),

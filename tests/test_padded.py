@@ -63,7 +63,7 @@ def test_unpad_is_the_inverse_of_pad(lengths: list[int], extra: int) -> None:
 def test_pad_refuses_nothing_and_rows_wider_than_the_width() -> None:
     with pytest.raises(ValueError, match=r"^expected at least one sequence$"):
         sequence_arrays.pad_sequence([])
-    with pytest.raises(ValueError, match=r"^a sequence of 3 ids is longer than width 2$"):
+    with pytest.raises(ValueError, match=r"^a sequence of 3 ids is longer than total_length 2$"):
         sequence_arrays.pad_sequence([np.arange(3)], total_length=2)
 
 

@@ -70,14 +70,14 @@ def test_plot_is_an_svg_whose_text_says_what_is_drawn(name: str) -> None:
     assert f"Lengths of {len(LENGTHS)} sequences: 1 to 9 tokens, mean 4.3" in texts
     assert {"length in tokens", "sequences", "p50 4", "p90 7", "p99 9"} <= set(texts)
     expected = {
-        "packed": "time step t; the red edge is batch_sizes[t], the rows alive at step t",
-        "padded": "above: column",
-        "left": "dashed: all batches, 18.97%",
-        "varlen": "How full the rows are: 1 of 4 rows have room",
+        "packed": "time step t; red line: batch_sizes[t], the number of rows alive at step t",
+        "padded": "column",
+        "left": "dashed line: all batches, 18.97%",
+        "varlen": "Fill of the rows: 97.92%; 1 of 4 rows not full",
         "tokens": "tokens: token store, 11 sequences, 47 tokens",
     }[name]
     if name in ("packed", "padded"):  # small enough for cells
-        expected = {"packed": "in cells: the place in data", "padded": "places in data"}[name]
+        expected = "small numbers: index in data"
         assert any(expected in text for text in texts), texts
     else:
         assert expected in texts
@@ -132,7 +132,7 @@ def test_batch_panel_of_packed_draws_each_row_and_batch_sizes(lengths: list[int]
 def test_batch_panel_of_padded_draws_rows_on_their_side(side: str, starts: list[int]) -> None:
     batch = pad_sequence([np.arange(6), np.arange(4), np.arange(1)], padding_side=side)
     panel = make_batch_panel(batch, title="Batch 3 (padded)")
-    assert panel.title == "Batch 3 (padded): 3 rows, 6 columns, 11 tokens; 38.89% padding"
+    assert panel.title == "Batch 3 (padded): 3 rows, 6 columns, 11 tokens, 38.89% padding"
     axes = draw(panel)
     padding, *bars = axes.patches
     assert [(bar.get_x(), bar.get_width()) for bar in bars] == list(
@@ -152,14 +152,25 @@ def test_batch_panel_shows_tokens_and_their_places_in_data() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
 
 
-def test_batch_panel_of_many_rows_draws_some() -> None:
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_batch_panel_of_many_rows_is_one_shape(side: str) -> None:
+    lengths = [9] * 32 + [5] * 32
+    batch = pad_sequence([np.zeros(length, int) for length in lengths], padding_side=side)
+    _, rows = draw(make_batch_panel(batch, title="Batch 0")).patches
+    values, edges, baseline = rows.get_data()
+    assert (edges[0], edges[-1], len(edges)) == (0, 64, 65)
+    assert (values - baseline).tolist() == lengths
+    assert (values if side == "left" else baseline).tolist() == [9 if side == "left" else 0] * 64
+    assert rows.get_edgecolor()[3] == 0  # no lines between rows
+
+
+def test_batch_panel_of_very_many_rows_draws_some() -> None:
     batch = pack_sequence([np.zeros(length, int) for length in range(1000, 0, -1)])
     axes = draw(make_batch_panel(batch, title="Batch 0"))
-    assert len(axes.patches) == 256
+    values, edges, _ = axes.patches[0].get_data()
+    assert len(values) == 256
     assert axes.get_ylim() == (1000, 0)
-    assert (axes.patches[0].get_width(), axes.patches[-1].get_width()) == (1000, 1)
-    bottom = axes.patches[-1].get_y() + axes.patches[-1].get_height()
-    assert bottom == pytest.approx(1000)
+    assert (values[0], values[-1], edges[-1]) == (1000, 1, 1000)
 
 
 @pytest.mark.usefixtures("work")
@@ -177,7 +188,7 @@ def test_row_panel_shares_rows_among_sequences_and_leaves_room() -> None:
         offsets = batch.cu_seqlens.tolist()
         assert spans == [list(span) for span in pairwise(offsets)]
         assert len({tuple(colour) for colour in row.get_facecolors()}) == min(len(spans), 8)
-    assert panel.title == "Rows 0 to 3 of at most 12 tokens, for 11 sequences"
+    assert panel.title == "Rows 0 to 3 of up to 12 tokens: 11 sequences"
 
 
 @pytest.mark.usefixtures("work")
@@ -233,7 +244,7 @@ def test_padding_panel_of_many_batches_draws_means() -> None:
     assert (edges[0], edges[-1]) == (0, 1001)
     assert values[0] == pytest.approx(1 - numbers.num_tokens[:3].sum() / 12_000)
     assert worst[0] == pytest.approx(0.9)
-    assert axes.get_xlabel() == "batch, 3 to a step; the pale line is the worst of them"
+    assert axes.get_xlabel() == "batch (3 batches per step; pale line: the worst of them)"
 
 
 def draw_lengths(lengths: list[int]) -> Axes:
@@ -248,7 +259,7 @@ def test_length_panel_counts_every_sequence(lengths: list[int]) -> None:
     assert sum(bar.get_height() for bar in axes.patches) == len(lengths)
     low, high = axes.get_xlim()
     assert low < max(lengths) + 0.5 and high > max(lengths)
-    assert high < 1.2 * max(lengths) + 1  # the axis ends where the lengths do
+    assert high < 1.5 * max(lengths) + 1  # the axis ends where the lengths do
     for bar in axes.patches:
         assert low <= bar.get_x() and bar.get_x() + bar.get_width() <= high
     labels = [text.get_text() for text in axes.texts if text.get_text().startswith("p")]
@@ -261,6 +272,37 @@ def test_length_panel_numbers_few_bars_and_joins_equal_percentiles() -> None:
     axes = draw_lengths([1, 100, 100, 100])
     assert [text.get_text() for text in axes.texts[:7]] == ["1", "", "", "", "", "", "3"]
     assert len(draw_lengths(list(range(100, 160))).texts) == 3  # 48 bars have no room for numbers
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [1],
+        [50] * 500,
+        [1, 5, 70_000],
+        [63, 64],
+        [1, 2048, 2048],
+        [33] * 50 + [34] * 40 + [35] * 9 + [256],
+        [*range(1, 60), *[1000] * 60, 1001, 1002],
+        [1] * 99 + [1000] * 60 + [1010] * 9,
+        [1] * 400 + [480] * 500 + [520] * 99 + [1000] * 10,
+        [1] * 60 + [900] * 100_000 + [1000] * 30_000 + [1024] * 3_000,
+        [10] * 5 + [11] * 4 + [12] + [1000],
+    ],
+)
+def test_lines_of_percentiles_cross_no_label(lengths: list[int]) -> None:
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    axes = figure.subplots()
+    make_length_panel(np.array(lengths), what=f"{len(lengths)} sequences").draw(axes)
+    figure.draw_without_rendering()
+    texts = [text.get_window_extent() for text in axes.texts if text.get_text()]
+    for line in axes.get_lines():
+        drawn = line.get_window_extent()
+        assert drawn.height > 0
+        assert not [text for text in texts if text.overlaps(drawn)]
+    for number, text in enumerate(texts):
+        assert not [other for other in texts[:number] if text.overlaps(other)]
+        assert axes.bbox.x0 - 1 <= text.x0 and text.x1 <= axes.bbox.x1 + 1
 
 
 @pytest.mark.parametrize("lengths", [[50] * 3, [1], [7, 8], [1, 70_000]])
@@ -283,7 +325,7 @@ def test_plan_picture_has_a_bar_for_each_way() -> None:
     for plan in compared["plans"]:
         assert plan["options"].removeprefix("--layout ") in texts
         batches = f"{plan['num_batches']:,} batch{'es' * (plan['num_batches'] > 1)}"
-        said = f"{plan['padding_ratio']:.2%}, {batches} of at most {plan['most_cells']:,} cells"
+        said = f"{plan['padding_ratio']:.2%}, {batches} of up to {plan['most_cells']:,} cells"
         assert said in texts or f"{said} *" in texts, said
     assert sum(text.endswith(" *") for text in texts) == 1
     (panel,) = panels_module.make_plan_panels(compared)
@@ -291,6 +333,20 @@ def test_plan_picture_has_a_bar_for_each_way() -> None:
     assert [bar.get_width() for bar in axes.patches] == [
         plan["padding_ratio"] for plan in compared["plans"]
     ]
+    assert axes.get_xlim() == (0, 1)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.5, 0.55, 0.97])
+def test_numbers_of_the_plan_picture_stay_on_its_axis(ratio: float) -> None:
+    plan = {"options": "--layout padded --batch-size 64", "padding_ratio": ratio}
+    plan |= {"num_batches": 1_234_567, "most_cells": 2_147_483_647}
+    figure = Figure(figsize=(9, 2), layout="constrained")
+    axes = figure.subplots()
+    (panel,) = panels_module.make_plan_panels({"plans": [plan]})
+    panel.draw(axes)
+    figure.draw_without_rendering()
+    (text,) = (text.get_window_extent() for text in axes.texts)
+    assert axes.bbox.x0 <= text.x0 and text.x1 <= axes.bbox.x1
 
 
 def test_the_batch_shown_is_a_usual_one() -> None:
@@ -305,11 +361,11 @@ def test_the_batch_shown_is_a_usual_one() -> None:
 def test_plot_of_one_batch_shows_that_one() -> None:
     assert run("inspect", "packed", "--batch", 2, "--plot", "one.svg", "-q").exit_code == 0
     texts = read_texts(Path("one.svg"))
-    assert "Batch 2 (packed): 3 rows, 2 steps, 4 tokens; a rectangle has 33.33% padding" in texts
+    assert "Batch 2 (packed): 3 rows, 2 steps, 4 tokens, no padding (padded: 33.33%)" in texts
     assert texts.count("x") == 4
     assert run("inspect", "varlen", "--batch", 1, "--plot", "one.svg", "-q").exit_code == 0
     texts = read_texts(Path("one.svg"))
-    assert any(text.startswith("Row 1 of at most 12 tokens") for text in texts)
+    assert any(text.startswith("Row 1 of up to 12 tokens") for text in texts)
 
 
 def test_tokens_that_are_parts_of_a_character_are_shown_as_ids(tmp_path: Path) -> None:
@@ -425,10 +481,8 @@ def test_pieces_are_not_called_sequences() -> None:
 @pytest.mark.usefixtures("work")
 def test_filler_rows_are_named_and_crossed() -> None:
     panel = make_panels(open_shards("padded"), batch=2)[0]
-    assert (
-        panel.title
-        == "Batch 2 (padded): 4 rows, 1 of them filler, 2 columns, 4 tokens; 50.00% padding"
-    )
+    expected = "Batch 2 (padded): 4 rows (1 filler row), 2 columns, 4 tokens, 50.00% padding"
+    assert panel.title == expected
     hatches = [patch.get_hatch() for patch in draw(panel).patches]
     assert hatches[:2] == ["////", "xxx"]
 

@@ -14,7 +14,7 @@ PROGRAM = """
 import signal, sys
 from seqpack_cli.cli import process
 
-process.PATIENCE = float(sys.argv[1])
+process.CLEANUP_SECONDS = float(sys.argv[1])
 interrupts = process.Interrupts()
 process.Interrupts.has_work = True
 try:

@@ -341,7 +341,7 @@ def test_a_killed_run_makes_only_the_missing_parts(server, url, texts, store):
     server.forget()
     result = run(*arguments, "--num-workers", 1)
     assert result.exit_code == 0, result.stderr
-    assert "3 of 6 parts were finished before" in result.stderr
+    assert "3 of 6 parts were already finished" in result.stderr
     made = {request.key.rpartition("/")[2] for request in server.find("PutObject", key=r"\.bin$")}
     assert made == {"part-00003.bin", "part-00004.bin", "part-00005.bin"}
     check_same(read_url(server, f"{url}/store"), read_folder(store))

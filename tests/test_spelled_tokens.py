@@ -273,7 +273,7 @@ TWIN = {"token": "<bos>"}
         (change_bytes(lambda data: data + b"\xff\n"), ":4: not JSON (*"),
         (
             change_bytes(lambda data: data + data.splitlines()[1] + b"\n"),
-            ":4: token '<eos>' after '<pad>', expected the order of their texts",
+            ":4: token '<eos>' after '<pad>', expected sorted tokens",
         ),
         (
             change_bytes(lambda data: b"".join(data.splitlines(True)[:2])),
@@ -285,15 +285,15 @@ TWIN = {"token": "<bos>"}
         (change_line(2, count=9), ": 14 special tokens, manifest.json says 13"),
         (change_line(2, count=-8), ":2: field 'count' is -8, expected a count"),
         (change_line(2, count=True), ":2: field 'count' is True, expected a count"),
-        (change_line(2, count=4), ":2: 5 places of 4 tokens, expected 1 to 4"),
-        (change_line(3, count=0), ":3: 2 places of 0 tokens, expected 1 to 0"),
-        (change_line(2, places=[]), ":2: 0 places of 8 tokens, expected 1 to 5"),
+        (change_line(2, count=4), ":2: 5 places for a count of 4, expected 1 to 4"),
+        (change_line(3, count=0), ":3: 2 places for a count of 0, expected 1 to 0"),
+        (change_line(2, places=[]), ":2: 0 places for a count of 8, expected 1 to 5"),
         (change_line(2, places={}), ":2: field 'places' is {}, expected a list"),
         (change_line(2, places=[7]), ":2: 7, expected an object"),
         (change_line(2, places=[{"source": "?"}]), ":2: no field 'record'"),
         (
             change_line(2, places=[PLACE]),
-            ":2: record 1 of '?', expected one that manifest.json has",
+            ":2: record 1 of '?', expected a record that manifest.json lists",
         ),
     ],
 )

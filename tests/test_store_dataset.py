@@ -138,7 +138,7 @@ def test_items_may_be_changed_without_touching_others(store: Path) -> None:
     assert {path.name: path.read_bytes() for path in store.iterdir()} == before
 
 
-@pytest.mark.parametrize("index", [-1, -15, 14, 2**31, 2**62])
+@pytest.mark.parametrize("index", [-15, 14, 2**31, 2**62])
 def test_index_outside_is_an_index_error(store: Path, index: int) -> None:
     dataset = StoreDataset(store)
     with pytest.raises(IndexError, match=f"^sequence {index} of 14$"):

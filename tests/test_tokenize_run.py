@@ -147,7 +147,7 @@ def test_unknown_bos_or_eos_is_refused(byte_store: Callable[..., Path], option: 
     with pytest.raises(OptionError) as caught:
         byte_store(["ab"], **{option: "<start>"})
     assert caught.value.message == "token '<start>': not in the tokenizer's vocabulary"
-    assert caught.value.hint == "name a token as it stands in tokenizer.json"
+    assert caught.value.hint == "pass a token exactly as it is spelled in tokenizer.json"
     assert caught.value.exit_code == 2
 
 
@@ -212,7 +212,7 @@ def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path, data: bytes) -> No
     assert caught.value.message.endswith(
         ", expected a file in the format of Hugging Face's tokenizers"
     )
-    assert caught.value.hint == "pass --tokenizer bytes to go without one"
+    assert caught.value.hint == "pass --tokenizer bytes to use one id per byte"
     assert not (tmp_path / "store").exists()
 
 
@@ -278,7 +278,7 @@ def test_too_long_document_is_an_error_if_asked(tmp_path: Path) -> None:
 def test_overflow_without_max_length_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError) as caught:
         run([write_lines(tmp_path / "a.txt")], tmp_path / "store", overflow="drop")
-    assert caught.value.message == ("--overflow drop: nothing is too long without --max-length")
+    assert caught.value.message == "--overflow drop needs --max-length"
 
 
 def test_max_length_without_room_for_text_is_refused(tmp_path: Path) -> None:
@@ -292,7 +292,8 @@ def test_max_length_without_room_for_text_is_refused(tmp_path: Path) -> None:
             overflow="truncate",
         )
     assert caught.value.message == (
-        "--max-length 2: no room for text beside the 2 special tokens of each document"
+        "--max-length 2: no room for text beside the 2 special tokens of each document, "
+        "expected at least 3"
     )
 
 

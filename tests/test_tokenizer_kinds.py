@@ -174,7 +174,10 @@ def test_pattern_that_engines_read_differently_is_refused(pattern: str, allow: b
     for spelled in (data, json.dumps(json.loads(data), indent=2).encode()):
         with pytest.raises(EncoderRefusedError) as caught:
             open_encoder("fastokens", spelled, allow_special_tokens=allow)
-        assert str(caught.value) == "its pattern has classes that engines read differently"
+        assert (
+            str(caught.value)
+            == "its regex has character classes that regex engines interpret differently"
+        )
 
 
 def change_added_token(index: int, **changes: bool) -> bytes:
@@ -191,7 +194,7 @@ def test_added_tokens_that_take_blanks_are_refused_where_they_are_ids(
     data = change_added_token(index, **{side: True})
     with pytest.raises(EncoderRefusedError) as caught:
         open_encoder("fastokens", data, allow_special_tokens=True)
-    assert str(caught.value) == "its special tokens take the blanks beside them"
+    assert str(caught.value) == "its special tokens strip the whitespace beside them"
 
 
 def open_checked(data: bytes, allow: bool) -> Encoder:

@@ -47,7 +47,7 @@ def test_missing_tokenizer_is_refused_without_asking_the_network(
         read_tokenizer_json(name)
     path = Path(name) / "tokenizer.json" if name == "gone/" else Path(name)
     assert caught.value.message == f"{path}: no such file"
-    assert caught.value.hint == "name a tokenizer.json, a folder that holds one, or bytes"
+    assert caught.value.hint == "pass a tokenizer.json, a folder that contains one, or 'bytes'"
 
 
 def test_bytes_vocabulary_is_described() -> None:
@@ -108,7 +108,7 @@ def test_file_that_is_no_tokenizer_is_refused(data: bytes) -> None:
     assert caught.value.message.endswith(
         ", expected a file in the format of Hugging Face's tokenizers"
     )
-    assert caught.value.hint == "pass --tokenizer bytes to go without one"
+    assert caught.value.hint == "pass --tokenizer bytes to use one id per byte"
     assert find_saved_limits(data) == []
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from seqpack_cli.cli.options import PLACE, json_option, quiet_option
+from seqpack_cli.cli.options import PLACE, OneValueCommand, json_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
 
 
-@click.command("diff")
+@click.command("diff", cls=OneValueCommand)
 @click.argument("a", type=PLACE)
 @click.argument("b", type=PLACE)
 @json_option
@@ -27,10 +27,9 @@ def command(a: Place, b: Place, as_json: bool, quiet: bool) -> None:
     Two folders of shards:
         seqpack diff shards-old shards
     """
-    from seqpack_cli.reporting.differences import compare
-    from seqpack_cli.reporting.opened import open_any
+    from seqpack_cli.reporting.differences import diff
     from seqpack_cli.reporting.terminal.difference_lines import show_differences
 
     with show_progress("diff", "sequence", quiet=quiet) as progress:
-        found = compare(open_any(a), open_any(b), progress)
+        found = diff(a, b, progress=progress)
     print_answer(found, show_differences, as_json=as_json, quiet=quiet)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seqpack_cli.cli.options import PLACE, json_option, plot_option, quiet_option
+from seqpack_cli.cli.options import PLACE, OneValueCommand, json_option, plot_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
@@ -20,7 +20,7 @@ MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters 
 Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 
 
-@click.command("inspect")
+@click.command("inspect", cls=OneValueCommand)
 @click.argument("path", type=PLACE)
 @click.option(
     "--batch",
@@ -38,8 +38,8 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 @click.option(
     "--vocabulary",
     is_flag=True,
-    help="Count how often each id is used. Shows unknown tokens, ids that never occur, and special "
-    "tokens that are spelled out in the text, with the records that hold them.",
+    help="Count how often each id is used. Shows unknown tokens, ids that never occur, and "
+    "special tokens that are spelled out in the text, with the records that hold them.",
 )
 @plot_option(
     "Write a picture of the lengths, the padding and one batch (with --batch, of that batch) to "
@@ -49,8 +49,9 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     "--html",
     type=PLACE,
     metavar="FILE",
-    help="Write one self-contained HTML page with numbers, pictures, batches, rows and a search to "
-    "FILE instead of printing the numbers. An existing FILE is replaced only if seqpack wrote it.",
+    help="Write one self-contained HTML page with numbers, pictures, batches, rows and a search "
+    "to FILE instead of printing the numbers. An existing FILE is replaced only if seqpack wrote "
+    "it.",
 )
 @json_option
 @quiet_option

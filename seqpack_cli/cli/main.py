@@ -1,11 +1,12 @@
-"""The click group: finds commands, and turns errors into messages and exit codes, once.
+"""The click group: find commands, and turn errors into messages and exit codes.
 
-Commands are imported when they are asked for, and import what they run when they run it, so that
-`--help` is quick and loads neither numpy nor torch.
+A command is imported when it is called, and imports its libraries when it runs, so that `--help` is
+fast and loads neither numpy nor torch.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import Any
 
@@ -32,7 +33,7 @@ class CommandGroup(click.Group):
     """The group that knows the commands by their file names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands in the order of the way."""
+        """Return the commands in the order in which they are used."""
         del ctx
         return list(COMMANDS)
 
@@ -46,8 +47,18 @@ class CommandGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name; suggest the nearest for an unknown one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            suggestion = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{suggestion}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; end with the code of what went wrong."""
+        """Run a command; turn an error into a message and its exit code."""
         try:
             return super().invoke(ctx)
         except SeqpackError as error:
@@ -71,7 +82,7 @@ def _end_with(ctx: click.Context, error: SeqpackError) -> None:
 
 
 def _describe_lost_output(error: OutputError) -> None:
-    """Say that stdout takes no more, unless its reader has gone."""
+    """Print that stdout cannot be written, unless its reader has closed it."""
     if not error.reader_has_gone:
         click.echo(f"Error: stdout: {error}", err=True)
 
@@ -83,15 +94,16 @@ def _describe_lost_output(error: OutputError) -> None:
     is_eager=True,
     expose_value=False,
     callback=show_versions,
-    help="Show the versions of what matters and exit.",
+    help="Show the versions of seqpack and its libraries and exit.",
 )
 def main() -> None:
-    """Turn text into shards ready for training, and prove them.
+    """Turn text into batches ready for training sequence models, and verify them.
 
     \b
-    text -> token store -> batches -> shards -> proof
+    Text files -> token store -> shards (files of batches):
         seqpack tokenize corpus/ -o tokens
         seqpack pack tokens -o shards
+    Look at them, check them on the GPU that will train, take them apart again:
         seqpack inspect shards
         seqpack verify shards --device cuda
         seqpack unpack shards -o rows.jsonl

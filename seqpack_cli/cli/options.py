@@ -26,26 +26,28 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Give the bytes of a size."""
+        """Return the number of bytes."""
         if isinstance(value, int):
             return value
         size = read_size(value)
         if size is None:
-            self.fail(f"{value!r} is no size, expected 1048576, 2MB or 64MiB", param, ctx)
+            self.fail(
+                f"{value!r} is not a size, expected for example 1048576, 2MB or 64MiB", param, ctx
+            )
         if not 1 <= size <= MAX_SIZE:
-            self.fail(f"{value!r} is no size from 1 byte to 1024 TiB", param, ctx)
+            self.fail(f"{value!r} is not a size from 1 byte to 1024 TiB", param, ctx)
         return size
 
 
 class CountType(click.ParamType):  # type: ignore[type-arg]
-    """A number from 1 on that 31 bits hold, as those of tokens and rows do."""
+    """A number from 1 to 2**31 - 1, the limit for counts of tokens and rows."""
 
     name = "N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Give the number."""
+        """Return the number."""
         if not _is_count(str(value).strip(), at_most=MAX_INT32):
-            self.fail(f"{str(value)[:60]!r} is no number from 1 to {MAX_INT32:,}", param, ctx)
+            self.fail(f"{str(value)[:60]!r} is not a number from 1 to {MAX_INT32:,}", param, ctx)
         return int(value)
 
 
@@ -57,12 +59,12 @@ class SampleType(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
-        """Give the number, None for all."""
+        """Return the number; None for all."""
         if value == "all":
             return None
         if isinstance(value, int) or _is_count(value, at_most=MAX_SIZE):
             return int(value)
-        self.fail(f"{value!r} is neither a number above 0 nor 'all'", param, ctx)
+        self.fail(f"{value!r} is not 'all' or a number above 0", param, ctx)
 
 
 class BucketsType(click.ParamType):  # type: ignore[type-arg]
@@ -73,7 +75,7 @@ class BucketsType(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | tuple[int, ...]:
-        """Give the keys, or "auto"."""
+        """Return the keys, or "auto"."""
         if value == "auto" or isinstance(value, tuple):
             return "auto" if value == "auto" else value
         keys = str(value).split(",")
@@ -90,18 +92,18 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Place:
-        """Return what is named."""
+        """Return the path or URL."""
         if not str(value):
-            self.fail("the name is empty", param, ctx)  # of a shell's variable, most often
+            self.fail("the name is empty", param, ctx)  # most often an unset shell variable
         place = parse_place(value)
         if not is_shared(place):
-            self.fail(f"{value}: would be gone with this command", param, ctx)
+            self.fail(f"{value}: memory:// ends with this command", param, ctx)
         return place
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Leave paths to the shell."""
+        """Leave the completion of paths to the shell."""
         del ctx, param
         return [CompletionItem(incomplete, type="file")]
 
@@ -116,7 +118,7 @@ class OutputType(PlaceType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Place:
-        """Return what is named."""
+        """Return the path or URL."""
         if value == "-" and not self._takes_stdout:
             self.fail("stdout is not supported here; pass ./- for a file of this name", param, ctx)
         if self._is_file and str(value).endswith("/"):
@@ -125,8 +127,29 @@ class OutputType(PlaceType):
 
 
 def _is_count(text: str, *, at_most: int) -> bool:
-    """Say whether a text is a number from 1 on; Python itself refuses to read a very long one."""
+    """Return whether a text is a number from 1 to at_most; int() itself refuses very long ones."""
     return text.isdecimal() and len(text) <= len(str(at_most)) and 0 < int(text) <= at_most
+
+
+class OneValueCommand(click.Command):
+    """A command that refuses an option given twice, where click takes the last value silently."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments of the command line."""
+        if not ctx.resilient_parsing:  # which completion does, with half a line
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            takes_one = [
+                option
+                for option in given
+                if isinstance(option, click.Option) and not (option.multiple or option.is_flag)
+            ]
+            for option in takes_one:
+                if takes_one.count(option) > 1:
+                    name = max(option.opts, key=len)
+                    ctx.fail(
+                        f"{name} was given {takes_one.count(option)} times, expected one value"
+                    )
+        return super().parse_args(ctx, args)
 
 
 SIZE = SizeType()
@@ -140,10 +163,14 @@ format_option = click.option(
     type=click.Choice(["auto", "text", "jsonl", "parquet", "csv"]),
     default="auto",
     show_default=True,
-    help="Format of the input; auto goes by the suffix.",
+    help="Format of the input. auto: by the suffix of each file.",
 )
 text_field_option = click.option(
-    "--text-field", default="text", show_default=True, help="JSON field or column; a.b is nested."
+    "--text-field",
+    default="text",
+    show_default=True,
+    help="Field (JSON lines) or column (CSV, Parquet) that holds the text; a.b is field b inside "
+    "a.",
 )
 RECORD_OPTIONS = (
     click.option(
@@ -151,29 +178,37 @@ RECORD_OPTIONS = (
         type=click.Choice(["error", "replace", "skip"]),
         default="error",
         show_default=True,
-        help="What to do with a record that is not valid UTF-8.",
+        help="What to do with a record that is not valid UTF-8: stop with an error, replace the "
+        "wrong bytes with U+FFFD, or skip the record.",
     ),
     click.option(
         "--on-bad-record",
         type=click.Choice(["error", "skip"]),
         default="error",
         show_default=True,
-        help="What to do with a record without a text; tokenize lists skipped ones in "
-        "rejects.jsonl.",
+        help="What to do with a record that has no text or cannot be read: stop with an error, or "
+        "skip it; tokenize lists skipped records in rejects.jsonl.",
     ),
     click.option(
         "--max-document-bytes",
         type=SIZE,
         default="64MiB",
         show_default=True,
-        help="Size of a document above which it is an error.",
+        help="Maximum size of one document; a larger one is an error.",
     ),
 )
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace what this command wrote before, and nothing else."
+    "--overwrite",
+    is_flag=True,
+    help="Replace an earlier output of this command; files that it did not write stay.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress bar, no notices.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as one JSON document."
+)
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress bar and no notes on stderr."
+)
+errors_only_option = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 
 
 def output_option(
@@ -195,27 +230,32 @@ def plot_option(help_text: str) -> Callable[[Function], Function]:
 
 
 RUN_OPTIONS = (
-    click.option("--num-workers", type=POSITIVE, help="Worker processes.  [default: the cores]"),
+    click.option(
+        "--num-workers",
+        type=POSITIVE,
+        help="Number of worker processes.  [default: number of CPU cores]",
+    ),
     click.option(
         "--executor",
         type=click.Choice(EXECUTORS),
         default="local",
         show_default=True,
-        help="Where the work is done: on this machine, or on a Ray cluster.",
+        help="Where the workers run: on this machine, or on a Ray cluster.",
     ),
     click.option(
         "--ray-address",
         metavar="HOST:PORT",
-        help="Ray cluster.  [default: RAY_ADDRESS, or the one here; else one is started here]",
+        help="Ray cluster to connect to, with --executor ray.  [default: RAY_ADDRESS, or a "
+        "cluster running on this machine, or a new one on this machine]",
     ),
     overwrite_option,
     json_option,
-    quiet_option,
+    errors_only_option,
 )
 
 
 def record_options(function: Command) -> Command:
-    """Add the options of records; with --text-field they come as one, `documents`."""
+    """Add the options of records; with --text-field they arrive as one `DocumentOptions`."""
 
     @functools.wraps(function)
     def command(
@@ -234,7 +274,7 @@ def record_options(function: Command) -> Command:
 
 
 def run_options(function: Command) -> Command:
-    """Add the options of a run; those that say where tasks run come as one, `executor`."""
+    """Add the options of a run; those of the executor arrive as one `Executor`."""
 
     @functools.wraps(function)
     def command(
@@ -248,6 +288,6 @@ def run_options(function: Command) -> Command:
 
 
 def _add(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
-    for option in reversed(options):  # as decorators of it, which act from the last one up
+    for option in reversed(options):  # decorators apply from the last one up
         command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""What commands print: JSON, or lines for people in which no file can move the cursor."""
+"""Print what a command shows: JSON, or lines of text with control characters escaped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seqpack_cli.files.url import Place
 
 
 def print_lines(*lines: str, err: bool = False) -> None:
-    """Print lines on stdout or stderr; a name or text from a file may hold anything."""
+    """Print lines on stdout or stderr; control characters in names and texts are escaped."""
     _print("\n".join(map(escape_controls, lines)), err=err)
 
 
@@ -24,7 +24,7 @@ def print_json(value: Any) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # a name that is no Unicode text
+    except UnicodeEncodeError:  # a file name that is not Unicode
         text = json.dumps(value, indent=1, allow_nan=False)
     _print(text)
 
@@ -48,16 +48,16 @@ def print_answer(
 
 
 def write_stdout(data: bytes) -> None:
-    """Write some of many bytes on stdout.
+    """Write bytes to stdout.
 
     Raises:
-        OutputError: they cannot be written, or nobody reads them any more.
+        OutputError: they cannot be written, or the reader has closed the pipe.
     """
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except OutputError as error:
-        error.exit_code = MachineError.exit_code  # a reader that has gone did not get them all
+        error.exit_code = MachineError.exit_code  # the reader did not get all of them
         raise
 
 
@@ -65,5 +65,5 @@ def _print(text: str, *, err: bool = False) -> None:
     try:
         click.echo(text, err=err)
     except OutputError as error:
-        if not error.reader_has_gone:  # who went away does not miss the rest: the work is done
+        if not error.reader_has_gone:  # the reader stopped reading, but the work is done
             raise

@@ -12,6 +12,7 @@ from seqpack_cli.cli.options import (
     PLACE,
     POSITIVE,
     SIZE,
+    OneValueCommand,
     output_option,
     run_options,
 )
@@ -21,80 +22,121 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 
 
-@click.command("pack")
+@click.command("pack", cls=OneValueCommand)
 @click.argument("store", type=PLACE)
-@output_option("Folder of the shards.")
+@output_option("Folder to create for the shards.")
 @click.option(
     "--layout",
     type=click.Choice(list(LAYOUTS)),
     default="packed",
     show_default=True,
-    help="packed: torch's PackedSequence; padded: a rectangle; varlen: several sequences in a row.",
+    help="Form of a batch. packed: data and batch_sizes of torch's PackedSequence; padded: one "
+    "rectangle of rows filled up with the pad id; varlen: several sequences in one row without "
+    "padding, with cu_seqlens.",
 )
 @click.option(
     "--batch-size",
     type=POSITIVE,
-    help="Rows of a batch at most.  [default: 64, without --max-tokens]",
+    help="Maximum number of sequences in a batch (packed and padded).  [default: 64, or no limit "
+    "with --max-tokens]",
 )
 @click.option(
     "--max-tokens",
     type=POSITIVE,
-    help="Tokens of a batch at most; padded counts all cells, in varlen a batch is one row.",
+    help="Maximum number of tokens in a batch; for padded, padding counts too. Required for "
+    "varlen, where it is the length of a row.",
 )
 @click.option(
     "--order",
     type=click.Choice(["length", "none"]),
     default="length",
     show_default=True,
-    help="Which sequences go together: longest first, or as they come.",
+    help="length: sort the sequences by length, longest first, so that those of a batch have "
+    "similar lengths; none: keep the order of the token store (or of --shuffle).",
 )
-@click.option("--window", type=POSITIVE, metavar="N", help="Sort only inside runs of N sequences.")
+@click.option(
+    "--window",
+    type=POSITIVE,
+    metavar="N",
+    help="Sort by length only within windows of N consecutive sequences, so that with --shuffle "
+    "batches stay random.  [default: all sequences]",
+)
 @click.option(
     "--shuffle/--no-shuffle",
     default=None,
-    help="Shuffle sequences before, batches after.  [default: on for best-fit, else off]",
+    help="Shuffle the sequences before sorting, and the finished batches.  [default: --shuffle "
+    "for varlen with --fill best-fit, else --no-shuffle]",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of --shuffle."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Random seed for --shuffle.",
 )
 @click.option(
     "--buckets",
     type=BUCKETS,
-    help="Rows of a batch share a bucket: lengths, or auto for those that waste least.",
+    help="Bucket lengths, such as 32,64,128. Each sequence goes into the smallest bucket that "
+    "holds it, and a batch takes sequences of one bucket only; padded rows have the bucket's "
+    "length. auto: choose the lengths that need the least padding.",
 )
-@click.option("--num-buckets", type=POSITIVE, help="Buckets that auto may use.  [default: 8]")
+@click.option(
+    "--num-buckets",
+    type=POSITIVE,
+    help="Maximum number of buckets for --buckets auto.  [default: 8]",
+)
 @click.option(
     "--fill",
     type=click.Choice(["best-fit", "sequential"]),
-    help="How varlen fills rows; sequential keeps the order.  [default: best-fit]",
+    help="How varlen fills its rows. best-fit: each sequence into the fullest row that has room, "
+    "for the fewest rows; sequential: one row after another in the order of the store.  [default: "
+    "best-fit]",
 )
 @click.option(
     "--overflow",
     type=click.Choice(["error", "drop", "split"]),
-    help="A sequence that does not fit.  [default: varlen split, --buckets drop, else error]",
+    help="What to do with a sequence longer than --max-tokens or the largest bucket: stop with an "
+    "error, drop it, or split it over several rows (varlen only).  [default: split for varlen, "
+    "drop with --buckets, else error]",
 )
 @click.option(
     "--last-batch",
     type=click.Choice(["keep", "drop", "pad"]),
     default="keep",
     show_default=True,
-    help="A last batch, of each bucket, that is not full; pad fills it with empty rows.",
+    help="What to do with the last batch (of each bucket) if it has fewer rows than --batch-size: "
+    "keep it, drop it, or fill it up with empty rows (padded only).",
 )
-@click.option("--drop-shorter", type=POSITIVE, help="Drop shorter sequences, counted.")
-@click.option("--drop-longer", type=POSITIVE, help="Drop longer sequences, counted.")
 @click.option(
-    "--pad-to-multiple", type=POSITIVE, default=1, metavar="M", help="Round widths up to this."
+    "--drop-shorter", type=POSITIVE, help="Drop sequences of fewer than N tokens; they are counted."
+)
+@click.option(
+    "--drop-longer", type=POSITIVE, help="Drop sequences of more than N tokens; they are counted."
+)
+@click.option(
+    "--pad-to-multiple",
+    type=POSITIVE,
+    default=1,
+    metavar="M",
+    help="Round the width of padded batches up to a multiple of M.",
 )
 @click.option(
     "--padding-side",
     type=click.Choice(["right", "left"]),
     default="right",
     show_default=True,
-    help="Where a row is padded.",
+    help="Side of each row on which padded adds the padding.",
 )
-@click.option("--pad-id", type=int, help="Id in padding cells.  [default: the tokenizer's, or 0]")
 @click.option(
-    "--shard-bytes", type=SIZE, default="64MiB", show_default=True, help="Size of a shard at most."
+    "--pad-id", type=int, help="Token id to pad with.  [default: the tokenizer's pad token, or 0]"
+)
+@click.option(
+    "--shard-bytes",
+    type=SIZE,
+    default="64MiB",
+    show_default=True,
+    help="Maximum size of a shard file.",
 )
 @run_options
 def command(
@@ -106,18 +148,21 @@ def command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Turn a token store into shards: batches of sequences of similar lengths.
+    """Pack a token store into shards: files of batches that are ready to train on.
+
+    Sequences of similar length go into one batch. STORE is a folder that `seqpack tokenize` wrote.
+    Running the same command again continues an interrupted run.
 
     \b
-    Batches of 64 rows as PackedSequence:
+    Batches of 64 sequences as torch's PackedSequence:
         seqpack pack tokens -o shards
-    Padded batches of at most 16,384 cells, in random order but of similar lengths:
+    Padded batches of at most 16,384 tokens (padding included), in random order:
         seqpack pack tokens --layout padded --max-tokens 16384 --shuffle --window 4096 -o shards
-    Rectangles of eight widths and fixed heights, for torch.compile:
+    Padded batches of at most eight different shapes, for torch.compile:
         seqpack pack tokens --layout padded --buckets auto --last-batch pad -o shards
-    Rows of at most 2,048 tokens that share whole sequences:
+    Rows of 2,048 tokens, each with several whole sequences, for a transformer:
         seqpack pack tokens --layout varlen --max-tokens 2048 -o shards
-    What each choice would cost:
+    What each way to pack would cost:
         seqpack plan tokens
     """
     from seqpack_cli.batching.pack_options import PackOptions

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from seqpack_cli.cli.options import PLACE, json_option, plot_option, quiet_option
+from seqpack_cli.cli.options import PLACE, OneValueCommand, json_option, plot_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
 
 
-@click.command("plan")
+@click.command("plan", cls=OneValueCommand)
 @click.argument("store", type=PLACE)
 @plot_option("Write a picture of the comparison to FILE instead of printing it.")
 @json_option
@@ -27,20 +27,19 @@ def command(store: Place, plot: Place | None, as_json: bool, quiet: bool) -> Non
     As a picture:
         seqpack plan tokens --plot plan.svg
     """
-    from seqpack_cli.reporting.opened import open_any
-    from seqpack_cli.reporting.plans import compare_plans
+    from seqpack_cli.reporting.plans import plan
     from seqpack_cli.reporting.terminal.plan_lines import show_plans
 
     if plot is not None:
         from seqpack_cli.reporting.pictures.picture import check_picture_path
 
         check_picture_path(plot)
-    opened = open_any(store)
     with show_progress("plan", "way", quiet=quiet) as progress:
-        found = compare_plans(opened, progress)
+        found = plan(store, progress=progress)
     if plot is not None:
+        from seqpack_cli.reporting.opened import open_any
         from seqpack_cli.reporting.pictures.panels import make_plan_panels, make_title
         from seqpack_cli.reporting.pictures.picture import save_picture
 
-        save_picture(plot, make_title(opened), make_plan_panels(found))
+        save_picture(plot, make_title(open_any(store)), make_plan_panels(found))
     print_answer(found, show_plans, written=[plot], as_json=as_json, quiet=quiet)

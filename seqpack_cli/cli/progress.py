@@ -1,4 +1,4 @@
-"""Progress bars and notices on stderr: a bar only where stderr is a terminal."""
+"""Progress bars and notes on stderr; a bar only if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from seqpack_cli.runs.progress import Progress
 
 @contextmanager
 def show_progress(name: str, unit: str, *, quiet: bool) -> Iterator[Progress]:
-    """Draw the progress of a run.
+    """Show the progress of a run; yield the callbacks that it reports to.
 
     Args:
-        unit: what is counted: "B" for bytes, else a word.
+        unit: what is counted, "B" for bytes.
     """
     from tqdm import tqdm
 
-    Interrupts.has_work = True  # what the command imports first is there
+    Interrupts.has_work = True  # the command's imports are done
     hidden = quiet or not sys.stderr.isatty()
     with tqdm(
         desc=name, unit=unit, unit_scale=True, total=0, disable=hidden, leave=False, file=sys.stderr
@@ -56,7 +56,7 @@ def show_progress(name: str, unit: str, *, quiet: bool) -> Iterator[Progress]:
 
 
 def _summarize(name: str, unit: str, amount: float, num_tokens: int, seconds: float) -> str:
-    """Say once what the bar showed while it ran.
+    """Return the final line, which replaces the bar.
 
     >>> _summarize("tokenize", "B", 50e6, 12_000_000, 2.0)
     'tokenize: 50.0 MB in 2.0 s, 25.0 MB/s, 6.00 M tokens/s'

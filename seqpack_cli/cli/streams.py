@@ -1,8 +1,8 @@
-"""stdout and stderr of the program, of which no failure looks like a result of the command.
+"""stdout and stderr of the program, whose failures never look like a result of the command.
 
-stderr carries notes, bars and errors: what cannot be written there is lost, and the work goes on.
-stdout carries answers: what cannot be written there is an error of its own, with exit code 5. That
-its reader has gone, as `head` does, is left to whoever writes.
+stderr carries notes, bars and errors: a failed write there is ignored, and the work goes on. stdout
+carries results: a failed write there is an OutputError with exit code 5. A closed pipe, as after
+`head`, is marked in the error, and the writer decides what it means.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seqpack_cli.errors import MachineError
 
 
 class OutputError(Exception):
-    """Raised by a write to stdout that failed; later ones do nothing."""
+    """The first failed write to stdout; later writes do nothing."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(cause.strerror or str(cause))
@@ -34,32 +34,32 @@ class _Stdout(io.FileIO):
             try:
                 return super().write(data)
             except OSError as error:
-                self._has_failed = True  # what is still in buffers is flushed at the end
+                self._has_failed = True  # the buffers are flushed once more at exit
                 raise OutputError(error) from error
         return len(data)
 
 
 class _Stderr(io.FileIO):
     def write(self, data: Any) -> int:
-        """Write, or do nothing."""
+        """Write; ignore a failure."""
         try:
-            written: int | None = super().write(data)  # None where a terminal takes no more
+            written: int | None = super().write(data)  # None: a non-blocking terminal is full
         except OSError:
             written = None
         return len(data) if written is None else written
 
 
 def open_standard_streams() -> None:
-    """Set up a stdout and a stderr that behave as this module says, closed ones too.
+    """Replace stdout and stderr by streams that behave as described above, also if they are closed.
 
-    The numbers 0 to 2 are taken in any case: a file that was given one of them would be written to
-    by every library that complains.
+    Closed descriptors 0 to 2 are opened on /dev/null: otherwise the next file that is opened would
+    get such a number, and libraries that print warnings would write into it.
     """
     for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
-        except OSError:  # closed; as stdout a file that cannot be written stands for that
-            opened = os.open(os.devnull, flags)  # takes the lowest number, which is this one
+        except OSError:  # closed; stdout gets a file that cannot be written
+            opened = os.open(os.devnull, flags)  # gets the lowest free number, which is this one
             os.set_inheritable(opened, True)
     sys.stdout = _open(_Stdout(1, "w", closefd=False), sys.stdout)
     sys.stderr = _open(_Stderr(2, "w", closefd=False), sys.stderr)

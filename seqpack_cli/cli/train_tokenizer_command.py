@@ -8,10 +8,11 @@ import click
 
 from seqpack_cli.cli.options import (
     POSITIVE,
+    OneValueCommand,
+    errors_only_option,
     format_option,
     output_option,
     overwrite_option,
-    quiet_option,
     record_options,
     text_field_option,
 )
@@ -20,48 +21,57 @@ from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
 
 
-@click.command("train-tokenizer")
+@click.command("train-tokenizer", cls=OneValueCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@output_option("The tokenizer.json to write.", is_file=True)
+@output_option("File to write, usually named tokenizer.json.", is_file=True)
 @click.option(
     "--model",
     type=click.Choice(["bpe", "wordpiece", "unigram", "wordlevel"]),
     default="bpe",
     show_default=True,
-    help="bpe is byte-level: no text is unknown to it.",
+    help="Type of model to train, as in the tokenizers library. bpe is byte-level BPE, which can "
+    "encode any text; the others have an unknown token.",
 )
 @click.option(
-    "--vocab-size", type=POSITIVE, default=32000, show_default=True, help="Tokens at most, in all."
+    "--vocab-size",
+    type=POSITIVE,
+    default=32000,
+    show_default=True,
+    help="Maximum size of the vocabulary, special tokens included.",
 )
 @click.option(
     "--special-token",
     "special_tokens",
     multiple=True,
     metavar="TOKEN",
-    help="One more special token; may be given many times.",
+    help="Add a special token; may be given several times. <pad>, <bos>, <eos> and, except for "
+    "bpe, <unk> are always added.",
 )
 @click.option(
     "--min-frequency",
     type=POSITIVE,
     default=2,
     show_default=True,
-    help="Of a merge or word; unigram has none.",
+    help="Ignore pairs (bpe, wordpiece) or words (wordlevel) that occur less often; unigram does "
+    "not use it.",
 )
 @format_option
 @text_field_option
 @record_options
 @overwrite_option
-@quiet_option
+@errors_only_option
 def command(
     inputs: tuple[str, ...], output: Place, overwrite: bool, quiet: bool, **options: Any
 ) -> None:
-    """Train a tokenizer on text, as tokenize reads it.
+    """Train a tokenizer on text files and write it as a tokenizer.json of the tokenizers library.
 
-    Special tokens are <pad>, <bos>, <eos>, for all models but bpe <unk>, and those you name.
+    INPUT is what `seqpack tokenize` takes: files, folders, glob patterns, URLs, or -.
 
     \b
+    Byte-level BPE with 16,000 tokens, and how to use it:
         seqpack train-tokenizer corpus/ --vocab-size 16000 -o tokenizer.json
         seqpack tokenize corpus/ --tokenizer tokenizer.json --eos '<eos>' -o tokens
+    WordPiece, with one more special token:
         seqpack train-tokenizer wiki.jsonl.zst --model wordpiece --special-token '<mask>' -o wp.json
     """
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer

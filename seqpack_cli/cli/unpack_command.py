@@ -6,30 +6,38 @@ import click
 
 from seqpack_cli.cli.options import (
     PLACE,
+    OneValueCommand,
+    errors_only_option,
     output_option,
     overwrite_option,
-    quiet_option,
 )
 from seqpack_cli.cli.output import print_lines, write_stdout
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.files.url import Place
 
 
-@click.command("unpack")
+@click.command("unpack", cls=OneValueCommand)
 @click.argument("shards", type=PLACE)
-@output_option("JSON lines file, or - for stdout.", is_file=True, takes_stdout=True)
+@output_option("JSON lines file to write, or - for stdout.", is_file=True, takes_stdout=True)
 @click.option(
-    "--ids/--text", "as_ids", default=True, show_default=True, help="What each line holds."
+    "--ids/--text",
+    "as_ids",
+    default=True,
+    show_default=True,
+    help="Write the token ids of each sequence, or the text decoded from them.",
 )
 @overwrite_option
-@quiet_option
+@errors_only_option
 def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: bool) -> None:
-    """Write the sequences of shards in the order of the token store, one JSON object a line.
+    """Write the sequences of shards as JSON lines, in the order of the token store.
+
+    The inverse of `seqpack pack`: batches are taken apart, padding is removed, and the pieces of a
+    split sequence are joined. Sequences that pack dropped are missing.
 
     \b
-    The ids, {"index": 0, "ids": [72, 105]}:
+    Token ids, one line per sequence, {"index": 0, "ids": [72, 105]}:
         seqpack unpack shards -o rows.jsonl
-    The text, on stdout:
+    Text, printed to stdout:
         seqpack unpack shards --text -o -
     """
     from seqpack_cli.shards.shard_set import open_shards

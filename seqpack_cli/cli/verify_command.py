@@ -9,9 +9,10 @@ import click
 from seqpack_cli.cli.options import (
     PLACE,
     POSITIVE,
+    OneValueCommand,
     SampleType,
+    errors_only_option,
     json_option,
-    quiet_option,
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
@@ -20,19 +21,36 @@ from seqpack_cli.files.url import Place
 EXIT_FAULT = 1
 
 
-@click.command("verify")
+@click.command("verify", cls=OneValueCommand)
 @click.argument("shards", type=PLACE)
-@click.option("--tokens", type=PLACE, help="The token store.  [default: where it was when packing]")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option(
+    "--tokens",
+    type=PLACE,
+    metavar="STORE",
+    help="Token store that the shards were packed from.  [default: the path recorded by pack]",
+)
+@click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    help="Device to compute on: cpu, cuda or cuda:N. A missing GPU is an error.",
+)
 @click.option(
     "--level",
     type=click.Choice(["structure", "roundtrip", "run", "forward", "backward"]),
     default="backward",
     show_default=True,
-    help="How deep; each level includes those before it.",
+    help="How much to check; each level includes the ones before it. structure: files, checksums, "
+    "counts and batches; roundtrip: unpacking in torch gives every id back; run: the model takes "
+    "every batch; forward: outputs equal those of each sequence alone; backward: gradients too.",
 )
 @click.option(
-    "--cell", type=click.Choice(["lstm", "gru", "rnn"]), default="lstm", show_default=True
+    "--cell",
+    type=click.Choice(["lstm", "gru", "rnn"]),
+    default="lstm",
+    show_default=True,
+    help="Recurrent network of the test model, for packed and padded shards: nn.LSTM, nn.GRU or "
+    "nn.RNN.",
 )
 @click.option(
     "--layers",
@@ -40,60 +58,77 @@ EXIT_FAULT = 1
     type=POSITIVE,
     default=1,
     show_default=True,
-    help="Recurrent layers of the model.",
+    help="Number of recurrent layers (num_layers of torch).",
 )
-@click.option("--bidirectional", is_flag=True, help="Also run the model from the end.")
+@click.option("--bidirectional", is_flag=True, help="Make the recurrent network bidirectional.")
 @click.option(
-    "--hidden-size", type=POSITIVE, default=64, show_default=True, help="Units of the model."
+    "--hidden-size",
+    type=POSITIVE,
+    default=64,
+    show_default=True,
+    help="Hidden size of the test model.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
     default="float32",
     show_default=True,
-    help="Of forward and backward; errors of 16-bit ones are reported, not judged.",
+    help="Data type for computing. With bfloat16 and float16 the differences are reported but do "
+    "not fail the check.",
 )
 @click.option(
     "--sample",
     type=SampleType(),
     default=32,
     show_default=True,
-    help="Batches that forward and backward compute.",
+    help="Number of batches to compute at the levels forward and backward.",
 )
 @click.option(
     "--every-batch/--no-every-batch",
     default=None,
-    help="With --level forward or backward: also check level run.  [default: on a GPU only]",
+    help="With --level forward or backward: whether to check the level run too.  [default: only "
+    "on a GPU]",
 )
 @click.option(
     "--max-batch-tokens",
     type=POSITIVE,
     default=32768,
     show_default=True,
-    help="Larger batches are computed in part; lower it where memory runs out.",
+    help="Of a batch with more tokens, forward and backward compute only a part; lower it if "
+    "memory runs out.",
 )
 @click.option(
     "--compare",
     is_flag=True,
-    help="Measure tokens/s of packed, padded and even rows on this device.",
+    help="Also measure the speed of the model in tokens/s: on packed batches, on the same "
+    "sequences padded, and on rows of equal length.",
 )
 @click.option(
     "--self-test",
     is_flag=True,
-    help="Damage one shard in memory, in each way, and see each damage found.",
+    help="Also test verify itself: damage a copy of one shard in memory in many ways and check "
+    "that each damage is found.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Random seed for the sampled batches and the weights of the test model.",
+)
 @json_option
-@quiet_option
+@errors_only_option
 def command(shards: Place, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Prove that shards hold the token store's sequences, and that packing changes no result.
+    """Check shards against their token store, on the device that will train on them.
 
-    Exit code 1 says that a fault was found.
+    Every file, checksum and id is checked. A small test model then computes a sample of the batches
+    and each of their sequences alone, and the results must be equal. Exits with 1 if a fault is
+    found.
 
     \b
-    Every file and id, and a sample of batches through a model, on the GPU that will train:
+    On the GPU that will train:
         seqpack verify shards --device cuda
-    Files, checksums and every id, without computing:
+    Files, checksums and ids only, without a model:
         seqpack verify shards --level roundtrip
     """
     from seqpack_cli.reporting.terminal.verify_summary import summarize_verify

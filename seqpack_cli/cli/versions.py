@@ -1,4 +1,4 @@
-"""`seqpack --version`: the versions that a report of a fault needs, without importing anything."""
+"""`seqpack --version`: the versions that a bug report needs, without importing the packages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import click
 
 from seqpack_cli.runs.version import __version__
 
-# Those that every user has, then those of the extras.
+# Required packages, then those of the extras.
 PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "blake3", "click", "tqdm")
 EXTRAS = ("fastokens", "orjson", "pyarrow", "backports.zstd", "matplotlib", "jinja2")
 
 
 def list_versions() -> list[str]:
-    """Name this program, Python, the system and the packages, one a line."""
+    """Return the versions of seqpack, Python and the packages, one per line."""
     system = f"{platform.system()} {platform.machine()}"
     return [
         f"seqpack, version {__version__}",
@@ -24,14 +24,14 @@ def list_versions() -> list[str]:
 
 
 def show_versions(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    """Print the versions and end, as click's own option does."""
+    """Print the versions and exit, as click's own option does."""
     if is_asked and not ctx.resilient_parsing:
         click.echo("\n".join(list_versions()))
         ctx.exit()
 
 
 def _find_version(name: str) -> str:
-    from importlib import metadata  # 20 ms, which every command would wait
+    from importlib import metadata  # takes 20 ms, so not at the top
 
     try:
         return metadata.version(name)

@@ -7,7 +7,6 @@ here: 100,000 files take about a second.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,8 +27,6 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place, find_local_name
 
 STANDARD_INPUT = "-"
-UNPACKED = b'{"index": 0, "text": '
-MAX_LOOKS = 1000  # take 20 ms
 
 
 class Source(NamedTuple):
@@ -123,17 +120,6 @@ def find_sources(
             hint=f"known suffixes: {known}; or pass --format text to read every file",
         )
     return list(sources.values()), skipped
-
-
-def find_unpacked(sources: Sequence[Source]) -> list[str]:
-    """Return the first JSON lines files that look like output of `unpack --text`."""
-    lines = [source for source in sources if source.format == "jsonl" and not source.compression]
-    found = []
-    for source in lines[:MAX_LOOKS]:
-        with contextlib.suppress(OSError):  # reported when the file is read
-            if source.input.read_head(len(UNPACKED)) == UNPACKED:
-                found.append(source.path)
-    return found
 
 
 def _find_files(

@@ -1,4 +1,4 @@
-"""Call a function on items a few steps ahead, in threads: what hides the time of requests."""
+"""Call a function on items ahead of time, in threads, to hide the latency of requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def map_ahead(
 ) -> Iterator[Result]:
     """Call a function on every item, in threads, and yield the results in the items' order.
 
-    With one thread, in this one. No more than num_threads + 1 results are ahead.
+    num_threads=1 uses the calling thread. At most num_threads + 1 results are kept ahead.
     """
     if num_threads == 1:
         yield from map(function, items)

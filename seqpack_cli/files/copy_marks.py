@@ -1,8 +1,8 @@
-"""Whether a cached copy of an object is what it was when it was hashed.
+"""Marks that say when a cached copy of an object was hashed, to know whether it changed since.
 
-A mark beside each copy says which file was hashed, by its inode, size and time of change, and when.
-A loader trusts it; a run hashes each copy once more (`hashing_copies`), since a disk that goes bad
-changes none of that. To trust a mark costs 20 microseconds, to hash 3 ms a megabyte.
+The mark beside a copy holds the inode, size and modification time of the hashed file, and when it
+was hashed. A loader trusts the mark (20 microseconds). A run hashes each copy once (3 ms per
+megabyte, `hashing_copies`), because damage on the disk changes none of these values.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from seqpack_cli.files import disk
 from seqpack_cli.files.local_place import LocalPlace
 
 MAX_MARK_BYTES = 100
-_since: int | None = None  # no copy that was hashed before is trusted, in ns; None: any is
+_since: int | None = None  # in ns: trust only copies hashed after this; None: trust all marks
 
 
 @contextlib.contextmanager
 def hashing_copies(since: int | None = None) -> Iterator[int]:
-    """Trust no copy in this block that was last hashed before the run began, whatever its mark.
+    """In this block, hash again every copy that was last hashed before the run began.
 
     Args:
-        since: when the run began; a worker is told, so that each copy is hashed once a run and
-            machine. None: now.
+        since: when the run began, in ns, or None for now. Workers get the run's value, so that each
+            copy is hashed once per run and machine.
     """
     global _since
     before, _since = _since, time.time_ns() if since is None else since
@@ -39,18 +39,22 @@ def hashing_copies(since: int | None = None) -> Iterator[int]:
 
 
 def find_began() -> int | None:
-    """Return when the run of this block began, for its workers."""
+    """Return when the run began that `hashing_copies` is in force for, to pass it to workers."""
     return _since
 
 
 @contextlib.contextmanager
 def unchanged(path: Path, found: list[int]) -> Iterator[None]:
-    """Raise where a copy is not, while it is opened, the file that was found to be checked."""
+    """Raise if a copy was replaced while the block opened it.
+
+    Args:
+        found: the checked file, of `find_checked`.
+    """
     error: SeqpackError | None = None
     try:
         yield
     except SeqpackError as caught:
-        error = caught  # of the file that took its place, perhaps
+        error = caught  # perhaps because of the replacement
     if _describe(path, found[1]) != found:
         hint = "run the same command again"
         raise MachineError(f"{path}: changed while it was opened", hint=hint) from error
@@ -59,15 +63,12 @@ def unchanged(path: Path, found: list[int]) -> Iterator[None]:
 
 
 def find_mark(path: Path) -> Path:
-    """Return the file that says of a copy what it was when it was hashed; its time is the last use.
-
-    It holds the copy's inode, size and time of change, and when it was hashed.
-    """
+    """Return the path of a copy's mark; the mark's modification time is the copy's last use."""
     return path.with_name(f".{path.name}.checked")
 
 
 def find_checked(path: Path, num_bytes: int) -> list[int] | None:
-    """Describe a copy that is there, and is the file that was hashed, late enough for the run."""
+    """Return the `describe_status` of a copy that need not be hashed again, else None."""
     try:
         mark = LocalPlace(find_mark(path)).read(max_bytes=MAX_MARK_BYTES)
         *marked, hashed = map(int, mark.split())
@@ -78,7 +79,7 @@ def find_checked(path: Path, num_bytes: int) -> list[int] | None:
 
 
 def _describe(path: Path, num_bytes: int) -> list[int] | None:
-    """Return the inode, size and time of change of a plain file of the expected size."""
+    """Return the `describe_status` of a regular file of the expected size, else None."""
     try:
         status = path.lstat()
     except OSError:
@@ -88,12 +89,12 @@ def _describe(path: Path, num_bytes: int) -> list[int] | None:
 
 
 def describe_status(status: os.stat_result) -> list[int]:
-    """Return what identifies a file: inode, size and time of change."""
+    """Return what identifies a file: inode, size and modification time."""
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def check_copy(path: Path, num_bytes: int, checksum: str) -> bool:
-    """Hash a copy, and mark it if it is what it should be; one that can not be read is not."""
+    """Hash a copy and mark it if the checksum is right; return whether it is."""
     found = _describe(path, num_bytes)
     try:
         if found is None or LocalPlace(path).hash() != checksum:
@@ -105,8 +106,12 @@ def check_copy(path: Path, num_bytes: int, checksum: str) -> bool:
 
 
 def mark_copy(path: Path, found: list[int]) -> None:
-    """Write down that the file that was found was hashed just now."""
-    now = max(time.time_ns(), _since or 0)  # the clock of another machine may have been ahead
+    """Record that a file was hashed just now.
+
+    Args:
+        found: its `describe_status` at that time.
+    """
+    now = max(time.time_ns(), _since or 0)  # _since may be from a machine whose clock is ahead
     mark = find_mark(path)
     with disk.open_shared(mark) as file:
         file.truncate(0)

@@ -1,7 +1,7 @@
-"""The calls that change a disk: all that the project writes, renames or removes goes through them.
+"""All calls that change a local disk: write, rename, lock, remove.
 
-One seam: what the system refuses becomes an error that names the file, in one place, and a test
-that lets the k-th call fail, or ends the process there, meets every write there is.
+Because every change goes through here, a refusal of the system becomes an error that names the file
+in one place, and a test can make the k-th change fail, or kill the process there.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from blake3 import blake3
 from seqpack_cli.files.failures import naming_failures
 from seqpack_cli.files.url import Place
 
-# No link is followed, no pipe waited for; Windows has neither, but text files.
+# Do not follow links or wait for pipes. O_BINARY exists on Windows only, the others elsewhere.
 FLAG_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 SAFE_FLAGS = sum(getattr(os, name, 0) for name in FLAG_NAMES)
-LOCK_NAME = ".lock"  # in a folder that one process writes, in a store too
+LOCK_NAME = ".lock"  # in a folder that one process writes, on disk and in an object store
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
-# Behind the pid in temporary names: machines that share a file system have the same pids.
+# Follows the pid in temporary names: machines that share a file system may have the same pids.
 MACHINE = secrets.randbelow(10**9)
 HINTS = {
     **dict.fromkeys(
@@ -42,28 +42,28 @@ HINTS = {
     **dict.fromkeys((errno.ENAMETOOLONG, errno.EINVAL), "choose another -o"),
     errno.ENOENT: "run the same command again",
 }
-# What file systems without hard links answer.
+# Errors of file systems without hard links.
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 def name_temporary(path: Path) -> Path:
-    """Return the name under which this process writes a file before it is whole."""
+    """Return the temporary name under which this process writes a file."""
     return path.with_name(f".{path.name}.{os.getpid()}{MACHINE:09d}.tmp")
 
 
 def create_file(path: Path) -> FileIO:
-    """Open a new file for writing, never one that is there, nor what a link points to."""
+    """Create a file and open it for writing, never an existing one or the target of a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS
     with naming_writes(path):
         try:
             return FileIO(os.open(path, flags, 0o666), "wb")
-        except FileExistsError:  # of a killed process that had our number
+        except FileExistsError:  # from a killed process that had the same pid
             os.unlink(path)  # noqa: PTH108
             return FileIO(os.open(path, flags, 0o666), "wb")
 
 
 def open_shared(path: Path) -> FileIO:
-    """Open a file that other processes open too, and make it if it is not there."""
+    """Open a file that other processes open too; create it if it is missing."""
     with naming_writes(path):
         flags = os.O_RDWR | os.O_CREAT | SAFE_FLAGS
         file = FileIO(os.open(path, flags, 0o666), "r+b")
@@ -74,8 +74,8 @@ def open_shared(path: Path) -> FileIO:
 
 
 def try_lock(file: FileIO, path: Path) -> bool:
-    """Lock a file until it is closed, and say whether nobody else had it."""
-    import fcntl  # not on Windows, where only this function needs another way
+    """Lock a file until it is closed; return False if another process holds the lock."""
+    import fcntl  # not available on Windows
 
     with naming_writes(path):
         try:
@@ -86,7 +86,7 @@ def try_lock(file: FileIO, path: Path) -> bool:
 
 
 def wait_for_lock(file: FileIO, path: Path, *, shared: bool = False) -> None:
-    """Lock a file until it is closed, alone or with others that share it, as soon as that goes."""
+    """Wait for the lock of a file, exclusive or shared, and hold it until the file is closed."""
     import fcntl
 
     with naming_writes(path):
@@ -94,19 +94,19 @@ def wait_for_lock(file: FileIO, path: Path, *, shared: bool = False) -> None:
 
 
 def reserve(file: FileIO, num_bytes: int, path: Path) -> None:
-    """Give a new file the size that it will have."""
+    """Set the size of a new file to what it will hold."""
     with naming_writes(path):
         os.ftruncate(file.fileno(), num_bytes)
 
 
 def touch(path: Path) -> None:
-    """Say that a file was used just now."""
+    """Set the times of a file to now."""
     with naming_writes(path):
         os.utime(path)
 
 
 def write_all(file: FileIO, data: memoryview | bytes, path: Place) -> None:
-    """Write bytes to the end, however many calls that takes."""
+    """Write all bytes, in as many calls as it takes."""
     left = memoryview(data)
     with naming_writes(path):
         while left.nbytes:
@@ -130,7 +130,7 @@ class HashingWriter:
         self.num_bytes += view.nbytes
 
     def describe(self) -> dict[str, Any]:
-        """Return size and checksum as a manifest names them."""
+        """Return size and checksum as a manifest records them."""
         return {"bytes": self.num_bytes, "blake3": self._hash.hexdigest()}
 
 
@@ -141,10 +141,10 @@ def sync_file(file: FileIO, path: Path) -> None:
 
 
 def rename(temp: Path, path: Path, *, replace: bool = True) -> None:
-    """Give a whole file its name, and wait until its folder is on the disk too.
+    """Give a complete file its final name, and sync its folder.
 
     Args:
-        replace: False fails where another file has the name, if the file system has hard links.
+        replace: False fails if a file of that name exists, on file systems with hard links.
     """
     with naming_writes(path):
         if replace or not _link(temp, path):
@@ -153,7 +153,7 @@ def rename(temp: Path, path: Path, *, replace: bool = True) -> None:
 
 
 def _link(temp: Path, path: Path) -> bool:
-    """Give a file a name that no other has, in one step; say whether the file system can."""
+    """Rename a file in one step, never over another; return False if hard links do not work."""
     try:
         os.link(temp, path)
     except OSError as error:
@@ -169,34 +169,34 @@ def sync_folder(folder: Path) -> None:
     with naming_writes(folder):
         try:
             descriptor = os.open(folder, os.O_RDONLY)
-        except PermissionError:  # a folder to put things into, not to look at
+        except PermissionError:  # a folder may be writable and not readable
             return
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
+            if error.errno != errno.EINVAL:  # this file system does not sync folders
                 raise
         finally:
             os.close(descriptor)
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file if it is there."""
+    """Remove a file if it exists."""
     with naming_writes(path), contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108
 
 
 def remove_left_over(temporary: Path) -> bool:
-    """Remove what a killed process had begun to write; say whether it was that."""
+    """Remove a temporary file unless a process is writing it; return whether it was removed."""
     with open_shared(temporary) as file:
-        is_left_over = try_lock(file, temporary)  # nobody writes it
+        is_left_over = try_lock(file, temporary)
         if is_left_over:
             remove_file(temporary)
     return is_left_over
 
 
 def make_folder(folder: Path) -> list[Path]:
-    """Make a folder and those above it; return the new ones, the innermost first."""
+    """Create a folder and its parents; return the new ones, the innermost first."""
     new_folders: list[Path] = []
     try:
         with naming_writes(folder):
@@ -208,7 +208,7 @@ def make_folder(folder: Path) -> list[Path]:
                 except FileExistsError:
                     if not path.is_dir():
                         raise
-                except FileNotFoundError as error:  # what it lies in is there, and takes none
+                except FileNotFoundError as error:  # its parent exists: /proc, for example
                     raise PermissionError(errno.EPERM, "cannot create a folder here") from error
         for path in reversed(new_folders):
             sync_folder(path.parent)
@@ -220,7 +220,7 @@ def make_folder(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder of the system's own for temporary files, which goes with all that is in it."""
+    """Create a folder in the system's temporary folder; remove it when the block ends."""
     with naming_writes(Path(tempfile.gettempdir())):
         folder = tempfile.TemporaryDirectory(prefix="seqpack-")
     with folder as name:
@@ -228,14 +228,14 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def remove_folders(folders: list[Path]) -> None:
-    """Remove folders, the innermost first, as far as they are empty."""
+    """Remove folders in the given order, up to the first that is not empty."""
     with contextlib.suppress(OSError):
         for folder in folders:
             os.rmdir(folder)  # noqa: PTH106
 
 
 def naming_writes(path: Place) -> AbstractContextManager[None]:
-    """Turn the system's refusal into an error that names the file, not its temporary name."""
+    """Turn an OSError while writing into an error with the file's final name."""
     temporary = TEMP_PATTERN.fullmatch(path.name)
     shown = path.with_name(temporary[1]) if temporary else path
     return naming_failures(shown, find_hint=_find_hint)

@@ -1,7 +1,7 @@
-"""Errors about files: what the system or a store refuses, and what is not as a manifest says.
+"""Errors about files: refused by the system or an object store, or different from the manifest.
 
-One mechanism turns exceptions of a system, or of the package behind a store, into errors that name
-the file; which of them mean that it is missing, and what the hints are, its callers say.
+`naming_failures` turns exceptions of the system, or of the package behind an object store, into
+errors that name the file. Its callers say which exceptions mean "missing", and what to hint.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ def naming_failures(
     others: type[Exception] = OSError,
     find_hint: Callable[[Exception], str | None] = lambda _: None,
 ) -> Iterator[None]:
-    """Turn what goes wrong in a block into an error that names the place.
+    """Turn an exception in a block into an error that names the place.
 
-    Raises:
-        FolderError: of the exceptions that mean that nothing is there.
-        MachineError: of all others; of some the hint says what to do.
+    Args:
+        missing: exceptions that become a FolderError "missing".
+        others: exceptions that become a MachineError.
+        find_hint: returns the hint for one of the others.
     """
     try:
         yield
@@ -39,25 +40,25 @@ def naming_failures(
 
 
 def _describe(error: Exception) -> str:
-    """Say what went wrong on one line; some of the exceptions have no text."""
+    """Return the text of an exception on one line, or its type if it has no text."""
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     return " ".join(str(text).split())[:200]
 
 
 def check_same_size(place: object, size: int, num_bytes: int | None) -> None:
-    """Raise FolderError if a file is not as long as it should be; None: it may have any size."""
+    """Raise FolderError if a file has not the expected size; None accepts any size."""
     if num_bytes not in (None, size):
         raise FolderError(f"{place}: {size:,} bytes, manifest says {num_bytes:,}")
 
 
 def check_at_most(place: object, size: int, max_bytes: int) -> None:
-    """Raise FolderError if a file is longer than it may be."""
+    """Raise FolderError if a file is too large."""
     if size > max_bytes:
         raise FolderError(f"{place}: {size:,} bytes, expected at most {max_bytes:,}")
 
 
 def foreign_lock_error(lock: object) -> FolderError:
-    """Make the error about a file in the place of a lock that no run of ours has written."""
+    """Return the error about a lock file that seqpack did not write."""
     return FolderError(
         f"{lock}: not a lock file of seqpack",
         hint="remove it if it is not needed, or choose another -o",
@@ -65,9 +66,9 @@ def foreign_lock_error(lock: object) -> FolderError:
 
 
 def in_use_error(folder: object, holder: str) -> FolderError:
-    """Make the error about a folder that others write.
+    """Return the error about a folder that another process is writing.
 
     Args:
-        holder: who they are, and the verb: "process 7 on host is writing".
+        holder: subject and verb, as in "process 7 on host is writing".
     """
     return FolderError(f"{folder}: {holder} here", hint=WAIT_HINT)

@@ -1,7 +1,8 @@
-"""The protocol of a URL -> fsspec's file system for it, and its failures as errors of ours.
+"""Open fsspec's file system for the protocol of a URL, and turn its failures into our errors.
 
-fsspec and the packages behind it do the work, retries too; access, endpoints and regions come from
-their own settings (`AWS_…`, `GOOGLE_…`, `FSSPEC_…`, ~/.config/fsspec): there are no options here.
+fsspec and the packages behind it do the work, retries included. Access, endpoints and regions come
+from their own settings (`AWS_…`, `GOOGLE_…`, `FSSPEC_…`, ~/.config/fsspec); seqpack has no options
+for them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ PACKAGES = {  # by protocol
     "gs": "gcsfs",
     "gcs": "gcsfs",
 }
-# Listings are asked for anew: other machines write at the same time.
+# No cached listings: other machines write at the same time.
 SETTINGS: dict[str, Any] = {"use_listings_cache": False}
-# Of botocore: "standard" retries dropped connections and 503 too, with growing pauses; s3fs does so
-# around it, and a store that is gone for good is an error after about a minute.
+# botocore's "standard" mode also retries dropped connections and 503, with growing pauses. s3fs
+# retries around it: an object store that does not answer is an error after about a minute.
 S3_SETTINGS: dict[str, Any] = {
     **SETTINGS,
     "config_kwargs": {
         "retries": {"mode": "standard", "max_attempts": 4},
         "connect_timeout": 10,
         "read_timeout": 30,
-        # Over http as over https: each put carries a CRC, and a hash would cost as much as ours.
+        # Each put has a CRC, over http too; a signed payload would cost as much as our own hash.
         "s3": {"payload_signing_enabled": False},
     },
 }
@@ -40,11 +41,11 @@ ACCESS_HINT = "check the credentials and their permissions"
 
 @functools.cache
 def open_file_system(protocol: str) -> Any:
-    """Open the file system of a protocol, once a process.
+    """Open the file system of a protocol, once per process.
 
     Raises:
         MachineError: its package is not installed.
-        OptionError: fsspec knows no such protocol.
+        OptionError: fsspec does not know the protocol.
     """
     try:
         import fsspec
@@ -70,9 +71,9 @@ def open_file_system(protocol: str) -> Any:
 
 
 def naming_requests(url: object) -> AbstractContextManager[None]:
-    """Turn a failure of the storage into an error that names the object.
+    """Turn a failure of the object store into an error that names the object.
 
-    Each package has exceptions of its own, most of them no OSError.
+    Each package raises its own exceptions, most of them not OSError.
     """
     return naming_failures(
         url, missing=(FileNotFoundError,), others=Exception, find_hint=_find_hint

@@ -1,9 +1,9 @@
-"""What a run changes in its folder of an object store, which another run may have taken over.
+"""Changes to a run's folder in an object store, refused once another run has taken it over.
 
-A process that stood still (a suspended laptop, a network gap) finds out before it changes anything:
-it reads the lock, then creates an object, or replaces the very one that it saw before it read the
-lock. A request that begins later than that, as one that s3fs tries again does, is not sent. So a
-store that another run has finished stays as it is, byte for byte.
+A process that was suspended (a closed laptop, a network gap) notices before it changes anything:
+it reads the lock, then creates an object, or replaces exactly the object that it saw before it read
+the lock. A request that would begin too long after that, such as a retry of s3fs, is not sent. So a
+store that another run has finished stays unchanged, byte for byte.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from seqpack_cli.files.objects import S3, remove_objects
 from seqpack_cli.files.puts import find_tag, upload, upload_over
 from seqpack_cli.files.url import Url
 
-MAX_TRIES = 8  # of one change, each after another look at the lock
-# Which change what others see, in one short request.
+MAX_TRIES = 8  # of one change, each after reading the lock again
+# S3 operations that change what others see, in one short request.
 OPERATIONS = ("PutObject", "DeleteObject", "DeleteObjects")
-_renewals: dict[str, tuple[float, float]] = {}  # when the lock of each holder is read again
+_renewals: dict[str, tuple[float, float]] = {}  # when to read the lock of each holder again
 _ends: ContextVar[tuple[float, float] | None] = ContextVar("_ends", default=None)
 
 
 class LateError(SeqpackError):
-    """A request would begin so long after the lock was read that it may have changed hands."""
+    """A request was not sent: the lock was read too long ago and may have a new holder."""
 
 
 def upload_held(path: Path, url: Url) -> None:
-    """Put a local file into a run's folder, where it appears when it is whole.
+    """Upload a local file into a run's folder; the object appears when it is complete.
 
     Raises:
         FolderError: another run has taken the folder over.
-        MachineError: the store does not take it.
+        MachineError: the object store refuses it.
     """
     if not url.holder:
         upload(path, url)
@@ -54,11 +54,11 @@ def upload_held(path: Path, url: Url) -> None:
 
 
 def remove_held(urls: Iterable[Url]) -> None:
-    """Remove objects of a run's folder, those that are there.
+    """Remove those objects of a run's folder that exist.
 
     Raises:
         FolderError: another run has taken the folder over.
-        MachineError: the store does not remove them.
+        MachineError: the object store does not remove them.
     """
     urls = list(urls)
     for _ in range(MAX_TRIES):
@@ -70,10 +70,10 @@ def remove_held(urls: Iterable[Url]) -> None:
 
 @contextlib.contextmanager
 def _while_held(url: Url, *, is_new: bool = False) -> Iterator[None]:
-    """Check the lock, then let requests begin as long as that counts.
+    """Check the lock, then allow requests to begin for BEAT_SECONDS.
 
     Args:
-        is_new: the requests only create what is not there, so that a check of just now will do.
+        is_new: the requests only create new objects, so that a recent check is enough.
     """
     monotonic, wall = _read_clocks()
     if not (is_new and _is_before(_renewals.get(url.holder))):
@@ -95,11 +95,11 @@ def _while_held(url: Url, *, is_new: bool = False) -> Iterator[None]:
 
 
 def _watch_requests(client: Any) -> None:
-    """Let `_refuse_late` hear of every request that changes an object, each time it is tried."""
+    """Call `_refuse_late` before every request that changes an object, retries included."""
     for operation in OPERATIONS:
         name = f"before-send.s3.{operation}"
         client.meta.events.register(name, _refuse_late, unique_id=f"seqpack-{operation}")
-    # Below botocore, aiohttp sends a request again, unasked, if a connection ended without answer.
+    # Below botocore, aiohttp itself repeats a request if a connection ended without an answer.
     with contextlib.suppress(AttributeError):
         for session in client._endpoint.http_session._sessions.values():
             session._retry_connection = False
@@ -116,5 +116,5 @@ def _is_before(ends: tuple[float, float] | None) -> bool:
 
 
 def _read_clocks() -> tuple[float, float]:
-    """Read one clock that nobody sets, and one that goes on while the machine sleeps."""
+    """Read two clocks: one that cannot be set, and one that goes on while the machine sleeps."""
     return time.monotonic(), time.time()

@@ -1,8 +1,8 @@
-"""What a user names to be read: a file of this machine, or an object, with the same verbs.
+"""Inputs that a user names: a local file or an object, with the same methods.
 
-It is the user's own and opened as the system opens it, links too, where `places` is for what a
-stranger may have written. Nothing is copied: ranges of one input are read by many workers, each its
-own. What the system refuses is an OSError, and an object that is gone a FolderError.
+Links are followed, because the input is the user's own; `places` is for files that may come from
+somebody else. Nothing is copied: many workers read different ranges of one input. A local file
+raises OSError, a missing object FolderError.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from seqpack_cli.files.objects import (
 from seqpack_cli.files.url import Url, is_url
 
 BLOCK_BYTES = 1 << 20
-SEEK_BYTES = 64 << 10  # read at least where only a few bytes of an object are looked at
+SEEK_BYTES = 64 << 10  # the smallest read when only a few bytes of an object are needed
 Choice = TypeVar("Choice")
 
 
 class LocalInput(NamedTuple):
-    """A file of this machine; its path is a text, since there may be 100,000."""
+    """A local file; the path is a str, which is smaller than a Path: there may be 100,000."""
 
     path: str
 
     def open(self, num_bytes: int) -> BinaryIO:
-        """Open a file of a known size to look at a few places of it."""
+        """Open a file of a known size for random access."""
         del num_bytes
         return open(self.path, "rb")  # noqa: PTH123
 
     def open_natively(self, num_bytes: int) -> str | BinaryIO:
-        """Return what pyarrow is given: a path, which it opens itself and reads faster."""
+        """Return what to pass to pyarrow: a path, which it opens itself and reads faster."""
         del num_bytes
         return self.path
 
     def read(self) -> bytes | None:
-        """Read a whole file; None if no file of this machine has the name."""
+        """Read a whole file; None if there is no local file of this name."""
         return Path(self.path).read_bytes() if os.path.isfile(self.path) else None  # noqa: PTH113
 
     def read_head(self, num_bytes: int) -> bytes:
-        """Read the first bytes where that costs next to nothing."""
+        """Read the first bytes if that is cheap, else none."""
         with self.open(num_bytes) as file:
             return file.read(num_bytes)
 
     def iter_range(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
-        """Read a range in blocks of at most 1 MiB; less where the input ends.
+        """Yield a range in blocks of at most 1 MiB; it may end early, with the input.
 
         Args:
-            version: of `find_version`, where a whole object is read: its bytes are compared.
+            version: from `find_version`, if a whole object is read: its bytes are checked.
         """
         del version
         with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123
@@ -66,18 +66,18 @@ class LocalInput(NamedTuple):
                 start += len(block)
 
     def find_version(self) -> tuple[int, int | str]:
-        """Return the size as it is now, and what changes when the input is written again."""
+        """Return the current size, and a value that changes when the input is written again."""
         status = os.stat(self.path)  # noqa: PTH116
         return status.st_size, status.st_mtime_ns
 
     def choose(self, *, here: Choice, there: Choice) -> Choice:
-        """Return one of two things, where the difference is no matter of files."""
+        """Return `here` for a local file, `there` for an object."""
         del there
         return here
 
 
 class RemoteInput(NamedTuple):
-    """An object; what the verbs do is said in `LocalInput`."""
+    """An object; `LocalInput` documents the methods."""
 
     url: Url
 
@@ -95,7 +95,7 @@ class RemoteInput(NamedTuple):
 
     def read_head(self, num_bytes: int) -> bytes:
         del num_bytes
-        return b""  # a request is too much for what only serves a warning
+        return b""  # a request costs too much: the bytes only serve a warning
 
     def iter_range(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
         pieces = iter_object(self.url, start, end)
@@ -114,5 +114,5 @@ class RemoteInput(NamedTuple):
 
 
 def find_input(name: str) -> LocalInput | RemoteInput:
-    """Return what reads the input of a name, or of all names that a glob stands for."""
+    """Return the input of a name or of a glob."""
     return RemoteInput(Url(name)) if is_url(name) else LocalInput(name)

@@ -1,7 +1,7 @@
-"""JSON of runs: read as a stranger's, where nothing is believed before it is checked, and written.
+"""Read and write the JSON files of runs; what is read is checked first.
 
-It has a bounded size, nesting and number of items, and names each field once; a file name in it is
-a plain name. One value is one stable text.
+Size, nesting and number of items are bounded, a field appears once in an object, and file names are
+plain names. Equal values are written as equal bytes.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-MAX_JSON_COUNT = 2**53  # sums of a few stay within int64
-MAX_JSON_BYTES = 128 << 20  # a hundred thousand parts and sources take about 90 MB
-MAX_JSON_ITEMS = 10_000_000  # they have 2 million; each takes up to 100 bytes of memory
+MAX_JSON_COUNT = 2**53  # the sum of a few still fits int64
+MAX_JSON_BYTES = 128 << 20  # 100,000 parts and sources take about 90 MB
+MAX_JSON_ITEMS = 10_000_000  # 100,000 parts have 2 million; each takes up to 100 bytes of memory
 KIND_NAMES = {int: "a count", str: "a string", list: "a list", dict: "an object"}
-MAX_LINES = 10_000  # of a list in a manifest: more are for programs to read
+MAX_LINES = 10_000  # a longer list is written on one line
 
 
 def read_json(path: Place) -> dict[str, Any]:
-    """Read a JSON object that this program wrote.
+    """Read a JSON object that seqpack wrote.
 
     Raises:
-        FolderError: it is not a regular file, too large, or not JSON; the message has the place.
+        FolderError: it is not a regular file, too large, or fails `parse_json`.
     """
     return parse_json(at(path).read(max_bytes=MAX_JSON_BYTES), source=path)
 
 
 def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
-    """Parse a JSON object from a file.
+    """Parse a JSON object; source names it in errors.
 
     Raises:
         FolderError: it is not JSON, has too many items, repeats a field, or is not an object.
@@ -43,7 +43,7 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
     try:
         value = json.loads(
             data,
-            object_pairs_hook=_refuse_twins,
+            object_pairs_hook=_refuse_duplicates,
             parse_constant=_refuse_constant,
             parse_float=_read_float,
         )
@@ -54,7 +54,7 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
     return value
 
 
-def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -75,16 +75,16 @@ def _refuse_constant(name: str) -> None:
 
 
 def check_name(name: object, *, source: Place) -> str:
-    """Return a file name from a manifest; raise FolderError if it is more than a plain name."""
+    """Return a file name from a manifest; raise FolderError unless it is a plain name."""
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
         raise FolderError(f"{source}: {quote(name)} is not a plain file name")
     return name
 
 
 def check_fields(value: object, fields: dict[str, type], *, source: Place | str) -> None:
-    """Raise unless value is an object with these fields of these types; counts are never negative.
+    """Raise FolderError unless value is an object with these fields of these types.
 
-    A field of type object may be anything, null too.
+    An `int` is a count: not negative, at most MAX_JSON_COUNT. An `object` may be anything.
     """
     if not isinstance(value, dict):
         raise FolderError(f"{source}: {quote(value)}, expected an object")
@@ -100,14 +100,14 @@ def check_fields(value: object, fields: dict[str, type], *, source: Place | str)
 
 
 def write_json(path: Place, value: dict[str, Any]) -> str:
-    """Publish a JSON object, one stable text for one value, and return its BLAKE3 checksum."""
+    """Publish a JSON object and return the BLAKE3 checksum of the file."""
     with at(path).publish() as file:
         file.write(_encode_lines(value))
     return str(file.describe()["blake3"])
 
 
 def encode_json(value: object) -> bytes:
-    """Return one line of JSON, without its end, readable unless a name in it is no Unicode text."""
+    """Return JSON on one line without a line end; ASCII only if a string has a lone surrogate."""
     try:
         return json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -115,7 +115,7 @@ def encode_json(value: object) -> bytes:
 
 
 def _encode_lines(value: dict[str, Any]) -> bytes:
-    """Write each field on a line, and each item of a list of objects, if there are not too many."""
+    """Return JSON with each field, and each item of a list of objects, on its own line."""
     fields = []
     for name, field in value.items():
         if isinstance(field, list) and field and isinstance(field[0], dict):

@@ -1,11 +1,12 @@
-"""A lock among machines that share nothing but an object store.
+"""A lock for machines that share only an object store.
 
-Stores have no locks, but they create an object only if there is none, and replace it only if it is
-still the one that was read. The holder writes a new beat into it every few seconds; who finds one
-watches it, and takes it over when the beat stands still. No clocks are compared.
+Object stores have no locks, but they can create an object only if none exists, and replace it only
+if it is still the one that was read. The holder of the lock object writes a new counter into it,
+the beat, every few seconds. Another process watches it, and takes the lock over when the beat
+stops. No clocks are compared.
 
-A holder that stood still may wake up after that: so whatever changes an object of the folder, in
-any process of the run, first reads the lock (`check_held`), one small request.
+A suspended holder may wake up after that. So before any process of a run changes an object of the
+folder, it reads the lock (`check_held`), one small request.
 """
 
 from __future__ import annotations
@@ -29,39 +30,39 @@ from seqpack_cli.files.url import Url
 
 MAX_LOCK_BYTES = 1000  # ours have about 100
 BEAT_SECONDS = 10.0
-LOCK = re.compile(r"\S+ \d+ \S+ [0-9a-f]{16} \d+")  # host, pid, home, whose it is, beat
+LOCK = re.compile(r"\S+ \d+ \S+ [0-9a-f]{16} \d+")  # host, pid, pid namespace, random id, beat
 UNKNOWN = "unknown"
-DEAD_BEATS = 4  # that did not come: its holder has gone
-MAX_TRIES = 20  # to take a lock that goes from one process to the next
+DEAD_BEATS = 4  # missed beats after which the holder counts as gone
+MAX_TRIES = 20  # to take a lock that other processes keep taking
 
 
 class Lease:
-    """The lock of one place, held by this process; a thread keeps it alive."""
+    """The lock of one folder, held by this process; a thread writes the beat."""
 
     def __init__(self, folder: Url) -> None:
         self._url = Url(f"{folder}/{LOCK_NAME}")
         host = platform.node() or UNKNOWN
-        self._own = f"{host} {os.getpid()} {_find_home()} {secrets.token_hex(8)}"
-        self.folder = Url(folder.text, self._own)  # the place to write to, in any process
+        self._own = f"{host} {os.getpid()} {_find_pid_namespace()} {secrets.token_hex(8)}"
+        self.folder = Url(folder.text, self._own)  # to write to, in any process of the run
         self._beat = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, daemon=True)
 
     def take(self) -> None:
-        """Take the lock, from a holder that has gone too.
+        """Take the lock, also from a holder that is gone.
 
         Raises:
-            FolderError: another process holds it, or there is an object of that name that is none.
+            FolderError: another process holds it, or seqpack did not write the lock object.
         """
         for _ in range(MAX_TRIES):
-            tag = find_tag(self._url)  # before what is read: what changes later makes it useless
-            found = _read(self._url)  # first: some stores replace what they should only create
+            tag = find_tag(self._url)  # before reading, so that a later change makes it stale
+            found = _read(self._url)  # before creating: some object stores replace instead
             if found is None or tag is None:
                 self._create()
                 found = _read(self._url)
             elif not found.startswith(self._own):
                 self._check_dead(found)
-                put_over(self._url, self._spell(), tag)  # one of all who try succeeds
+                put_over(self._url, self._spell(), tag)  # succeeds in one process only
                 found = _read(self._url)
             if found is not None and found.startswith(self._own):
                 self._thread.start()
@@ -69,7 +70,7 @@ class Lease:
         raise in_use_error(self._url.parent, "other processes are writing")
 
     def _check_dead(self, found: str) -> None:
-        """Raise if the holder of a lock is alive, or what was found is not a lock."""
+        """Raise if the holder of a lock is alive, or the content is not a lock's."""
         if not LOCK.fullmatch(found):
             raise foreign_lock_error(self._url)
         if not has_gone(self._url, found):
@@ -79,17 +80,17 @@ class Lease:
     def _create(self) -> None:
         try:
             put_over(self._url, self._spell(), None)
-        except FolderError as error:  # an object needs no folder
+        except FolderError as error:  # objects need no folder, so the bucket is missing
             raise FolderError(
                 f"{self._url.parent}: no such bucket", hint="create it, or choose another -o"
             ) from error
 
-    def let_go(self) -> None:
-        """Remove it, if it is still this process's."""
+    def release(self) -> None:
+        """Remove the lock if this process still holds it."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-        with contextlib.suppress(SeqpackError):  # what is left is taken over
+        with contextlib.suppress(SeqpackError):  # a lock that stays will be taken over
             check_held(self.folder / LOCK_NAME)
             remove_objects([self._url])
 
@@ -98,7 +99,7 @@ class Lease:
 
     def _keep_alive(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
-            with contextlib.suppress(SeqpackError):  # one beat less
+            with contextlib.suppress(SeqpackError):  # a missed beat
                 tag = find_tag(self._url)
                 check_held(self.folder / LOCK_NAME)
                 self._beat += 1
@@ -107,24 +108,24 @@ class Lease:
 
 @contextlib.contextmanager
 def hold_lease(folder: Url) -> Iterator[Url]:
-    """Be the only one who writes right below a URL until the block ends; yield the URL to use.
+    """Hold the lock of a URL until the block ends; yield the URL to write to.
 
     Raises:
-        FolderError: another process does.
+        FolderError: another process holds it.
     """
     lease = Lease(folder)
     lease.take()
     try:
         yield lease.folder
     finally:
-        lease.let_go()
+        lease.release()
 
 
 def check_held(url: Url) -> None:
-    """Check that the run which a URL of its folder was made for is still the only writer there.
+    """Check that the run of `url.holder` still holds the lock of the folder of a URL.
 
     Raises:
-        FolderError: another process took over, since this one stood still so long.
+        FolderError: another process took over while this one was suspended.
     """
     if not url.holder:
         return
@@ -136,9 +137,9 @@ def check_held(url: Url) -> None:
 
 
 def has_gone(url: Url, found: str) -> bool:
-    """Say whether the holder of a lock has ended: at once of one here, else by watching it."""
+    """Return whether the holder of a lock is gone: at once if it ran here, else by watching."""
     fields = found.split()
-    if fields[2] == _find_home() != UNKNOWN and not _is_alive(int(fields[1])):
+    if fields[2] == _find_pid_namespace() != UNKNOWN and not _is_alive(int(fields[1])):
         return True
     deadline = time.monotonic() + DEAD_BEATS * BEAT_SECONDS
     while time.monotonic() < deadline:
@@ -158,8 +159,8 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _find_home() -> str:
-    """Name what gives processes their numbers: a container has its own, and not its own host."""
+def _find_pid_namespace() -> str:
+    """Return the name of this pid namespace: containers of one host have different ones."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"

@@ -1,9 +1,9 @@
-"""A path of this machine: what `places.at` gives for it, with the verbs of `RemotePlace`.
+"""A local path, with the same methods as `RemotePlace`.
 
-What is read may be a stranger's (`mapping`). A file that is written appears under its name when it
-is whole: a temporary file in the same folder, fsynced and hashed on the way, then renamed, then the
-folder fsynced. Whatever stops the machine leaves the old file or none. BLAKE3 costs about 0.2 s a
-GiB on one core.
+Files to read may have been written by somebody else (`mapping`). A file that is written appears
+under its name when it is complete: a temporary file in the same folder is hashed while it is
+written, fsynced and renamed, then the folder is fsynced. A crash at any moment leaves the old file
+or none. BLAKE3 takes about 0.2 s per GiB on one core.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.failures import check_at_most, foreign_lock_error, in_use_error
 from seqpack_cli.files.mapping import NO_FILE, look_at, naming_reads, open_regular
 
-# Of a lock: host and pid, or as much of them as a kill left.
+# The content of a lock file: host and pid, or the part of them that was written before a kill.
 OWNER = re.compile(rb'[^\s{}<>"]*( \d*)?')
-BLOCK_BYTES = 1 << 20  # read at a time: they stay in the cache
+BLOCK_BYTES = 1 << 20  # per read: fits the processor's cache
 
 
 @dataclass(frozen=True)
 class LocalPlace:
-    """A file or folder of this machine."""
+    """A local file or folder."""
 
     path: Path
-    num_readers: ClassVar[int] = 1  # at once: more gain nothing
+    num_readers: ClassVar[int] = 1  # at once: more are not faster
 
     def find_real_name(self) -> str:
-        """Return the name without links, the same however the place is spelled."""
+        """Return the path with links resolved, the same for every spelling."""
         return os.path.realpath(self.path)
 
     def exists(self) -> bool:
-        """Say whether there is anything under the name, a link to nowhere too.
+        """Return whether anything has this name, a broken link included.
 
         Raises:
-            MachineError: the system does not say.
+            MachineError: the system refuses to look.
         """
         try:
             look_at(self.path)
@@ -57,18 +57,19 @@ class LocalPlace:
         return True
 
     def check_size(self, num_bytes: int | None = None) -> int:
-        """Return the size of a plain file, not a link.
+        """Return the size of a regular file, not a link.
 
         Raises:
-            FolderError: it is missing, something else, or of another size than the expected one.
+            FolderError: it is missing, not a regular file, or not of the expected size.
         """
         with open_regular(self.path, num_bytes=num_bytes) as file:
             return os.fstat(file.fileno()).st_size
 
     def find_sizes(self) -> Callable[[str], int | None]:
-        """Return what finds the size of a file right below: None if there is nothing.
+        """Return a function from the name of a file in this folder to its size.
 
-        It is NO_FILE of what is no plain file. A store lists all files now, this looks when called.
+        The size is None if there is nothing, and NO_FILE for anything but a regular file. An object
+        store lists all files at once, a disk is asked at each call.
         """
 
         def find_size(name: str) -> int | None:
@@ -81,19 +82,19 @@ class LocalPlace:
         return find_size
 
     def read(self, *, max_bytes: int) -> bytes:
-        """Read a whole plain file, if it is no larger than it may be."""
+        """Read a whole regular file of at most max_bytes."""
         with open_regular(self.path) as file:
             check_at_most(self.path, os.fstat(file.fileno()).st_size, max_bytes)
             with naming_reads(self.path):
                 return file.read()
 
     def read_head(self, num_bytes: int) -> bytes:
-        """Read the first bytes of a plain file that is not empty."""
+        """Read the first bytes of a regular file that is not empty."""
         with open_regular(self.path) as file, naming_reads(self.path):
             return file.read(num_bytes)
 
     def hash(self) -> str:
-        """Return the BLAKE3 checksum of a whole plain file as hex."""
+        """Return the BLAKE3 checksum of a whole regular file as hex."""
         with open_regular(self.path) as file, naming_reads(self.path):
             digest = blake3()
             while block := file.read(BLOCK_BYTES):
@@ -101,22 +102,22 @@ class LocalPlace:
             return digest.hexdigest()
 
     def open_copy(self, entry: dict[str, Any]) -> AbstractContextManager[Path]:
-        """Yield the local file to open: the file itself.
+        """Yield the path of a local copy to open: of a local file, its own path.
 
         Args:
-            entry: of a manifest, with `bytes` and `blake3`.
+            entry: the file's entry in a manifest, with `bytes` and `blake3`.
         """
         del entry
         return contextlib.nullcontext(self.path)
 
     def check_cache(self) -> None:
-        """Raise OptionError, before anything is read, if a cache is needed and is set wrongly."""
+        """Raise OptionError if the cache is needed and configured wrongly."""
 
     # Writing
 
     @contextlib.contextmanager
     def publish(self, *, replace: bool = True) -> Iterator[HashingWriter]:
-        """Write a file that appears under its name only when the block ends well.
+        """Write a file that appears under its name only when the block ends without an error.
 
         Args:
             replace: False never replaces a file, even one that appeared during the block.
@@ -127,34 +128,34 @@ class LocalPlace:
         temp = disk.name_temporary(self.path)
         try:
             with disk.create_file(temp) as file:
-                with contextlib.suppress(MachineError):  # a file system without locks
+                with contextlib.suppress(MachineError):  # the file system may not support locks
                     disk.try_lock(file, self.path)
                 yield HashingWriter(file, self.path)
                 disk.sync_file(file, self.path)
                 disk.rename(temp, self.path, replace=replace)
         except BaseException:
-            with contextlib.suppress(MachineError):  # what stopped the block is the error
+            with contextlib.suppress(MachineError):  # the first error is the one to report
                 disk.remove_file(temp)
             raise
 
     def remove_files(self, names: Iterable[str]) -> None:
-        """Remove files of this folder, those that are there."""
+        """Remove those files of this folder that exist."""
         for name in names:
             disk.remove_file(self.path / name)
 
     def make_folder(self) -> list[Path]:
-        """Make the folder and those above it; return the new ones, the innermost first."""
+        """Create the folder and its parents; return the new ones, the innermost first."""
         return disk.make_folder(self.path)
 
     @contextlib.contextmanager
     def lock_folder(self) -> Iterator[Path]:
-        """Be the only writer of the folder until the block ends; yield the place to write to.
+        """Lock the folder against other writers until the block ends; yield the place to write to.
 
-        The kernel lets go of the lock when its process dies, so nothing stale is left to break; the
-        file only tells the next writer who holds it.
+        The kernel releases the lock when its process dies, so a lock is never stale; the content of
+        the file only tells other writers who holds it.
 
         Raises:
-            FolderError: another process writes there, or the lock is a file that is not ours.
+            FolderError: another process is writing there, or seqpack did not write the lock file.
         """
         path = self.path / LOCK_NAME
         with _open_locked(path) as file:
@@ -163,14 +164,14 @@ class LocalPlace:
                 disk.write_all(file, f"{platform.node()} {os.getpid()}".encode(), path)
                 yield self.path
             finally:
-                with contextlib.suppress(MachineError):  # it is the lock that counts, not the file
+                with contextlib.suppress(MachineError):  # the kernel's lock counts, not the file
                     disk.remove_file(path)
 
     def check_held(self) -> None:
-        """Raise FolderError if another run has taken the folder over: no kernel lets it."""
+        """Raise FolderError if another run has taken the folder over: impossible on a disk."""
 
     def check_new_file(self) -> None:
-        """Raise FolderError unless a file can be made here: no link, in a folder that is there."""
+        """Raise FolderError if the name is a link, or its folder does not exist."""
         if not self.path.parent.is_dir():
             hint = "create it, or choose another name"
             raise FolderError(f"{self.path.parent}: no such folder", hint=hint)
@@ -181,7 +182,7 @@ class LocalPlace:
             )
 
     def remove_left_overs(self) -> None:
-        """Remove what killed writers of the file left in its folder."""
+        """Remove temporary files that killed writers of this file left in its folder."""
         begin = f".{self.path.name}."
         with disk.naming_writes(self.path):
             found = [temp for temp in self.path.parent.iterdir() if temp.name.startswith(begin)]
@@ -190,7 +191,7 @@ class LocalPlace:
                 disk.remove_left_over(temp)
 
     def hold_spool_folder(self) -> AbstractContextManager[Path]:
-        """Yield a folder of this machine for temporary files of a run that writes here: itself."""
+        """Yield a local folder for temporary files of a run that writes here: this folder."""
         return contextlib.nullcontext(self.path)
 
 
@@ -212,7 +213,7 @@ def _open_locked(path: Path) -> FileIO:
             fields = owner.decode(errors="replace").split()
             host, pid = fields if len(fields) == 2 else ("unknown", "unknown")
             raise in_use_error(path.parent, f"process {pid} on {host} is writing")
-        with contextlib.suppress(FileNotFoundError):  # its last owner has just removed it
+        with contextlib.suppress(FileNotFoundError):  # its last owner may just have removed it
             if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 return file
         file.close()

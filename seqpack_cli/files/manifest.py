@@ -1,6 +1,6 @@
-"""Reading the manifest of a finished store or shards, and checking the files that it names.
+"""Read the manifest of a finished store or shard set, and check the files that it names.
 
-A folder is a finished run if it has a manifest and no plan any more, and nothing else counts.
+A folder is a finished run if it has a manifest and no plan.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from seqpack_cli.files.url import Place
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
 RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
-OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # both begin so
+OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # how manifest and plan begin
 HEAD_BYTES = 256
-FAILURE = "failure"  # in a plan: what ended the run
-MAX_FAILURE = 1000  # characters of it
+FAILURE = "failure"  # field of a plan: the error that ended the run
+MAX_FAILURE = 1000  # characters of the error to show
 # The command that writes each format, and the pieces that it finishes one by one.
 WRITERS = {"seqpack.tokens": ("tokenize", "part"), "seqpack.shards": ("pack", "shard")}
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
@@ -42,17 +42,17 @@ RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
 def read_manifest(
     folder: Place, *, format_name: str, version: int, fields: dict[str, type]
 ) -> tuple[dict[str, Any], str, FindSize]:
-    """Read the manifest of a finished store or shards, once: in an object store three requests.
+    """Read the manifest of a finished store or shard set, with three requests in an object store.
 
     Args:
-        fields: what it must hold, name to type.
+        fields: the fields that it must have, name to type.
 
     Returns:
-        It, the BLAKE3 checksum of its bytes, and what finds the sizes of the files beside it.
+        The manifest, its BLAKE3 checksum, and a function from a file name to the file's size.
 
     Raises:
-        FolderError: there is none, or it is another format or version, or lacks a field.
-        OptionError: the limit of the cache that its files will need is not a size.
+        FolderError: there is none, or its format, its version or a field is wrong.
+        OptionError: SEQPACK_CACHE_BYTES is needed and is not a size.
     """
     at(folder).check_cache()
     path = folder / MANIFEST_NAME
@@ -78,19 +78,19 @@ def read_manifest(
 
 
 def is_run_folder(folder: Place) -> bool:
-    """Say whether a run of seqpack writes or wrote a folder, by its manifest or its plan."""
+    """Return whether a folder has a manifest or plan that seqpack wrote."""
     for name in sorted(RUN_NAMES):
-        with contextlib.suppress(SeqpackError):  # a stranger's, which may be anything
+        with contextlib.suppress(SeqpackError):  # something else may have this name
             if OWN_HEAD.match(at(folder / name).read_head(HEAD_BYTES)):
                 return True
     return False
 
 
 def check_files(folder: Place, files: list[Any], find_size: FindSize | None = None) -> None:
-    """Raise unless all files that a part or shard consists of are there, in full size.
+    """Raise FolderError unless all files of a part or shard exist in full size.
 
     Args:
-        find_size: of `find_sizes`; a file is asked for by itself only if it says another size.
+        find_size: from `find_sizes`; a file is opened only if its size is wrong there.
     """
     if not files:
         raise FolderError(f"{folder}: a part or shard lists no files")
@@ -102,8 +102,8 @@ def check_files(folder: Place, files: list[Any], find_size: FindSize | None = No
 
 
 def check_not_lost(folder: Place, files: list[Any]) -> None:
-    """Raise unless the files that a run has written are there in full size at its end."""
-    at(folder).check_held()  # first: a run that took over changed them too
+    """Raise FolderError unless the files that a run has written still exist at its end."""
+    at(folder).check_held()  # first: a run that took over has changed them too
     try:
         check_files(folder, files, at(folder).find_sizes())
     except FolderError as error:
@@ -123,7 +123,7 @@ def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
 
 
 def _unfinished_error(folder: Place) -> FolderError:
-    """Make the error about a folder without a finished run; a failure that ended it is repeated."""
+    """Return the error about a folder without a finished run, with the failure that ended it."""
     if not folder.is_dir():
         found = "a file, expected a folder" if folder.exists() else "no such folder"
         return FolderError(f"{folder}: {found}")
@@ -134,7 +134,7 @@ def _unfinished_error(folder: Place) -> FolderError:
             hint="name the folder that tokenize or pack wrote",
         )
     plan: dict[str, Any] = {}
-    with contextlib.suppress(SeqpackError):  # it may be damaged, or a stranger's
+    with contextlib.suppress(SeqpackError):  # it may be damaged
         plan = read_json(folder / PLAN_NAME)
     command, item = WRITERS.get(str(plan.get("format")), ("", "part"))
     same_command = f"run the same {command} command" if command else "run the same command"

@@ -1,10 +1,10 @@
-"""Plain files of this machine that a stranger may have written, opened and mapped.
+"""Open and map local files that somebody else may have written.
 
-A file is a regular one of the size that was promised, opened without following links or waiting for
-a pipe, and mapped as a whole: a read-only array of its bytes, neither read nor kept open. Python's
-own `mmap` holds on to the file before 3.13, and a process may have 1,024 of them in most systems: a
-loader over more shards would map them again and again. So the system is called directly, but on
-Windows, where Python's `mmap` is used and no such limit is known.
+A file must be a regular file of the expected size. It is opened without following links or waiting
+for a pipe, and mapped as a whole: a read-only array of its bytes, neither read nor kept open.
+Before 3.13, Python's own `mmap` keeps the file open, and most systems allow a process 1,024 open
+files: a loader over more shards would map them again and again. So the system is called directly,
+except on Windows, where Python's `mmap` is used and no such limit is known.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files.disk import SAFE_FLAGS
 from seqpack_cli.files.failures import check_same_size, naming_failures
 
-NO_FILE = -1  # in place of the size of what is there and is no plain file
-MAX_MAPPED_FILES = 16_384  # that one reader keeps: Linux allows a process 65,530 maps
+NO_FILE = -1  # instead of a size, of anything that is not a regular file
+MAX_MAPPED_FILES = 16_384  # kept by one reader: Linux allows a process 65,530 maps
 Mapped = TypeVar("Mapped")
 
 
 def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
-    """Open a plain file, not a link, of the expected size.
+    """Open a regular file, not a link, of the expected size.
 
     Raises:
-        FolderError: it is missing, something else, or of another size.
+        FolderError: it is missing, not a regular file, or of another size.
         MachineError: the disk fails, or this process may not read it.
     """
-    _check_regular(path, look_at(path))  # opening a device may already do something
+    _check_regular(path, look_at(path))  # first: opening a device can have side effects
     with naming_reads(path):
         file = FileIO(os.open(path, os.O_RDONLY | SAFE_FLAGS), "rb")
     try:
@@ -52,7 +52,7 @@ def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
 
 
 def look_at(path: Path) -> os.stat_result:
-    """Return the status of what is under a name, without following a link."""
+    """Return the status of a path, without following a link."""
     try:
         with naming_reads(path):
             return path.lstat()
@@ -61,22 +61,22 @@ def look_at(path: Path) -> os.stat_result:
 
 
 def naming_reads(path: Path) -> AbstractContextManager[None]:
-    """Turn the system's refusal to read into an error that names the file."""
+    """Turn an OSError while reading into an error that names the file."""
     return naming_failures(path, missing=(FileNotFoundError, NotADirectoryError))
 
 
 def map_regular(path: Path, *, num_bytes: int | None = None) -> np.ndarray:
-    """Map a whole plain file of the expected size, read-only, uint8[bytes]."""
+    """Map a whole regular file of the expected size, read-only, uint8[bytes]."""
     with open_regular(path, num_bytes=num_bytes) as file:
         size = os.fstat(file.fileno()).st_size
-        if size == 0:  # which no system maps
+        if size == 0:  # an empty file cannot be mapped
             return np.empty(0, np.uint8)
         with naming_reads(path):  # there may be too many maps
             return map_file(file.fileno(), size)
 
 
 def view_array(mapped: np.ndarray, dtype: str, *, count: int, offset: int = 0) -> np.ndarray:
-    """Return count items of a mapped file from a byte on, all of which must lie in it."""
+    """Return a view of count items of a mapped file, from byte offset on; all must lie within."""
     num_bytes = count * np.dtype(dtype).itemsize
     return mapped[offset : offset + num_bytes].view(dtype)
 
@@ -85,7 +85,7 @@ def map_file(descriptor: int, num_bytes: int) -> np.ndarray:
     """Map the first bytes of an open file, at least one, read-only, uint8[num_bytes].
 
     Raises:
-        OSError: the system does not map it.
+        OSError: the system refuses to map it.
     """
     if _system() is None:
         mapped = mmap.mmap(descriptor, num_bytes, access=mmap.ACCESS_READ)
@@ -94,9 +94,9 @@ def map_file(descriptor: int, num_bytes: int) -> np.ndarray:
 
 
 def let_pages_go(array: np.ndarray) -> None:
-    """Take the pages of a mapped file out of this process's memory; the next look brings them back.
+    """Release the pages of a mapped file from this process's memory; the next access loads them.
 
-    They stay in the system's cache. An array that is not of a map is left alone.
+    They stay in the system's cache. An array of no map is ignored.
     """
     base: Any = array
     while isinstance(base, np.ndarray):
@@ -108,15 +108,15 @@ def let_pages_go(array: np.ndarray) -> None:
 def keep_mapped(
     kept: dict[int, Mapped], number: int, make: Callable[[int], Mapped], *, max_kept: int
 ) -> Mapped:
-    """Return what was made of the maps of a number, made if it is not kept; the last ones are.
+    """Return kept[number], made first if it is missing; the oldest go, so that max_kept are left.
 
-    Threads may share `kept`: two may make the same at once.
+    Threads may share `kept`; two of them may make the same value at once.
     """
     found = kept.get(number)
     if found is None:
         found = make(number)
         if len(kept) >= max_kept:
-            numbers = tuple(kept)  # copied in one step: another thread may add or remove some
+            numbers = tuple(kept)  # copied in one step: other threads may change it
             for oldest in numbers[: len(numbers) - max_kept + 1]:
                 kept.pop(oldest, None)
         kept[number] = found
@@ -129,10 +129,10 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
 
 
 class _Map:
-    """The bytes of one file; an array made of it keeps it, and the last one to go unmaps it."""
+    """The mapped bytes of one file; unmapped when no array refers to it any more."""
 
     def __init__(self, descriptor: int, num_bytes: int) -> None:
-        self._unmap = _system().munmap  # at its end the interpreter may have forgotten functions
+        self._unmap = _system().munmap  # at interpreter exit, module functions may be gone
         address = _system().mmap(None, num_bytes, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
         if address == ctypes.c_void_p(-1).value:
             code = ctypes.get_errno()
@@ -152,7 +152,7 @@ class _Map:
 
 @functools.cache
 def _system() -> Any:
-    """Return the system's own functions, or None where there are none."""
+    """Return the C library, or None on Windows."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return None
     library = ctypes.CDLL(None, use_errno=True)

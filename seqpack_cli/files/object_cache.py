@@ -1,10 +1,10 @@
-"""Objects that readers need, as local files: fetched once, checked, shared by processes.
+"""Cache of objects as local files: each is downloaded once, checked, and shared by processes.
 
-A file is named by its checksum, so what is found is what the manifest means, whatever store it came
-from and whoever fetched it. It is hashed when it is fetched, and later as `copy_marks` says; a
-damaged one is fetched again. The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds
-at most SEQPACK_CACHE_BYTES (default 64 GiB): who needs room removes what was used longest ago. A
-file that is mapped may be removed: its bytes stay until the last map has gone.
+A file is named by its checksum, so a hit has the bytes that the manifest promises, wherever it was
+downloaded from. It is hashed during the download, and later as `copy_marks` says; a damaged copy is
+downloaded again. The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds at most
+SEQPACK_CACHE_BYTES (default 64 GiB): the least recently used files are removed first. A file may be
+removed while it is mapped: its bytes stay until the last map is gone.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @contextlib.contextmanager
 def local_file(url: Url, entry: dict[str, Any]) -> Iterator[Path]:
-    """Yield a local copy of an object to open, which then stays.
+    """Yield the path of a local copy of an object; the copy stays until the block ends.
 
     Args:
-        entry: of a manifest, with `bytes` and `blake3`.
+        entry: the file's entry in a manifest, with `bytes` and `blake3`.
 
     Raises:
-        FolderError: the object is missing, or not what the manifest says.
-        MachineError: the store or the disk fails.
+        FolderError: the object is missing, or differs from the manifest.
+        MachineError: the object store or the disk fails.
     """
     num_bytes, checksum = entry["bytes"], entry["blake3"]
-    if not DIGEST.fullmatch(checksum):  # it becomes the name of a file
+    if not DIGEST.fullmatch(checksum):  # it becomes a file name
         raise FolderError(f"{url}: blake3 {quote(checksum)} in the manifest is not a checksum")
     folder = find_cache_folder()
     path = folder / checksum
     while True:
         with _naming_cache():
-            disk.make_folder(folder)  # whoever clears caches may do it now
-        with _hold_lock(folder, "room", shared=True):  # nobody removes it before it is open
+            disk.make_folder(folder)  # again: a user may clear the cache at any time
+        with _hold_lock(folder, "room", shared=True):  # no process removes it before it is open
             if found := find_checked(path, num_bytes):
                 disk.touch(find_mark(path))
                 with unchanged(path, found):
@@ -67,7 +67,7 @@ def local_file(url: Url, entry: dict[str, Any]) -> Iterator[Path]:
 
 
 def find_cache_folder() -> Path:
-    """Return the folder of fetched objects."""
+    """Return the folder of the cache."""
     named = os.environ.get("SEQPACK_CACHE_DIR")
     if named:
         return Path(named)
@@ -75,7 +75,7 @@ def find_cache_folder() -> Path:
 
 
 def find_cache_limit() -> int:
-    """Return how many bytes the fetched objects may take.
+    """Return how many bytes the cache may hold.
 
     Raises:
         OptionError: SEQPACK_CACHE_BYTES is not a size.
@@ -93,7 +93,7 @@ def find_cache_limit() -> int:
 
 @contextlib.contextmanager
 def _naming_cache() -> Iterator[None]:
-    """Say of a folder that can not be written that it is the cache, not the output."""
+    """Replace the hint of a write error: the folder is the cache, not the output."""
     try:
         yield
     except MachineError as error:
@@ -106,7 +106,7 @@ def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
     with _hold_lock(path.parent, "room"):
         _make_room(path.parent, num_bytes)
         file = disk.create_file(temporary)
-        disk.try_lock(file, path)  # who makes room sees that it is not left over
+        disk.try_lock(file, path)  # so that `_make_room` does not take it for a leftover
         disk.reserve(file, num_bytes, path)
     try:
         with file:
@@ -116,17 +116,17 @@ def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
             check_same_size(url, writer.num_bytes, num_bytes)
             if writer.describe()["blake3"] != checksum:
                 raise FolderError(f"{url}: blake3 differs from the manifest's")
-            found = describe_status(os.fstat(file.fileno()))  # of what was hashed, whatever comes
+            found = describe_status(os.fstat(file.fileno()))  # before the name can be replaced
             disk.rename(temporary, path)
     except BaseException:
-        with contextlib.suppress(MachineError):  # what stopped the fetch is the error
+        with contextlib.suppress(MachineError):  # the first error is the one to report
             disk.remove_file(temporary)
         raise
     mark_copy(path, found)
 
 
 def _make_room(folder: Path, num_bytes: int) -> None:
-    """Remove what was used longest ago until so many bytes fit; a larger one stands alone."""
+    """Remove the least recently used copies until num_bytes fit, or the cache is empty."""
     found = []
     num_taken = 0
     for path in folder.iterdir():
@@ -147,7 +147,7 @@ def _make_room(folder: Path, num_bytes: int) -> None:
 
 
 def _find_last_use(path: Path, status: os.stat_result) -> int:
-    """Return when a copy was used last; one without a mark, of an older version, when it came."""
+    """Return when a copy was last used; without a mark (older versions), when it was written."""
     try:
         return find_mark(path).lstat().st_mtime_ns
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Whole objects: found, read, checked, streamed, removed; `puts` uploads files."""
+"""Find, read, check, stream and remove objects; `puts` uploads them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from seqpack_cli.files.url import Url
 
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 S3 = ("s3", "s3a")  # s3fs passes If-Match on
-RANGE_BYTES = 8 << 20  # asked for at a time: a request costs 20 to 50 ms, whatever it brings
-NUM_AHEAD = 3  # ranges that are on their way while one is used
-NUM_REMOVED = 1000  # objects in one request to S3: it takes no more
-NUM_THREADS = 16  # that remove objects one by one elsewhere
+RANGE_BYTES = 8 << 20  # per request: each takes 20 to 50 ms, whatever its size
+NUM_AHEAD = 3  # ranges requested ahead of the one in use
+NUM_REMOVED = 1000  # objects per request, the most that S3 accepts
+NUM_THREADS = 16  # for removing objects one by one, in other object stores
 MD5 = re.compile("[0-9a-f]{32}")
 
 
 def find_object(url: Url) -> tuple[int, str]:
-    """Return an object's size, and what changes when it is written again.
+    """Return an object's size, and a value that changes when it is written again.
 
     Raises:
-        FolderError: there is none, only such as lie below it.
+        FolderError: there is no object of this name.
     """
     status = url.find_status()
     if status is None:
@@ -39,7 +39,7 @@ def find_object(url: Url) -> tuple[int, str]:
 
 
 def read_object(url: Url, *, max_bytes: int | None = None) -> bytes:
-    """Read a whole object, checked as `iter_checked_object` does, if it is no larger than that."""
+    """Read a whole object of at most max_bytes, checked as `iter_checked_object` does."""
     size, version = find_object(url)
     if max_bytes is not None:
         check_at_most(url, size, max_bytes)
@@ -47,7 +47,7 @@ def read_object(url: Url, *, max_bytes: int | None = None) -> bytes:
 
 
 def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
-    """Stream a range of an object, the next pieces already on their way; fewer where it ends."""
+    """Yield a range of an object in pieces, requested ahead; it may end early, with the object."""
     system, key = url.open_file_system()
 
     def read(first: int) -> bytes:
@@ -60,17 +60,17 @@ def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
 
 
 def iter_checked_object(url: Url, num_bytes: int, version: str) -> Iterator[bytes]:
-    """Stream a whole object, and compare its bytes with its ETag where nothing else would.
+    """Yield a whole object in pieces, and compare its bytes with its ETag over plain http.
 
-    Over https damage on the way cannot stay unnoticed. Over http it can, and no store has checksums
-    for ranges of an object; but the ETag of one put is the MD5 of its content, unless a key of the
-    user's encrypts it. MD5 costs 1.7 s a GiB.
+    TLS notices damage during a download; http does not, and no object store has checksums for
+    ranges of an object. The ETag of an object uploaded in one put is the MD5 of its content, unless
+    it is encrypted with a key of the user's. MD5 takes 1.7 s per GiB.
 
     Args:
-        version: of `find_object`.
+        version: from `find_object`.
 
     Raises:
-        MachineError: other bytes came than were put there.
+        MachineError: the bytes do not match the ETag.
     """
     pieces = iter_object(url, 0, num_bytes)
     if not (MD5.fullmatch(version) and _is_plain(url)):
@@ -93,7 +93,7 @@ def _is_plain(url: Url) -> bool:
 
 
 def _has_own_key(url: Url) -> bool:
-    """Say whether an object is encrypted in a way that makes its ETag no MD5 of the content."""
+    """Return whether an object is encrypted such that its ETag is not the MD5 of its content."""
     system, key = url.open_file_system()
     bucket, _, name = key.partition("/")
     with naming_requests(url):
@@ -103,10 +103,10 @@ def _has_own_key(url: Url) -> bool:
 
 
 def remove_objects(urls: Iterable[Url]) -> None:
-    """Remove objects of one bucket, those that are there.
+    """Remove those objects of one bucket that exist.
 
     Raises:
-        MachineError: the store refuses or fails; others of them may be removed.
+        MachineError: the object store refuses or fails; some of them may be removed.
     """
     urls = list(urls)
     if len(urls) > 1 and urls[0].protocol in S3:
@@ -125,7 +125,7 @@ def _remove(url: Url) -> None:
 
 
 def _remove_together(urls: list[Url]) -> None:
-    """Remove objects with one request; s3fs's `rm` expands globs, and hides what it cannot do."""
+    """Remove objects with one request; s3fs's `rm` would expand globs and hide failures."""
     system, _ = urls[0].open_file_system()
     keys = {"Objects": [{"Key": url.key.partition("/")[2]} for url in urls], "Quiet": True}
     bucket = urls[0].key.partition("/")[0]
@@ -139,9 +139,9 @@ def _remove_together(urls: list[Url]) -> None:
 
 
 def read_version(status: dict[str, Any]) -> str:
-    """Return what the store says of an object that changes when it is written again."""
+    """Return the part of an object's status that changes when it is written again."""
     names = ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime", "created")
     found = next((status[name] for name in names if status.get(name)), "")
-    if isinstance(found, datetime):  # listings of some stores have seconds
+    if isinstance(found, datetime):  # in listings some object stores give seconds
         found = found.timestamp()
     return str(found).strip('"')

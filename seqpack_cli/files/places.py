@@ -1,6 +1,6 @@
-"""Which kind a place is: the only question in the package that tells paths from URLs.
+"""Operations on a place, the same for a path and a URL: `at(place).read(max_bytes=9)`.
 
-`at(place)` has verbs, the same for both: `at(path).read(max_bytes=9)`, `at(folder).lock_folder()`.
+This is the only module that asks which of the two a place is.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ from seqpack_cli.files.url import Place, Url
 
 
 def at(place: Place) -> LocalPlace | RemotePlace:
-    """Return what reads, writes, lists and locks at a place."""
+    """Return the operations on a place: read, write, list, lock."""
     return RemotePlace(place) if isinstance(place, Url) else LocalPlace(place)

@@ -1,7 +1,7 @@
-"""Files uploaded and small objects put, on request only over what the caller has seen.
+"""Upload files and small objects, optionally only over the version that the caller has seen.
 
-An upload appears under its name only when it is whole: object stores promise that of a put and of
-a multipart upload; anywhere else it goes to a temporary name first.
+An upload appears under its name only when it is complete. Object stores promise that for a put and
+for a multipart upload; elsewhere the upload goes to a temporary name first.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from seqpack_cli.files.file_systems import AGAIN_HINT, naming_requests
 from seqpack_cli.files.objects import OBJECT_STORES, S3
 from seqpack_cli.files.url import Url
 
-CREATING = (*S3, "gs", "gcs")  # whose packages know mode="create" of files too
+CREATING = (*S3, "gs", "gcs")  # their packages support mode="create" for files too
 REFUSED = re.compile("ConditionalRequestConflict|pre-?conditions?", re.IGNORECASE)
-UNKNOWN_CONDITION = re.compile("NotImplemented|not implemented")  # by this server
+UNKNOWN_CONDITION = re.compile("NotImplemented|not implemented")  # some servers answer so
 
 
 def upload(path: Path, url: Url) -> None:
-    """Put a local file under a name, where it appears when it is whole.
+    """Upload a local file; the object appears when it is complete.
 
     Raises:
-        MachineError: the store did not take it, or holds another number of bytes.
+        MachineError: the object store refuses it, or holds another number of bytes afterwards.
     """
     system, key = url.open_file_system()
-    if url.protocol in OBJECT_STORES:  # which check the size and a sum before they answer
+    if url.protocol in OBJECT_STORES:  # these check size and checksum before they answer
         with naming_requests(url):
             system.put_file(str(path), key)
         return
@@ -43,10 +43,10 @@ def upload(path: Path, url: Url) -> None:
 
 
 def upload_over(path: Path, url: Url, tag: str | None) -> bool:
-    """Put a local file under a name if the object there has this tag; say whether it was so.
+    """Upload a local file if the object there has this tag; return whether it had.
 
     Args:
-        tag: of `find_tag`; None if there is none.
+        tag: from `find_tag`; None if there must be no object.
     """
     if url.protocol not in CREATING:
         upload(path, url)
@@ -56,7 +56,7 @@ def upload_over(path: Path, url: Url, tag: str | None) -> bool:
 
 
 def _move(system: Any, key: str, new_key: str) -> None:
-    """Rename an object; fsspec's own way copies it, and takes names for globs."""
+    """Rename an object; fsspec's generic `mv` would expand globs in the name."""
     from fsspec import AbstractFileSystem
 
     if type(system).mv is not AbstractFileSystem.mv:
@@ -67,26 +67,26 @@ def _move(system: Any, key: str, new_key: str) -> None:
 
 
 def put_over(url: Url, data: bytes, tag: str | None) -> bool:
-    """Put a small object under a name if the object there has this tag; say whether it was so.
+    """Write a small object if the object there has this tag; return whether it had.
 
-    False too where an answer was lost and the put tried again: who asks reads what is there.
+    The result may be False after a successful put whose answer was lost: read the object to know.
 
     Args:
-        tag: of `find_tag`; None if there is none.
+        tag: from `find_tag`; None if there must be no object.
     """
     system, key = url.open_file_system()
     return _put_if(url, functools.partial(system.pipe_file, key, data), **_match(url, tag))
 
 
 def _match(url: Url, tag: str | None) -> dict[str, str]:
-    """Return the condition that an object is the one with a tag, where that can be asked."""
+    """Return the condition that the object has a tag, if the object store supports that."""
     if tag is None:
         return {"mode": "create"}
     return {"IfMatch": tag} if url.protocol in S3 else {}
 
 
 def _put_if(url: Url, put: Callable[..., Any], **condition: str) -> bool:
-    """Put an object under a condition; say whether it held. A store without conditions puts it."""
+    """Call put under a condition and return whether it held; put anyway if it is unsupported."""
     with naming_requests(url):
         try:
             put(**condition)
@@ -94,7 +94,7 @@ def _put_if(url: Url, put: Callable[..., Any], **condition: str) -> bool:
             return False
         except FileNotFoundError:
             if "IfMatch" in condition:
-                return False  # it has been removed
+                return False  # the object was removed
             raise
         except OSError as error:
             if REFUSED.search(str(error)):
@@ -106,7 +106,7 @@ def _put_if(url: Url, put: Callable[..., Any], **condition: str) -> bool:
 
 
 def find_tag(url: Url) -> str | None:
-    """Return what the store calls the content of an object; None if there is no object."""
+    """Return the ETag of an object ("" if it has none); None if there is no object."""
     status = url.find_status()
     if status is None or status["type"] != "file":
         return None

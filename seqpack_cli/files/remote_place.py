@@ -1,9 +1,8 @@
-"""A place in an object store: what `places.at` gives for it, with the verbs of `LocalPlace`.
+"""A place in an object store, with the same methods as `LocalPlace`, which documents them.
 
-What a verb does is said there; here stands what differs. An object is whole or absent: it is
-uploaded from a local file that was written and hashed first, so that a put can be tried again. A
-lease is the lock of a folder, and what changes objects of a folder under a lease checks it first
-(`held`). What is to be mapped becomes a local file (`object_cache`).
+An object is complete or absent: it is uploaded from a local file that is written and hashed first,
+so that an upload can be tried again. The lock of a folder is a lease, and every change of an object
+below it checks the lease first (`held`). Objects to map become local files (`object_cache`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class RemotePlace:
     """An object, or the objects below a URL."""
 
     url: Url
-    num_readers: ClassVar[int] = 16  # at once: a request is mostly waiting
+    num_readers: ClassVar[int] = 16  # at once: a request mostly waits
 
     def find_real_name(self) -> str:
         return str(self.url)
@@ -80,7 +79,7 @@ class RemotePlace:
 
     @contextlib.contextmanager
     def publish(self, *, replace: bool = True) -> Iterator[HashingWriter]:
-        del replace  # a store offers nothing else
+        del replace  # an upload always replaces
         with disk.temporary_folder() as folder:
             path = folder / self.url.name
             with disk.create_file(path) as file:
@@ -92,7 +91,7 @@ class RemotePlace:
             remove_held(urls)
 
     def make_folder(self) -> list[Path]:
-        # There is nothing to make, but an object may have its name.
+        # Nothing to create, but an object may have the name.
         status = self.url.find_status()
         if status is not None and status["type"] == "file":
             hint = "choose another -o"
@@ -106,10 +105,10 @@ class RemotePlace:
         check_held(self.url / LOCK_NAME)
 
     def check_new_file(self) -> None:
-        pass  # it needs no folder
+        pass  # an object needs no folder
 
     def remove_left_overs(self) -> None:
-        pass  # an upload that breaks off leaves nothing
+        pass  # an interrupted upload leaves nothing
 
     def hold_spool_folder(self) -> AbstractContextManager[Path]:
         return disk.temporary_folder()

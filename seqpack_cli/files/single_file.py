@@ -1,9 +1,8 @@
-"""One file outside every run: the output of unpack, train-tokenizer and inspect's pictures.
+"""Publish one file that belongs to no run: the output of unpack, train-tokenizer and pictures.
 
-Such a file is published whole, as those of a run are. What is there already is replaced only where
-that was asked for and nothing of a user can be lost: a regular file, empty or of the kind that is
-to be written, in no folder that holds a store or shards. The check is made before the work begins
-and again when the file is whole.
+The file appears only when it is complete. An existing file is replaced only if the user asked for
+it and nothing of theirs can be lost: it must be a regular file, empty or of the kind to be written,
+outside every store and shard folder. This is checked before the work begins and again at its end.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ OTHER_NAME = "choose another name"
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file holds, found by its first bytes."""
+    """A kind of file, recognised by its first bytes."""
 
     name: str  # as in "not a picture of seqpack"
     matches: Callable[[bytes], bool]
-    max_bytes: int = HEAD_BYTES  # that `matches` looks at
+    max_bytes: int = HEAD_BYTES  # how many bytes `matches` gets
 
 
 def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
-    """Raise unless a file of a kind may be written under a name.
+    """Check that a file of a kind may be written to a path.
 
     Args:
-        overwrite: whether a file of this kind that is there may be replaced.
+        overwrite: whether an existing file of this kind may be replaced.
 
     Raises:
-        FolderError: it may not.
-        MachineError: the disk or the object store does not say what is there.
+        FolderError: it may not be written.
+        MachineError: the disk or the object store fails.
     """
     _check_folder(path)
     if not at(path).exists():
@@ -58,10 +57,10 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
 def publish_alone(
     path: Place, kind: FileKind, *, overwrite: bool = False
 ) -> Iterator[HashingWriter]:
-    """Publish a file outside a run's folder; what killed writers of it left there is removed.
+    """Publish a file that belongs to no run, and remove what killed writers of it left.
 
     Raises:
-        FolderError: no such file may be written there: see `check_target`.
+        FolderError: the file may not be written, see `check_target`.
         MachineError: the disk is full, read-only, or fails.
     """
     check_target(path, kind, overwrite=overwrite)
@@ -72,7 +71,7 @@ def publish_alone(
 
 
 def _check_folder(path: Place) -> None:
-    """Raise unless a name is not a folder's, and lies in a folder that is there and no run's."""
+    """Raise if a path is a folder, or its own folder is missing or inside a store or shards."""
     if path.is_dir():
         raise FolderError(f"{path}: a folder, expected a file", hint=OTHER_NAME)
     at(path).check_new_file()

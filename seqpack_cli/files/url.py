@@ -1,6 +1,6 @@
-"""A place in an object store, with the manners of `pathlib.Path` as far as they are needed.
+"""URLs of objects, with the methods of `pathlib.Path` that are needed here.
 
-`Place` is either: what a user names is parsed once, and `places.at` tells which of both it is.
+A `Place` is a path or a URL: `parse_place` reads what a user wrote, `places.at` tells them apart.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from seqpack_cli.errors import OptionError, mask_secrets
 from seqpack_cli.files.file_systems import PACKAGES, naming_requests, open_file_system
 
 URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
-# What can only be meant as a URL: as a path it would become a folder here.
+# A misspelled URL: as a path it would create a folder such as `s3:`.
 MISSPELLED = re.compile(r"(file|s3a?|gs|gcs|memory|https?|[a-z0-9]+:):", re.IGNORECASE)
 SQUEEZED = re.compile(r"(file|s3a?|gs|gcs|memory|https?):/(?!/)")  # a URL that became a Path
 URL_HINT = "write s3://bucket/name"
 KEYS_HINT = "remove it; access keys go into environment variables such as AWS_ACCESS_KEY_ID"
-VERSION_MARK = "?versionId="  # s3fs cuts a key there, and would take the object before it
+VERSION_MARK = "?versionId="  # s3fs cuts a key there, and would use the object of that name
 LOCAL_PROTOCOLS = ("file", "local")
 
 
 @dataclass(frozen=True, order=True)
 class Url:
-    """The address of an object, or of all objects below it; without a slash at its end.
+    """The address of an object, or of all objects below it, without a slash at the end.
 
-    `holder` names the lease under which a run writes there: what changes an object checks it first,
-    in whichever process (`lease.check_held`).
+    `holder` identifies the lease under which a run writes there; every change checks it first, in
+    any process of the run (`lease.check_held`).
     """
 
     text: str
@@ -45,51 +45,51 @@ class Url:
 
     @property
     def protocol(self) -> str:
-        """Return what stands before `://`."""
+        """Return the part before `://`."""
         return self.text.partition("://")[0]
 
     @property
     def key(self) -> str:
-        """Return what stands behind `://`: bucket and key."""
+        """Return the part after `://`: bucket and key."""
         return self.text.partition("://")[2]
 
     @property
     def name(self) -> str:
-        """Return the last part."""
+        """Return the last component of the key."""
         return PurePosixPath(self.key).name
 
     @property
     def stem(self) -> str:
-        """Return the last part without its suffix."""
+        """Return the last component without its suffix."""
         return PurePosixPath(self.key).stem
 
     @property
     def suffix(self) -> str:
-        """Return the suffix of the last part, with its dot."""
+        """Return the suffix of the last component, with its dot."""
         return PurePosixPath(self.key).suffix
 
     @property
     def parent(self) -> Url:
-        """Return what it lies in; a bucket lies in itself."""
+        """Return the URL above; a bucket is its own parent."""
         head, _, _ = self.key.rpartition("/")
         return Url(f"{self.protocol}://{head}", self.holder) if head else self
 
     def with_name(self, name: str) -> Url:
-        """Return a neighbour."""
+        """Return the URL with another last component."""
         return self.parent / name
 
     def resolve(self) -> Url:
-        """Return the same: there are no links and no working folder."""
+        """Return self: there are no links and no working folder."""
         return self
 
     def open_file_system(self) -> tuple[Any, str]:
-        """Return fsspec's file system and the path it knows this by.
+        """Return fsspec's file system and the path of this object in it.
 
-        Only methods that take a path literally may be called on it: `rm`, `mv`, `get`, `put`, `cat`
-        and others expand globs, and then change what lies beside (`tests/test_object_names.py`).
+        Call only methods that take a path literally: `rm`, `mv`, `get`, `put`, `cat` and others
+        expand globs and would change other objects (`tests/test_object_names.py`).
 
         Raises:
-            OptionError: the name cannot be used, since s3fs would cut it.
+            OptionError: s3fs would cut the name.
         """
         if VERSION_MARK in self.key:
             raise OptionError(
@@ -100,10 +100,10 @@ class Url:
             return open_file_system(self.protocol), self.key
 
     def find_status(self) -> dict[str, Any] | None:
-        """Return what the store says of it, `type` and `size` among it; None if nothing is there.
+        """Return the object's status, with `type` and `size`; None if there is nothing.
 
         Raises:
-            MachineError: the store does not say.
+            MachineError: the object store refuses or fails.
         """
         system, key = self.open_file_system()
         with naming_requests(self):
@@ -114,28 +114,28 @@ class Url:
             return found
 
     def exists(self) -> bool:
-        """Say whether an object is there, or any below it."""
+        """Return whether there is an object of this name, or any below it."""
         return self.find_status() is not None
 
     def is_dir(self) -> bool:
-        """Say whether there are objects below it."""
+        """Return whether there are objects below it."""
         status = self.find_status()
         return status is not None and status["type"] == "directory"
 
     def iterdir(self) -> Iterator[Url]:
-        """List what lies right below it; nothing if there is nothing."""
+        """Yield the URLs directly below it."""
         for name in self.list_files():
             yield self / name
 
     def list_files(self) -> dict[str, dict[str, Any]]:
-        """Return the objects right below it, by name, each with its `size`."""
+        """Return the entries directly below it, by name, each with its `size`."""
         system, key = self.open_file_system()
         with naming_requests(self):
             try:
                 entries = system.ls(key, detail=True)
             except FileNotFoundError:
                 return {}
-        # Itself is among them where it is an object, or where one of its name marks a folder.
+        # The listing includes the URL itself if it is an object or a folder marker.
         paths = {str(entry["name"]).strip("/"): entry for entry in entries}
         itself = key.strip("/")
         return {path.rpartition("/")[2]: entry for path, entry in paths.items() if path != itself}
@@ -146,7 +146,7 @@ AnyPath: TypeAlias = str | os.PathLike[str] | Url  # what a caller of the librar
 
 
 def is_url(text: str) -> bool:
-    """Say whether a text is the address of an object, or of a local file as a URL."""
+    """Return whether a text is a URL, `file://` included."""
     return URL_PATTERN.fullmatch(text) is not None
 
 
@@ -154,7 +154,7 @@ def parse_place(name: AnyPath) -> Place:
     """Return the path or URL that a caller names; `file://` names a path.
 
     Raises:
-        OptionError: a URL that names no place in a store, or a path that is nearly one.
+        OptionError: the URL names nothing in an object store, or a path looks like a URL.
 
     >>> parse_place("s3://bucket/tokens/")
     Url(text='s3://bucket/tokens')
@@ -189,29 +189,29 @@ def spell_inputs(inputs: AnyPath | Sequence[AnyPath]) -> list[str]:
 
 
 def find_local_name(name: str) -> str:
-    """Return the path that a `file://` URL names; any other name as it is."""
+    """Return the path of a `file://` URL, and any other name unchanged."""
     return str(parse_place(name)) if split_url(name)[0] in LOCAL_PROTOCOLS else name
 
 
 def check_address(text: str) -> None:
-    """Raise OptionError if a URL holds a password or signature: it would end up in the manifest."""
+    """Raise OptionError if a URL contains a secret: it would end up in the manifest."""
     if is_url(text) and mask_secrets(text) != text:
         raise OptionError(f"{text}: contains a password or signature", hint=KEYS_HINT)
 
 
 def split_url(text: str) -> tuple[str | None, str]:
-    """Return the protocol of a URL in small letters, or None, and what is behind it."""
+    """Return the protocol of a URL in lower case and the rest; (None, text) if it is no URL."""
     match = URL_PATTERN.fullmatch(text)
     return (None, text) if match is None else (match[1].lower(), match[2])
 
 
 def is_shared(place: str | Place) -> bool:
-    """Say whether other processes see what is there too: not in `memory://`."""
+    """Return whether other processes can see a place: all but `memory://`."""
     return not str(place).startswith("memory://")
 
 
 def spell_place(place: Place, folder: Place) -> str:
-    """Return how a folder names another: by the way there, or by URL if it is elsewhere."""
+    """Return how a folder refers to a place: by relative path, or by URL on another system."""
     if isinstance(place, Path):
         path, is_here = place.resolve(), isinstance(folder, Path)
         return os.path.relpath(path, str(folder.resolve())) if is_here else f"file://{path}"
@@ -227,12 +227,12 @@ def _find_protocol(place: Place) -> str:
 
 
 def find_place(folder: Place, spelled: str) -> Place:
-    """Return the place that a folder names: the inverse of `spell_place`."""
+    """Return the place that a folder refers to: the inverse of `spell_place`."""
     if is_url(spelled):
         place = parse_place(spelled)
         known = (*PACKAGES, *LOCAL_PROTOCOLS, _find_protocol(folder))
         if _find_protocol(place) not in known:
-            # The folder may be a stranger's.
+            # Somebody else may have written the folder: it must not make us open any address.
             raise OptionError(f"{folder}: refers to {place}, expected a path, s3:// or gs://")
         return place
     if isinstance(folder, Path):

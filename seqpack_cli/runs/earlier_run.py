@@ -1,7 +1,7 @@
-"""What an earlier run left in an output folder: compared with a new plan, or removed.
+"""Compare what an earlier run left in an output folder with a new plan, or remove it.
 
-A manifest or plan that says the same as the new plan is continued; any other is refused with the
-values that differ, unless the user asks to replace it.
+If the manifest or plan has the values of the new plan, the run is continued. Any other is refused
+with the values that differ, unless the user asks to replace it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqpack_cli.files.url import Place
 REMAKE_HINT = "pass --overwrite to make it again"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
-NAMES = {  # of all that a run writes, by the format of its manifest
+NAMES = {  # of the files that a run writes, by the format of its manifest
     "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
     r"|part-\d{5,}\.(bin|idx|json)",
     "seqpack.shards": rf"{COMMON_NAMES}|shard-\d{{5,}}\.(safetensors|json)",
@@ -33,14 +33,14 @@ Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 def read_equal_manifest(
     folder: Place, plan: dict[str, Any], names: list[str], adapt: Adapt
 ) -> dict[str, Any] | None:
-    """Return the manifest of a finished run of an equal plan; None where there is work to do.
+    """Return the manifest of a finished run with an equal plan; None if there is work to do.
 
     Args:
         names: of the files in the folder.
         adapt: see `RunFolder.begin`.
 
     Raises:
-        FolderError: the folder holds another run, or what a run wrote without its plan.
+        FolderError: the folder holds another run, or files of a run without manifest and plan.
     """
     earlier = next((name for name in (MANIFEST_NAME, PLAN_NAME) if name in names), None)
     if earlier is None:
@@ -53,7 +53,7 @@ def read_equal_manifest(
         return None
     found = read_json(folder / earlier)
     if earlier == PLAN_NAME and not any(map(RECEIPT_PATTERN.fullmatch, names)):
-        return None  # it finished nothing, so there is nothing to keep
+        return None  # it finished no part or shard: nothing to keep
     changes = _find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
     if changes:
         raise FolderError(
@@ -63,7 +63,7 @@ def read_equal_manifest(
 
 
 def remove_plan(folder: Place) -> None:
-    """Remove what only an unfinished run needs, the plan last."""
+    """Remove the receipts, then the plan."""
     remove_receipts(folder)
     at(folder).remove_files([PLAN_NAME])
 
@@ -75,10 +75,10 @@ def remove_receipts(folder: Place) -> None:
 
 
 def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
-    """Remove an earlier run's files, in an order in which a kill leaves the old or the new run.
+    """Remove an earlier run's files, in an order such that a kill leaves the old or the new run.
 
     Raises:
-        FolderError: another command wrote them, or none of ours.
+        FolderError: another command wrote them, or seqpack did not.
     """
     is_own = re.compile(NAMES[plan["format"]]).fullmatch
     own = [path.name for path in folder.iterdir() if is_own(path.name)]
@@ -99,15 +99,15 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     find_size = at(folder).find_sizes()
     for name in own:
         if find_size(name) == NO_FILE:
-            at(folder / name).check_size()  # before anything is removed
+            at(folder / name).check_size()  # raises, before anything is removed
     remove_receipts(folder)
-    write_json(folder / PLAN_NAME, plan)  # from here on the new run, unfinished
+    write_json(folder / PLAN_NAME, plan)  # from here on it is the new run, unfinished
     at(folder).remove_files([MANIFEST_NAME])
     at(folder).remove_files([name for name in own if name not in RUN_NAMES])
 
 
 def _read_format(path: Place) -> str | None:
-    """Read the format of a manifest or plan; None of a file that is ours by its name only."""
+    """Read the format of a manifest or plan; None if seqpack did not write the file."""
     try:
         found = read_json(path)
     except FolderError:
@@ -117,7 +117,7 @@ def _read_format(path: Place) -> str | None:
 
 
 def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
-    """List the values of the plan that an earlier plan or manifest has otherwise."""
+    """List the values of the plan that differ in an earlier plan or manifest."""
     if isinstance(plan, dict) and isinstance(found, dict):
         return [
             change
@@ -136,6 +136,6 @@ def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
 
 
 def _name_item(new: Any, old: Any) -> object:
-    """Give the path that both have: of a thousand sources nobody knows the number."""
+    """Return the path if both items have the same: it says more than the index of a source."""
     both = isinstance(new, dict) and isinstance(old, dict) and new.get("path") == old.get("path")
     return new.get("path") if both else None

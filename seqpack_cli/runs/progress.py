@@ -1,4 +1,4 @@
-"""How far a run is: what its tasks say reaches its caller, from wherever a task runs."""
+"""Progress of a run: tasks report it with `advance`, from any process, to the run's caller."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def _ignore(amount: int, num_tokens: int) -> None:
     del amount, num_tokens
 
 
-# Where `advance` goes: the one thing that differs between this process and a worker.
+# Where `advance` reports to, which differs between this process and a worker.
 _report: Callable[[int, int], None] = _ignore
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Callbacks of a run, for a bar and for notices; the defaults keep silent."""
+    """Callbacks of a run, for a progress bar and for notices; the defaults do nothing."""
 
     on_total: Callable[[int], None] = lambda _: None
     on_advance: Callable[[int], None] = lambda _: None
@@ -30,7 +30,7 @@ class Progress:
         check_fields(self)
 
     def tell(self, amount: int, num_tokens: int) -> None:
-        """Pass on what a task said."""
+        """Call `on_advance` and `on_tokens` with what a task reported."""
         if amount:
             self.on_advance(amount)
         if num_tokens:
@@ -38,19 +38,19 @@ class Progress:
 
 
 def advance(amount: int, num_tokens: int = 0) -> None:
-    """Say, from within a task, that so much more of it is done."""
+    """Report, from within a task, that an amount of its work is done."""
     _report(amount, num_tokens)
 
 
 def report_to(report: Callable[[int, int], None]) -> None:
-    """Say where `advance` goes in this process from now on."""
+    """Set where `advance` reports to in this process."""
     global _report
     _report = report
 
 
 @contextmanager
 def reporting_to(report: Callable[[int, int], None]) -> Iterator[None]:
-    """Say where `advance` goes in this block."""
+    """Set where `advance` reports to in this block."""
     before = _report
     report_to(report)
     try:

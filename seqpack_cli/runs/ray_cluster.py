@@ -1,7 +1,7 @@
 """Find the Ray cluster of a run, or start one, and connect this process to it.
 
-To connect takes about 1 s, to start a cluster on this machine about 5 s, to end it 1 s. Ray itself
-is loaded only then.
+Connecting takes about 1 s; starting a cluster on this machine takes about 5 s, and ending it 1 s.
+Ray is imported only then.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 
 from seqpack_cli.errors import MachineError
 
-ANSWER_SECONDS = 5.0  # Ray itself waits 80 s for an address where nobody is
-TOKEN_SECONDS = 2  # in which a cluster has said whether it wants a token; Ray itself takes 20 s
+ANSWER_SECONDS = 5.0  # Ray itself waits 80 s for an address where nothing answers
+TOKEN_SECONDS = 2  # to learn whether a cluster requires a token; Ray itself waits 20 s
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
 def check_installed() -> None:
-    """Raise unless Ray is there; it is not loaded for that.
+    """Check that Ray is installed, without importing it.
 
     Raises:
-        MachineError: it is not.
+        MachineError: it is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         raise MachineError("ray is not installed, --executor ray needs it", hint="pip install ray")
@@ -37,16 +37,16 @@ def connect(address: str | None, *, num_cores: int) -> None:
     """Connect this process to a cluster.
 
     Args:
-        address: None takes RAY_ADDRESS, else what runs on this machine, else starts a cluster here.
-        num_cores: of a cluster that is started.
+        address: None: RAY_ADDRESS, else a cluster that runs on this machine, else a new one here.
+        num_cores: of a new cluster.
 
     Raises:
-        MachineError: no cluster answers, it wants another token, or none can be started.
+        MachineError: no cluster answers, it requires another token, or none can be started.
     """
     import ray
     from ray.exceptions import RayError
 
-    logging.getLogger("ray").setLevel(logging.ERROR)  # as `init` does; the search talks before it
+    logging.getLogger("ray").setLevel(logging.ERROR)  # as `init` does; `_find_address` logs too
     found = _find_address(address)
     if found is not None and "://" not in found:
         _find_token(found)
@@ -57,7 +57,7 @@ def connect(address: str | None, *, num_cores: int) -> None:
             ray.init(address=found, **QUIET)
     except (OSError, RayError, RuntimeError, SystemExit, ValueError) as error:
         if isinstance(error, SystemExit) and error.code == signal.SIGTERM:
-            raise  # this process is to end
+            raise  # this process was told to end
         if found is not None:
             raise _refuse(found) from error
         raise MachineError(
@@ -66,8 +66,8 @@ def connect(address: str | None, *, num_cores: int) -> None:
 
 
 def _find_address(address: str | None) -> str | None:
-    """Find a cluster that answers; None where one is to be started."""
-    from ray._private import services  # there is no public way to ask where Ray would connect
+    """Return the address of a cluster that answers; None if one must be started."""
+    from ray._private import services  # no public function says where Ray would connect
 
     if address is not None and "://" in address:
         found: str | None = address
@@ -93,14 +93,14 @@ def _answers(address: str) -> bool:
 
 
 def _find_token(address: str) -> None:
-    """Use this user's token if the cluster wants one, and only then.
+    """Use this user's token if the cluster requires one, and only then.
 
-    `ray start` makes a cluster want a token as soon as the user has one, which the first cluster
-    that Ray itself starts on a machine leaves behind. `ray.init` then finds the token for "auto",
-    but not for an address; and with a token, tasks fail on clusters that want none.
+    `ray start` requires a token as soon as the user has one, and the first cluster that Ray itself
+    starts on a machine creates one. `ray.init` then finds the token for "auto", but not for an
+    address; and with a token, tasks fail on clusters that require none.
     """
     if importlib.util.find_spec("ray._private.authentication") is None:
-        return  # a Ray that has no tokens
+        return  # this version of Ray has no tokens
     from ray._private.authentication import authentication_token_setup
 
     if not _wants_token(address):
@@ -115,7 +115,7 @@ def _find_token(address: str) -> None:
 
 
 def _wants_token(address: str) -> bool:
-    """Say whether a cluster refuses this process as it is."""
+    """Return whether a cluster refuses this process without a token."""
     from ray.exceptions import AuthenticationError, RayError
 
     raylet: Any = importlib.import_module("ray._raylet")
@@ -125,13 +125,13 @@ def _wants_token(address: str) -> bool:
         except AuthenticationError:
             return True
         except RayError:
-            return False  # it is too slow to say; `init` waits longer
+            return False  # too slow to answer; `init` waits longer
     return False
 
 
 @contextlib.contextmanager
 def _configured(name: str, value: str) -> Iterator[None]:
-    """Have Ray follow a variable of its configuration in this block."""
+    """Set a variable of Ray's configuration in this block."""
     config: Any = importlib.import_module("ray._raylet").Config
     before = os.environ.get(name)
     os.environ[name] = value

@@ -1,8 +1,8 @@
-"""The process that is connected to a Ray cluster: it runs the tasks that its parent sends.
+"""The driver process, which is connected to a Ray cluster and runs the tasks that its parent sends.
 
-Ray prints to stdout, logs to stderr, takes over signals, and ends the process without a word when
-the node that it is connected to goes away. All that happens here, and to the run itself nothing. It
-ends with its parent, and its tasks with it.
+Ray prints to stdout, logs to stderr, installs signal handlers, and ends the process silently when
+the node that it is connected to goes away. In a process of its own, none of that reaches the run.
+The driver ends with its parent, and its tasks end with it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def serve(descriptor: int) -> None:
         address, num_cores = inbox.get()
         error = _try(connect, address, num_cores=num_cores)
         connection.send(("ended", error))
-        signal.signal(signal.SIGTERM, _leave)  # Ray has put its own there
+        signal.signal(signal.SIGTERM, _leave)  # again: Ray has installed its own handler
         while error is None:
             common, num_workers = inbox.get()
-            cancel(list(calls))  # what a run that failed has left
+            cancel(list(calls))  # tasks left by a run that failed
             calls.clear()
             failure = _try(_run, connection, inbox, common, calls, num_workers)
             connection.send(("ended", failure))
@@ -69,7 +69,7 @@ def _run(
 
 
 def _try(function: Callable[..., None], *arguments: Any, **options: Any) -> Exception | None:
-    """Call a function; give what it raises, as the parent can receive it."""
+    """Call a function and return the exception that it raises, without what cannot be pickled."""
     try:
         function(*arguments, **options)
     except Exception as error:
@@ -79,23 +79,23 @@ def _try(function: Callable[..., None], *arguments: Any, **options: Any) -> Exce
 
 
 def _read(connection: Connection, inbox: queue.SimpleQueue[Any]) -> None:
-    """Pass on what the parent sends; when it has closed the connection, or is gone, end here."""
+    """Queue what the parent sends; end this process when the parent closes the connection."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             inbox.put(connection.recv())
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(END_SECONDS)
-    os._exit(1)  # Ray does not return where a node has stopped without having ended
+    os._exit(1)  # Ray hangs if a node has stopped responding
 
 
 def _leave(number: int, frame: object) -> None:
     del frame
-    signal.signal(number, signal.SIG_IGN)  # once is enough
+    signal.signal(number, signal.SIG_IGN)  # no second exit during the cleanup
     sys.exit(number)
 
 
 def _end(references: list[Any]) -> None:
-    """Ask tasks to end, which removes what they have half written, and leave the cluster."""
+    """Cancel tasks, so that they remove their temporary files, and disconnect."""
     import ray
 
     try:

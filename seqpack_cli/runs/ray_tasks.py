@@ -1,8 +1,8 @@
-"""Run independent tasks on a Ray cluster: one Ray task each, made again where a node was lost.
+"""Run independent tasks on a Ray cluster, one Ray task each, repeated if a node was lost.
 
-Ray plans, retries and moves the bytes; here is what one run means on it. The function, and all that
-is bound to it, goes to each node once, not with each task. A worker calls it as a local one does,
-in the driver's folder where its node has that too, and only if its seqpack is of the same version.
+Ray schedules, retries and moves the bytes. The function, with everything bound to it, is sent to
+each node once, not with each task. A worker calls it as a local worker does, in the folder where
+the run was started if its node has that folder, and only if its seqpack has the same version.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from seqpack_cli.runs.progress import reporting_to
 from seqpack_cli.runs.spawned_workers import WorkerDiedError
 from seqpack_cli.runs.version import __version__
 
-MAX_RETRIES = 3  # of a task whose worker or node is lost; an error of the task itself is final
-TASKS_PER_CORE = 4  # in flight, so that a core that is free, or new, finds one waiting
+MAX_RETRIES = 3  # of a task whose worker or node died; an error of the task itself is final
+TASKS_PER_CORE = 4  # submitted at a time, so that a free or new core has a task waiting
 WATCH_SECONDS = 0.2
 STOP_SECONDS = 3.0
-NO_IMPORT = "failed to import on the worker"  # Ray's words for a module that a worker lacks
-CANCEL_WAYS = (None, {"force": False}, {"force": True})  # one after the other
-WAIT_SECONDS = 600.0  # for a first core: an autoscaler takes minutes
+NO_IMPORT = "failed to import on the worker"  # Ray's message for a missing module
+CANCEL_WAYS = (None, {"force": False}, {"force": True})  # tried in this order
+WAIT_SECONDS = 600.0  # for the first core: an autoscaler takes minutes
 SAME_VERSION_HINT = "on every node, in a clone of seqpack {}: pip install '.[ray]'"
 
 
 @dataclass(frozen=True)
 class Common:
-    """What all tasks of a run have in common; `function` holds it where they share more."""
+    """What all tasks of a run have in common; anything else is bound to `function`."""
 
     function: Callable[[Any], Any]
     version: str = field(default_factory=lambda: __version__)
@@ -50,17 +50,17 @@ def run_calls(
     num_workers: int | None,
     on_notice: Callable[[str], None],
 ) -> Iterator[tuple[Any, int, int]]:
-    """Run tasks on the cluster; yield the result of each, and the sums of what it said.
+    """Run tasks on the cluster; yield each result with the amount and tokens that it reported.
 
     Args:
-        common: what they have in common.
-        tasks: taken when there is a place for one.
-        calls: holds those in flight, also after an error: `cancel` ends them.
-        num_workers: tasks in flight at most; None keeps all cores busy, new ones too.
-        on_notice: hears that the cluster has no cores.
+        common: what the tasks have in common.
+        tasks: the next one is taken when there is room for it.
+        calls: holds the submitted tasks, also after an error: `cancel` ends them.
+        num_workers: the most tasks at a time; None keeps all cores busy, new nodes included.
+        on_notice: is told that the cluster has no cores.
 
     Raises:
-        WorkerDiedError: a task killed its worker, or lost its node, again and again.
+        WorkerDiedError: a task's worker or node died repeatedly.
         MachineError: the cluster has no cores, or fails.
     """
     import ray
@@ -85,7 +85,7 @@ def run_calls(
 
 
 def _wait_for_some(references: list[Any]) -> list[Any]:
-    """Give all that have ended, as soon as one has: a look at thousands takes 10 ms."""
+    """Wait for one task to end and return all that have ended; to ask for thousands takes 10 ms."""
     import ray
 
     done, _ = ray.wait(references, num_returns=1, timeout=WATCH_SECONDS)
@@ -95,14 +95,14 @@ def _wait_for_some(references: list[Any]) -> list[Any]:
 
 
 class _Cores:
-    """The cores of the cluster, which may come and go, and how long there have been none."""
+    """The number of cores of the cluster, which may change, and since when there are none."""
 
     def __init__(self, on_notice: Callable[[str], None]) -> None:
         self._on_notice = on_notice
         self._none_since: float | None = None
 
     def count(self) -> int:
-        """Count them now; one that has none may get some, which is waited for."""
+        """Return the current number of cores; raise MachineError if there are none for long."""
         import ray
 
         found = int(ray.cluster_resources().get("CPU", 0))
@@ -122,14 +122,14 @@ class _Cores:
 
 
 def _call(common: Common, task: Any) -> tuple[Any, int, int]:
-    """Do one task, in a worker; give its result, and the sums of what it said."""
+    """Do one task in a worker; return its result and the sums of what it reported."""
     if common.version != __version__:
         raise MachineError(
             f"{platform.node()}: seqpack {__version__} is installed,"
             f" expected {common.version} as on the machine that started the run",
             hint=SAME_VERSION_HINT.format(common.version),
         )
-    with contextlib.suppress(OSError):  # a node that lacks the folder can only take whole paths
+    with contextlib.suppress(OSError):  # without the folder, only absolute paths work
         os.chdir(common.folder)
     amounts: list[tuple[int, int]] = [(0, 0)]
     with reporting_to(lambda amount, num_tokens: amounts.append((amount, num_tokens))):
@@ -139,7 +139,7 @@ def _call(common: Common, task: Any) -> tuple[Any, int, int]:
 
 
 def _fetch(reference: Any, common: Common, task: Any) -> Any:
-    """Give the result of a task, or raise what it raised."""
+    """Return the result of a task, or raise its error."""
     import ray
     from ray.exceptions import LocalRayletDiedError, RayError, RaySystemError, RayTaskError
 
@@ -167,7 +167,7 @@ def _last_line(error: BaseException) -> str:
 
 
 def broken_connection() -> MachineError:
-    """Make the error about a cluster, or the node of it that we are connected to, that has gone."""
+    """Return the error about a lost connection to the cluster."""
     return MachineError(
         "lost the connection to the Ray cluster: its node or its head node is gone",
         hint="run the same command again when 'ray status' answers: it continues",
@@ -175,10 +175,10 @@ def broken_connection() -> MachineError:
 
 
 def cancel(references: list[Any], ways: Sequence[dict[str, bool] | None] = CANCEL_WAYS) -> None:
-    """End tasks that nobody waits for; what they write could meet what is written next.
+    """End tasks whose results are not needed, so that they do not write during the next run.
 
-    Short ones end by themselves first: Ray 2.60 breaks off its whole process, now and then, where a
-    task that is cancelled is just ending.
+    Short tasks get time to end by themselves: Ray 2.60 sometimes aborts the whole process if a task
+    ends while it is cancelled.
     """
     import ray
 

@@ -1,7 +1,7 @@
-"""Run tasks on a Ray cluster, through a process of its own that is connected to it.
+"""Run tasks on a Ray cluster through a separate process that is connected to it.
 
-What Ray does to a process happens to that one (`ray_driver`): when it ends, for whatever reason,
-the run goes on here, and says so. Its start takes 0.1 s, a message to it 0.1 ms.
+Ray may end or change the process that it is connected to, so that is not this one but `ray_driver`:
+if it ends, this process reports an error. It starts in 0.1 s, and a message to it takes 0.1 ms.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Result = TypeVar("Result")
 
 @contextlib.contextmanager
 def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[None]:
-    """Be connected to a cluster, through a process of its own, unless this one is already.
+    """Keep a driver process connected to a cluster, unless this process is connected itself.
 
     Args:
         address: see `connect`.
-        num_cores: of a cluster that is started.
+        num_cores: of a new cluster.
 
     Raises:
         MachineError: Ray is not installed, no cluster answers, or none can be started.
@@ -64,16 +64,16 @@ def run_on_ray(
 ) -> Iterator[Result]:
     """Call the function on every task, on the cluster, and yield the results as they finish.
 
-    A first error ends the rest; it is the one that the task raised. Where the caller has connected
-    this process to a cluster, that connection is used.
+    The first error of a task is raised and ends the others. If the caller has connected this
+    process to a cluster, that connection is used.
 
     Args:
-        num_workers: tasks in flight at most; None keeps all cores busy, new ones too.
-        progress: hears of a task when it has ended, so that one made again counts once.
+        num_workers: the most tasks at a time; None keeps all cores busy, new nodes included.
+        progress: counts a task when it has ended, so that a repeated task counts once.
 
     Raises:
-        WorkerDiedError: a task killed its worker, or lost its node, again and again.
-        MachineError: the cluster has gone, or has no cores.
+        WorkerDiedError: a task's worker or node died repeatedly.
+        MachineError: the cluster is gone or has no cores.
     """
     run = _run_here if _driver is None else _driver.run
     done = run(Common(function), iter(tasks), num_workers, progress.on_notice)
@@ -84,7 +84,7 @@ def run_on_ray(
 
 
 def _is_connected() -> bool:
-    """Say whether the caller has connected this process; Ray is not loaded for that."""
+    """Return whether the caller has connected this process, without importing Ray."""
     return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
 
 
@@ -99,7 +99,7 @@ def _run_here(
 
 
 class _Driver:
-    """The process, as its parent sees it."""
+    """The parent's side of the driver process."""
 
     def __init__(self) -> None:
         self._connection, theirs = multiprocessing.Pipe()
@@ -111,11 +111,11 @@ class _Driver:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for the parent, which ends it in order
+                start_new_session=True,  # Ctrl-C only reaches the parent, which ends it cleanly
             )
 
     def connect(self, address: str | None, num_cores: int) -> None:
-        """Have it connect; raise what it raised there."""
+        """Connect it to the cluster; raise the error that it raised there."""
         self._send((address, num_cores))
         _, error = self._receive()
         if error is not None:
@@ -128,7 +128,7 @@ class _Driver:
         num_workers: int | None,
         on_notice: Callable[[str], None],
     ) -> Generator[Any, None, None]:
-        """Have it run tasks, which it asks for one by one; yield what `run_calls` yields there."""
+        """Let it run tasks, which it requests one by one; yield what `run_calls` yields there."""
         is_idle = False
         try:
             self._send((common, num_workers))
@@ -147,10 +147,10 @@ class _Driver:
                     yield value
         finally:
             if not is_idle:
-                self.stop()  # its tasks write: they end before anyone else writes there
+                self.stop()  # its tasks must end before another run writes to the same folder
 
     def stop(self) -> None:
-        """End it in order, or at once at a second Ctrl-C."""
+        """End it cleanly, or at once at a second Ctrl-C."""
         self._connection.close()
         try:
             self._process.wait(END_SECONDS)

@@ -1,8 +1,8 @@
-"""An output folder from the first plan to the manifest: what lets a run stop and go on.
+"""The output folder of a run, so that an interrupted run can be continued.
 
-A run writes `plan.json` (all that decides the bytes), then for every part or shard its files and
-last a receipt, then the manifest; plan and receipts go when the manifest stands. The same command
-again finds the plan equal, takes the finished receipts and makes the rest.
+A run first writes `plan.json` (everything that decides the output bytes), then for each part or
+shard its files and a receipt, then the manifest; then it removes plan and receipts. When the same
+command runs again, it finds an equal plan, keeps what has a receipt and makes the rest.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ Task = TypeVar("Task")
 
 
 class RunFolder:
-    """The folder of a run under way, held by its lock; its `path` is the place to write to."""
+    """The folder of a run, held by its lock; `path` is the place to write to."""
 
     def __init__(self, path: Place) -> None:
         self.path = path
-        self.manifest: dict[str, Any] | None = None  # of an equal run that finished before
-        self._plan: dict[str, Any] | None = None  # of this run, as long as it is unfinished
-        self._files: list[dict[str, Any]] = []  # beside the parts or shards
+        self.manifest: dict[str, Any] | None = None  # of an equal run that is already complete
+        self._plan: dict[str, Any] | None = None  # of this run, while it is unfinished
+        self._files: list[dict[str, Any]] = []  # other than parts or shards
 
     def check_foreign(self, *, overwrite: bool) -> None:
-        """Raise if the folder holds files that no run of ours wrote."""
+        """Raise FolderError if the folder holds files that seqpack did not write."""
         foreign = sorted(name for name in self._list() if not OWN_PATTERN.fullmatch(name))
         if foreign and not overwrite:
             raise FolderError(
@@ -62,13 +62,13 @@ class RunFolder:
     def begin(
         self, plan: dict[str, Any], *, overwrite: bool, adapt: Adapt = lambda earlier, _: earlier
     ) -> None:
-        """Begin a new run, continue an equal one, or find it complete: then there is a manifest.
+        """Begin a new run or continue an equal one; if that is complete, set `manifest`.
 
         Args:
-            plan: all that decides the bytes; a finished run's manifest must hold the same values.
-            overwrite: remove an earlier store or shards; files of others are never removed.
-            adapt: gives the plan of an unfinished run with the values of the new plan wherever they
-                would not have changed what that run finished.
+            plan: everything that decides the bytes; the manifest of a finished run has its values.
+            overwrite: remove an earlier store or shards, but never other files.
+            adapt: takes the plan of an unfinished run and the new plan; returns the former with the
+                values of the latter where they do not change what that run has finished.
 
         Raises:
             FolderError: the folder holds another run or foreign files.
@@ -84,7 +84,7 @@ class RunFolder:
             remove_plan(self.path)
 
     def check_whole(self, open_folder: Callable[[Place], object]) -> None:
-        """Open the store or shards of a finished run.
+        """Check the store or shards of a finished run by opening them.
 
         Raises:
             FolderError: they are damaged; the hint says how to make them again.
@@ -96,21 +96,21 @@ class RunFolder:
 
     @contextlib.contextmanager
     def publish(self, name: str) -> Iterator[HashingWriter]:
-        """Publish a file beside the parts or shards; `finish` checks that it is still there."""
+        """Publish a file other than a part or shard; `finish` checks that it still exists."""
         with at(self.path / name).publish() as file:
             yield file
         self._files.append({"name": name, **file.describe()})
 
     def write_tokenizer(self, tokenizer_json: bytes) -> None:
-        """Publish the tokenizer.json of a store or of shards."""
+        """Publish the tokenizer.json of a store or shard set."""
         with self.publish("tokenizer.json") as file:
             file.write(tokenizer_json)
 
     def read_receipt(self, name: str, fields: dict[str, type]) -> dict[str, Any] | None:
-        """Give the receipt of a part or shard if it and its files are there, whole.
+        """Read the receipt of a part or shard; None if it or a file of it is missing or damaged.
 
         Args:
-            fields: what it must hold; it may be a stranger's.
+            fields: the fields that it must have, name to type.
         """
         path = self.path / f"{name}.json"
         try:
@@ -118,17 +118,17 @@ class RunFolder:
             check_fields(receipt, fields, source=path)
             check_files(self.path, receipt["files"] if "files" in fields else [receipt])
         except FolderError:
-            return None  # made again
+            return None  # the part or shard is made again
         return receipt
 
     def read_receipts(
         self, tasks: dict[str, Task], read: Callable[[Task], dict[str, Any] | None]
     ) -> list[dict[str, Any] | None]:
-        """Read what there is of receipts, in a store far away many at once.
+        """Return the receipt of each task, or None; in an object store, many are read at once.
 
         Args:
             tasks: by the names of their parts or shards.
-            read: gives the receipt of a task, None if it can not be used.
+            read: returns the receipt of a task, None if it cannot be used.
         """
         found = set(filter(RECEIPT_PATTERN.fullmatch, self._list()))
 
@@ -146,15 +146,15 @@ class RunFolder:
         at(self.path).remove_files([f"{name}.json"])
 
     def finish(self, manifest: dict[str, Any], files: list[dict[str, Any]]) -> None:
-        """Publish the manifest, then remove what only an unfinished run needs, last the plan.
+        """Publish the manifest, then remove the receipts, and last the plan.
 
-        While the plan is there the run is not finished: who is killed before has not ended well.
+        The run counts as unfinished as long as the plan exists.
 
         Args:
             files: of the parts or shards, each with its name and size.
 
         Raises:
-            FolderError: one of them is lost, or another run has taken the folder over.
+            FolderError: a file is missing, or another run has taken the folder over.
         """
         check_not_lost(self.path, [*self._files, *files])
         write_json(self.path / MANIFEST_NAME, manifest)
@@ -162,27 +162,27 @@ class RunFolder:
         remove_plan(self.path)
 
     def abandon(self) -> None:
-        """Remove what the run wrote, the plan last: nothing in it is worth to be continued."""
+        """Remove everything that the run wrote, the plan last."""
         own = filter(OWN_PATTERN.fullmatch, self._list())
         at(self.path).remove_files([name for name in own if name != PLAN_NAME])
         at(self.path).remove_files([PLAN_NAME])
         self._plan = None
 
     def record_failure(self, error: SeqpackError) -> None:
-        """Write into the plan what ended the run, for readers of what it left."""
+        """Write the error that ended the run into the plan, for readers of the unfinished run."""
         if self._plan is not None:
             failure = {"message": error.message, "hint": error.hint}
-            with contextlib.suppress(SeqpackError):  # the error itself is on its way
+            with contextlib.suppress(SeqpackError):  # the first error is the one to report
                 write_json(self.path / PLAN_NAME, {**self._plan, FAILURE: failure})
 
 
 @contextlib.contextmanager
 def hold_folder(folder: Place) -> Iterator[RunFolder]:
-    """Make a folder and be its only writer.
+    """Create a folder and lock it against other writers.
 
     Raises:
         FolderError: the folder is in use.
-        MachineError: the folder can not be made.
+        MachineError: the folder cannot be created.
     """
     new_folders = at(folder).make_folder()
     try:
@@ -191,13 +191,13 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
             run = RunFolder(held)
             try:
                 yield run
-            except (DataError, OptionError) as error:  # which the same command ends with again
+            except (DataError, OptionError) as error:  # the same command would fail again
                 run.record_failure(error)
                 raise
             finally:
                 remove_temporary_files(held)
     except BaseException:
-        disk.remove_folders(new_folders)  # unless a run began in them
+        disk.remove_folders(new_folders)  # only if they are empty
         raise
 
 
@@ -210,11 +210,11 @@ def open_run(folder: Place, plan: dict[str, Any], *, overwrite: bool) -> Iterato
 
 
 def remove_temporary_files(folder: Place) -> None:
-    """Remove what killed writers left behind; only for the holder of the folder's lock."""
+    """Remove what killed writers left behind; the caller holds the folder's lock."""
     names = (path.name for path in folder.iterdir())
     at(folder).remove_files(list(filter(TEMP_PATTERN.fullmatch, names)))
 
 
 def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:
-    """Publish the receipt of a part or shard whose files stand."""
+    """Publish the receipt of a part or shard whose files are complete."""
     write_json(folder / f"{name}.json", receipt)

@@ -1,4 +1,4 @@
-"""The version of this program: of the package, of its pages, and what all workers must have."""
+"""The version of this program, which all workers of a run must have."""
 
 from __future__ import annotations
 

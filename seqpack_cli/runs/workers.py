@@ -1,8 +1,8 @@
-"""Run independent tasks: in this process, in spawned worker processes, or on a Ray cluster.
+"""Run independent tasks in this process, in spawned worker processes, or on a Ray cluster.
 
-A task is a picklable value; the function is a module's own, or a `functools.partial` of one that
-holds what all tasks have in common. Results come back as they finish, and tasks say how far they
-are with `advance`. The function is the same wherever it runs, and so are the bytes it writes.
+A task is a picklable value. The function is defined in a module, or a `functools.partial` of such a
+function that holds what all tasks share. Results are yielded as they finish; tasks report progress
+with `advance`. The output bytes do not depend on where the function runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.runs.progress import Progress, reporting_to
 from seqpack_cli.runs.ray_cluster import check_installed
-from seqpack_cli.runs.spawned_workers import run_in_processes
+from seqpack_cli.runs.spawned_workers import check_not_importing, run_in_processes
 
 EXECUTORS = ("local", "ray")
 
@@ -36,8 +36,8 @@ class Executor:
     """
 
     name: str = "local"  # in processes of this machine; "ray": on a Ray cluster
-    ray_address: str | None = None  # None finds a running cluster, or starts one here
-    num_workers: int | None = None  # None is one a core, or fewer where the work is not worth it
+    ray_address: str | None = None  # None: a running cluster, or a new one on this machine
+    num_workers: int | None = None  # None: one per core, or fewer if there is little work
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -49,19 +49,19 @@ class Executor:
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers of a run, and who hears how far they are."""
+    """The workers of a run, and where they report progress."""
 
     executor: Executor
     progress: Progress
 
     @property
     def are_local(self) -> bool:
-        """Whether they are processes of this machine."""
+        """Return whether the tasks run on this machine."""
         return self.executor.name == "local"
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Stay connected to a cluster over several `run`; processes need no connection.
+        """Stay connected to a Ray cluster for several calls of `run`.
 
         Raises:
             MachineError: no cluster answers.
@@ -84,14 +84,14 @@ class Workers:
     ) -> Iterator[Result]:
         """Call the function on every task and yield the results in the order they finish.
 
-        One local worker, or one task, runs in this process. A first error stops the rest. From a
-        cluster the progress hears of a task when it has ended.
+        One local worker, or one task, runs in this process. The first error stops the rest. Tasks
+        on a cluster report their progress when they end.
 
         Args:
-            max_processes: what the work is worth on this machine; None is a process for each task.
+            max_processes: how many local processes the work is worth; None is one per task.
 
         Raises:
-            WorkerDiedError: a worker process died, on a cluster again and again.
+            WorkerDiedError: a worker process died, on a cluster repeatedly.
             MachineError: no cluster answers.
         """
         num_workers, progress = self.executor.num_workers, self.progress
@@ -112,16 +112,17 @@ class Workers:
 def find_workers(
     executor: Executor | None, progress: Progress | None, places: Iterable[str | Place]
 ) -> Workers:
-    """Return the workers of a run; in memory:// that is the one process which sees it.
+    """Return the workers of a run; only this process if it reads or writes memory://.
 
     Args:
         executor: None is this machine.
-        progress: None keeps silent.
-        places: all that the run reads and writes.
+        progress: None reports nothing.
+        places: all inputs and outputs of the run.
 
     Raises:
-        OptionError: a cluster should work in memory://.
+        OptionError: the executor is a cluster and a place is in memory://.
     """
+    check_not_importing()
     executor = executor or Executor()
     if not all(map(is_shared, places)):
         if executor.name != "local":
@@ -134,7 +135,7 @@ def find_workers(
 
 
 def count_cores() -> int:
-    """Return the cores this process may use, which in a container are fewer than the machine's."""
+    """Return the number of cores that this process may use, which may be fewer than there are."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -143,6 +144,25 @@ class Layout(Protocol):
             wrong: the batches that already failed the checks that all layouts share.
             padding: also check that all padding is pad_id.
         """
+
+
+def describe_fields(batch: Any) -> str:
+    """Return the repr of a batch in one line: dtype and shape stand for an array or a tensor."""
+    values = ((field.name, getattr(batch, field.name)) for field in fields(batch))
+    spelled = (f"{name}={_describe_value(value)}" for name, value in values if value is not None)
+    return f"{type(batch).__name__}({', '.join(spelled)})"
+
+
+def _describe_value(value: Any) -> str:
+    if hasattr(value, "_fields"):  # torch's PackedSequence
+        values = zip(value._fields, value, strict=True)
+        spelled = (f"{name}={_describe_value(each)}" for name, each in values if each is not None)
+        return f"{type(value).__name__}({', '.join(spelled)})"
+    if not hasattr(value, "dtype"):
+        return repr(value)
+    device = getattr(value, "device", "cpu")  # a numpy array has none, or says so itself
+    place = "" if str(device) == "cpu" else f" on {device}"
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{place}"
 
 
 def iter_pieces(cells: np.ndarray) -> Iterator[np.ndarray]:

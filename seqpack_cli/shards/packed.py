@@ -14,7 +14,7 @@ import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import expand_ranges
-from seqpack_cli.shards.layouts import Layout, RowSource, Tensors
+from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields
 from seqpack_cli.shards.time_steps import (
     check_batch_sizes,
     check_lengths,
@@ -35,6 +35,8 @@ class PackedBatch:
     batch_sizes: np.ndarray  # int64[T], rows alive at each step
     lengths: np.ndarray  # int64[B]
     original_indices: np.ndarray | None = None  # int64[B], of the token store
+
+    __repr__ = describe_fields
 
     @property
     def num_steps(self) -> int:

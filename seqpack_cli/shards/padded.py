@@ -10,7 +10,7 @@ import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, iter_pieces
+from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields, iter_pieces
 from seqpack_cli.shards.time_steps import check_lengths
 
 CELLS_PER_BLOCK = 1 << 20  # of padding checked at a time; their places take 8 bytes each
@@ -27,6 +27,8 @@ class PaddedBatch:
     original_indices: np.ndarray | None = None  # int64[B], of the token store
     padding_side: str = "right"
     num_filler_rows: int = 0  # the last rows, of length 0 and original index -1
+
+    __repr__ = describe_fields
 
     @property
     def mask(self) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
+from seqpack_cli.ranges import find_index
 from seqpack_cli.shards.layouts import Batch, check_ids, is_in_range
 from seqpack_cli.shards.shard_arrays import ShardArrays, tensor_names
 from seqpack_cli.shards.shard_file import map_shard_file
@@ -25,7 +26,10 @@ BATCHES_PER_CHECK = 256  # a few MB: little memory, and no pause at the first ba
 
 
 class Shard:
-    """One mapped shard file whose arrays and offsets were checked."""
+    """One mapped shard file whose arrays and offsets were checked; `shard[i]` is a batch of it.
+
+    An index may be negative; a slice is a list.
+    """
 
     _viewed: tuple[int, Batch] | None = None  # the batch of the last row that was read
 
@@ -55,9 +59,19 @@ class Shard:
     def __len__(self) -> int:
         return len(self.arrays)
 
-    def __getitem__(self, index: int) -> Batch:
-        if not 0 <= index < len(self):
-            raise IndexError(f"batch {index} of {len(self)}")
+    def __repr__(self) -> str:
+        return f"Shard({str(self.path)!r}, layout={self.layout!r}, num_batches={len(self)})"
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        index = find_index(index, len(self), "batch")
         try:
             batch = self.view(index)
             batch.check(pad_id=self.pad_id)

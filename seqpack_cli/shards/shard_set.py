@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import bisect
 import functools
-import operator
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from blake3 import blake3
@@ -21,7 +20,7 @@ from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
 from seqpack_cli.files.url import AnyPath, Place, find_place, parse_place
-from seqpack_cli.ranges import to_offsets
+from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.recorded_options import read_options
@@ -33,7 +32,10 @@ BYTES_PER_ITEM = 7 << 16  # reading an entry of each of seven arrays maps 64 KiB
 
 
 class ShardSet:
-    """The batches of all shards; `shards[i]` gives one, checked, as views of the disk."""
+    """The batches of all shards; `shards[i]` is one, checked, as views of the disk.
+
+    An index may be negative; a slice is a list.
+    """
 
     def __init__(self, path: Place, manifest: dict[str, Any]) -> None:
         self.path = path
@@ -50,14 +52,26 @@ class ShardSet:
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def __getitem__(self, index: int) -> Batch:
+    def __repr__(self) -> str:
+        sizes = f"layout={self.layout!r}, num_batches={len(self)}, num_shards={self.num_shards}"
+        return f"ShardSet({str(self.path)!r}, {sizes})"
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
         number, inside = self.find(index)
         return self.open_shard(number)[inside]
 
     def __iter__(self) -> Iterator[Batch]:
         return (self[index] for index in range(len(self)))
 
-    def take(self, index: int, *, bytes_kept: int = BYTES_KEPT) -> Batch:
+    def take(self, index: SupportsIndex, *, bytes_kept: int = BYTES_KEPT) -> Batch:
         """Return a batch, checked; faster than `shards[index]` for many batches: see `Shard.take`.
 
         Args:
@@ -103,11 +117,9 @@ class ShardSet:
         ledger = self.manifest["ledger"]
         return int(ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values()))
 
-    def find(self, index: int) -> tuple[int, int]:
+    def find(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the number of a batch's shard, and the batch's number in that shard."""
-        index = operator.index(index)  # accepts integers of numpy and torch
-        if not 0 <= index < self._starts[-1]:
-            raise IndexError(f"batch {index} of {len(self)}")
+        index = find_index(index, len(self), "batch")
         number = bisect.bisect_right(self._starts, index) - 1
         return number, index - self._starts[number]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, iter_pieces
+from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields, iter_pieces
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class VarlenBatch:
     lengths: np.ndarray  # int64[B]
     original_indices: np.ndarray | None = None  # int64[B], of the token store
     piece_starts: np.ndarray | None = None  # int64[B], above 0 for later pieces of a split sequence
+
+    __repr__ = describe_fields
 
     @functools.cached_property
     def _offsets(self) -> np.ndarray:

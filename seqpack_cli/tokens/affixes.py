@@ -1,6 +1,6 @@
-"""The special tokens that go around a document: the tokenizer's template, `--bos` and `--eos`.
+"""Find the special tokens before and after each document: from the template, `--bos` and `--eos`.
 
-They are found once and then put around flat ids, so that no encoder needs to know of them.
+They are found once per run and added to the encoded ids, so that no encoder has to add them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST_PROBE = "a"
 
 @dataclass(frozen=True)
 class Affixes:
-    """The special token ids that go before and after every document."""
+    """The ids of the special tokens before and after every document."""
 
     prefix: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
@@ -33,16 +33,16 @@ class Affixes:
 def find_affixes(
     tokenizer_json: bytes, *, add_special_tokens: bool, bos: str | None, eos: str | None
 ) -> Affixes:
-    """Find what goes around every document.
+    """Find the special tokens before and after every document.
 
     Args:
-        add_special_tokens: take the tokenizer's own template.
-        bos: a token to put first, unless the template does so already.
-        eos: a token to put last, unless the template does so already.
+        add_special_tokens: apply the tokenizer's own template.
+        bos: a token to put first, unless the template already does.
+        eos: a token to put last, unless the template already does.
 
     Raises:
         OptionError: bos or eos is not in the vocabulary.
-        DataError: the template is not a prefix and a suffix.
+        DataError: the template does more than add a prefix and a suffix.
     """
     template = _probe_template(tokenizer_json) if add_special_tokens else Affixes()
     prefix, suffix = template.prefix, template.suffix
@@ -61,7 +61,7 @@ def _find_id(tokenizer: Tokenizer, token: str) -> int:
     if id_ is None:
         raise OptionError(
             f"token {quote(token)}: not in the tokenizer's vocabulary",
-            hint="name a token as it stands in tokenizer.json",
+            hint="pass a token exactly as it is spelled in tokenizer.json",
         )
     return id_
 
@@ -75,22 +75,23 @@ def _probe_template(tokenizer_json: bytes) -> Affixes:
             for start in range(len(whole) - len(text) + 1):
                 if text and whole[start : start + len(text)] == text:
                     return Affixes(tuple(whole[:start]), tuple(whole[start + len(text) :]))
-        if not tokenizer.encode("").ids:  # no text gives a token, and nothing goes around one
+        if not tokenizer.encode("").ids:  # no text has a token, and the template adds none
             return Affixes()
     raise DataError(
-        "tokenizer.json: its template does not put tokens before and after a text",
+        "tokenizer.json: unsupported template, expected one that adds tokens before and after the "
+        "text",
         hint="pass --no-add-special-tokens",
     )
 
 
 def _iter_probes(tokenizer: Tokenizer) -> Iterator[str]:
-    """Give texts of which one should have a token, in any script; a template looks at none."""
+    """Yield the first text that has a token, in any script; templates do not depend on the text."""
     for probe in (FIRST_PROBE, *tokenizer.get_vocab()):
         try:
             with hiding_panics(DataError), catch_failure():
                 has_token = bool(tokenizer.encode(probe, add_special_tokens=False).ids)
         except DataError:
-            continue  # a word that this vocabulary does not know and has no token for
+            continue  # an unknown word, in a vocabulary without a token for those
         if has_token:
             yield probe
             return

@@ -1,7 +1,7 @@
-"""The default tokenizer: one id per UTF-8 byte, and three special tokens after them.
+"""The default tokenizer: one id per UTF-8 byte, followed by three special tokens.
 
-It needs no file and no network. Written as a tokenizer.json, a byte-level BPE without merges, it
-loads in `tokenizers` and gives the same ids there; here the ids are read off the bytes.
+It needs no file and no network. Its tokenizer.json, a byte-level BPE without merges, loads in
+`tokenizers` and gives the same ids there; here the ids are the bytes themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>")  # ids 256, 257, 258
 
 
 def byte_tokenizer_json() -> bytes:
-    """Give the tokenizer.json of the byte tokenizer, always the same bytes."""
+    """Return the tokenizer.json of the byte tokenizer, always the same bytes."""
     added = [
         {
             "id": NUM_BYTES + index,

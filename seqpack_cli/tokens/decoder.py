@@ -1,7 +1,7 @@
-"""Token ids -> text, for people to read.
+"""Decode token ids to text, for display.
 
-Special tokens are shown as they are spelled. A piece that was cut inside a character shows U+FFFD
-there: the ids are exact, the text of a piece may not be.
+Special tokens are shown as they are spelled. Where a piece was cut inside a character, its text has
+U+FFFD: the ids of a piece are exact, its text may not be.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 Decoder = Callable[[Sequence[np.ndarray]], list[str]]
 BYTE_FALLBACK = re.compile("<0x([0-9A-Fa-f]{2})>")
-REPLACED = "\ufffd"  # what is no whole character
+REPLACED = "\ufffd"  # stands for an incomplete character
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """How one id is written."""
+    """The token and text of one id."""
 
     id: int
-    token: str | None  # as the vocabulary has it; None if it does not
-    text: str  # decoded alone: empty or with U+FFFD where it needs its neighbours
-    bytes: str | None = None  # in hexadecimal, of a part of a character in a byte-level vocabulary
+    token: str | None  # as spelled in the vocabulary; None if the id is not in it
+    text: str  # decoded alone: empty or with U+FFFD if it needs its neighbors
+    bytes: str | None = (
+        None  # in hexadecimal, if it is part of a character in a byte-level vocabulary
+    )
 
 
 def open_decoder(tokenizer_json: bytes) -> Decoder:
-    """Build a function from the ids of some sequences to their texts."""
+    """Return a function that decodes the ids of some sequences to their texts."""
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
 
     def decode(sequences: Sequence[np.ndarray]) -> list[str]:
@@ -44,7 +46,7 @@ def open_decoder(tokenizer_json: bytes) -> Decoder:
 
 
 def spell_ids(tokenizer_json: bytes, ids: Sequence[int]) -> list[Spelling]:
-    """Give each id with its token and its text."""
+    """Return the token and text of each id."""
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     texts = open_decoder(tokenizer_json)([np.array([id_]) for id_ in ids])
     tokens = [tokenizer.id_to_token(id_) for id_ in ids]
@@ -55,7 +57,7 @@ def spell_ids(tokenizer_json: bytes, ids: Sequence[int]) -> list[Spelling]:
 
 
 def find_bytes(token: str) -> str | None:
-    """Give the bytes that a token stands for, in hexadecimal, if it stands for bytes.
+    """Return the bytes that a token stands for, in hexadecimal, or None if it is not bytes.
 
     A byte-level vocabulary writes each byte as a character, as GPT-2's does: printable ones of
     Latin-1 as themselves, the others as those from U+0100 on. With byte fallback they are `<0xE0>`.

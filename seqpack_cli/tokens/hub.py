@@ -1,7 +1,8 @@
-"""A tokenizer.json from the Hub of Hugging Face, by the name of its repository.
+"""Download a tokenizer.json from the Hugging Face Hub, by the name of its repository.
 
-The client that `tokenizers` brings along fetches it and keeps it. Where the Hub cannot be reached,
-which the client takes half a minute to find out, only what it has kept is asked for.
+huggingface_hub, which `tokenizers` depends on, downloads and caches the file. It takes half a
+minute to notice that the Hub cannot be reached; so that is checked first, and then only its cache
+is used.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from urllib.parse import urlsplit
 
 from seqpack_cli.errors import MachineError, OptionError
 
-MAX_SECONDS = 4.0  # until a Hub that does not answer counts as out of reach
-HINT = "name a tokenizer.json, a folder that holds one, or bytes"
+MAX_SECONDS = 4.0  # after which a Hub that does not answer counts as unreachable
+HINT = "pass a tokenizer.json, a folder that contains one, or 'bytes'"
 
 
 def download_tokenizer_json(name: str) -> bytes:
-    """Fetch the tokenizer.json of a repository, or read the copy that was kept.
+    """Download the tokenizer.json of a repository, or read its cached copy.
 
     Raises:
         OptionError: the Hub has no such repository, or no tokenizer.json in it.
-        MachineError: the Hub cannot be reached, and there is no copy.
+        MachineError: the Hub cannot be reached, and there is no cached copy.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, hf_hub_download
 
-    is_near = not constants.HF_HUB_OFFLINE and can_reach(constants.ENDPOINT)
+    is_online = not constants.HF_HUB_OFFLINE and can_reach(constants.ENDPOINT)
     try:
-        path = hf_hub_download(name, "tokenizer.json", local_files_only=not is_near)
+        path = hf_hub_download(name, "tokenizer.json", local_files_only=not is_online)
         return Path(path).read_bytes()
-    except Exception as error:  # a dozen kinds, from no network to no such repository
-        if not is_near:
+    except Exception as error:  # of a dozen types, from no network to no such repository
+        if not is_online:
             raise MachineError(
                 f"{name}: no such file or folder, and the Hub ({constants.ENDPOINT}) cannot be "
                 "reached",
@@ -46,8 +47,8 @@ def download_tokenizer_json(name: str) -> bytes:
 
 
 def can_reach(endpoint: str) -> bool:
-    """Say whether a server takes connections; of one behind a proxy nothing is known: True."""
-    from urllib.request import getproxies  # 16 ms, with ssl: only a name on the Hub needs it
+    """Return whether a server accepts connections; always True if a proxy is configured."""
+    from urllib.request import getproxies  # takes 16 ms, with ssl, and is rarely needed
 
     if getproxies():
         return True

@@ -1,9 +1,9 @@
-"""One part of a token store: Megatron-LM's indexed dataset, a `.bin` of ids, an `.idx` of places.
+"""Read and write a part of a token store: Megatron-LM's indexed dataset, a `.bin` and an `.idx`.
 
 `.bin` is the ids back to back. `.idx`, all little-endian: 9 bytes `MMIDIDX\\0\\0`; u64 version 1;
 u8 dtype code; u64 S sequences; u64 D documents + 1; int32[S] lengths in tokens; int64[S] starts in
-bytes; int64[D] the first sequence of each document. Megatron-LM, NeMo and GPT-NeoX read it as it
-stands. fairseq's index has the same magic but another size, so the size is checked.
+bytes; int64[D] the first sequence of each document. Megatron-LM, NeMo and GPT-NeoX read it
+unchanged. fairseq's index has the same magic but another size, so the size is checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK_ENTRIES = 1 << 17  # written at once
 
 @dataclass(frozen=True)
 class Index:
-    """Where the sequences and documents of one part lie."""
+    """The lengths and places of the sequences and documents of one part."""
 
     lengths: np.ndarray  # int32[S], in tokens
     starts: np.ndarray  # int64[S], in bytes
@@ -39,12 +39,12 @@ class Index:
 
 
 def choose_dtype(max_id: int) -> str:
-    """Give the narrowest dtype that holds every id, by the largest id and not by the count."""
+    """Return the narrowest dtype that holds every id up to max_id."""
     return "uint16" if max_id <= np.iinfo(np.uint16).max else "int32"
 
 
 def check_id_range(manifest: dict[str, Any], source: Place) -> None:
-    """Raise FolderError unless the dtype of a manifest holds its ids, padding too."""
+    """Raise FolderError unless the dtype of a manifest holds its ids, pad_id included."""
     dtype, max_id = manifest["dtype"], manifest["max_id"]
     if dtype not in CODE_OF_DTYPE:
         raise FolderError(f"{source}: dtype {quote(dtype)}, expected uint16 or int32")
@@ -57,7 +57,7 @@ def check_id_range(manifest: dict[str, Any], source: Place) -> None:
 
 
 def cast_ids(ids: np.ndarray, dtype: str, *, max_id: int) -> np.ndarray:
-    """Narrow ids for storage, after a check, since numpy would wrap them without a word.
+    """Cast ids to the dtype of the store; checked first, since numpy would wrap them silently.
 
     Raises:
         DataError: an id is negative or above max_id.
@@ -81,7 +81,7 @@ def write_index(
     """
     if len(lengths) and lengths.max() > MAX_LENGTH:
         raise DataError(
-            f"a sequence of {int(lengths.max()):,} tokens, the store holds {MAX_LENGTH:,} at most",
+            f"a sequence of {int(lengths.max()):,} tokens, expected at most {MAX_LENGTH:,}",
             hint="pass --max-length",
         )
     code = CODE_OF_DTYPE[dtype]
@@ -95,7 +95,7 @@ def write_index(
 
 
 def _write_sums(file: HashingWriter, counts: np.ndarray, unit: int) -> int:
-    """Write the sum of the counts before each, in units; give that of all. Takes little memory."""
+    """Write the running sum of counts in units, a block at a time; return the total count."""
     total = 0
     for first in range(0, len(counts), BLOCK_ENTRIES):
         sums = to_offsets(counts[first : first + BLOCK_ENTRIES]) + total
@@ -108,10 +108,10 @@ def read_index(file: Path, path: Place | None = None, *, dtype: str, num_tokens:
     """Map an `.idx` and check that it describes a `.bin` of num_tokens ids.
 
     Args:
-        path: what it is called in errors, if `file` is a copy of it.
+        path: its name in errors, if `file` is a copy of it.
 
     Raises:
-        FolderError: it is damaged, or is not such an index.
+        FolderError: it is damaged, or not such an index.
     """
     path = path or file
     mapped = map_regular(file)
@@ -148,7 +148,9 @@ def _check_index(
     itemsize = np.dtype(dtype).itemsize
     ends = np.cumsum(lengths, dtype=np.int64)
     if len(lengths) and lengths.min() < 1:
-        raise FolderError(f"{path}: sequence {int(lengths.argmin())} has {lengths.min()} tokens")
+        shortest = int(lengths.argmin())
+        found = f"sequence {shortest} has {lengths[shortest]} tokens"
+        raise FolderError(f"{path}: {found}, expected at least 1")
     if int(ends[-1] if len(ends) else 0) != num_tokens:
         raise FolderError(f"{path}: lengths do not add up to the {num_tokens:,} ids of its .bin")
     if not np.array_equal(starts, (ends - lengths) * itemsize):

@@ -1,7 +1,7 @@
-"""The tasks of a tokenize run -> its parts: those that were finished before, and the rest.
+"""Make the parts of a tokenize run: reuse finished ones, make the others.
 
-A finished part is taken as it is if the input it was made from still has the same checksum. A fast
-encoder that is refused, or found to differ anywhere, is not trusted for any part of the run.
+A finished part is reused if its input still has the same checksum. A fast encoder that does not
+support the tokenizer, or gives different ids anywhere, is not used for any part of the run.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
 from seqpack_cli.tokens.receipts import read_receipt
 from seqpack_cli.tokens.tokenize_part import PartSetup, PartTask, tokenize_part
 
-MIN_WORKER_BYTES = 64 << 20  # of input: starting another process costs a second
-MIN_HASHED_BYTES = 1 << 30  # of input that is only hashed, for another process
+MIN_WORKER_BYTES = 64 << 20  # of input per process: starting one takes a second
+MIN_HASHED_BYTES = 1 << 30  # of input that is only hashed, per process
 
-Receipts = dict[str, dict[str, Any] | None]  # by part; None of one that is not made yet
+Receipts = dict[str, dict[str, Any] | None]  # by part; None for one that is not made yet
 
 
 def make_parts(
     run: RunFolder, tasks: Sequence[PartTask], setup: PartSetup, workers: Workers
 ) -> tuple[list[dict[str, Any]], str]:
-    """Make the parts that are not there yet; return all receipts in order, and who encoded.
+    """Make the missing parts; return all receipts in order, and the encoder that was used.
 
     Args:
-        setup: has the encoder to begin with; where the user leaves the choice to us, tokenizers
-            does what a fast encoder can not be trusted with.
+        setup: has the encoder to try first; with `encoder="auto"`, tokenizers replaces a fast
+            encoder that cannot be used.
 
     Raises:
-        OptionError: the encoder does not take this tokenizer, and there is no falling back.
-        DataError: its ids differ, and there is no falling back.
+        OptionError: the encoder does not support this tokenizer, and may not be replaced.
+        DataError: its ids differ from those of tokenizers, and it may not be replaced.
         FolderError: the input of a finished part changed.
     """
     may_fall_back, on_notice = setup.options.encoder == "auto", workers.progress.on_notice
@@ -49,43 +49,43 @@ def make_parts(
     finished = [(task, receipt) for task, receipt in made if receipt is not None]
     check_inputs_unchanged(finished, run, workers)
     if may_fall_back and any(receipt["encoder"] == REFERENCE for _, receipt in finished):
-        setup = replace(setup, encoder=REFERENCE)  # what began with it, or fell back to it
+        setup = replace(setup, encoder=REFERENCE)  # the run began with it, or fell back to it
     if finished:
-        on_notice(f"{len(finished)} of {len(tasks)} parts were finished before")
+        on_notice(f"{len(finished)} of {len(tasks)} parts were already finished")
     try:
         _make_missing(receipts, tasks, setup, workers)
     except (EncoderRefusedError, EncodersDifferError) as error:
         _forget_unchecked(run, tasks, setup, receipts)
         if not may_fall_back:
-            raise _refuse(setup.encoder, error) from error
+            raise _encoder_error(setup.encoder, error) from error
         if isinstance(error, EncoderRefusedError):
-            on_notice(f"{setup.encoder} does not take this tokenizer, {REFERENCE} encodes")
+            on_notice(f"{setup.encoder} does not support this tokenizer; using {REFERENCE}")
         else:
-            on_notice(f"{setup.encoder}: {error}; {REFERENCE} encodes the whole run")
+            on_notice(f"{setup.encoder}: {error}; using {REFERENCE} for the whole run")
         setup = replace(setup, encoder=REFERENCE)
         _make_missing(receipts, tasks, setup, workers)
     return [receipt for receipt in receipts.values() if receipt is not None], setup.encoder
 
 
 def _read_receipts(run: RunFolder, tasks: Sequence[PartTask], setup: PartSetup) -> Receipts:
-    """Return the receipt of each part that has one."""
+    """Return the receipt of each part, None for parts without one."""
     named = {task.name: task for task in tasks}
     found = run.read_receipts(named, lambda task: read_receipt(run, task, setup))
     return dict(zip(named, found, strict=True))
 
 
-def _refuse(encoder: str, error: Exception) -> SeqpackError:
-    """Make the error about an encoder that was asked for and can not be trusted."""
+def _encoder_error(encoder: str, error: Exception) -> SeqpackError:
+    """Return the error about an encoder that the user chose and that cannot be used."""
     hint = "pass --encoder auto"
     if isinstance(error, EncoderRefusedError):
-        return OptionError(f"--encoder {encoder}: does not take this tokenizer ({error})", hint)
+        return OptionError(f"--encoder {encoder}: does not support this tokenizer ({error})", hint)
     return DataError(f"--encoder {encoder}: {error}", hint)
 
 
 def _forget_unchecked(
     run: RunFolder, tasks: Sequence[PartTask], setup: PartSetup, receipts: Receipts
 ) -> None:
-    """Forget every part that a distrusted encoder made, those too that no one has heard of yet."""
+    """Discard every part made by a fast encoder, also those that workers finished meanwhile."""
     for name, receipt in _read_receipts(run, tasks, setup).items():
         if receipt is not None and receipt["encoder"] in CHECKED:
             run.forget(name)
@@ -108,7 +108,7 @@ def _make_missing(
 
 
 def _complete_hint(error: DataError, receipts: Receipts) -> DataError:
-    """Add --overwrite to a hint that no part which is finished agrees with."""
+    """Add --overwrite to a hint that changes an option which finished parts were made with."""
     is_field = error.hint is not None and error.hint.startswith(TEXT_FIELD_HINT)
     if not is_field or not any(receipts.values()):
         return error
@@ -116,10 +116,10 @@ def _complete_hint(error: DataError, receipts: Receipts) -> DataError:
 
 
 def share_cores(workers: Workers, num_bytes: int, num_parts: int | None = None) -> tuple[int, int]:
-    """Return the processes on this machine for an input, and the threads of each.
+    """Return the number of processes on this machine for an input, and of threads in each.
 
-    A process more has to be worth its start, unless the user asks for it. In this process alone,
-    threads take the cores; a task on a cluster has one.
+    Small inputs get fewer processes, unless the user sets the number. A single process uses a
+    thread per core; a task on a cluster has one thread.
     """
     num_wanted = workers.executor.num_workers
     cores = num_wanted or count_cores()
@@ -132,13 +132,13 @@ def share_cores(workers: Workers, num_bytes: int, num_parts: int | None = None) 
 def check_inputs_unchanged(
     finished: Iterable[tuple[PartTask, dict[str, Any]]], run: RunFolder, workers: Workers
 ) -> None:
-    """Raise unless the input that finished parts were made from is still the same.
+    """Check that the input of finished parts is still the same.
 
     Args:
-        finished: what each part would be made from now, and its receipt or entry in the manifest.
+        finished: each part's task now, and its receipt or entry in the manifest.
 
     Raises:
-        FolderError: it is not; the message names the file.
+        FolderError: it changed; the message names the file.
     """
     finished = list(finished)
     parts = [_FinishedPart(task.name, task.ranges, part["ranges"]) for task, part in finished]
@@ -153,7 +153,7 @@ def check_inputs_unchanged(
 
 @dataclass(frozen=True)
 class _FinishedPart:
-    """What a part was made from, and what it would be made from now."""
+    """The input of a part when it was made, and its input now."""
 
     name: str
     ranges: list[SourceRange]
@@ -164,11 +164,11 @@ class _FinishedPart:
 
 
 def _find_changed(part: _FinishedPart) -> str | None:
-    """Give the first source of a part that changed."""
+    """Return the path of the first source of a part that changed."""
     found = [(entry["source"], entry["start"], entry["end"]) for entry in part.made_from]
     for place, source_range in enumerate(part.ranges):
         index, source, start, end = source_range
-        # A line end that moved cuts the parts elsewhere, though each has its bytes still.
+        # A line end that moved changes where parts are cut; their bytes may still be the same.
         is_same = len(found) == len(part.ranges) and found[place] == (index, start, end)
         if not is_same or hash_range(source_range) != part.made_from[place]["blake3"]:
             return source.path

@@ -1,8 +1,8 @@
-"""What Rust prints on stderr of a failure that was expected and caught.
+"""Hide what Rust prints on stderr about a panic that is expected and caught.
 
-A library that panics prints that, with a backtrace of a hundred lines where the environment asks
-for one, before anybody can catch it. While a tokenizer is probed a failure is an answer: what was
-printed is thrown away with it. Whatever else was printed is printed later.
+A Rust library prints its panics, with a backtrace of a hundred lines where the environment asks for
+one, before Python can catch them. While a tokenizer is probed, failures are expected, and what they
+print is discarded. Everything else that was printed meanwhile is printed at the end.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import threading
 from collections.abc import Iterator
 
 STDERR = 2
-_lock = threading.RLock()  # of the one stderr: threads that exchange it would lose it
+_lock = threading.RLock()  # two threads that redirect stderr at once would lose it
 
 
 @contextlib.contextmanager
 def hiding_panics(*expected: type[Exception]) -> Iterator[None]:
-    """Drop what is printed on stderr if the block ends with one of the expected errors.
+    """Discard what is printed on stderr if the block ends with one of the expected errors.
 
-    Only for short calls of a library: what other threads print comes later, or is lost too.
+    Only for short calls of a library: what other threads print is delayed, or discarded too.
     """
     if not hasattr(os, "memfd_create"):  # not Linux
         yield

@@ -1,7 +1,7 @@
-"""Many sequences of a token store at once, read in the order of the disk.
+"""Read many sequences of a token store at once, in the order of the disk.
 
 Rows of a shard come from all over the store. Whatever their order, they are read part by part and
-upwards within each part, which is kind to disks and to the page cache.
+in ascending order within each part, so that reads are as sequential as possible.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def read_rows(
     Args:
         indices: int64[N], the sequence of each row.
         lengths: int64[N], of the rows.
-        offsets: where in its sequence each row begins; None is at its start.
+        offsets: where in its sequence each row begins; None: at its start.
 
     Returns:
         ids [S], and int64[N], where in ids each row begins.
     """
     order = np.argsort(indices, kind="stable")
-    indices, lengths = indices[order], lengths[order]  # sorted, they take no time to sort again
+    indices, lengths = indices[order], lengths[order]  # copy_rows sorts again, which takes no time
     ends = np.cumsum(lengths)
     offsets = None if offsets is None else offsets[order]
     ids = np.empty(int(ends[-1]) if len(ends) else 0, store.dtype)
@@ -44,7 +44,7 @@ def copy_rows(
     target_starts: np.ndarray,
     offsets: np.ndarray | None = None,
 ) -> None:
-    """Copy rows into an array, each to its own place.
+    """Copy rows into an array, each to its place there.
 
     Args:
         indices, lengths, offsets: as for read_rows.

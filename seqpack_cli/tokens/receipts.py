@@ -1,7 +1,7 @@
-"""The receipts of finished parts: read again by a continued run, which believes none unchecked.
+"""Read and check the receipts of finished parts, for a continued run.
 
-A receipt says what a part holds and which records were put aside; those go to `rejects.jsonl`. It
-says too which special tokens were spelled in the text: `special_tokens.jsonl` is made of that.
+A receipt says what a part contains, which records were rejected (written to `rejects.jsonl`), and
+which special tokens are spelled in the text (written to `special_tokens.jsonl`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REJECT_TYPES = ([int, int, int, str], [int, int, type(None), str])  # source, re
 
 
 def read_receipt(run: RunFolder, task: PartTask, setup: PartSetup) -> dict[str, Any] | None:
-    """Give the receipt of a finished part if it can be what this program wrote."""
+    """Return the receipt of a finished part, None if it is missing or damaged."""
     receipt = run.read_receipt(task.name, RECEIPT_FIELDS)
     if receipt is None:
         return None
@@ -60,10 +60,10 @@ def write_rejects(
     parts: list[dict[str, Any]],
     receipts: list[dict[str, Any]],
 ) -> None:
-    """Write the records that were put aside, numbered as in their source files."""
+    """Write the rejected records, numbered as in their source files."""
     if not any(receipt["rejects"] for receipt in receipts):
         return
-    seen: Counter[int] = Counter()  # documents of each source in the parts before
+    seen: Counter[int] = Counter()  # documents of each source in the previous parts
     with run.publish("rejects.jsonl") as file:
         for part, receipt in zip(parts, receipts, strict=True):
             for source_index, record, byte, reason in receipt["rejects"]:
@@ -79,14 +79,14 @@ def write_rejects(
 
 
 def _check_counts(ledger: Any, *, source: Place) -> None:
-    """Raise FolderError unless these are counts of a part in which no token went astray."""
+    """Raise FolderError unless the counts of a part are complete and add up."""
     check_fields(ledger, dict.fromkeys(LEDGER_NAMES, int), source=source)
     if not is_balanced(ledger):
         raise FolderError(f"{source}: the ledger does not add up")
 
 
 def _check_reject(entry: Any, indices: set[int], *, source: Place) -> None:
-    """Raise FolderError unless this is what a part says of a record that it put aside."""
+    """Raise FolderError unless this is an entry for a rejected record of the part."""
     is_reject = isinstance(entry, list) and [type(value) for value in entry] in REJECT_TYPES
     if not is_reject or entry[0] not in indices or entry[1] < 0:
         raise FolderError(f"{source}: reject {quote(entry)}, expected source, record, byte, reason")

@@ -1,7 +1,7 @@
-"""Encoded documents -> sequences: special tokens around them, long ones cut, and a ledger of it.
+"""Turn encoded documents into sequences: add special tokens, cut long documents, count both.
 
-Pure functions on flat arrays. A document without a token of its own gets no special tokens and
-makes no sequence, but keeps its number.
+Pure functions on flat arrays. A document without tokens gets no special tokens and no sequence, but
+keeps its number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 
 @dataclass(frozen=True)
 class DocumentSequences:
-    """The sequences of some documents, back to back, and what was left out of them."""
+    """The sequences of some documents, back to back, and counts of added and removed tokens."""
 
     ids: np.ndarray  # [S]
     lengths: np.ndarray  # int64, one per sequence, none 0
@@ -28,7 +28,7 @@ class DocumentSequences:
 
 
 class TooLongError(Exception):
-    """A document that is longer than max_length where that is an error."""
+    """A document is longer than max_length, and overflow is "error"."""
 
     def __init__(self, document: int, length: int) -> None:
         super().__init__(document, length)
@@ -46,9 +46,9 @@ def make_sequences(
     """Turn encoded documents into sequences of at most max_length tokens.
 
     Args:
-        overflow: for a document that is longer with its affixes: "split" cuts all its tokens into
-            pieces, "truncate" shortens the text and keeps the affixes, "drop" leaves it out,
-            "error" raises.
+        overflow: for a document that is longer, affixes included: "split" cuts all its tokens into
+            pieces, "truncate" shortens the text and keeps the affixes, "drop" drops it, "error"
+            raises.
 
     Raises:
         TooLongError: a document is too long and overflow is "error".
@@ -88,7 +88,7 @@ def make_sequences(
 
 
 def add_affixes(encoded: EncodedTexts, affixes: Affixes) -> EncodedTexts:
-    """Put the affixes around every document that has a token."""
+    """Add the affixes to every document that has a token."""
     if not len(affixes):
         return encoded
     lengths = encoded.lengths + len(affixes) * (encoded.lengths > 0)
@@ -118,7 +118,7 @@ def _shorten(encoded: EncodedTexts, lengths: np.ndarray) -> EncodedTexts:
 
 
 def _split_lengths(lengths: np.ndarray, max_length: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Cut lengths into pieces of max_length and a rest: the pieces, and how many of each."""
+    """Split lengths into pieces of max_length and a rest; return them and the number of each."""
     if max_length is None:
         return lengths[lengths > 0], (lengths > 0).astype(np.int64)
     num_pieces = -(-lengths // max_length)

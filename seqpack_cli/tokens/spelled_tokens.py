@@ -1,11 +1,11 @@
-"""`special_tokens.jsonl`: which special tokens are spelled in the raw text, how often, where first.
+"""Count the special tokens that are spelled in the raw text, for `special_tokens.jsonl`.
 
-One line a token, in the order of the tokens' texts, beside the manifest of a token store if there
-is any: {"token": "<s>", "count": 12, "places": [{"source": "a.txt", "record": 3}]}. A place is a
-record that holds it, counted from 1; the first five are named.
+The file has one line per token, sorted by token, and is written only if any was found:
+{"token": "<s>", "count": 12, "places": [{"source": "a.txt", "record": 3}]}. Places are the first
+five records that contain it, numbered from 1.
 
-They are counted at about 10 GB/s where there are none: special tokens of a vocabulary begin alike
-(`<|`, `[`, `<`), so one search for each beginning finds the few texts that need a closer look.
+Text without special tokens is searched at about 10 GB/s: the special tokens of a vocabulary share a
+few prefixes (`<|`, `[`, `<`), and only texts that contain one are searched with the regex.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.run_folder import RunFolder
 
 NAME = "special_tokens.jsonl"
-MAX_PLACES = 5  # that are kept of each token: enough to go and look
-MAX_DEPTH = 3  # of choices by the next character, which spare the engine to try hundreds of tokens
-MAX_BYTES = 64 << 20  # a line has some hundred, and few vocabularies a thousand special tokens
+MAX_PLACES = 5  # kept for each token
+MAX_DEPTH = 3  # levels of the regex that branch by prefix instead of trying hundreds of tokens
+MAX_BYTES = 64 << 20  # a line has about 100 bytes, and few vocabularies 1,000 special tokens
 TOKEN_FIELDS: dict[str, type] = {"token": str, "count": int, "places": list}
 PLACE_FIELDS: dict[str, type] = {"source": str, "record": int}
 
 
 class SpecialTokenCounts:
-    """Which special tokens are spelled in the texts of a part, and in which of its documents.
+    """Counts of the special tokens spelled in the texts of a part, and the documents they are in.
 
-    Of two at one place the longer one counts.
+    Where two tokens begin at the same place, the longer one counts.
 
     >>> counts = SpecialTokenCounts(["<a>", "<a><b>"])
     >>> counts.add(["<a><b> <a>", "a<"], first_document=7)
@@ -47,45 +47,42 @@ class SpecialTokenCounts:
 
     def __init__(self, special_tokens: Sequence[str]) -> None:
         groups = _group(filter(None, special_tokens))
-        self._beginnings = list(groups)
+        self._prefixes = list(groups)
         self._find = re.compile("|".join(_match(*group) for group in groups.items())).findall
         self._counts: Counter[str] = Counter()
         self._documents: dict[str, list[int]] = {}
-        self._well_known: set[str] = set()  # those with as many documents as are kept
+        self._full: set[str] = set()  # tokens with MAX_PLACES documents
 
     def add(self, texts: list[str], *, first_document: int) -> int:
-        """Count those in texts that follow the ones before, and give how many there are.
+        """Count the special tokens in the next texts of the part; return their number.
 
         Args:
-            first_document: the number of the first text in its part.
+            first_document: the number of the first text in the part.
         """
         suspects = {
-            index
-            for beginning in self._beginnings
-            for index, text in enumerate(texts)
-            if beginning in text
+            index for prefix in self._prefixes for index, text in enumerate(texts) if prefix in text
         }
         all_found: list[str] = []
         for index in sorted(suspects):
             found = self._find(texts[index])
             all_found += found
-            for token in set(found) - self._well_known:
+            for token in set(found) - self._full:
                 documents = self._documents.setdefault(token, [])
                 documents.append(first_document + index)
                 if len(documents) == MAX_PLACES:
-                    self._well_known.add(token)
+                    self._full.add(token)
         self._counts.update(all_found)
         return len(all_found)
 
     def describe(self) -> dict[str, list[object]]:
-        """Give, by token, how often it was found and the first documents that hold it."""
+        """Return, by token, its count and the first documents that contain it."""
         return {token: [self._counts[token], self._documents[token]] for token in self._counts}
 
 
 def write_spelled_tokens(
     run: RunFolder, manifest: dict[str, Any], receipts: list[dict[str, Any]]
 ) -> None:
-    """Add up what the parts found, and name the first records of the whole input."""
+    """Add up the counts of the parts and write them, with the first records of the whole input."""
     firsts = [source["first_document"] for source in manifest["sources"]]
     tokens: dict[str, dict[str, Any]] = {}
     for part, receipt in zip(manifest["parts"], receipts, strict=True):
@@ -104,13 +101,14 @@ def write_spelled_tokens(
 
 
 def read_spelled_tokens(folder: Place, manifest: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Read what `write_spelled_tokens` wrote; None if the store is older than this file.
+    """Read what `write_spelled_tokens` wrote; None if the store was written before this file
+    existed.
 
     Args:
-        manifest: of the store, checked.
+        manifest: the manifest of the store, checked.
 
     Raises:
-        FolderError: it is damaged, or does not belong to this store; the message has the line.
+        FolderError: it is damaged, or not of this store; the message has the line.
     """
     path, expected = folder / NAME, manifest["ledger"]["num_special_tokens_in_text"]
     if not at(path).exists():
@@ -127,7 +125,7 @@ def read_spelled_tokens(folder: Place, manifest: dict[str, Any]) -> list[dict[st
         if tokens and entry["token"] <= tokens[-1]["token"]:
             raise FolderError(
                 f"{place}: token {quote(entry['token'])} after {quote(tokens[-1]['token'])}, "
-                "expected the order of their texts"
+                "expected sorted tokens"
             )
         tokens.append(entry)
     found = sum(entry["count"] for entry in tokens)
@@ -140,24 +138,24 @@ def read_spelled_tokens(folder: Place, manifest: dict[str, Any]) -> list[dict[st
 
 
 def _check_entry(entry: dict[str, Any], num_records: dict[str, int], place: str) -> None:
-    """Raise FolderError unless this is a token that is there, at records that there are."""
+    """Raise FolderError unless an entry has a count and records that exist."""
     check_fields(entry, TOKEN_FIELDS, source=place)
     places, most = entry["places"], min(entry["count"], MAX_PLACES)
     if not 1 <= len(places) <= most:
         raise FolderError(
-            f"{place}: {len(places)} places of {entry['count']:,} tokens, expected 1 to {most}"
+            f"{place}: {len(places)} places for a count of {entry['count']:,}, expected 1 to {most}"
         )
     for found in places:
         check_fields(found, PLACE_FIELDS, source=place)
         if not 1 <= found["record"] <= num_records.get(found["source"], 0):
             raise FolderError(
                 f"{place}: record {found['record']:,} of {quote(found['source'])}, "
-                f"expected one that {MANIFEST_NAME} has"
+                f"expected a record that {MANIFEST_NAME} lists"
             )
 
 
 def _group(tokens: Iterable[str]) -> dict[str, list[str]]:
-    """Put tokens together that begin alike, under all that they have in common."""
+    """Group tokens by their first character; the keys are the longest common prefixes."""
     groups = [list(group) for _, group in groupby(sorted(tokens), key=lambda token: token[0])]
     return {
         os.path.commonprefix(group): group  # noqa: RUF071 - of characters
@@ -165,13 +163,13 @@ def _group(tokens: Iterable[str]) -> dict[str, list[str]]:
     }
 
 
-def _match(beginning: str, tokens: list[str], depth: int = MAX_DEPTH) -> str:
-    """Write a pattern that the engine can search by its beginning, the longest token first."""
-    ends = {token[len(beginning) :] for token in tokens}
+def _match(prefix: str, tokens: list[str], depth: int = MAX_DEPTH) -> str:
+    """Return a regex for tokens with a common prefix; longer tokens match first."""
+    ends = {token[len(prefix) :] for token in tokens}
     if depth == 0:
         choices = [re.escape(end) for end in sorted(ends, key=len, reverse=True)]
     else:
         groups = _group(filter(None, ends))
         choices = [_match(*group, depth - 1) for group in groups.items()]
         choices += [""] * ("" in ends)
-    return re.escape(beginning) + "(?:" + "|".join(choices) + ")"
+    return re.escape(prefix) + "(?:" + "|".join(choices) + ")"

@@ -1,7 +1,7 @@
-"""What the manifest of a token store says: made of its parts' receipts, checked when it is read.
+"""Make the manifest of a token store from its parts' receipts, and check it when it is read.
 
-Numbers within a part become numbers of the whole store here: documents and sequences are counted
-through all parts in order.
+Documents and sequences are numbered within each part; the manifest has the numbers in the whole
+store at which each part begins.
 """
 
 from __future__ import annotations
@@ -116,17 +116,17 @@ def _describe_sources(
 
 
 def is_balanced(ledger: dict[str, int]) -> bool:
-    """Say whether the tokens that came in are those that went out."""
+    """Return whether the tokens that were encoded or added equal those written or left out."""
     came_in = ledger["num_encoded_tokens"] + ledger["num_special_tokens_added"]
     left_out = ledger["num_truncated_tokens"] + ledger["num_dropped_tokens"]
     return came_in == ledger["num_tokens"] + left_out
 
 
 def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
-    """Read the manifest of a finished token store and check what it says; return its digest too.
+    """Read and check the manifest of a finished token store; return it and its digest.
 
     Raises:
-        FolderError: it is incomplete, of another version, or no token store.
+        FolderError: it is incomplete, of another version, or not a token store.
     """
     manifest, digest, find_size = read_manifest(
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
@@ -143,16 +143,19 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
         check_files(path, part["files"], find_size)
         names = [file["name"] for file in part["files"]]
         if names != expected or part["name"] != f"part-{number:05d}":
-            raise FolderError(f"{source}: part {number} does not name {expected[0]}")
+            raise FolderError(f"{source}: part {number} does not list {expected[0]}")
         for entry in part["ranges"]:
             check_fields(entry, RANGE_FIELDS, source=source)
             if entry["source"] >= len(manifest["sources"]):
-                raise FolderError(f"{source}: part {number} names source {entry['source']}")
+                raise FolderError(
+                    f"{source}: part {number} has source {entry['source']}, "
+                    f"expected less than {len(manifest['sources'])}"
+                )
     return manifest, digest
 
 
 def _check_sources(manifest: dict[str, Any], source: Place) -> None:
-    """Raise unless the documents of all sources follow one another, so that each is found."""
+    """Raise unless the documents of the sources are numbered without gaps, up to the ledger's."""
     num_documents = 0
     for entry in manifest["sources"]:
         check_fields(entry, SOURCE_FIELDS, source=source)
@@ -165,13 +168,13 @@ def _check_sources(manifest: dict[str, Any], source: Place) -> None:
     if num_documents != manifest["ledger"]["num_documents"]:
         raise FolderError(
             f"{source}: the sources have {num_documents} documents, "
-            f"the ledger {manifest['ledger']['num_documents']}"
+            f"the ledger has {manifest['ledger']['num_documents']}"
         )
 
 
 def check_totals(manifest: dict[str, Any], source: Place) -> None:
-    """Raise unless what the parts hold adds up to the ledger."""
+    """Raise unless the counts of the parts add up to the ledger."""
     for name in ("num_documents", "num_sequences", "num_tokens"):
         found, expected = sum(part[name] for part in manifest["parts"]), manifest["ledger"][name]
         if found != expected:
-            raise FolderError(f"{source}: the parts have {found} {name}, the ledger {expected}")
+            raise FolderError(f"{source}: the parts have {found} {name}, the ledger has {expected}")

@@ -1,7 +1,7 @@
-"""Blocks of documents -> batches of texts to encode at once.
+"""Combine blocks of documents into batches of texts to encode at once.
 
-A call of the encoder costs as much as some kB of text, so the blocks of small files are put
-together; a block of a large file is a batch of its own.
+A call of the encoder costs as much as some kB of text, so the blocks of small files are combined; a
+block of a large file is a batch of its own.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ MAX_BATCH_TEXTS = 1 << 16
 
 
 class TextBatch(NamedTuple):
-    """Texts that are encoded together, and the blocks they came in."""
+    """Texts that are encoded together, and the blocks they are from."""
 
     blocks: list[DocumentBlock]
     texts: list[str]
 
     @property
     def num_rejected(self) -> int:
-        """Count the records that were put aside; their texts are empty."""
+        """Return the number of rejected records; their texts are empty."""
         return sum(len(block.rejects) for block in self.blocks)
 
     def find_place(self, index: int) -> str:
-        """Give "path:line" of one of the texts."""
+        """Return "path:line" of one of the texts."""
         for block in self.blocks:
             if index < len(block.texts):
                 return block.find_place(index)
@@ -36,7 +36,7 @@ class TextBatch(NamedTuple):
 
 
 def gather(blocks: Iterable[DocumentBlock]) -> Iterator[TextBatch]:
-    """Put blocks together until they hold BATCH_BYTES or MAX_BATCH_TEXTS."""
+    """Combine blocks into batches of about BATCH_BYTES, or MAX_BATCH_TEXTS."""
     waiting: list[DocumentBlock] = []
     num_bytes = num_texts = 0
     for block in blocks:

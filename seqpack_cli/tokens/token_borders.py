@@ -1,9 +1,9 @@
-"""Ids -> their text, cut where tokens end.
+"""Decode ids and split the text where tokens end.
 
-No token has a text of its own: a decoder joins bytes to characters, strips and cleans up. So the
-beginnings of a run are decoded as well: where the text of k ids is a beginning of the whole text,
-the k-th token ends there, else it ends inside a character that the next ones complete. Quadratic
-in the ids, 10 ms for the 256 that are split at most; so a very long text is not split at all.
+The text of a token depends on its neighbors: a decoder joins bytes to characters, strips and cleans
+up. So every prefix of the ids is decoded: if the text of the first k ids is a prefix of the whole
+text, token k ends there; else it ends inside a character that later tokens complete. This takes
+quadratic time, 10 ms for the maximum of 256 ids; a very long text is not split at all.
 """
 
 from __future__ import annotations
@@ -17,30 +17,29 @@ from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.decoder import Decoder
 
 MAX_IDS = 256
-MAX_CHARACTERS = 1 << 18  # of the text: its beginnings take 256 times as much
+MAX_CHARACTERS = 1 << 18  # of the text: all prefixes together may take 256 times as much
 
 
 @dataclass(frozen=True)
 class TextPiece:
-    """The least text between two borders, and the ids that it is made of."""
+    """The shortest text between two token borders, and its ids."""
 
     text: str
     ids: tuple[int, ...]
 
 
 def split_at_tokens(decode: Decoder, ids: Sequence[int] | np.ndarray) -> list[TextPiece]:
-    """Cut the decoded text of a run of ids where tokens end.
+    """Decode ids and split their text where tokens end.
 
-    A character of several tokens is one piece with all their ids, and a token without text belongs
-    to the piece before it, or to the first.
+    A character of several tokens is one piece with all their ids. A token without text belongs to
+    the previous piece, or to the first.
 
     Args:
-        ids: of more than MAX_IDS only so many are split, and those left out at the end that have
-            no border among them: then the pieces are a beginning. A text above MAX_CHARACTERS is
-            one piece, and so is one of a decoder that fails on some beginnings.
+        ids: of more than MAX_IDS, only the first MAX_IDS are split, up to their last border. A text
+            above MAX_CHARACTERS is one piece, and so is one whose prefixes the decoder fails on.
 
     Returns:
-        The pieces; their texts joined are the text, their ids joined are `ids`.
+        The pieces; unless ids were cut, their texts joined are the whole text, and their ids `ids`.
     """
     ids = np.asarray(ids, np.int64)
     values = tuple(ids.tolist())
@@ -51,23 +50,23 @@ def split_at_tokens(decode: Decoder, ids: Sequence[int] | np.ndarray) -> list[Te
         return [TextPiece(text, values)]
     counts = range(1, min(len(values), MAX_IDS) + 1)
     try:
-        beginnings = decode([ids[:count] for count in counts])
-    except DataError:  # `Strip` does where it finds too little
+        prefixes = decode([ids[:count] for count in counts])
+    except DataError:  # `Strip` fails on texts that are too short
         return [TextPiece(text, values)]
     pieces: list[TextPiece] = []
-    num_ids = num_characters = 0  # before the border found last
-    for count, beginning in zip(counts, beginnings, strict=True):
-        if not text.startswith(beginning):
+    num_ids = num_characters = 0  # before the last border found
+    for count, prefix in zip(counts, prefixes, strict=True):
+        if not text.startswith(prefix):
             continue
         taken = values[num_ids:count]
-        if len(beginning) > num_characters:
-            pieces.append(TextPiece(beginning[num_characters:], taken))
-            num_characters = len(beginning)
+        if len(prefix) > num_characters:
+            pieces.append(TextPiece(prefix[num_characters:], taken))
+            num_characters = len(prefix)
         elif pieces:
             pieces[-1] = TextPiece(pieces[-1].text, pieces[-1].ids + taken)
         elif count == len(values):
             return [TextPiece("", values)]
         else:
-            continue  # nothing to see yet: these belong to the first piece
+            continue  # no text yet: these ids belong to the first piece
         num_ids = count
     return pieces

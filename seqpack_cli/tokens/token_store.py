@@ -1,8 +1,8 @@
-"""The folder that `tokenize` writes, opened: every sequence by its index, and the way back.
+"""Open a token store: read every sequence by its index, and find where it came from.
 
-`open_store(path)` checks names, sizes and every index, one part after the other, and keeps nothing
-of them: `store[i]` is a view of the disk, mapped when it is asked for. Who asks for all `lengths`
-at once holds 4 bytes a sequence from then on.
+`open_store(path)` checks names, sizes and every index, one part after the other, and keeps none of
+them in memory: `store[i]` is a view of a file, mapped when it is first read. `lengths` keeps 4
+bytes per sequence.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from seqpack_cli.files.mapping import (
 )
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
-from seqpack_cli.ranges import to_offsets
+from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.indexed_dataset import (
@@ -45,14 +45,14 @@ class Origin:
     """Where a sequence came from."""
 
     source: str  # path of the input file
-    record: int  # of that file, from 1: the line number of a line file
-    document: int  # of the whole store, from 0
+    record: int  # in that file, from 1: the line number in a line file
+    document: int  # in the whole store, from 0
     piece: int  # of the document, from 0
     num_pieces: int
 
 
 class TokenStore:
-    """The sequences of a token store; `store[i]` gives the ids of one, read-only."""
+    """The sequences of a token store; `store[i]` is the ids of one, read-only, a slice a list."""
 
     def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
         self.path = path
@@ -68,9 +68,20 @@ class TokenStore:
     def __len__(self) -> int:
         return int(self.part_offsets[-1])
 
-    def __getitem__(self, index: int) -> np.ndarray:
-        if not 0 <= index < len(self):
-            raise IndexError(f"sequence {index} of {len(self)}")
+    def __repr__(self) -> str:
+        counts = f"num_sequences={len(self)}, num_tokens={self.num_tokens}"
+        return f"TokenStore({str(self.path)!r}, {counts}, dtype={self.dtype!r})"
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[np.ndarray]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> np.ndarray | list[np.ndarray]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        index = find_index(index, len(self), "sequence")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
         ids, found = self._open_part(part)
         inside = index - self.part_offsets[part]
@@ -82,15 +93,15 @@ class TokenStore:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """Read the lengths of all sequences, int32[N]."""
+        """The lengths of all sequences, int32[N]."""
         parts = range(len(self.manifest["parts"]))
         return np.concatenate([np.empty(0, np.int32), *map(self.part_lengths, parts)])
 
     def part_lengths(self, number: int) -> np.ndarray:
-        """Map the lengths of one part, int32, and nothing but them: its index is not checked.
+        """Map the lengths of one part, int32, without checking its index.
 
         Raises:
-            FolderError: the file is not what it was when the store was opened.
+            FolderError: the file changed since the store was opened.
         """
         part = self.manifest["parts"][number]
         path = self.path / f"{part['name']}.idx"
@@ -101,38 +112,37 @@ class TokenStore:
             num_bytes = len(header) + 12 * num_sequences + 8 * num_firsts
             mapped = map_regular(file, num_bytes=num_bytes)
         if mapped[: len(header)].tobytes() != header:
-            raise FolderError(f"{path}: begins with another header than the manifest says")
+            raise FolderError(f"{path}: its header does not match the manifest")
         lengths: np.ndarray = view_array(mapped, "<i4", count=num_sequences, offset=len(header))
         return lengths
 
     def view_part(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Give all ids of one part, and where in bytes each of its sequences starts.
+        """Return all ids of one part, and the byte at which each of its sequences starts.
 
-        Its sequences are those from `part_offsets[number]` up to `part_offsets[number + 1]`.
+        Its sequences are those from `part_offsets[number]` to `part_offsets[number + 1]`.
         """
         ids, index = self._open_part(number)
         return ids, index.starts
 
     def let_pages_go(self) -> None:
-        """Take what was read out of this process's memory; it stays in the system's cache."""
-        for ids, index in tuple(self._opened.values()):  # other threads may open more
+        """Release the pages that this process has read; the system's page cache keeps them."""
+        for ids, index in tuple(self._opened.values()):  # a copy: other threads may open more
             let_pages_go(ids)
             let_pages_go(index.starts)
 
     @property
     def num_documents(self) -> int:
-        """Count documents, those without a sequence too."""
+        """The number of documents, including those without a sequence."""
         return int(self._document_offsets[-1])
 
     @property
     def num_tokens(self) -> int:
-        """Count the ids of all sequences."""
+        """The number of ids in all sequences."""
         return sum(part["num_tokens"] for part in self.manifest["parts"])
 
-    def locate(self, index: int) -> Origin:
+    def locate(self, index: SupportsIndex) -> Origin:
         """Find the source file, record and piece that a sequence came from."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"sequence {index} of {len(self)}")
+        index = find_index(index, len(self), "sequence")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
         inside = index - int(self.part_offsets[part])
         firsts = self._open_part(part)[1].first_sequences
@@ -150,20 +160,20 @@ class TokenStore:
         )
 
     def number_documents(self, number: int) -> np.ndarray:
-        """Give the document of each sequence of one part, int64[sequences]."""
+        """Return the document number of each sequence of one part, int64[sequences]."""
         counts = np.diff(self._open_part(number)[1].first_sequences)
         first = int(self._document_offsets[number])
         return np.repeat(np.arange(first, first + len(counts)), counts)
 
     def read_tokenizer_json(self) -> bytes:
-        """Read the tokenizer.json in the store, checked against the manifest."""
+        """Return the tokenizer.json in the store, checked against the manifest."""
         return read_kept_tokenizer(self.path, self.manifest)
 
     def check_digest(self) -> None:
-        """Read every file, on all cores, and compare it with the manifest.
+        """Compare the checksums of all files with the manifest, on all cores.
 
         Raises:
-            FolderError: a file is not what tokenize wrote.
+            FolderError: a file was changed or damaged.
         """
         files = [file for part in self.manifest["parts"] for file in part["files"]]
         paths = [self.path / file["name"] for file in files]
@@ -176,13 +186,13 @@ class TokenStore:
                 )
 
     def check_indices(self, first: int = 0, last: int | None = None) -> None:
-        """Read every index and compare it with the manifest, some at once where they are far.
+        """Read every index and compare it with the manifest; several at once in an object store.
 
         Args:
-            first, last: parts, all by default.
+            first, last: the range of parts; all by default.
 
         Raises:
-            FolderError: one is missing or damaged.
+            FolderError: an index is missing or damaged.
         """
         num_threads = at(self.path).num_readers
         parts = self.manifest["parts"][first:last]
@@ -206,8 +216,8 @@ class TokenStore:
         return index
 
     def _open_part(self, number: int) -> tuple[np.ndarray, Index]:
-        """Map a part; those opened last stay mapped."""
-        most = MAX_MAPPED_FILES // 2  # each is two maps
+        """Map a part; the most recent ones stay mapped."""
+        most = MAX_MAPPED_FILES // 2  # a part has two maps
         return keep_mapped(self._opened, number, self._map_part, max_kept=most)
 
     def _map_part(self, number: int) -> tuple[np.ndarray, Index]:
@@ -224,10 +234,10 @@ def open_store(path: AnyPath, *, check_indices: bool = True) -> TokenStore:
     """Open a finished token store.
 
     Args:
-        check_indices: look into every index at once, not only into those that are asked for.
+        check_indices: check every index now, not each when it is first used.
 
     Raises:
-        FolderError: it is incomplete, damaged, or no token store.
+        FolderError: it is incomplete, damaged, or not a token store.
     """
     path = parse_place(path)
     manifest, digest = read_store_manifest(path)

@@ -1,4 +1,4 @@
-"""What `seqpack tokenize` can be told, checked."""
+"""The options of `seqpack tokenize`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TokenizeOptions:
     """How text becomes ids: all that decides the bytes of a token store, besides the input.
 
     Raises:
-        ValueError: a value is none of those there are.
-        OptionError: overflow says what to do with long documents, and there is no max_length.
+        ValueError: an option has an unknown value.
+        OptionError: overflow is set, and max_length is not.
     """
 
     tokenizer: AnyPath = BYTES  # a str may also be a name on the Hub
@@ -47,14 +47,12 @@ class TokenizeOptions:
         check_positive("max_length", self.max_length)
         check_positive("part_bytes", self.part_bytes)
         if self.max_length is None and self.overflow != "split":
-            raise OptionError(
-                f"--overflow {self.overflow}: nothing is too long without --max-length"
-            )
+            raise OptionError(f"--overflow {self.overflow} needs --max-length")
 
     def record(self) -> dict[str, Any]:
-        """Return the options that decide the bytes, as the manifest has them."""
+        """Return the options that decide the bytes, as in the manifest."""
         values = dataclasses.asdict(self)
         values.update(values.pop("documents"))
-        del values["tokenizer"]  # where it lay; its checksum says what it was
+        del values["tokenizer"]  # a place; the manifest has its checksum
         del values["encoder"]
         return values

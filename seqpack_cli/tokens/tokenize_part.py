@@ -1,8 +1,7 @@
-"""The work of one tokenize task: the records of a part -> its `.bin`, `.idx` and receipt.
+"""Make one part of a tokenize run: read its records, write its `.bin`, `.idx` and receipt.
 
-Texts go to the encoder about 1 MiB at a time, however many files that takes, ids straight to the
-file, so memory is bounded by a block and its encoding. The part's files and receipt are published
-here, by the worker itself.
+About 1 MiB of text is encoded at a time, and its ids are written at once, so memory is bounded by a
+block and its encoding. The worker itself publishes the files and the receipt of the part.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class PartSetup:
     vocabulary: Vocabulary
     affixes: Affixes
     options: TokenizeOptions
-    encoder: str  # the one that is used
+    encoder: str  # the one in use
     num_threads: int = 1
 
     @property
@@ -70,7 +69,7 @@ class PartTask:
 
     @property
     def num_bytes(self) -> int:
-        """Count the input bytes of the part."""
+        """The input bytes of the part."""
         return sum(source_range.end - source_range.start for source_range in self.ranges)
 
     def __str__(self) -> str:
@@ -81,7 +80,7 @@ class PartTask:
 
 @dataclass
 class _Counts:
-    """What one part has counted so far."""
+    """The counts of one part so far."""
 
     ledger: Counter[str] = field(default_factory=Counter)
     lengths: list[np.ndarray] = field(default_factory=list)
@@ -95,9 +94,9 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
     """Make one part and publish it; return its name and receipt.
 
     Raises:
-        DataError: a record can not be read, encoded, or is too long.
+        DataError: a record cannot be read or encoded, or is too long.
         MachineError: the disk failed.
-        EncoderRefusedError, EncodersDifferError: another encoder has to do it.
+        EncoderRefusedError, EncodersDifferError: this encoder cannot be used.
     """
     encoder, reference = open_checked_encoder(
         setup.encoder,
@@ -159,7 +158,7 @@ def _write_batches(
 def _check_head(
     batches: Iterator[TextBatch], task: PartTask, encoder: Encoder, reference: Encoder
 ) -> Iterator[TextBatch]:
-    """Compare both encoders on the first texts of the part, then give all batches."""
+    """Compare both encoders on the first texts of the part, then yield all batches."""
     for batch in batches:
         head = take_head(batch.texts, task.num_bytes)
         check_agreement(encoder, reference, head, functools.partial(batch.find_place, 0))
@@ -169,7 +168,7 @@ def _check_head(
 
 
 def _iter_blocks(setup: PartSetup, task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
-    """Read the ranges one after another, and describe each when it is read and hashed."""
+    """Read and hash the ranges one after another; add an entry for each to the counts."""
     for source_range in task.ranges:
         digest = blake3()
 
@@ -214,7 +213,7 @@ def _count(
 
 
 def _encode(encoder: Encoder, batch: TextBatch) -> EncodedTexts:
-    """Encode a batch, and name the document if the tokenizer fails on one."""
+    """Encode a batch; if the tokenizer fails, the error names the document."""
     try:
         return encoder(batch.texts)
     except DataError as error:
@@ -241,7 +240,7 @@ def _make_sequences(encoded: EncodedTexts, batch: TextBatch, setup: PartSetup) -
 
 
 def _narrow(counts: np.ndarray) -> np.ndarray:
-    """Keep counts in as few bytes as hold them: a part may have 30 million documents."""
+    """Cast counts to the smallest dtype that holds them: a part may have 30 million documents."""
     return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
 
 

@@ -1,6 +1,6 @@
-"""The options and input of a tokenize run -> its plan and its tasks.
+"""Make the plan and the tasks of a tokenize run from its options and input.
 
-The plan is all that decides the bytes of the store; it becomes part of the manifest.
+The plan is everything that decides the bytes of the store; it becomes part of the manifest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seqpack_cli.tokens.vocabulary import Vocabulary
 def make_plan(
     sources: list[Source], vocabulary: Vocabulary, options: TokenizeOptions
 ) -> dict[str, Any]:
-    """Give all that decides the bytes of the store, as plain values."""
+    """Return everything that decides the bytes of the store, as plain values."""
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -33,10 +33,10 @@ def make_plan(
 
 
 def adapt_plan(earlier: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
-    """Give an unfinished run's plan with the new options for what its parts did not meet.
+    """Return the plan of an unfinished run with those new options that its parts do not depend on.
 
-    Parts that were finished where a bad record, a bad byte, a large or a long document is an error
-    hold none, so their bytes are the same whatever the new plan does with those.
+    If a bad record, a bad byte, or a document that is too large or too long was an error, finished
+    parts contain none, so their bytes are the same whatever the new plan does with those.
     """
     found, new = earlier.get("options"), plan["options"]
     if not isinstance(found, dict):
@@ -58,18 +58,18 @@ def make_tasks(sources: list[Source], options: TokenizeOptions) -> list[PartTask
     """Cut the input into parts, one task each.
 
     Raises:
-        DataError: a source can not be read.
+        DataError: a source cannot be read.
     """
     parts = plan_parts(sources, part_bytes=options.part_bytes)
     return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
 
 
 def choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
-    """Find the special tokens that go around each document.
+    """Find the special tokens before and after each document.
 
     Raises:
         OptionError: --bos or --eos is unknown, or leaves no room for text.
-        DataError: the tokenizer's template can not be followed.
+        DataError: the tokenizer's template is not supported.
     """
     affixes = find_affixes(
         tokenizer_json,
@@ -79,7 +79,7 @@ def choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
     )
     if options.overflow == "truncate" and (options.max_length or 0) <= len(affixes):
         raise OptionError(
-            f"--max-length {options.max_length}: no room for text beside the "
-            f"{len(affixes)} special tokens of each document"
+            f"--max-length {options.max_length}: no room for text beside the {len(affixes)} "
+            f"special tokens of each document, expected at least {len(affixes) + 1}"
         )
     return affixes

@@ -1,7 +1,8 @@
-"""The tokenize run: inputs -> plan -> parts -> manifest.
+"""Run tokenize: inputs -> plan -> parts -> manifest.
 
-The parent plans, watches and publishes the manifest; workers make the parts. The same input and
-options give the same bytes for any number of workers, any encoder, and after any interruption.
+This process plans the run, watches it and publishes the manifest; workers make the parts. The same
+input and options give the same bytes with any number of workers, any encoder, and after any
+interruption.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources, find_unpacked
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.files.json_files import write_json
@@ -69,10 +71,10 @@ def tokenize(
     options = options or TokenizeOptions()
     inputs, output = spell_inputs(inputs), parse_place(output)
     workers = find_workers(executor, progress, (*inputs, output))
-    # The cluster first: where none answers, nothing has begun.
+    # The cluster first: if none answers, no folder is made.
     with workers.hold(), hold_folder(output) as run:
         if STANDARD_INPUT in inputs:
-            run.check_foreign(overwrite=overwrite)  # before the wait for what comes in
+            run.check_foreign(overwrite=overwrite)  # before waiting for standard input
         with spool_standard_input(inputs, output) as spool:
             found = _find_input(inputs, output, options, spool, workers.progress)
             return _tokenize_sources(run, *found, options, workers, overwrite)
@@ -120,7 +122,7 @@ def _tokenize_sources(
 def _describe_run(
     tokenizer: str, encoder: str, executor: Executor, sources: list[Source], seconds: float
 ) -> dict[str, Any]:
-    """Say how the run was done; no reader needs it."""
+    """Return how the run was done, for run.json; no reader needs it."""
     import tokenizers
 
     num_bytes = sum(source.num_bytes for source in sources)
@@ -142,7 +144,7 @@ def _publish(
     receipts: list[dict[str, Any]],
     done: dict[str, Any],
 ) -> None:
-    """Write what stands beside the parts, the manifest last."""
+    """Write the files beside the parts, the manifest last."""
     ledger = manifest["ledger"]
     if ledger["num_sequences"] == 0:
         run.abandon()
@@ -161,16 +163,16 @@ def _publish(
 def _iter_notices(
     tokenizer_json: bytes, vocabulary: Vocabulary, options: TokenizeOptions
 ) -> Iterator[str]:
-    """Yield what a user may not expect of a tokenizer."""
+    """Yield notes about settings of a tokenizer that have no effect."""
     for limit in find_saved_limits(tokenizer_json):
-        yield f"tokenizer.json: its saved {limit} is switched off"
+        yield f"tokenizer.json: ignoring its saved {limit}"
     if options.allow_special_tokens and not vocabulary.special_tokens:
         yield "--allow-special-tokens: the tokenizer has no special tokens"
 
 
 @contextmanager
 def _naming_tokenizer(name: str) -> Iterator[None]:
-    """Say of a tokenizer.json that can not be used where it was found."""
+    """Name the path of a tokenizer.json that cannot be used."""
     try:
         yield
     except DataError as error:
@@ -185,7 +187,7 @@ def _start_encoder(
     sources: list[Source],
     workers: Workers,
 ) -> None:
-    """Begin to load the encoder while this thread reads the vocabulary, if it is used here."""
+    """Load the encoder in a thread while this one reads the vocabulary, if it is used here."""
     num_bytes = sum(source.num_bytes for source in sources)
     num_processes, num_threads = share_cores(workers, num_bytes)
     if workers.are_local and num_processes == 1 and name != REFERENCE:
@@ -206,12 +208,8 @@ def _find_input(
         spool=spool,
         output=output,
     )
-    if skipped.count():
-        progress.on_notice(str(skipped))
-    if unpacked := find_unpacked(sources):
-        looks = "it looks" if len(unpacked) == 1 else "they look"
-        progress.on_notice(
-            f"read as input, although {looks} like output of seqpack unpack --text: "
-            f"{join_items(unpacked)}"
-        )
+    for note in iter_input_notes(sources, skipped, file_format=options.file_format):
+        progress.on_notice(note)
+    text_field = options.documents.text_field
+    check_options_used(sources, document=options.document, text_field=text_field)
     return sources, skipped

@@ -1,9 +1,9 @@
-"""Texts -> a tokenizer.json, trained by `tokenizers`.
+"""Train a tokenizer.json on texts, with `tokenizers`.
 
 Byte-level BPE has every byte in its vocabulary, so no text is unknown to it; the other models have
-a token for what they do not know. The input is streamed; the trainer's own counts are what takes
-memory. The same texts and options give the same file with bpe and wordlevel; the trainers of
-wordpiece and unigram break ties differently each time.
+an unknown token. The input is streamed; memory is taken by the trainer's counts. The same texts and
+options give the same file with bpe and wordlevel; the trainers of wordpiece and unigram break ties
+differently each time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
@@ -34,12 +35,12 @@ MODELS = ("bpe", "wordpiece", "unigram", "wordlevel")
 
 @dataclass(frozen=True)
 class TrainTokenizerOptions:
-    """What to train."""
+    """The options of `seqpack train-tokenizer`."""
 
     model: str = "bpe"
     vocab_size: int = 32000
     min_frequency: int = 2
-    special_tokens: Sequence[str] = ()  # after <pad>, <bos>, <eos> and, but for bpe, <unk>
+    special_tokens: Sequence[str] = ()  # after <pad>, <bos>, <eos> and, except in bpe, <unk>
     file_format: str = "auto"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
 
@@ -49,7 +50,7 @@ class TrainTokenizerOptions:
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """Name the special tokens in the order of their ids."""
+        """The special tokens in the order of their ids."""
         own = SPECIAL_TOKENS if self.model == "bpe" else (*SPECIAL_TOKENS, UNKNOWN)
         return list(dict.fromkeys([*own, *self.special_tokens]))
 
@@ -74,8 +75,8 @@ def train_tokenizer(
         The number of tokens in its vocabulary.
 
     Raises:
-        OptionError: an input does not exist, or the vocabulary is too small for what has to be in
-            it.
+        OptionError: an input does not exist, or vocab_size is too small for the special
+            tokens and bytes.
         DataError: a record cannot be read, or the trainer fails.
         FolderError: another file would be replaced.
     """
@@ -94,8 +95,9 @@ def _train(
     """Train on the inputs; standard input is spooled into the folder."""
     with spool_standard_input(inputs, folder) as spool:
         sources, skipped = find_sources(inputs, file_format=options.file_format, spool=spool)
-        if skipped.count():
-            progress.on_notice(str(skipped))
+        for note in iter_input_notes(sources, skipped, file_format=options.file_format):
+            progress.on_notice(note)
+        check_options_used(sources, document="line", text_field=options.documents.text_field)
         check_footers(sources)
         progress.on_total(sum(source.num_bytes for source in sources))
         tokenizer, trainer = MAKERS[options.model](options)
@@ -110,7 +112,7 @@ def _check_vocab_size(options: TrainTokenizerOptions) -> None:
     if options.vocab_size < smallest:
         raise OptionError(
             f"--vocab-size {options.vocab_size}: expected at least {smallest}, the special tokens "
-            f"and {'256 bytes' if options.model == 'bpe' else 'one more'}"
+            f"and {'256 bytes' if options.model == 'bpe' else 'one other token'}"
         )
 
 
@@ -140,7 +142,7 @@ def _make_bpe(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
 
 
 def _make_wordpiece(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
-    """BERT's way, but cased and with its accents."""
+    """Like BERT's, but keeps case and accents."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
@@ -151,13 +153,15 @@ def _make_wordpiece(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     trainer = trainers.WordPieceTrainer(
         **_name_limits(options),
         min_frequency=options.min_frequency,
-        limit_alphabet=max(1, room // 2),  # each character alone and as "##" inside a word
+        limit_alphabet=max(
+            1, room // 2
+        ),  # each character has two tokens: alone, and with "##" inside a word
     )
     return tokenizer, trainer
 
 
 def _make_unigram(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
-    """SentencePiece's way of blanks: a word begins with the mark of the blank before it."""
+    """Like SentencePiece's: a word begins with a mark for the space before it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.Unigram())
@@ -176,7 +180,7 @@ def _make_wordlevel(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
 
 
 def _name_limits(options: TrainTokenizerOptions) -> dict[str, Any]:
-    """Name what every trainer is told."""
+    """Return the arguments that every trainer takes."""
     return {
         "vocab_size": options.vocab_size,
         "special_tokens": options.all_special_tokens,

@@ -1,9 +1,9 @@
-"""A tokenizer.json -> the tokenizer to encode with, and what its vocabulary is.
+"""Read a tokenizer.json, build its tokenizer, and describe its vocabulary.
 
-A tokenizer.json comes by path, in a folder, from the hub, or is the embedded `bytes`. Its bytes are
-kept as they are. Truncation and padding saved in it would cut and fill texts, so both are switched
-off; special tokens spelled in a text are text unless asked otherwise, a setting that `tokenizers`
-loses on pickling: build the tokenizer where it is used.
+A tokenizer.json is a file, in a folder, on the Hub, or the built-in `bytes`. Its bytes are kept
+unchanged. Truncation and padding saved in it would change texts, so both are switched off. Special
+tokens spelled in a text are text by default, a setting that `tokenizers` loses on pickling: build
+the tokenizer in the process that uses it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 BYTES = "bytes"
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
-# What the common tokenizers call each role; the file itself does not say.
+# The names of each role in common tokenizers; the file itself does not say.
 PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>")
 BOS_NAMES = ("<bos>", "<s>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|bos|>")
 EOS_NAMES = ("<eos>", "</s>", "[EOS]", "<|end_of_text|>", "<|endoftext|>", "<|eos|>")
-# Words of a vocabulary too, but those stand before whole numbers.
+# A vocabulary may have these as words, but with whole numbers after them.
 DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
 SWITCHED_OFF = re.compile(DROPOUT.pattern + rb'|"(?:truncation|padding)"\s*:\s*\{')
 UNK_NAMES = ("<unk>", "[UNK]", "<|unk|>")
@@ -44,21 +44,21 @@ UNK_NAMES = ("<unk>", "[UNK]", "<|unk|>")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a token store says about the ids in it."""
+    """What a token store records about its vocabulary."""
 
     tokenizer_blake3: str
     vocab_size: int  # number of tokens, added ones included
-    max_id: int  # with gaps in the ids, more than vocab_size - 1
+    max_id: int  # more than vocab_size - 1 if the ids have gaps
     pad_id: int | None
     bos_id: int | None
     eos_id: int | None
     unk_id: int | None
     special_tokens: tuple[str, ...]
-    added_tokens: tuple[str, ...] = ()  # the special ones among them
+    added_tokens: tuple[str, ...] = ()  # special tokens included
 
 
 def read_tokenizer_json(name: str) -> bytes:
-    """Read the tokenizer.json that a name stands for: `bytes`, a file, a folder, or a hub name.
+    """Read the tokenizer.json of a name: `bytes`, a file, a folder, or a repository on the Hub.
 
     Raises:
         OptionError: there is no file or folder of that name, and the Hub has none.
@@ -70,7 +70,7 @@ def read_tokenizer_json(name: str) -> bytes:
     tokenizer_json = find_input(str(path)).read()
     if tokenizer_json is not None:
         return tokenizer_json
-    is_odd = at(path).exists()  # a link to nowhere, a device or the like
+    is_odd = at(path).exists()  # a dangling link, a device or the like
     if is_odd or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise OptionError(f"{path}: no such file", hint=HINT)
     return download_tokenizer_json(name)
@@ -82,7 +82,7 @@ def spell_tokenizer(name: AnyPath) -> str:
 
 
 def locate_tokenizer(name: str) -> Place:
-    """Give the file that a name stands for, if it is one of a file or a folder."""
+    """Return the path of the tokenizer.json that a file or folder name means."""
     path = parse_place(name)
     return path / "tokenizer.json" if path.is_dir() else path
 
@@ -91,7 +91,7 @@ def locate_tokenizer(name: str) -> Place:
 def build_tokenizer(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Tokenizer:
     """Build the tokenizer of a tokenizer.json, with neither truncation nor padding.
 
-    Takes 0.2 s for 50,000 tokens, once: nobody changes one that is built.
+    Takes 0.2 s for 50,000 tokens, once: the tokenizer is cached, so do not change it.
 
     Args:
         allow_special_tokens: a special token spelled in a text becomes its id.
@@ -107,7 +107,7 @@ def build_tokenizer(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Tok
     except DataError as error:
         raise DataError(
             f"{error.message}, expected a file in the format of Hugging Face's tokenizers",
-            hint="pass --tokenizer bytes to go without one",
+            hint="pass --tokenizer bytes to use one id per byte",
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -119,7 +119,7 @@ def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
     """Find the size of a vocabulary and the ids of its roles.
 
     Raises:
-        DataError: it has no token, or an id that no store holds.
+        DataError: it has no token, or an id above MAX_ID.
     """
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     ids = tokenizer.get_vocab(with_added_tokens=True)
@@ -150,12 +150,12 @@ def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
 
 
 def check_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> None:
-    """Build the tokenizer.json in a store or in shards to see that it is what it has to be.
+    """Check that the tokenizer.json in a store or in shards builds, and fits the manifest.
 
-    Its digest only says that it is the file which the manifest names. 0.2 s for 50,000 tokens.
+    Its checksum alone does not show that it is a tokenizer. Takes 0.2 s for 50,000 tokens.
 
     Raises:
-        FolderError: it can not be built, or has another vocabulary than its manifest says.
+        FolderError: it cannot be built, or its vocabulary differs from the manifest.
     """
     tokenizer_json = read_kept_tokenizer(folder, manifest)
     path = folder / "tokenizer.json"
@@ -167,42 +167,42 @@ def check_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> None:
     for name in ("vocab_size", "max_id"):
         found = getattr(vocabulary, name)
         if found != manifest[name]:
-            raise FolderError(f"{path}: {name} is {found}, the manifest has {manifest[name]}")
+            raise FolderError(f"{path}: {name} is {found}, manifest says {manifest[name]}")
 
 
 def list_ids(tokenizer_json: bytes) -> list[int]:
-    """Give every id that a vocabulary has, sorted; there may be gaps."""
+    """Return every id of a vocabulary, sorted; there may be gaps."""
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     return sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()))
 
 
 def list_special_tokens(tokenizer_json: bytes) -> dict[int, str]:
-    """Give the special tokens among the added ones by their ids, sorted."""
+    """Return the special tokens by their ids, sorted."""
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     added = tokenizer.get_added_tokens_decoder()
     return {id_: added[id_].content for id_ in sorted(added) if added[id_].special}
 
 
 def usable_json(tokenizer_json: bytes) -> bytes:
-    """Switch BPE dropout off, which would give other ids each time; all else stays as it is."""
+    """Switch off BPE dropout, which would give different ids each time; change nothing else."""
     if not DROPOUT.search(tokenizer_json):
         return tokenizer_json
     try:
         saved = json.loads(tokenizer_json)
         saved["model"]["dropout"] = None
     except (ValueError, RecursionError, TypeError, KeyError):
-        return tokenizer_json  # build_tokenizer says what is wrong
+        return tokenizer_json  # build_tokenizer reports the error
     return json.dumps(saved, ensure_ascii=False).encode()
 
 
 def find_saved_limits(tokenizer_json: bytes) -> list[str]:
-    """Name what a tokenizer.json holds that would change texts or ids, if it were not ignored."""
+    """Return the names of the saved settings of a tokenizer.json that are ignored."""
     if not SWITCHED_OFF.search(tokenizer_json):
         return []
     try:
         saved = json.loads(tokenizer_json)
     except (ValueError, RecursionError):
-        return []  # build_tokenizer says what is wrong
+        return []  # build_tokenizer reports the error
     if not isinstance(saved, dict):
         return []
     found = [name for name in ("truncation", "padding") if saved.get(name) is not None]
@@ -213,7 +213,7 @@ def find_saved_limits(tokenizer_json: bytes) -> list[str]:
 
 @contextmanager
 def catch_failure() -> Iterator[None]:
-    """Turn what `tokenizers` raises into ours."""
+    """Turn errors and panics of `tokenizers` into DataError."""
     try:
         yield
     except SeqpackError:
@@ -225,9 +225,9 @@ def catch_failure() -> Iterator[None]:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Say whether a library failed on what it was given.
+    """Return whether an exception is a failure of the library on its input.
 
-    A panic of its Rust side is a BaseException, which no `except Exception` sees.
+    A panic in Rust is a BaseException, which `except Exception` does not catch.
     """
     if isinstance(error, MemoryError):
         return False

@@ -20,7 +20,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.errors import check_choice
-from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.layouts import Batch, describe_fields
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -50,14 +50,18 @@ def _reduce(tensors: BatchTensors) -> tuple[Any, ...]:
 
 @dataclass(slots=True, eq=False)
 class PackedTensors:
-    """A `packed` batch; the rows of `sequences` are longest first, so it has no sorted_indices."""
+    """A `packed` batch.
+
+    With `collate_packed(sort=False)` lengths and original_indices are in the order of the samples,
+    and `sequences` has torch's sorted_indices; else all are longest first, and it has none.
+    """
 
     sequences: PackedSequence  # data int64[S], batch_sizes int64[T] on the CPU
     lengths: torch.Tensor  # int64[B], on the CPU
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
     labels: torch.Tensor | None = None  # int64[S], beside sequences.data
 
-    to, pin_memory, __reduce__ = _to, _pin_memory, _reduce
+    to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
     def from_batch(cls, batch: PackedBatch, labels: str | None = None) -> PackedTensors:
@@ -78,7 +82,7 @@ class PaddedTensors:
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
     labels: torch.Tensor | None = None  # int64[B, width], beside ids
 
-    to, pin_memory, __reduce__ = _to, _pin_memory, _reduce
+    to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
     def from_batch(cls, batch: PaddedBatch, labels: str | None = None) -> PaddedTensors:
@@ -99,7 +103,7 @@ class VarlenTensors:
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
     labels: torch.Tensor | None = None  # int64[S], beside ids
 
-    to, pin_memory, __reduce__ = _to, _pin_memory, _reduce
+    to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
     def from_batch(cls, batch: VarlenBatch, labels: str | None = None) -> VarlenTensors:

@@ -11,10 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.errors import check_choice, check_positive
+from seqpack_cli.runs.arguments import convert
 from seqpack_cli.shards.sequence_arrays import pack_ids, pad_ids
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import (
@@ -28,20 +31,27 @@ from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
 
 def collate_packed(
-    sequences: Sequence[TokenSequence], *, labels: str | None = None
+    sequences: Sequence[TokenSequence], *, labels: str | None = None, sort: bool = True
 ) -> PackedTensors:
-    """Lay sequences out as a PackedSequence, longest first, equal ones as they come.
+    """Lay sequences out as a PackedSequence.
 
     Args:
         labels: "next" adds next-token labels.
+        sort: True puts the rows longest first, equal ones as they come. False keeps the order of
+            the samples, as torch's `pack_sequence(enforce_sorted=False)` does: lengths,
+            original_indices, the h_n of a recurrent layer and what `unpack_sequence` returns are in
+            that order, while `sequences` has sorted_indices.
 
     Raises:
-        ValueError: there is none, or one is empty.
+        ValueError: there is no sequence, or one is empty.
     """
     check_labels(labels)
-    rows = _join(sequences).longest_first()
-    batch = pack_ids(rows.ids, rows.lengths)
-    return PackedTensors.from_batch(replace(batch, original_indices=rows.original_indices), labels)
+    sort = convert("sort", sort, bool)
+    samples = _join(sequences)
+    rows = samples.longest_first()
+    batch = replace(pack_ids(rows.ids, rows.lengths), original_indices=rows.original_indices)
+    tensors = PackedTensors.from_batch(batch, labels)
+    return tensors if sort else _restore_order(tensors, samples)
 
 
 def collate_padded(
@@ -52,25 +62,32 @@ def collate_padded(
     pad_to_multiple: int = 1,
     bucket_keys: Sequence[int] | None = None,
     labels: str | None = None,
+    sort: bool = True,
 ) -> PaddedTensors:
-    """Lay sequences out as a rectangle, longest first, equal ones as they come, empty ones last.
+    """Lay sequences out as a rectangle, padded on one side.
 
     Args:
         pad_to_multiple: the width is the longest sequence's, rounded up to a multiple.
         bucket_keys: in rising order; the width is the smallest that holds the longest sequence.
         labels: "next" adds next-token labels.
+        sort: True puts the rows longest first, equal ones as they come, empty ones last; False
+            keeps the order of the samples.
 
     Raises:
         ValueError: there is no sequence with ids, or no bucket for the longest.
     """
     check_labels(labels)
     check_choice("padding_side", padding_side, ("right", "left"))
-    check_positive("pad_to_multiple", pad_to_multiple)
-    rows = _join(sequences).longest_first()
-    longest = int(rows.lengths[0])
+    pad_id = convert("pad_id", pad_id, int)
+    check_positive("pad_to_multiple", convert("pad_to_multiple", pad_to_multiple, int))
+    rows = _join(sequences)
+    if convert("sort", sort, bool):
+        rows = rows.longest_first()
+    longest = int(rows.lengths.max())
     width: int | None = int(round_up(np.array(longest), pad_to_multiple))
     if bucket_keys is not None:
-        width = find_bucket_key(list(bucket_keys), longest)
+        keys = convert("bucket_keys", bucket_keys, Sequence[int])
+        width = find_bucket_key(list(keys), longest)
     if width is None:
         raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
     if not width:
@@ -82,18 +99,21 @@ def collate_padded(
 
 
 def collate_varlen(
-    sequences: Sequence[TokenSequence], *, labels: str | None = None
+    sequences: Sequence[TokenSequence], *, labels: str | None = None, sort: bool = False
 ) -> VarlenTensors:
-    """Lay sequences out one after another in one row, in the order given.
+    """Lay sequences out one after another in one row.
 
     Args:
         labels: "next" adds next-token labels.
+        sort: True puts the longest first; False keeps the order of the samples.
 
     Raises:
-        ValueError: there is none, or one is empty.
+        ValueError: there is no sequence, or one is empty.
     """
     check_labels(labels)
     rows = _join(sequences)
+    if convert("sort", sort, bool):
+        rows = rows.longest_first()
     if not rows.lengths.all():
         row = int(rows.lengths.argmin())
         raise ValueError(f"expected no empty sequence, found one in row {row}")
@@ -107,6 +127,19 @@ OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors]]] = {
     "padded": (PaddedTensors, collate_padded),
     "varlen": (VarlenTensors, collate_varlen),
 }
+
+
+def _restore_order(tensors: PackedTensors, samples: TokenSequences) -> PackedTensors:
+    """Return a batch whose rows torch gives back in the order of the samples."""
+    order = samples.find_order()
+    data, batch_sizes, *_ = tensors.sequences
+    indices = (torch.from_numpy(order), torch.from_numpy(np.argsort(order)))
+    return replace(
+        tensors,
+        sequences=PackedSequence(data, batch_sizes, *indices),
+        lengths=torch.from_numpy(samples.lengths.copy()),
+        original_indices=torch.from_numpy(samples.original_indices.copy()),
+    )
 
 
 def _join(sequences: Sequence[TokenSequence]) -> TokenSequences:

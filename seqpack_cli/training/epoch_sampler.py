@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch.distributed
-from torch.utils.data import Sampler
+from torch.utils.data import ConcatDataset, Sampler, Subset
 
 from seqpack_cli.batching.shuffle import epoch_seed
+from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.training.combined_batches import find_batches
 from seqpack_cli.training.dealing import Dealing, SamplerOptions
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
 from seqpack_cli.training.sampler_state import SamplerState
@@ -31,7 +33,8 @@ class EpochSampler(Sampler[Any]):
     says how far the loader is, which with `num_workers` is ahead of the loop.
 
     Args:
-        batches: a ShardDataset, or StoreBatches (the sampler is then the loader's `batch_sampler`).
+        batches: a ShardDataset, a torch Subset or ConcatDataset of them, or StoreBatches (the
+            sampler is then the loader's `batch_sampler`).
         seed: with the number of the epoch it makes the order.
         shuffle: False leaves the batches in the order of the data.
         rank, world_size: this process, of how many; None asks torch.distributed, and takes 0 of 1
@@ -42,9 +45,10 @@ class EpochSampler(Sampler[Any]):
         ValueError: a rank or a number to skip that is not there.
     """
 
+    @checks_arguments
     def __init__(
         self,
-        batches: EpochBatches,
+        batches: EpochBatches | Subset[Any] | ConcatDataset[Any],
         *,
         seed: int = 0,
         shuffle: bool = True,
@@ -52,17 +56,15 @@ class EpochSampler(Sampler[Any]):
         world_size: int | None = None,
         options: SamplerOptions | None = None,
     ) -> None:
-        if not hasattr(batches, "plan_epoch"):
-            found = type(batches).__name__
-            raise TypeError(f"a sampler of a {found}, expected a ShardDataset or StoreBatches")
         found_rank, found_world_size = _find_rank()
-        self.batches, self.seed, self.shuffle = batches, operator.index(seed), bool(shuffle)
+        self.batches = find_batches(batches)
+        self.seed, self.shuffle = operator.index(seed), shuffle
         self.rank = found_rank if rank is None else operator.index(rank)
         num_ranks = found_world_size if world_size is None else operator.index(world_size)
         if not 0 <= self.rank < num_ranks:
             raise ValueError(f"rank is {self.rank}, expected 0 or more, below {num_ranks}")
         self._dealing = Dealing(num_ranks, options or SamplerOptions())
-        if self._dealing.options.skip and not batches.is_fixed:
+        if self._dealing.options.skip and not self.batches.is_fixed:
             raise ValueError("skip needs shards: a token store has new batches in each epoch")
         self._is_tracked = False
         self._begin(0, [])
@@ -70,10 +72,23 @@ class EpochSampler(Sampler[Any]):
         if self._dealing.options.skip:
             self._dealing.check_skip(self._make_plan())
 
+    def __repr__(self) -> str:
+        order = f"seed={self.seed}, shuffle={self.shuffle}, epoch={self.epoch}"
+        ranks = f"rank={self.rank}, world_size={self._dealing.world_size}"
+        return f"EpochSampler({self.batches!r}, {order}, {ranks})"
+
     @property
     def epoch(self) -> int:
         """The number of the epoch where the sampler is, from 0; `set_epoch` changes it."""
         return self._epoch
+
+    @property
+    def epoch_seed(self) -> int | None:
+        """The seed of this epoch's order; `pack --shuffle --seed` makes StoreBatches' batches.
+
+        None without shuffle.
+        """
+        return epoch_seed(self.seed, self._epoch) if self.shuffle else None
 
     def __iter__(self) -> Iterator[Any]:
         self._settle()
@@ -131,8 +146,7 @@ class EpochSampler(Sampler[Any]):
         Within a loop over the loader it ends that loop; the next one gives what is left.
         """
         if not 0 <= num_steps <= len(self):
-            rest = f"0 to {len(self)}, the rest of the epoch"
-            raise ValueError(f"num_steps is {num_steps}, expected {rest}")
+            raise ValueError(f"num_steps is {num_steps}, expected 0 to {len(self)} in this epoch")
         self._num_taken += operator.index(num_steps)
         self._change = object()
 
@@ -208,29 +222,24 @@ class EpochSampler(Sampler[Any]):
 
     def _make_plan(self) -> EpochPlan:
         if self._plan is None:
-            self._plan = self.batches.plan_epoch(self._seed_of_epoch())
+            self._plan = self.batches.plan_epoch(self.epoch_seed)
         return self._plan
 
     def _make_steps(self) -> np.ndarray:
         """Deal the rest of the epoch, int64[steps, world_size]."""
         if self._steps is None:
-            plan, seed = self._make_plan(), self._seed_of_epoch()
+            plan, seed = self._make_plan(), self.epoch_seed
             rest, is_start = plan.order, self._epoch == 0
             for dealing in self._taken:
                 rest = dealing.leave(plan, rest, seed=seed, is_start=is_start)
                 is_start = False
             steps = self._dealing.deal(plan, rest, seed=seed, is_start=is_start)
             if not len(steps) and not self._taken:
-                num_skipped, num_ranks = len(self._dealing.options.skip), self._dealing.world_size
-                raise ValueError(
-                    f"too few batches for {num_ranks} ranks: {len(plan.keys)} in the epoch, "
-                    f"{num_skipped} of them skipped"
-                )
+                num_ranks, num_skipped = self._dealing.world_size, len(self._dealing.options.skip)
+                counts = f"{len(plan.keys)} in the epoch, {num_skipped} of them skipped"
+                raise ValueError(f"too few batches for {num_ranks} ranks: {counts}")
             self._steps = steps
         return self._steps
-
-    def _seed_of_epoch(self) -> int | None:
-        return epoch_seed(self.seed, self._epoch) if self.shuffle else None
 
 
 def _find_rank() -> tuple[int, int]:

@@ -8,11 +8,14 @@ when a batch is read, and pages that were read are released again.
 
 from __future__ import annotations
 
+from typing import SupportsIndex, overload
+
 import numpy as np
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.files.url import Place, parse_place
+from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
 from seqpack_cli.training.batch_tensors import BatchTensors, check_labels
 from seqpack_cli.training.collate import OF_LAYOUT
@@ -24,7 +27,8 @@ BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 class ShardDataset(Dataset[BatchTensors]):
     """Map-style dataset over the batches of finished shards.
 
-    `dataset[i]` is `PackedTensors`, `PaddedTensors` or `VarlenTensors`, as the layout is.
+    `dataset[i]` is `PackedTensors`, `PaddedTensors` or `VarlenTensors`, as the layout is; i may be
+    negative. A slice is a torch `Subset`, which reads nothing before it is asked for a batch.
 
     `layout`, `vocab_size`, `pad_id` and `bucket_keys` (rising, None without buckets) are those of
     the shards' manifest.
@@ -38,7 +42,8 @@ class ShardDataset(Dataset[BatchTensors]):
         FolderError: the shards are incomplete or damaged, found on opening or at the item.
     """
 
-    def __init__(self, path: str | Place, *, labels: str | None = None) -> None:
+    @checks_arguments
+    def __init__(self, path: AnyPath, *, labels: str | None = None) -> None:
         check_labels(labels)
         self.path = parse_place(path)
         self.labels = labels
@@ -56,7 +61,19 @@ class ShardDataset(Dataset[BatchTensors]):
     def __len__(self) -> int:
         return self._num_batches
 
-    def __getitem__(self, index: int) -> BatchTensors:
+    def __repr__(self) -> str:
+        sizes = f"layout={self.layout!r}, num_batches={len(self)}, labels={self.labels!r}"
+        return f"ShardDataset({str(self.path)!r}, {sizes})"
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> BatchTensors: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Subset[BatchTensors]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> BatchTensors | Subset[BatchTensors]:
+        if isinstance(index, slice):
+            return Subset(self, range(*index.indices(len(self))))
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
         batch = self._open().take(index, bytes_kept=bytes_kept)
         tensors: BatchTensors = self._tensors.from_batch(batch, self.labels)

@@ -18,6 +18,7 @@ from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.runs.arguments import convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
 from seqpack_cli.training.batch_tensors import check_labels
 from seqpack_cli.training.collate import OF_LAYOUT
@@ -46,13 +47,21 @@ class StoreBatches:
 
     def __init__(self, dataset: StoreDataset, options: PackOptions) -> None:
         if not isinstance(dataset, StoreDataset):
-            raise TypeError(f"batches of a {type(dataset).__name__}, expected a StoreDataset")
+            raise TypeError(
+                f"dataset is a {type(dataset).__name__}, expected a StoreDataset: batches are "
+                "planned from the lengths of a whole store; for a part of it use torch's samplers "
+                "and a collate function"
+            )
+        convert("options", options, PackOptions)
         if options.shuffle is not None or options.seed:
             raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
         self.dataset = dataset
         self.options = replace(options, shuffle=False).resolve()
         described = f"{dataset.open_store().digest} {_describe(self.options)}"
         self.fingerprint = blake3(described.encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"StoreBatches({self.dataset!r}, {_spell_options(self.options)})"
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Plan batches, shuffled by a seed; None keeps the order of pack."""
@@ -120,12 +129,21 @@ class _BatchKeys(Sequence[list[int | Piece]]):
 
 def _describe(options: PackOptions) -> str:
     """Name what decides on batches and differs from the defaults, in every version the same."""
+    return repr(_find_chosen(options))
+
+
+def _spell_options(options: PackOptions) -> str:
+    """Spell the call that makes the options that decide on batches."""
+    chosen = {"layout": options.layout, **_find_chosen(options)}
+    return f"PackOptions({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
+
+
+def _find_chosen(options: PackOptions) -> dict[str, Any]:
+    """Return the options that decide on batches and differ from the defaults."""
     default = asdict(replace(PackOptions(), batch_size=DEFAULT_BATCH_SIZE))
     left_out = ("shuffle", "seed", "shard_bytes")
-    return repr(
-        {
-            field.name: getattr(options, field.name)
-            for field in fields(options)
-            if field.name not in left_out and getattr(options, field.name) != default[field.name]
-        }
-    )
+    return {
+        field.name: getattr(options, field.name)
+        for field in fields(options)
+        if field.name not in left_out and getattr(options, field.name) != default[field.name]
+    }

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex, overload
 
 import numpy as np
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset, Subset, get_worker_info
 
-from seqpack_cli.files.url import Place, parse_place
+from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.ranges import find_index
+from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -39,13 +41,15 @@ class StoreDataset(Dataset[TokenSequence]):
     """Map-style dataset over the sequences of a token store.
 
     `dataset[i]` is the sequence i, `dataset[Piece(i, start, length)]` a piece of it, as a
-    `TokenSequence`; `dataset[FILLER]` has no ids and the index -1.
+    `TokenSequence`; i may be negative. `dataset[FILLER]` has no ids and the index -1. A slice is a
+    torch `Subset`, which reads nothing before it is asked for a sequence.
 
     Raises:
         FolderError: the store is incomplete or damaged, found on opening or at the item.
     """
 
-    def __init__(self, path: str | Place) -> None:
+    @checks_arguments
+    def __init__(self, path: AnyPath) -> None:
         self.path = parse_place(path)
         self._store: TokenStore | None = open_store(path)
         self._num_sequences = len(self._store)
@@ -54,10 +58,23 @@ class StoreDataset(Dataset[TokenSequence]):
     def __len__(self) -> int:
         return self._num_sequences
 
-    def __getitem__(self, key: int | Piece) -> TokenSequence:
+    def __repr__(self) -> str:
+        return f"StoreDataset({str(self.path)!r}, num_sequences={len(self)})"
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | Piece) -> TokenSequence: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Subset[TokenSequence]: ...
+
+    def __getitem__(
+        self, key: SupportsIndex | Piece | slice
+    ) -> TokenSequence | Subset[TokenSequence]:
+        if isinstance(key, slice):
+            return Subset(self, range(*key.indices(len(self))))
         return self.__getitems__([key])[0]
 
-    def __getitems__(self, keys: Sequence[int | Piece]) -> TokenSequences:
+    def __getitems__(self, keys: Sequence[SupportsIndex | Piece]) -> TokenSequences:
         store = self.open_store()
         indices, starts, lengths = self._find(store, keys)
         ids = np.empty(int(lengths.sum()), store.dtype)
@@ -78,7 +95,7 @@ class StoreDataset(Dataset[TokenSequence]):
         return self._store
 
     def _find(
-        self, store: TokenStore, keys: Sequence[int | Piece]
+        self, store: TokenStore, keys: Sequence[SupportsIndex | Piece]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Check keys; return sequence, first token and length of each."""
         indices = _to_indices(keys)
@@ -86,20 +103,22 @@ class StoreDataset(Dataset[TokenSequence]):
             pieces = [self._find_piece(store, key) for key in keys]
             indices, starts, lengths = np.array(pieces, np.int64).reshape(-1, 3).T
             return indices, starts, lengths
-        outside = (indices < 0) | (indices >= len(self))
+        outside = (indices < -len(self)) | (indices >= len(self))
         if outside.any():
             raise IndexError(f"sequence {indices[outside.argmax()]} of {len(self)}")
+        indices = indices % len(self)  # a negative one counts from the end
         return indices, np.zeros_like(indices), store.lengths[indices].astype(np.int64)
 
-    def _find_piece(self, store: TokenStore, key: int | Piece) -> Piece:
+    def _find_piece(self, store: TokenStore, key: SupportsIndex | Piece) -> Piece:
         if isinstance(key, tuple) and key == FILLER:
             return FILLER
-        index, start, length = map(operator.index, key if isinstance(key, tuple) else (key, 0, -1))
+        if not isinstance(key, tuple):
+            index = find_index(key, len(self), "sequence")
+            return Piece(index, 0, int(store.lengths[index]))
+        index, start, length = map(operator.index, key)
         if not 0 <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")
         longest = int(store.lengths[index])
-        if not isinstance(key, tuple):
-            return Piece(index, 0, longest)
         if start < 0 or length < 1 or start + length > longest:
             raise IndexError(f"{key} is out of range: the sequence has {longest} tokens")
         return Piece(index, start, length)
@@ -108,7 +127,7 @@ class StoreDataset(Dataset[TokenSequence]):
         return {**self.__dict__, "_store": None}  # a spawned worker opens its own maps
 
 
-def _to_indices(keys: Sequence[int | Piece]) -> np.ndarray | None:
+def _to_indices(keys: Sequence[SupportsIndex | Piece]) -> np.ndarray | None:
     """Return the keys as an array, or None unless all are indices."""
     try:
         indices = np.array(keys)

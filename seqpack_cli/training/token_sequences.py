@@ -35,20 +35,34 @@ class TokenSequences(Sequence[TokenSequence]):
         """Put any sequences one after another."""
         if isinstance(sequences, TokenSequences):
             return sequences
-        rows = [sequence.ids for sequence in sequences]
+        try:
+            rows = [sequence.ids for sequence in sequences]
+            indices = np.array([sequence.original_index for sequence in sequences], np.int64)
+        except AttributeError as error:
+            kinds = " and ".join(sorted({type(sequence).__name__ for sequence in sequences}))
+            raise TypeError(f"sequences are {kinds}, expected TokenSequence") from error
         lengths = np.array([row.numel() for row in rows], np.int64)
-        indices = np.array([sequence.original_index for sequence in sequences], np.int64)
         return cls(torch.cat(rows).numpy() if rows else np.empty(0, np.int64), lengths, indices)
 
     def longest_first(self) -> TokenSequences:
         """Sort by length, equal ones as they come."""
         if not (self.lengths[1:] > self.lengths[:-1]).any():
             return self
-        order = np.argsort(-self.lengths, kind="stable")
+        return self.take(self.find_order())
+
+    def find_order(self) -> np.ndarray:
+        """Return the rows by falling length, equal ones as they come, int64[B]."""
+        return np.argsort(-self.lengths, kind="stable")
+
+    def take(self, order: np.ndarray) -> TokenSequences:
+        """Return the sequences in another order."""
         lengths, starts = self.lengths[order], self._starts()[order]
         ids = np.empty_like(self.ids)
         copy_ranges(self.ids, starts, ids, np.cumsum(lengths) - lengths, lengths)
         return TokenSequences(ids, lengths, self.original_indices[order])
+
+    def __repr__(self) -> str:
+        return f"TokenSequences(num_sequences={len(self)}, num_tokens={len(self.ids)})"
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -61,7 +75,7 @@ class TokenSequences(Sequence[TokenSequence]):
 
     def __getitem__(self, index: int | slice) -> TokenSequence | list[TokenSequence]:
         if isinstance(index, slice):
-            return list(self)[index]
+            return [self[row] for row in range(*index.indices(len(self)))]
         start = int(self._starts()[index])
         ids = self.ids[start : start + int(self.lengths[index])].astype(np.int64)
         return TokenSequence(torch.from_numpy(ids), int(self.original_indices[index]))

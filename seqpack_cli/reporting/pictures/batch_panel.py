@@ -1,7 +1,7 @@
-"""One batch of rows, each with cells of its own -> rows over time steps, each in its colour.
+"""The picture of one packed or padded batch: its rows over time steps or columns.
 
-In a packed batch the edge of the stairs is `batch_sizes`: at step t the rows above it are alive. A
-batch that is small enough shows each token in its cell, with its place in `data`.
+In a packed batch the right edge is `batch_sizes`: at step t the rows above it are alive. A small
+batch shows each token in its cell, with its place in `data`, and each row in a colour of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from seqpack_cli.reporting.pictures.colours import (
     HATCH,
     INK,
     LINE,
+    MAX_DISTINCT,
+    MIDDLE,
     PALE,
     row_colours,
 )
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_ROWS = 256  # that are drawn; of more, every k-th
-MAX_ROWS_WITH_EDGES = 64
 MAX_CELL_ROWS = 12
 MAX_CELL_STEPS = 20
 CHARACTERS_PER_INCH = 13.0  # at 8 points
@@ -38,11 +39,11 @@ Texts = Sequence[Sequence[str]]  # of each row's tokens
 
 
 def make_batch_panel(batch: Batch, *, title: str, texts: Texts | None = None) -> Panel:
-    """Make the panel of a batch.
+    """Return the panel of a batch.
 
     Args:
-        title: what is said of it before its numbers.
-        texts: what stands in the cells, if they are few enough; see `is_small`.
+        title: the beginning of the title; the numbers of rows and tokens follow it.
+        texts: the text of each token, shown in the cells of a small batch; see `is_small`.
     """
     num_rows, num_steps = len(batch.lengths), batch.num_steps
     alive = batch.describe_shape().get("batch_sizes")
@@ -58,9 +59,9 @@ def make_batch_panel(batch: Batch, *, title: str, texts: Texts | None = None) ->
             label_cells(axes.xaxis, num_steps)
             label_cells(axes.yaxis, num_rows)
             axes.set_xlabel(
-                "column; hatched cells are padding, crossed ones rows that only fill up"
+                _explain_cells(batch)
                 if alive is None
-                else "time step t; the red edge is batch_sizes[t], the rows alive at step t"
+                else "time step t; red line: batch_sizes[t], the number of rows alive at step t"
             )
         axes.set_xlim(0, num_steps)
         axes.set_ylim(num_rows, 0)
@@ -69,16 +70,25 @@ def make_batch_panel(batch: Batch, *, title: str, texts: Texts | None = None) ->
 
     num_tokens = int(batch.lengths.sum())
     share = show_share(1 - num_tokens / (num_rows * num_steps))
-    filler = f", {batch.num_filler_rows:,} of them filler" if batch.num_filler_rows else ""
+    filler = f" ({count(batch.num_filler_rows, 'filler row')})" if batch.num_filler_rows else ""
     steps = count(num_steps, "step" if alive else "column")
-    title += f": {count(num_rows, 'row')}{filler}, {steps}, {count(num_tokens, 'token')}; "
-    title += f"a rectangle has {share} padding" if alive else f"{share} padding"
+    title += f": {count(num_rows, 'row')}{filler}, {steps}, {count(num_tokens, 'token')}, "
+    title += f"no padding (padded: {share})" if alive else f"{share} padding"
     return Panel("batch", title, draw, height=_choose_height(num_rows, is_small(batch)))
 
 
 def is_small(batch: Batch) -> bool:
-    """Say whether each cell is large enough to hold its token."""
+    """Return whether each cell is large enough to hold its token."""
     return len(batch.lengths) <= MAX_CELL_ROWS and batch.num_steps <= MAX_CELL_STEPS
+
+
+def _explain_cells(batch: Batch) -> str:
+    """Return the label of the columns, with the meaning of hatched and crossed cells."""
+    has_padding = int(batch.lengths[: len(batch.lengths) - batch.num_filler_rows].min())
+    label = "column"
+    if has_padding < batch.num_steps:
+        label += "; hatched: padding"
+    return label + ("; crossed: filler rows" if batch.num_filler_rows else "")
 
 
 def _choose_height(num_rows: int, has_cells: bool) -> float:
@@ -86,28 +96,39 @@ def _choose_height(num_rows: int, has_cells: bool) -> float:
 
 
 def _draw_rows(axes: Axes, batch: Batch, places: np.ndarray) -> None:
-    """Draw some rows, evenly spread, over what no row holds."""
+    """Draw some rows, evenly spread, over the padding: of many rows only their outline."""
     rows, num_rows = places.round().astype(int), len(batch.lengths)
-    tops = np.linspace(0, num_rows, len(rows) + 1)
+    edges = np.linspace(0, num_rows, len(rows) + 1)
+    starts, lengths = batch.first_steps[rows], batch.lengths[rows]
     first_filler = num_rows - batch.num_filler_rows
     if "width" in batch.describe_shape():
         axes.axhspan(0, first_filler, fc=PALE, ec=HATCH, hatch="////", lw=0, zorder=0)
     if batch.num_filler_rows:
         axes.axhspan(first_filler, num_rows, fc="white", ec=HATCH, hatch="xxx", lw=0, zorder=0)
+    if num_rows > MAX_DISTINCT:
+        axes.stairs(
+            starts + lengths,
+            edges,
+            baseline=starts,
+            orientation="horizontal",
+            fill=True,
+            color=MIDDLE,
+        )
+        return
     axes.barh(
-        tops[:-1],
-        batch.lengths[rows],
-        np.diff(tops),
-        left=batch.first_steps[rows],
+        edges[:-1],
+        lengths,
+        np.diff(edges),
+        left=starts,
         align="edge",
-        color=row_colours(len(rows)),
+        color=row_colours(num_rows),
         edgecolor="white",
-        lw=0.5 if len(rows) <= MAX_ROWS_WITH_EDGES else 0,
+        lw=0.5,
     )
 
 
 def _draw_edge(axes: Axes, lengths: np.ndarray) -> None:
-    """Draw `batch_sizes`: level while a number of rows is alive, up where some have ended."""
+    """Draw `batch_sizes` as a line: level while the same rows are alive, up where some end."""
     ends, firsts = np.unique(lengths[::-1], return_index=True)  # rising; the last row ends first
     alive = len(lengths) - firsts
     times = np.repeat(np.concatenate([[0], ends]), 2)[1:]
@@ -130,16 +151,16 @@ def _draw_cells(axes: Axes, batch: Batch, texts: Texts) -> None:
 
 
 def _number_cells(axes: Axes, batch: Batch, alive: Sequence[int] | None) -> None:
-    """Number rows and steps at the middle of their cells, and tell how many rows are alive."""
+    """Label rows and steps in the middle of their cells, a packed batch with `batch_sizes` too."""
     num_rows, num_steps = len(batch.lengths), batch.num_steps
     axes.set_yticks(np.arange(num_rows) + 0.5, [str(row) for row in range(num_rows)])
     labels = [str(step) for step in range(num_steps)]
-    label = "column; hatched cells are padding; small numbers: the places in data"
+    label = f"{_explain_cells(batch)}; small numbers: index in data"
     if alive is not None:
         labels = [f"{step}\n{number}" for step, number in enumerate(alive)]
         label = (
-            "above: time step t; below: batch_sizes[t], the rows alive (the red edge); "
-            "in cells: the place in data"
+            "time step t, and below it batch_sizes[t], the number of rows alive (red line); "
+            "small numbers: index in data"
         )
     axes.set_xticks(np.arange(num_steps) + 0.5, labels)
     axes.tick_params(length=0)

@@ -1,4 +1,4 @@
-"""The numbers of batches -> how much of each is padding, or how full each shared row is."""
+"""The picture of the padding ratio of each batch; of varlen, of how full each row is."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from seqpack_cli.reporting.wording import count, show_share
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_STEPS = 400  # of the curve; more batches are drawn together, as many to a step
+MAX_STEPS = 400  # of the curve; of more batches, several share a step
 
 
 def make_padding_panel(numbers: BatchTable, layout: str) -> Panel:
-    """Make the panel of the padding ratio by batch; of shared rows, of how full they are."""
+    """Return the panel of the padding ratio by batch; of varlen, of how full the rows are."""
     rules = LAYOUTS[layout]
     if rules.shares_rows:
         return _make_fullness_panel(numbers)
     mean = numbers.padding_ratio
     title = f"Padding by batch: {show_share(mean)} of all cells"
     if not rules.fills_rectangle:
-        title = f"Padding that is not stored: {show_share(mean)}, were these rectangles"
+        title = f"Padding saved: the same batches with --layout padded have {show_share(mean)}"
 
     def draw(axes: Axes) -> None:
         edges, fullness = _average(numbers)
@@ -51,17 +51,16 @@ def _make_fullness_panel(numbers: BatchTable) -> Panel:
         if len(worst) < len(numbers.num_rows):
             axes.stairs(worst, edges, color=PALE, lw=0.8)
         axes.set_ylim(0, 1)
-        axes.set_ylabel("tokens / room of the row")
+        axes.set_ylabel("tokens / room in the row")
 
     num_free = int((numbers.num_tokens < numbers.num_cells).sum())
-    title = (
-        f"How full the rows are: {num_free:,} of {count(len(numbers.num_rows), 'row')} have room"
-    )
+    num_rows = count(len(numbers.num_rows), "row")
+    title = f"Fill of the rows: {show_share(mean)}; {num_free:,} of {num_rows} not full"
     return Panel("fullness", title, draw, height=2.6)
 
 
 def _average(numbers: BatchTable) -> tuple[np.ndarray, np.ndarray]:
-    """Give the edges of at most MAX_STEPS runs of batches, and tokens / cells of each run."""
+    """Return the edges of at most MAX_STEPS runs of batches, and tokens / cells of each run."""
     num_batches = len(numbers.num_cells)
     starts = np.arange(0, num_batches, -(-num_batches // MAX_STEPS))
     num_cells = np.add.reduceat(numbers.num_cells, starts)
@@ -73,7 +72,7 @@ def _draw_shares(axes: Axes, edges: np.ndarray, shares: np.ndarray, mean: float)
     axes.stairs(shares, edges, fill=True, color=MIDDLE)
     axes.axhline(mean, color=LINE, lw=1, ls="--")
     axes.annotate(
-        f"dashed: all batches, {show_share(mean)}",
+        f"dashed line: all batches, {show_share(mean)}",
         (1, 1.02),
         xycoords="axes fraction",
         color=LINE,
@@ -84,5 +83,5 @@ def _draw_shares(axes: Axes, edges: np.ndarray, shares: np.ndarray, mean: float)
     label_cells(axes.xaxis, int(edges[-1]))
     label_shares(axes.yaxis)
     num_each = int(edges[1] - edges[0])
-    grouped = f"batch, {num_each:,} to a step; the pale line is the worst of them"
+    grouped = f"batch ({num_each:,} batches per step; pale line: the worst of them)"
     axes.set_xlabel("batch" if num_each == 1 else grouped)

@@ -1,4 +1,4 @@
-"""A token store, shards, a batch or a comparison of plans -> the panels of its picture."""
+"""Choose the panels for the picture of a token store, of shards, of a batch or of a plan."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MAX_PATH_COLUMNS = 40  # of the title, which is one line
 
 
 def make_panels(opened: Opened, *, batch: int | None = None) -> list[Panel]:
-    """Make the panels of a store or of shards.
+    """Return the panels of a store or of shards.
 
     Args:
-        batch: of shards, only this one; None shows all, and a usual one.
+        batch: show only this batch; None shows the lengths, the padding and a typical batch.
 
     Raises:
         OptionError: there is no such batch.
@@ -49,17 +49,17 @@ def make_panels(opened: Opened, *, batch: int | None = None) -> list[Panel]:
     return [
         make_length_panel(lengths, what=what),
         make_padding_panel(numbers, opened.layout),
-        _show_batch(opened, choose_batch(numbers), name="Usual batch", num_rows=MAX_VARLEN_ROWS),
+        _show_batch(opened, choose_batch(numbers), name="Typical batch", num_rows=MAX_VARLEN_ROWS),
     ]
 
 
 def make_plan_panels(compared: dict[str, Any]) -> list[Panel]:
-    """Make the panels of what `compare_plans` gives."""
+    """Return the panels of what `compare_plans` returns."""
     return [make_plan_panel(compared)]
 
 
 def make_title(opened: Opened) -> str:
-    """Name what is drawn in one line."""
+    """Return the title of a picture or page, one line."""
     path = cut_front(escape_controls(str(opened.path)), MAX_PATH_COLUMNS)
     if isinstance(opened, TokenStore):
         counts = f"{count(len(opened), 'sequence')}, {count(opened.num_tokens, 'token')}"
@@ -72,7 +72,7 @@ def make_title(opened: Opened) -> str:
 
 
 def choose_batch(numbers: BatchTable) -> int:
-    """Choose a usual batch: of the median number of rows, and among those of the median longest."""
+    """Return a typical batch: of those with the median number of rows, the one of median length."""
     median = np.sort(numbers.num_rows)[len(numbers.num_rows) // 2]
     usual = np.flatnonzero(numbers.num_rows == median)
     order = numbers.longest[usual].argsort(kind="stable")
@@ -80,7 +80,7 @@ def choose_batch(numbers: BatchTable) -> int:
 
 
 def _show_batch(shards: ShardSet, index: int, *, name: str, num_rows: int = 1) -> Panel:
-    """Make the panel of a batch; where a batch is a row that sequences share, of some of them."""
+    """Return the panel of a batch; of varlen, where a batch is one row, of `num_rows` of them."""
     if LAYOUTS[shards.layout].shares_rows:
         first = max(0, min(index, len(shards) - num_rows))
         rows = range(first, min(first + num_rows, len(shards)))
@@ -92,7 +92,7 @@ def _show_batch(shards: ShardSet, index: int, *, name: str, num_rows: int = 1) -
 
 
 def _read_texts(shards: ShardSet, rows: list[Any]) -> list[list[str]]:
-    """Give the text of each token; of those that make one character together, their ids."""
+    """Return the text of each token, or its id if it is only a part of a character."""
     decode = open_decoder(shards.read_tokenizer_json())
     texts: list[list[str]] = []
     for ids in rows:
@@ -104,5 +104,5 @@ def _read_texts(shards: ShardSet, rows: list[Any]) -> list[list[str]]:
 
 
 def _show_text(text: str) -> str:
-    """Show a token in a cell of its own, whose borders spare the blanks around it."""
+    """Return the text of a token for its cell, without the blanks around it."""
     return show_token(text.strip(" ") or text)

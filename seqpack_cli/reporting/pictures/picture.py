@@ -1,7 +1,7 @@
-"""Panels, one drawing each, stacked -> a PNG or SVG file, or SVG to stand in a page.
+"""Draw panels below one another into a PNG or SVG file, or one panel as SVG for a page.
 
-The same panels give the same bytes with the same version of matplotlib: no dates, no random ids.
-Text in an SVG is text, which can be found, copied and read aloud.
+The same panels make the same bytes with the same version of matplotlib: no dates, no random ids.
+Text in an SVG stays text, which can be searched, copied and read aloud.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg")
-TAG = re.compile("<[^<>]+>")  # texts between tags are written without < and >
+TAG = re.compile("<[^<>]+>")  # texts between tags have their < and > escaped
 REFERENCE = re.compile(r'( id="|href="#|url\(#)')
 WIDTH = 9.0  # inches
 TITLE_HEIGHT = 0.5  # inches
 DOTS_PER_INCH = 150
-# What DejaVu Sans does not have, a PNG takes from those of these that are installed; who reads an
-# SVG finds fonts by himself.
+# Fonts for characters that DejaVu Sans lacks, used in a PNG if they are installed. Whatever shows
+# an SVG chooses its fonts itself.
 OTHER_FONTS = ("Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", "Droid Sans Fallback")
 SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -55,7 +55,7 @@ SETTINGS: dict[str, Any] = {
     "xtick.color": "#555555",
     "ytick.color": "#555555",
 }
-# By which a picture is known again; without a date it is the same each time.
+# Marks a picture as ours. No date: the file is the same each time.
 METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": "seqpack"},
     "svg": {"Publisher": "seqpack", "Date": None},
@@ -74,18 +74,18 @@ PICTURE = FileKind(
 class Panel:
     """One drawing."""
 
-    name: str  # a word, for ids in a page
+    name: str  # one word, for ids in a page
     title: str
     draw: Callable[[Axes], None]
     height: float = 3.0  # inches
 
 
 def check_picture_path(path: Place) -> None:
-    """Raise, before any work, unless a picture can be made and its format is known.
+    """Check, before any work, that a picture can be made and written.
 
     Raises:
         OptionError: the suffix is neither .png nor .svg.
-        FolderError: there is a file that is not to be replaced.
+        FolderError: the file exists and is not a picture of seqpack.
         MachineError: matplotlib is not installed.
     """
     check_output(path, PICTURE, SUFFIXES, ["matplotlib"])
@@ -94,7 +94,7 @@ def check_picture_path(path: Place) -> None:
 def check_output(
     path: Place, kind: FileKind, suffixes: Sequence[str], packages: Sequence[str]
 ) -> None:
-    """Raise unless a picture or page may be written; see `check_picture_path`."""
+    """Check that a picture or page can be written; see `check_picture_path`."""
     if path.suffix.lower() not in suffixes:
         raise OptionError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(suffixes)}")
     for name in packages:
@@ -107,7 +107,7 @@ def save_picture(path: Place, title: str, panels: Sequence[Panel]) -> None:
     """Draw panels below one another and publish the file; a picture of seqpack is replaced.
 
     Raises:
-        FolderError: there is another file.
+        FolderError: the file exists and is not a picture of seqpack.
         MachineError: the disk failed.
     """
     kind = path.suffix.lower().removeprefix(".")
@@ -116,10 +116,10 @@ def save_picture(path: Place, title: str, panels: Sequence[Panel]) -> None:
 
 
 def draw_svg(panel: Panel) -> str:
-    """Draw one panel as an SVG element to stand in a page beside others."""
+    """Draw one panel as an SVG element for a page."""
     text = _draw([panel], "svg", title=None, salt=panel.name).decode()
     element = text[text.index("<svg ") :]
-    # A page has each id once, and the picture's own description is the page's caption.
+    # Ids must be unique in a page, and the page has a description of its own.
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
     return TAG.sub(lambda tag: REFERENCE.sub(rf"\1{panel.name}-", tag[0]), element)
 
@@ -134,7 +134,7 @@ def _draw(panels: Sequence[Panel], kind: str, *, title: str | None, salt: str) -
 
 
 def _load_matplotlib() -> None:
-    """Import what draws. Its extensions abort the process where Ctrl-C meets their start."""
+    """Import matplotlib; Ctrl-C while its extensions start would abort the process."""
     with _deferring_interrupts():
         import matplotlib.backends.backend_agg
         import matplotlib.backends.backend_svg
@@ -144,9 +144,9 @@ def _load_matplotlib() -> None:
 
 @contextmanager
 def _deferring_interrupts() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block ends; whichever thread of C they come to."""
+    """Delay Ctrl-C and SIGTERM until the block ends."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread handles signals
         return
     caught: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -180,13 +180,13 @@ def _settings(kind: str, salt: str) -> Iterator[None]:
     import matplotlib.style
     from matplotlib.font_manager import get_font_names
 
-    # Not those of the user's matplotlibrc: pictures of one folder are the same everywhere.
+    # Ignore the user's matplotlibrc: pictures of one folder are the same everywhere.
     styles: list[Any] = ["default", {**SETTINGS, "svg.hashsalt": salt}]
     if kind == "png":
         found = set(get_font_names()).intersection(OTHER_FONTS)
         families = ["DejaVu Sans", *(font for font in OTHER_FONTS if font in found)]
         styles.append({"font.family": families})
     with matplotlib.style.context(styles), warnings.catch_warnings():
-        # Names may be in scripts that its font has not: an SVG's reader has others.
+        # The font may lack a script; whatever shows an SVG has others.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield

@@ -1,4 +1,4 @@
-"""What each way to pack would cost -> bars of their padding side by side."""
+"""The picture of `seqpack plan`: the padding of each way to pack as a bar."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.reporting.pictures.colours import DARK, LIGHT, MIDDLE
+from seqpack_cli.reporting.pictures.colours import DARK, LABEL_BOX, LIGHT, MIDDLE
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_shares
 from seqpack_cli.reporting.plans import find_best, read_options
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT_OF_BAR = 0.25  # inches
+CHARACTER_WIDTH = 0.0125  # of the axis, at 8 points
 # The colour and hatch of each layout, in the order of their table.
 BARS = dict(zip(LAYOUTS, cycle([(DARK, ""), (MIDDLE, ""), (LIGHT, "///")]), strict=False))
 
 
 def make_plan_panel(compared: dict[str, Any]) -> Panel:
-    """Make the panel of the padding of each way.
+    """Return the panel of the padding of each way.
 
     Args:
-        compared: what `compare_plans` gives.
+        compared: what `compare_plans` returns.
     """
     plans = compared["plans"]
     best = find_best(plans)
@@ -35,21 +36,23 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         ratios = [plan["padding_ratio"] for plan in plans]
         axes.barh(places, ratios, color=colours, hatch=hatches, edgecolor="white")
         for place, plan in zip(places, plans, strict=True):
+            text, ratio = _describe(plan) + (" *" if plan is best else ""), plan["padding_ratio"]
+            has_room = ratio + CHARACTER_WIDTH * len(text) < 1
             axes.annotate(
-                _describe(plan) + (" *" if plan is best else ""),
-                (plan["padding_ratio"], place),
+                text,
+                (ratio if has_room else 0, place),  # over its bar where there is no room beside it
                 xytext=(4, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=8,
+                bbox=LABEL_BOX if has_room else None,
             )
         axes.set_yticks(places, [plan["options"].removeprefix("--layout ") for plan in plans])
         axes.tick_params("y", length=0, labelsize=8)
         axes.set_ylim(len(plans) - 0.4, -0.6)
-        axes.set_xlim(0, max(0.1, *ratios) * 1.85)  # room for what stands beside the bars
-        axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 1])
+        axes.set_xlim(0, 1)
         label_shares(axes.xaxis)
-        axes.set_xlabel("padded cells / all cells; * the least padding of rectangles")
+        axes.set_xlabel("padding: padded cells / all cells (*: least of the padded layouts)")
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
 
@@ -59,4 +62,4 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
 
 def _describe(plan: dict[str, Any]) -> str:
     batches, cells = count(plan["num_batches"], "batch"), count(plan["most_cells"], "cell")
-    return f"{show_share(plan['padding_ratio'])}, {batches} of at most {cells}"
+    return f"{show_share(plan['padding_ratio'])}, {batches} of up to {cells}"

@@ -1,4 +1,4 @@
-"""Varlen rows -> one bar each: the sequences that share it, and the room that is free."""
+"""The picture of varlen rows: a bar for each, with its sequences and the free room."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqpack_cli.reporting.pictures.colours import HATCH, PALE, ROWS, sequence_colours
+from seqpack_cli.reporting.pictures.colours import HATCH, PALE, ROWS, row_colours
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_counts
 from seqpack_cli.reporting.wording import count
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_SEQUENCES_WITH_EDGES = 100  # of a row
-MAX_BARS = 400  # of a row: more are narrower than what can be seen
-NUM_PIXELS = 2_000  # of a row of more
+MAX_BARS = 400  # of a row; more would be too narrow to be seen
+NUM_PIXELS = 2_000  # of a row with more
 
 
 def make_row_panel(rows: Sequence[np.ndarray], *, first: int, capacity: int) -> Panel:
-    """Make the panel of some rows.
+    """Return the panel of some rows.
 
     Args:
-        rows: of each row the lengths of its sequences, in their order.
+        rows: the lengths of the sequences of each row, in their order.
         first: index of the first of these rows.
-        capacity: tokens that a row has room for.
+        capacity: maximum number of tokens of a row.
     """
 
     def draw(axes: Axes) -> None:
@@ -40,7 +40,7 @@ def make_row_panel(rows: Sequence[np.ndarray], *, first: int, capacity: int) -> 
             axes.broken_barh(
                 list(zip(starts, lengths, strict=True)),
                 band,
-                facecolors=sequence_colours(len(lengths)),
+                facecolors=row_colours(len(lengths)),
                 edgecolor="white",
                 lw=0.5 if len(lengths) <= MAX_SEQUENCES_WITH_EDGES else 0,
             )
@@ -48,19 +48,21 @@ def make_row_panel(rows: Sequence[np.ndarray], *, first: int, capacity: int) -> 
         axes.set_xlim(0, capacity)
         axes.set_yticks(np.arange(len(rows)) + 0.5, [f"{first + n:,}" for n in range(len(rows))])
         label_counts(axes.xaxis)
-        axes.set_xlabel("token of the row; a new colour is a new sequence, hatched is free")
+        has_room = any(int(lengths.sum()) < capacity for lengths in rows)
+        label = "token of the row; each colour is one sequence"
+        axes.set_xlabel(label + ("; hatched: free" if has_room else ""))
         axes.set_ylabel("row")
         axes.grid(visible=False)
 
     last = first + len(rows) - 1
     which = f"Row {first:,}" if len(rows) == 1 else f"Rows {first:,} to {last:,}"
     num_sequences = sum(map(len, rows))  # or pieces
-    title = f"{which} of at most {capacity:,} tokens, for {count(num_sequences, 'sequence')}"
+    title = f"{which} of up to {capacity:,} tokens: {count(num_sequences, 'sequence')}"
     return Panel("rows", title, draw, height=1.0 + 0.22 * len(rows))
 
 
 def _draw_image(axes: Axes, lengths: np.ndarray, band: tuple[float, float]) -> None:
-    """Draw a row of many sequences as one line of pixels, each in the colour of its sequence."""
+    """Draw a row of many sequences as an image, each pixel in the colour of its sequence."""
     from matplotlib.colors import to_rgb
 
     ends = np.cumsum(lengths)

@@ -1,4 +1,4 @@
-"""How the axes of the pictures are labelled: counts in whole numbers, shares in percent."""
+"""Labels of the axes of the pictures: counts as whole numbers, shares in percent."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def label_counts(axis: Axis) -> None:
 
 
 def label_cells(axis: Axis, num_cells: int) -> None:
-    """Label an axis of rows, columns or batches, each a cell of width 1, at the cells' middles."""
+    """Label an axis of rows, columns or batches in the middle of their cells (width 1)."""
     ticks = [int(tick) for tick in _make_locator().tick_values(0, max(num_cells - 1, 1))]
     shown = [tick for tick in ticks if 0 <= tick < num_cells]
     axis.set_ticks([tick + 0.5 for tick in shown], [f"{tick:,}" for tick in shown])
 
 
 def label_shares(axis: Axis) -> None:
-    """Label an axis of shares: 12%, with the decimals that its ticks need."""
+    """Label an axis of shares in percent, with as many decimals as its ticks need."""
     from matplotlib.ticker import PercentFormatter
 
     axis.set_major_formatter(PercentFormatter(1))

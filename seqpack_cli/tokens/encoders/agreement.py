@@ -1,8 +1,8 @@
-"""Whether a fast encoder agrees with tokenizers: a probe for each run, a head for each part.
+"""Check that a fast encoder agrees with tokenizers: on a probe per run, and on each part's head.
 
-The probe is 100 kB from all corners of Unicode, with blanks, digits, line ends and added tokens
-side by side, where pre-tokenizers differ. The head is the part's own first text, a thousandth of
-it, so that the check costs about 4 % of the time at forty times the speed.
+The probe is 100 kB of text from all of Unicode, with the combinations of spaces, digits, line ends
+and added tokens on which pre-tokenizers differ. The head is the beginning of the part, a thousandth
+of it: with an encoder forty times as fast as tokenizers, the check takes about 4 % of the time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, open_encoder
 from seqpack_cli.tokens.encoders.fastokens_encoder import DISPUTED_CHARACTER
 from seqpack_cli.tokens.panics import hiding_panics
 
-HEAD_SHARE = 1024  # one part in this many
+HEAD_SHARE = 1024  # the head is 1/1024 of the part
 MIN_HEAD_BYTES = 4 << 10
 MAX_HEAD_BYTES = 64 << 10
-MAX_VARIED_TOKENS = 64  # of the added ones; some tokenizers have thousands
+MAX_VARIED_TOKENS = 64  # of the added tokens; some tokenizers have thousands
 FIRST_BLOCKS = 0x3000  # every character of the first scripts, a sample of the others
 SAMPLE_STEP = 251
+PROBE_NAME = "the built-in test texts"
 BLANKS = (
     *("", " ", "  ", "   ", "\t", "\n", "\r\n", "\r", "\n\n", " \n ", "\u00a0", "\u2003", "\u3000"),
     *("\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u200b", "\u200d", "\ufeff", "\x00", "\u00ad"),
@@ -63,11 +64,11 @@ def open_checked_encoder(
     num_threads: int,
     added_tokens: tuple[str, ...],
 ) -> tuple[Encoder, Encoder | None]:
-    """Open an encoder and, if it has to agree with another, that one; once in a process.
+    """Open an encoder and, if it has to be checked, the reference encoder; once in a process.
 
     Raises:
-        EncoderRefusedError: the encoder does not take this tokenizer.
-        EncodersDifferError: it gives other ids for the probe.
+        EncoderRefusedError: the encoder does not support this tokenizer.
+        EncodersDifferError: it gives different ids for the probe.
     """
     loading = start_loading(name, tokenizer_json, allow_special_tokens, num_threads)
     if name not in CHECKED:
@@ -80,7 +81,7 @@ def open_checked_encoder(
     )
     encoder = send_disputed(loading.result(), reference)
     with hiding_panics(EncodersDifferError):
-        check_agreement(encoder, reference, make_probe(added_tokens), lambda: "the probe")
+        check_agreement(encoder, reference, make_probe(added_tokens), lambda: PROBE_NAME)
     return encoder, reference
 
 
@@ -88,7 +89,7 @@ def open_checked_encoder(
 def start_loading(
     name: str, tokenizer_json: bytes, allow_special_tokens: bool, num_threads: int
 ) -> Future[Encoder]:
-    """Begin to load an encoder in a thread: it takes half a second that others can use."""
+    """Start to load an encoder in a thread; it takes half a second."""
     loader = ThreadPoolExecutor(1)
     loading = loader.submit(
         open_encoder,
@@ -102,7 +103,7 @@ def start_loading(
 
 
 def send_disputed(encoder: Encoder, reference: Encoder) -> Encoder:
-    """Make an encoder that gives the few texts with the disputed character to the reference."""
+    """Return an encoder that encodes texts with the disputed character by the reference."""
 
     def encode(texts: list[str]) -> EncodedTexts:
         is_disputed = np.array([DISPUTED_CHARACTER in text for text in texts], bool)
@@ -111,7 +112,7 @@ def send_disputed(encoder: Encoder, reference: Encoder) -> Encoder:
         most = encoder([text for text in texts if DISPUTED_CHARACTER not in text])
         few = reference([text for text in texts if DISPUTED_CHARACTER in text])
         if len(most.lengths) != (~is_disputed).sum() or most.lengths.sum() != len(most.ids):
-            raise EncodersDifferError("other lengths than its ids and texts have")
+            raise EncodersDifferError("lengths do not match its ids and texts")
         lengths = np.empty(len(texts), np.int64)
         lengths[is_disputed], lengths[~is_disputed] = few.lengths, most.lengths
         of_disputed = np.repeat(is_disputed, lengths)
@@ -125,41 +126,41 @@ def send_disputed(encoder: Encoder, reference: Encoder) -> Encoder:
 def check_agreement(
     encoder: Encoder, reference: Encoder, texts: Sequence[str], find_place: Callable[[], str]
 ) -> None:
-    """Raise EncodersDifferError unless both give the same ids for every text.
+    """Raise EncodersDifferError unless both encoders give the same ids for every text.
 
-    Where tokenizers itself fails there is nothing to agree with, and the run would fail there too.
+    Also if the reference fails on a text: then the run fails with the reference's error.
     """
     found = encoder(list(texts))
     try:
         expected = reference(list(texts))
     except DataError as error:
         raise EncodersDifferError(
-            f"tokenizers fails on {find_place()} ({error.message})"
+            f"{REFERENCE} fails on {find_place()} ({error.message})"
         ) from error
     if not np.array_equal(found.lengths, expected.lengths) or not np.array_equal(
         found.ids, expected.ids
     ):
-        raise EncodersDifferError(f"other ids than tokenizers for {find_place()}")
+        raise EncodersDifferError(f"different ids from {REFERENCE} for {find_place()}")
 
 
 def take_head(texts: Sequence[str], num_bytes: int) -> list[str]:
-    """Take the first texts of a part, the last one cut: about a thousandth of its input bytes."""
+    """Return the first texts of a part, the last one cut: about 1/1024 of its input bytes."""
     left = min(MAX_HEAD_BYTES, max(MIN_HEAD_BYTES, num_bytes // HEAD_SHARE))
     head = []
     for text in texts:
         if left <= 0:
             break
         cut = text[:left].encode()[:left]
-        head.append(cut.decode(errors="ignore"))  # not the last character's half
+        head.append(cut.decode(errors="ignore"))  # without an incomplete last character
         left -= len(cut)
     return head
 
 
 def make_probe(added_tokens: tuple[str, ...]) -> list[str]:
-    """Make texts in which pre-tokenizers, normalizers and vocabularies tend to differ.
+    """Return texts on which pre-tokenizers, normalizers and vocabularies tend to differ.
 
     Args:
-        added_tokens: all of them are spelled, the first ones in many ways.
+        added_tokens: all are in the texts, the first ones in several variants.
     """
     mixed = [
         word + blank + other

@@ -1,4 +1,4 @@
-"""The encoder of the byte tokenizer: ids are read off the UTF-8 bytes."""
+"""Encode with the byte tokenizer: the ids are the UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 
 
 def encode_bytes(texts: list[str]) -> EncodedTexts:
-    """Give the UTF-8 bytes of the texts as ids.
+    """Return the UTF-8 bytes of the texts as ids.
 
     >>> encode_bytes(["né", ""]).ids.tolist()
     [110, 195, 169]

@@ -1,4 +1,4 @@
-"""What every encoder gives: the ids of some texts, flat, so that no object per token exists."""
+"""The result of every encoder: the ids of some texts in one flat array."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Encoder = Callable[[list[str]], EncodedTexts]
 
 
 class EncoderRefusedError(Exception):
-    """An encoder that does not take this tokenizer; tokenizers takes all of them."""
+    """An encoder does not support this tokenizer; tokenizers supports all of them."""
 
 
 class EncodersDifferError(Exception):
-    """A fast encoder that gives other ids than tokenizers, or fails where tokenizers may not."""
+    """A fast encoder gives different ids from tokenizers, or fails where tokenizers may not."""

@@ -1,7 +1,7 @@
-"""The encoders by name, and which of them encodes a run.
+"""Choose and open the encoder of a run.
 
-An encoder is one function from a list of texts to `EncodedTexts`; it adds no special tokens. All
-encoders of a tokenizer.json give the same ids: which one runs is only a matter of speed.
+An encoder is a function from a list of texts to `EncodedTexts`; it adds no special tokens. All
+encoders of a tokenizer.json give the same ids, so the choice affects only the speed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ OPENERS: dict[str, Callable[..., Encoder]] = {
     "tokenizers": open_tokenizers_encoder,
 }
 REFERENCE = "tokenizers"
-# Those that must agree with the reference before they are trusted.
+# Encoders that are used only if they agree with the reference.
 CHECKED = ("fastokens",)
 CHOICES = ("auto", "fastokens", "tokenizers")
 
 
 def choose_encoder(wanted: str, tokenizer_json: bytes, *, allow_special_tokens: bool) -> str:
-    """Name the encoder to begin a run with.
+    """Return the name of the encoder to begin a run with.
 
     Args:
-        wanted: one of CHOICES; "auto" is the fastest that is installed.
+        wanted: one of CHOICES; "auto" means the fastest that is installed.
 
     Raises:
         MachineError: fastokens is wanted and not installed.
@@ -50,8 +50,8 @@ def open_encoder(
     """Build an encoder.
 
     Raises:
-        EncoderRefusedError: it does not take this tokenizer.
-        DataError: this is no tokenizer.json.
+        EncoderRefusedError: it does not support this tokenizer.
+        DataError: it is not a tokenizer.json.
     """
     return OPENERS[name](
         tokenizer_json, allow_special_tokens=allow_special_tokens, num_threads=num_threads

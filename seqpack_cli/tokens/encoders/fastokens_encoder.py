@@ -1,7 +1,7 @@
-"""The encoder of fastokens: byte-level BPE at 100 MB/s and more a core, flat ids from the start.
+"""Encode with fastokens: byte-level BPE at 100 MB/s and more per core, into flat arrays of ids.
 
-It takes fewer kinds of tokenizer than tokenizers does, and is trusted only where it agrees with it:
-see agreement.py.
+It supports fewer kinds of tokenizers than tokenizers does, and is used only if both give the same
+ids: see agreement.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
 )
 from seqpack_cli.tokens.vocabulary import is_failure, usable_json
 
-# Texts with it go to tokenizers: PCRE2 counts U+180E as a blank, Oniguruma does not.
+# Encoded by tokenizers: U+180E is whitespace for PCRE2, not for Oniguruma.
 DISPUTED_CHARACTER = "\u180e"
 BYTE_LEVEL = re.compile(rb'"type"\s*:\s*"ByteLevel"')
 BYTE_FALLBACK = re.compile(rb'"byte_fallback"\s*:\s*true')
@@ -35,11 +35,11 @@ def open_fastokens_encoder(
     """Build the encoder.
 
     Args:
-        num_threads: not needed: threads that call it share its cache of words, which is faster than
-            the library's own.
+        num_threads: ignored: calls from several threads share the cache of words, which is faster
+            than the threads of the library.
 
     Raises:
-        EncoderRefusedError: it does not take this tokenizer.
+        EncoderRefusedError: fastokens does not support this tokenizer.
         ImportError: it is not installed; see is_installed.
     """
     del num_threads
@@ -58,7 +58,7 @@ def open_fastokens_encoder(
 
     def encode(texts: list[str]) -> EncodedTexts:
         try:
-            # Said with every call, so no copy of the tokenizer can lose it.
+            # Passed with every call, so that no copy of the tokenizer can lose it.
             ids, offsets = tokenizer.encode_batch_flat(
                 texts, add_special_tokens=False, split_special_tokens=not allow_special_tokens
             )
@@ -73,7 +73,7 @@ def open_fastokens_encoder(
 
 
 def is_installed() -> bool:
-    """Say whether fastokens can be imported."""
+    """Return whether fastokens can be imported."""
     try:
         import fastokens  # noqa: F401
     except ImportError:
@@ -82,18 +82,20 @@ def is_installed() -> bool:
 
 
 def _check_supported(tokenizer_json: bytes, *, allow_special_tokens: bool) -> None:
-    """Refuse what fastokens loads and was seen to encode otherwise than tokenizers."""
+    """Refuse tokenizers that fastokens loads and is known to encode differently."""
     if not BYTE_LEVEL.search(tokenizer_json) or BYTE_FALLBACK.search(tokenizer_json):
         raise EncoderRefusedError("it is not byte-level BPE")
     for pattern in REGEX.findall(tokenizer_json):
         try:
             has_classes = WORD_CLASSES.search(json.loads(b'"' + pattern + b'"'))
         except ValueError as error:
-            raise EncoderRefusedError("its pattern is not JSON") from error
+            raise EncoderRefusedError("its regex is not JSON") from error
         if has_classes:
-            raise EncoderRefusedError("its pattern has classes that engines read differently")
+            raise EncoderRefusedError(
+                "its regex has character classes that regex engines interpret differently"
+            )
     if allow_special_tokens and STRIPPING.search(tokenizer_json):
-        raise EncoderRefusedError("its special tokens take the blanks beside them")
+        raise EncoderRefusedError("its special tokens strip the whitespace beside them")
 
 
 def _describe(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The encoder of Hugging Face's tokenizers: takes every tokenizer.json, 1 to 3 MB/s a core."""
+"""Encode with Hugging Face's tokenizers: any tokenizer.json, 1 to 3 MB/s per core."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_tokenizers_encoder(
     """Build the encoder.
 
     Args:
-        num_threads: threads that the library may use; it reads this at its first call.
+        num_threads: threads that the library may use; it reads this once, at its first call.
     """
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if num_threads > 1 else "false"
     os.environ.setdefault("RAYON_NUM_THREADS", str(num_threads))

@@ -1,0 +1,70 @@
+"""Find inputs that are probably not what the user meant, and options that have no effect on them.
+
+At most the first 4 kB of 1,000 local files are read, which takes 20 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+
+from seqpack_cli.corpus.formats import find_file_format
+from seqpack_cli.corpus.skipped import Skipped
+from seqpack_cli.corpus.sources import Source
+from seqpack_cli.errors import OptionError, join_items
+
+UNPACKED = re.compile(rb'\{"index": 0, "text": ')
+JSON_LINES = re.compile(rb'(?:\xef\xbb\xbf)?[ \t]*\{[ \t]*"[^"\n]*"[ \t]*:')
+HEAD_BYTES = 4096
+MAX_FILES = 1000
+
+
+def iter_input_notes(
+    sources: Sequence[Source], skipped: Skipped, *, file_format: str
+) -> Iterator[str]:
+    """Yield notes about what is skipped, and about sources that look like another format."""
+    if skipped.count():
+        yield str(skipped)
+    plain = [source for source in sources if not source.compression]
+    lines = [source for source in plain if source.format == "jsonl"]
+    if found := _find_matches(lines, UNPACKED):
+        yield f"read as input although {_like(found)} output of seqpack unpack --text: " + (
+            join_items(found)
+        )
+    if file_format == "auto":
+        guessed = [source for source in plain if find_file_format(source.path).format is None]
+        if found := _find_matches(guessed, JSON_LINES):
+            yield (
+                f"read as text although {_like(found)} JSON lines: {join_items(found)}; "
+                "pass --format jsonl to read one field of each line"
+            )
+
+
+def check_options_used(sources: Sequence[Source], *, document: str, text_field: str) -> None:
+    """Raise OptionError if an option was set that applies to none of the sources."""
+    formats = {source.format: None for source in sources}
+    if document != "line" and "text" not in formats:
+        raise OptionError(
+            f"--document {document}: the input is {join_items(formats)}, expected text",
+            hint="omit --document: each record of such a file is one document",
+        )
+    if text_field != "text" and list(formats) == ["text"]:
+        raise OptionError(
+            f"--text-field {text_field}: the input is text, expected jsonl, parquet or csv",
+            hint="pass --format jsonl if each line is a JSON object, or omit --text-field",
+        )
+
+
+def _find_matches(sources: Sequence[Source], pattern: re.Pattern[bytes]) -> list[str]:
+    """Return the paths of the first sources whose content begins with a pattern."""
+    found = []
+    for source in sources[:MAX_FILES]:
+        with contextlib.suppress(OSError):  # reported when the file is read
+            if pattern.match(source.input.read_head(HEAD_BYTES)):
+                found.append(source.path)
+    return found
+
+
+def _like(found: Sequence[str]) -> str:
+    return "it looks like" if len(found) == 1 else "they look like"

@@ -1,0 +1,93 @@
+"""Subsets and concatenations of ShardDatasets, as torch makes them, for an EpochSampler.
+
+Their batches are numbered as torch numbers the items: those of a `Subset` by its `indices`, those
+of a `ConcatDataset` one dataset after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from torch.utils.data import ConcatDataset, Subset
+
+from seqpack_cli.batching.shuffle import BATCHES, shuffled
+from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
+from seqpack_cli.training.store_dataset import StoreDataset
+
+EXPECTED = "expected a ShardDataset, a Subset or ConcatDataset of them, or StoreBatches"
+
+
+class CombinedBatches:
+    """The batches of a `Subset` or `ConcatDataset` of ShardDatasets.
+
+    Raises:
+        TypeError: another dataset is among them.
+    """
+
+    is_fixed = True
+
+    def __init__(self, dataset: Subset[Any] | ConcatDataset[Any]) -> None:
+        self.dataset = dataset
+        self.fingerprint = _find_fingerprint(dataset)
+
+    def __repr__(self) -> str:
+        leaf: Any = self.dataset
+        while isinstance(leaf, Subset | ConcatDataset):
+            leaf = leaf.dataset if isinstance(leaf, Subset) else leaf.datasets[0]
+        return f"{type(self.dataset).__name__}(num_batches={len(self.dataset)}, of {leaf!r})"
+
+    def plan_epoch(self, seed: int | None) -> EpochPlan:
+        """Put the batches into an order of the seed, or leave them in that of the dataset."""
+        num_batches = len(self.dataset)
+        order = np.arange(num_batches)
+        if seed is not None:
+            order = shuffled(num_batches, seed=seed, stream=BATCHES)
+        return EpochPlan(range(num_batches), order, lambda: _count_cells(self.dataset))
+
+
+def find_batches(batches: Any) -> EpochBatches:
+    """Return what an EpochSampler orders.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(batches, Subset | ConcatDataset):
+        return CombinedBatches(batches)
+    if isinstance(batches, StoreDataset):
+        raise TypeError(
+            "batches is a StoreDataset, whose items are sequences: "
+            "pass StoreBatches(dataset, PackOptions(...))"
+        )
+    if not hasattr(batches, "plan_epoch"):
+        raise TypeError(f"batches is a {type(batches).__name__}, {EXPECTED}")
+    found: EpochBatches = batches
+    return found
+
+
+def _find_fingerprint(dataset: Any) -> str:
+    """Return a checksum that is the same for the same batches in the same order."""
+    if isinstance(dataset, Subset):
+        spelled = f"subset {_find_fingerprint(dataset.dataset)} {_list_indices(dataset)}"
+    elif isinstance(dataset, ConcatDataset):
+        spelled = " ".join(["concatenation", *map(_find_fingerprint, dataset.datasets)])
+    else:
+        batches = find_batches(dataset)
+        if not batches.is_fixed:
+            raise TypeError(f"batches has a part that is a {type(dataset).__name__}, {EXPECTED}")
+        return batches.fingerprint
+    return blake3(spelled.encode()).hexdigest()
+
+
+def _count_cells(dataset: Any) -> np.ndarray:
+    if isinstance(dataset, Subset):
+        return _count_cells(dataset.dataset)[_list_indices(dataset)]
+    if isinstance(dataset, ConcatDataset):
+        return np.concatenate([_count_cells(part) for part in dataset.datasets])
+    cells: np.ndarray = dataset.plan_epoch(None).count_cells()
+    return cells
+
+
+def _list_indices(dataset: Subset[Any]) -> list[int]:
+    return [int(index) for index in dataset.indices]

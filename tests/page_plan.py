@@ -1,0 +1,242 @@
+"""The plan of docs/formats.md, written from that page alone: nothing of seqpack is used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+Options = dict[str, Any]  # as the manifest of shards has them, and `layout`
+DEFAULTS: Options = {
+    "batch_size": None,
+    "max_tokens": None,
+    "order": "length",
+    "window": None,
+    "shuffle": None,
+    "seed": 0,
+    "buckets": None,
+    "num_buckets": None,
+    "fill": None,
+    "overflow": None,
+    "last_batch": "keep",
+    "drop_shorter": None,
+    "drop_longer": None,
+    "pad_to_multiple": 1,
+    "shard_bytes": 67_108_864,
+}
+
+
+@dataclass
+class Row:
+    """A sequence, or a piece of one."""
+
+    index: int
+    start: int
+    length: int
+
+
+@dataclass
+class PlannedBatch:
+    """The rows of a batch."""
+
+    rows: list[Row]
+    width: int = 0  # of a padded one
+    num_filler_rows: int = 0
+
+
+@dataclass
+class PagePlan:
+    """All batches in their order."""
+
+    batches: list[PlannedBatch]
+    keys: list[int] | None = None
+    dropped: dict[str, list[int]] = field(default_factory=dict)  # by reason: lengths
+
+
+def fill_in(layout: str, given: Options) -> Options:
+    """Return the options as the manifest records them."""
+    options = {**DEFAULTS, **given}
+    if layout == "varlen":
+        options["fill"] = options["fill"] or "best-fit"
+        is_best_fit = options["fill"] == "best-fit"
+        options["order"] = "length" if is_best_fit else "none"
+        options["overflow"] = options["overflow"] or "split"
+        if options["shuffle"] is None:
+            options["shuffle"] = is_best_fit
+    elif options["batch_size"] is None and options["max_tokens"] is None:
+        options["batch_size"] = 64
+    if options["buckets"] == "auto" and options["num_buckets"] is None:
+        options["num_buckets"] = 8
+    options["shuffle"] = bool(options["shuffle"])
+    options["seed"] = options["seed"] if options["shuffle"] else 0
+    return options
+
+
+def permute(num_items: int, seed: int, purpose: int) -> list[int]:
+    """Return the order that the page defines."""
+    raw = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose,))).random_raw(num_items)
+    bits = max(num_items - 1, 1).bit_length()
+    keys = sorted((int(key) >> bits << bits) | index for index, key in enumerate(raw))
+    return [key & ((1 << bits) - 1) for key in keys]
+
+
+def round_up(length: int, multiple: int) -> int:
+    """Return the next multiple."""
+    return -(-length // multiple) * multiple
+
+
+def make_plan(lengths: list[int], layout: str, options: Options) -> PagePlan:
+    """Follow the steps of the page."""
+    dropped = _find_dropped(lengths, options)
+    left_out = {index for indices in dropped.values() for index in indices}
+    order: list[int] = list(range(len(lengths)))
+    if options["shuffle"]:
+        order = permute(len(lengths), options["seed"], 0)
+    rows = [Row(index, 0, lengths[index]) for index in order if index not in left_out]
+    plan = PagePlan([], None, {name: [lengths[i] for i in at] for name, at in dropped.items()})
+    if layout == "varlen":
+        plan.batches = _fill_rows(rows, options)
+    else:
+        _cut_buckets(plan, rows, layout, options)
+    if options["shuffle"]:
+        places = permute(len(plan.batches), options["seed"], 1)
+        plan.batches = [plan.batches[place] for place in places]
+    return plan
+
+
+def _find_dropped(lengths: list[int], options: Options) -> dict[str, list[int]]:
+    """Return the sequences that step 1 drops, by reason."""
+    dropped: dict[str, list[int]] = {}
+    left = dict(enumerate(lengths))
+
+    def drop(reason: str, is_dropped: Callable[[int], bool]) -> None:
+        found = [index for index, length in left.items() if is_dropped(length)]
+        dropped[reason] = dropped.get(reason, []) + found
+        for index in found:
+            del left[index]
+
+    def check(limit: int) -> None:
+        assert all(length <= limit for length in left.values())
+
+    if options["drop_shorter"] is not None:
+        drop("drop_shorter", lambda length: length < options["drop_shorter"])
+    if options["drop_longer"] is not None:
+        drop("drop_longer", lambda length: length > options["drop_longer"])
+    if isinstance(options["buckets"], list):
+        largest = max(options["buckets"])
+        if options["overflow"] == "error":
+            check(largest)
+        elif options["overflow"] == "drop" or any(length > largest for length in left.values()):
+            drop("overflow", lambda length: length > largest)
+    if options["max_tokens"] is not None and options["overflow"] != "split":
+        multiple = options["pad_to_multiple"]
+        limit = options["max_tokens"] // multiple * multiple
+        if options["overflow"] == "drop":
+            drop("overflow", lambda length: length > limit)
+        else:
+            check(limit)
+    return dropped
+
+
+def _cut_buckets(plan: PagePlan, rows: list[Row], layout: str, options: Options) -> None:
+    """Steps 3 to 7."""
+    if options["order"] == "length":
+        window = options["window"] or max(len(rows), 1)
+        runs = [rows[start : start + window] for start in range(0, len(rows), window)]
+        rows = [row for run in runs for row in sorted(run, key=lambda row: -row.length)]
+    plan.keys = _choose_keys([row.length for row in rows], options)
+    for key in [None] if plan.keys is None else reversed(plan.keys):
+        bucket = rows
+        if key is not None:
+            assert plan.keys is not None
+            keys = plan.keys
+            bucket = [row for row in rows if min(k for k in keys if k >= row.length) == key]
+        _cut_bucket(plan, bucket, key, layout, options)
+
+
+def _cut_bucket(
+    plan: PagePlan, rows: list[Row], key: int | None, layout: str, options: Options
+) -> None:
+    def width(rows: Iterable[Row]) -> int:
+        return key or round_up(max(row.length for row in rows), options["pad_to_multiple"])
+
+    def breaks_limit(rows: list[Row]) -> bool:
+        cost = len(rows) * width(rows) if layout == "padded" else sum(row.length for row in rows)
+        too_many = options["batch_size"] is not None and len(rows) > options["batch_size"]
+        return too_many or (options["max_tokens"] is not None and cost > options["max_tokens"])
+
+    batches = _cut(rows, breaks_limit)
+    num_filler = 0
+    if batches and not breaks_limit([*batches[-1], Row(-1, 0, 1)]):
+        last = batches[-1]
+        if options["last_batch"] == "drop":
+            plan.dropped.setdefault("last_batch", []).extend(row.length for row in batches.pop())
+        if options["last_batch"] == "pad":
+            limits = [options["batch_size"]] if options["batch_size"] else []
+            if key is not None and options["max_tokens"] is not None:
+                limits.append(options["max_tokens"] // key)
+            num_filler = min(limits) - len(last)
+    if options["last_batch"] == "drop":
+        plan.dropped.setdefault("last_batch", [])
+    for number, batch in enumerate(batches, 1):
+        batch.sort(key=lambda row: -row.length)
+        is_last = number == len(batches)
+        plan.batches.append(PlannedBatch(batch, width(batch), num_filler if is_last else 0))
+
+
+def _cut(rows: list[Row], breaks_limit: Callable[[list[Row]], bool]) -> list[list[Row]]:
+    batches: list[list[Row]] = []
+    for row in rows:
+        if batches and not breaks_limit([*batches[-1], row]):
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+def _choose_keys(lengths: list[int], options: Options) -> list[int] | None:
+    """Try all choices of keys."""
+    if options["buckets"] != "auto":
+        return options["buckets"]
+    counts = Counter(round_up(length, options["pad_to_multiple"]) for length in lengths)
+    *below, longest = sorted(counts)
+    num_keys = min(options["num_buckets"], len(counts))
+    best: tuple[int, list[int]] | None = None
+    for some in combinations(below, num_keys - 1):
+        keys = [*some, longest]
+        cells = sum(min(k for k in keys if k >= length) * n for length, n in counts.items())
+        rank = (cells, [-key for key in reversed(keys)])
+        best = min(best, rank) if best else rank
+    assert best is not None
+    return [-key for key in reversed(best[1])]
+
+
+def _fill_rows(rows: list[Row], options: Options) -> list[PlannedBatch]:
+    """Return the shared rows of varlen."""
+    most = options["max_tokens"]
+    pieces = [
+        Row(row.index, start, min(most, row.length - start))
+        for row in rows
+        for start in range(0, row.length, most)
+    ]
+    if options["fill"] == "sequential":
+        cut = _cut(pieces, lambda found: sum(row.length for row in found) > most)
+        return [PlannedBatch(found) for found in cut]
+    bins: list[list[int]] = []  # places in pieces
+    rooms: list[tuple[int, int]] = []  # of each bin: room, and since when
+    by_length = sorted(range(len(pieces)), key=lambda place: -pieces[place].length)
+    for now, place in enumerate(by_length):
+        length = pieces[place].length
+        fitting = [(*room, number) for number, room in enumerate(rooms) if room[0] >= length]
+        if not fitting:
+            fitting = [(most, now, len(bins))]
+            bins.append([])
+            rooms.append((most, now))
+        room, _, number = min(fitting)
+        bins[number].append(place)
+        rooms[number] = (room - length, now)
+    return [PlannedBatch([pieces[place] for place in sorted(found)]) for found in bins]

@@ -1,0 +1,236 @@
+"""docs/formats.md suffices: what is written from it alone is what seqpack writes, and is read back.
+
+`page_store.py`, `page_plan.py` and `page_shards.py` follow the page and use nothing of seqpack.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import check_refused, run
+from page_plan import permute
+from page_shards import ShardWriter, read_shards
+from page_store import PageStore, StoreWriter, read_store
+
+from seqpack_cli import EpochSampler, PackOptions, ShardDataset, StoreBatches, StoreDataset, pack
+
+TESTS = Path(__file__).parent
+LETTERS = "abcdefghij klmnop"
+
+
+def make_texts() -> dict[str, bytes]:
+    """Return files of lines: many short ones, some empty, some long, the last without its end."""
+    drawn = random.Random(7)
+    lengths = [min(int(drawn.lognormvariate(1.8, 0.9)), 60) for _ in range(90)]
+    lines = ["".join(drawn.choices(LETTERS, k=length)) for length in [*lengths, 0, 0, 60, 1]]
+    texts = [
+        "\n".join(lines[:40]) + "\n",
+        "",
+        "\n".join(lines[40:41]) + "\n",
+        "\n".join(lines[41:]),
+    ]
+    return {f"{name}.txt": text.encode() for name, text in zip("abcd", texts, strict=True)}
+
+
+FILES = make_texts()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files and a store of them that seqpack made."""
+    folder = tmp_path_factory.mktemp("page")
+    for name, data in FILES.items():
+        (folder / name).write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = run("tokenize", *FILES, "-o", "tokens", "-q")
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> PageStore:
+    """Return the store as the page's reader reads it."""
+    return read_store(folder / "tokens")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"max_length": 7},
+        {"max_length": 7, "bos": "<bos>", "eos": "<eos>"},
+        {"max_length": 9, "overflow": "truncate", "eos": "<eos>"},
+        {"max_length": 9, "overflow": "drop", "bos": "<bos>"},
+    ],
+)
+def test_store_written_from_the_page_is_that_of_tokenize(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(folder)
+    arguments = [x for name, value in given.items() for x in (f"--{name.replace('_', '-')}", value)]
+    assert run("tokenize", *FILES, *arguments, "-o", tmp_path / "theirs", "-q").exit_code == 0
+    tokenizer_json = (tmp_path / "theirs" / "tokenizer.json").read_bytes()
+    StoreWriter(tmp_path / "ours", tokenizer_json, given).write(FILES, [[0, 1, 2, 3]])
+    for name in ("part-00000.bin", "part-00000.idx"):
+        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
+    ours, theirs = (
+        json.loads((tmp_path / x / "manifest.json").read_bytes()) for x in ("ours", "theirs")
+    )
+    assert ours == theirs
+
+
+def test_store_written_from_the_page_is_accepted_and_read(folder: Path, tmp_path: Path) -> None:
+    tokenizer_json = (folder / "tokens" / "tokenizer.json").read_bytes()
+    StoreWriter(tmp_path / "store", tokenizer_json, {"max_length": 9}).write(
+        FILES, [[0], [1, 2], [3]]
+    )
+    theirs = StoreDataset(tmp_path / "store").open_store()
+    ours = read_store(tmp_path / "store")
+    assert [ids.tolist() for ids in theirs] == ours.sequences
+    places = [theirs.locate(index) for index in range(len(theirs))]
+    assert [(place.source, place.record) for place in places] == ours.places
+    assert run("inspect", tmp_path / "store").exit_code == 0
+    assert run("pack", tmp_path / "store", "-o", tmp_path / "shards", "-q").exit_code == 0
+    assert run("verify", tmp_path / "shards", "--level", "roundtrip").exit_code == 0
+    assert read_shards(tmp_path / "shards") == dict(enumerate(ours.sequences))
+
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("packed", {}),
+    ("packed", {"batch_size": 5, "window": 12}),
+    ("packed", {"batch_size": 5, "window": 12, "shuffle": True, "seed": 2**63 + 5}),
+    ("packed", {"max_tokens": 61, "order": "none"}),
+    ("packed", {"max_tokens": 60, "batch_size": 7, "shuffle": True, "seed": 3}),
+    ("packed", {"max_tokens": 20, "overflow": "drop", "last_batch": "drop"}),
+    ("packed", {"buckets": "auto", "num_buckets": 3, "max_tokens": 70, "order": "none"}),
+    ("packed", {"buckets": [5, 11], "drop_shorter": 2, "drop_longer": 40}),
+    ("packed", {"shard_bytes": 1500, "batch_size": 3}),
+    ("padded", {"batch_size": 6, "last_batch": "pad", "pad_to_multiple": 4}),
+    ("padded", {"max_tokens": 130, "pad_to_multiple": 8, "padding_side": "left", "pad_id": 3}),
+    ("padded", {"max_tokens": 130, "last_batch": "drop", "window": 10}),
+    ("padded", {"buckets": "auto", "num_buckets": 4, "last_batch": "pad", "batch_size": 9}),
+    (
+        "padded",
+        {
+            "buckets": "auto",
+            "num_buckets": 3,
+            "max_tokens": 120,
+            "last_batch": "pad",
+            "shuffle": True,
+        },
+    ),
+    ("padded", {"buckets": "auto", "num_buckets": 3, "pad_to_multiple": 5, "window": 20}),
+    ("padded", {"buckets": [8, 16, 32, 100], "max_tokens": 200, "last_batch": "drop"}),
+    ("padded", {"buckets": [8, 16], "overflow": "drop", "shard_bytes": 2000, "batch_size": 4}),
+    ("varlen", {"max_tokens": 24}),
+    ("varlen", {"max_tokens": 24, "shuffle": False}),
+    ("varlen", {"max_tokens": 50, "seed": 9, "drop_shorter": 3}),
+    ("varlen", {"max_tokens": 20, "fill": "sequential"}),
+    ("varlen", {"max_tokens": 20, "fill": "sequential", "shuffle": True, "shard_bytes": 1200}),
+    ("varlen", {"max_tokens": 30, "overflow": "drop", "seed": 1}),
+]
+
+
+@pytest.mark.parametrize(("layout", "given"), CASES)
+def test_shards_written_from_the_page_are_those_of_pack(
+    store: PageStore, tmp_path: Path, layout: str, given: dict[str, Any]
+) -> None:
+    """The same bytes, and the same manifest."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    pack(store.folder, theirs, PackOptions(layout=layout, **given))
+    ShardWriter(ours, store, layout, given).write()
+    manifests = [json.loads((path / "manifest.json").read_bytes()) for path in (ours, theirs)]
+    assert manifests[0] == manifests[1]
+    for entry in manifests[0]["shards"]:
+        assert (ours / entry["name"]).read_bytes() == (theirs / entry["name"]).read_bytes()
+    kept = read_shards(theirs)
+    assert kept == {index: store.sequences[index] for index in kept}
+    num_dropped = sum(manifests[0]["ledger"]["num_dropped_sequences"].values())
+    assert len(kept) + num_dropped == len(store.sequences)
+
+
+@pytest.mark.parametrize(("layout", "given"), [CASES[1], CASES[12], CASES[17]])
+def test_shards_written_from_the_page_are_verified(
+    store: PageStore, tmp_path: Path, layout: str, given: dict[str, Any]
+) -> None:
+    ShardWriter(tmp_path / "shards", store, layout, given).write()
+    result = run("verify", tmp_path / "shards", "--level", "roundtrip")
+    assert result.exit_code == 0, result.output
+    assert "plan: compared with the token store (plan version 1)" in result.output
+    assert run("inspect", tmp_path / "shards").exit_code == 0
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Return the seed that the page defines."""
+    return int(np.random.SeedSequence(seed, spawn_key=(3, epoch)).generate_state(1, np.uint64)[0])
+
+
+@pytest.mark.parametrize("case", [1, 7, 13, 17, 20])
+def test_batches_of_an_epoch_are_those_of_pack_with_its_seed(
+    store: PageStore, tmp_path: Path, case: int
+) -> None:
+    layout, given = CASES[case]
+    given = {name: given[name] for name in given if name not in ("shuffle", "seed")}
+    dataset = StoreDataset(store.folder)
+    batches = StoreBatches(dataset, PackOptions(layout=layout, **given))
+    collate = batches.make_collate()
+    for epoch in range(2):
+        sampler = EpochSampler(batches, seed=11)
+        sampler.set_epoch(epoch)
+        assert sampler.epoch_seed == epoch_seed(11, epoch)
+        found = [collate(dataset.__getitems__(keys)) for keys in sampler]
+        seed = epoch_seed(11, epoch)
+        options = PackOptions(layout=layout, shuffle=True, seed=seed, **given)
+        pack(store.folder, tmp_path / f"epoch-{epoch}", options)
+        packed = ShardDataset(tmp_path / f"epoch-{epoch}")
+        assert len(found) == len(packed)
+        for ours, theirs in zip(found, (packed[i] for i in range(len(packed))), strict=True):
+            assert ours.original_indices.tolist() == theirs.original_indices.tolist()
+            assert ours.lengths.tolist() == theirs.lengths.tolist()
+
+
+def test_order_of_shards_in_an_epoch_follows_from_its_seed(
+    store: PageStore, tmp_path: Path
+) -> None:
+    pack(store.folder, tmp_path / "shards", PackOptions(batch_size=4))
+    dataset = ShardDataset(tmp_path / "shards")
+    order = permute(len(dataset), epoch_seed(5, 0), 1)
+    assert list(EpochSampler(dataset, seed=5)) == order
+    second = EpochSampler(dataset, seed=5, rank=1, world_size=3)
+    dealt = [*order, *order[: -len(order) % 3]]
+    assert list(second) == dealt[1::3]
+
+
+def test_input_without_a_token_is_an_error_and_leaves_no_store(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n\n")
+    result = run("tokenize", tmp_path / "empty.txt", "-o", tmp_path / "tokens")
+    message = f"{tmp_path / 'empty.txt'}: no document with a token (2 documents read)"
+    check_refused(result, 3, message)
+    assert not (tmp_path / "tokens").exists()
+
+
+@pytest.mark.parametrize("name", ["page_store.py", "page_plan.py", "page_shards.py"])
+def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
+    tree = ast.parse((TESTS / name).read_text())
+    imported = {
+        alias.name if isinstance(node, ast.Import) else node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    standard = {"__future__", "ast", "collections", "collections.abc", "dataclasses", "itertools"}
+    standard |= {"json", "os", "pathlib", "struct", "typing"}
+    assert imported <= standard | {
+        "numpy",
+        "safetensors.numpy",
+        "blake3",
+        "page_plan",
+        "page_store",
+    }

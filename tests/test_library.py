@@ -1,0 +1,222 @@
+"""The package as its users hold it: what is exported, what a path may be, what a repr says."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seqpack_cli as seqpack
+
+TEXTS = ["one\ntwo two\n", "three\nfour four four\n"]
+
+
+def iter_hints(exported: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every type that a public function, or a class with its methods, names, and where."""
+    functions = {"": exported}
+    if isinstance(exported, type):
+        yield from typing.get_type_hints(exported).items()
+        functions = {name: each for name, each in vars(exported).items() if name[0] != "_"}
+        if isinstance(vars(exported).get("__init__"), types.FunctionType):
+            functions["__init__"] = vars(exported)["__init__"]
+    for name, value in functions.items():
+        function = value.fget if isinstance(value, property) else value
+        function = getattr(function, "__func__", function)  # of a class method
+        if isinstance(function, functools.cached_property):
+            function = function.func
+        if callable(function) and not isinstance(function, type):
+            hints = typing.get_type_hints(function)
+            yield from ((f"{name}.{argument}", hint) for argument, hint in hints.items())
+
+
+def iter_types(hint: Any) -> Iterator[Any]:
+    """Yield the types that a hint consists of."""
+    yield typing.get_origin(hint) or hint
+    for argument in typing.get_args(hint):
+        if not isinstance(argument, list):
+            yield from iter_types(argument)
+
+
+def test_every_type_of_a_public_signature_is_exported() -> None:
+    exported = {name: getattr(seqpack, name) for name in seqpack.__all__}
+    hidden = {
+        f"{name}.{place} names {kind.__qualname__}"
+        for name, value in exported.items()
+        if callable(value)
+        for place, hint in iter_hints(value)
+        for kind in iter_types(hint)
+        if getattr(kind, "__module__", "").startswith("seqpack_cli")
+        and isinstance(kind, type)
+        and not any(kind is each for each in exported.values())
+    }
+    assert not hidden
+
+
+def test_tab_completion_knows_the_exported_names() -> None:
+    assert set(seqpack.__all__) <= set(dir(seqpack))
+
+
+class Named:
+    """A path of somebody else's class, which has nothing but `__fspath__`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __fspath__(self) -> str:
+        return self._path
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a corpus, a token store and shards."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    for number, text in enumerate(TEXTS):
+        (tmp_path / "corpus" / f"{number}.txt").write_text(text)
+    here = seqpack.Executor(num_workers=1)
+    seqpack.tokenize("corpus", "tokens", executor=here)
+    seqpack.pack("tokens", "shards", seqpack.PackOptions(batch_size=2), executor=here)
+    return tmp_path
+
+
+def _tokenize_with(as_path: Callable[[str], Any]) -> None:
+    seqpack.train_tokenizer("corpus", "own.json", seqpack.TrainTokenizerOptions(vocab_size=300))
+    options = seqpack.TokenizeOptions(tokenizer=as_path("own.json"))
+    manifest, _ = seqpack.tokenize(as_path("corpus/0.txt"), as_path("others"), options)
+    assert manifest["vocab_size"] <= 300
+
+
+def _train(as_path: Callable[[str], Any]) -> None:
+    options = seqpack.TrainTokenizerOptions(vocab_size=262)
+    num_tokens = seqpack.train_tokenizer(
+        [as_path("corpus/0.txt"), as_path("corpus/1.txt")], as_path("own.json"), options
+    )
+    assert num_tokens == 262
+    assert len(json.loads(Path("own.json").read_bytes())["model"]["vocab"]) <= 262
+
+
+def _tokenize(as_path: Callable[[str], Any]) -> None:
+    for inputs in (as_path("corpus"), [as_path("corpus/0.txt"), as_path("corpus/1.txt")]):
+        manifest, was_complete = seqpack.tokenize(inputs, as_path("other"), overwrite=True)
+        assert manifest["ledger"]["num_documents"] == 4
+        assert not was_complete
+
+
+def _pack(as_path: Callable[[str], Any]) -> None:
+    manifest, _ = seqpack.pack(as_path("tokens"), as_path("other"))
+    assert manifest["ledger"]["num_batches"] == 1
+
+
+def _unpack(as_path: Callable[[str], Any]) -> None:
+    assert seqpack.unpack(as_path("shards"), as_path("rows.jsonl"), as_text=True) == 4
+    rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == "".join(TEXTS).splitlines()
+
+
+def _verify(as_path: Callable[[str], Any]) -> None:
+    assert seqpack.verify(as_path("shards"), seqpack.VerifyOptions(level="roundtrip")).passed
+
+
+def _verify_with_tokens(as_path: Callable[[str], Any]) -> None:
+    Path("tokens").rename("moved")
+    options = seqpack.VerifyOptions(level="roundtrip", tokens=as_path("moved"))
+    assert seqpack.verify(as_path("shards"), options).passed
+
+
+def _inspect(as_path: Callable[[str], Any]) -> None:
+    assert seqpack.inspect(as_path("tokens"))["kind"] == "token store"
+    assert seqpack.inspect(as_path("shards"))["kind"] == "shards"
+
+
+def _plan(as_path: Callable[[str], Any]) -> None:
+    assert seqpack.plan(as_path("tokens"))["num_sequences"] == 4
+
+
+def _diff(as_path: Callable[[str], Any]) -> None:
+    assert seqpack.diff(as_path("tokens"), as_path("tokens"))["identical"]
+
+
+def _open_store(as_path: Callable[[str], Any]) -> None:
+    assert len(seqpack.open_store(as_path("tokens"))) == 4
+
+
+def _open_shards(as_path: Callable[[str], Any]) -> None:
+    assert len(seqpack.open_shards(as_path("shards"))) == 2
+
+
+def _shard_dataset(as_path: Callable[[str], Any]) -> None:
+    assert len(seqpack.ShardDataset(as_path("shards"))) == 2
+
+
+def _store_dataset(as_path: Callable[[str], Any]) -> None:
+    assert len(seqpack.StoreDataset(as_path("tokens"))) == 4
+
+
+CALLS = {
+    "ShardDataset": _shard_dataset,
+    "StoreDataset": _store_dataset,
+    "TokenizeOptions": _tokenize_with,
+    "VerifyOptions": _verify_with_tokens,
+    "diff": _diff,
+    "inspect": _inspect,
+    "open_shards": _open_shards,
+    "open_store": _open_store,
+    "pack": _pack,
+    "plan": _plan,
+    "tokenize": _tokenize,
+    "train_tokenizer": _train,
+    "unpack": _unpack,
+    "verify": _verify,
+}
+
+
+@pytest.mark.parametrize("as_path", [str, Named, Path], ids=["str", "PathLike", "Path"])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_path_is_a_str_or_a_path_like(
+    name: str, as_path: Callable[[str], Any], work: Path
+) -> None:
+    CALLS[name](as_path)
+
+
+def test_every_public_name_that_takes_a_path_is_called_above() -> None:
+    taking = {
+        name
+        for name in seqpack.__all__
+        if callable(found := getattr(seqpack, name))
+        for place, hint in iter_hints(found)
+        if os.PathLike in iter_types(hint) and not place.endswith("return")
+    }
+    assert taking == set(CALLS)
+
+
+def test_no_path_is_taken_that_only_pathlib_has() -> None:
+    """A parameter of a public function that is a `Path` would refuse a text."""
+    wrong = [
+        f"{name}.{place}"
+        for name in seqpack.__all__
+        if inspect.isfunction(found := getattr(seqpack, name))
+        for place, hint in iter_hints(found)
+        if Path in iter_types(hint) and not place.endswith("return")
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("inputs", [b"corpus", 3, None, [b"corpus"], [3]])
+def test_inputs_of_another_type_are_refused(inputs: Any, work: Path) -> None:
+    with pytest.raises(TypeError, match=r"^inputs is .*, expected str, PathLike, Url or a seq"):
+        seqpack.tokenize(inputs, "other")
+    assert not Path("other").exists()
+
+
+def test_a_path_that_was_a_url_is_refused() -> None:
+    with pytest.raises(seqpack.OptionError, match="a Path cannot hold a URL") as caught:
+        seqpack.open_store(Path("s3://bucket/tokens"))
+    assert caught.value.hint == "pass the URL as a str"
