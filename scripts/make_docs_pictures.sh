@@ -13,10 +13,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ln -s "$PWD/sample_data" "$work/sample_data"
 cd "$work"
-seqpack tokenize sample_data --tokenizer sample_data/tokenizer.json --max-length 256 -o tokens -q
+seqpack tokenize sample_data --tokenizer sample_data/tokenizer.json --max-length 256 -o tokens-bpe -q
 seqpack tokenize sample_data/stories.txt --tokenizer sample_data/tokenizer.json -o stories -q
 seqpack pack stories --drop-longer 14 --batch-size 6 -o shards -q
-seqpack pack tokens --layout varlen --max-tokens 512 -o rows -q
+seqpack pack tokens-bpe --layout varlen --max-tokens 512 -o rows -q
 seqpack inspect shards --batch 0 --plot "$pictures/batch.svg" -q
-seqpack plan tokens --plot "$pictures/plan.svg" -q
+seqpack plan tokens-bpe --plot "$pictures/plan.svg" -q
 seqpack inspect rows --plot "$pictures/rows.svg" -q

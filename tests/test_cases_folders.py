@@ -83,7 +83,7 @@ def find_temporary(folder: Path) -> list[str]:
 
 
 def find_faults(result: Result) -> list[str]:
-    """Give the findings that verify prints, checked against the code and the verdict."""
+    """Return the findings that verify prints, checked against the code and the verdict."""
     assert result.exit_code == 1, result.stderr
     lines = result.stdout.split("\n\n")
     found = lines[-2].splitlines()
@@ -123,7 +123,7 @@ class Held:
         )
 
     def find_held(self) -> list[int]:
-        """Give the numbers of the processes that came to the place."""
+        """Return the numbers of the processes that came to the place."""
         return [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
 
     def wait_for(self, num_processes: int) -> list[int]:
@@ -173,7 +173,7 @@ PARTS = ("--part-bytes", 144)  # what a file has: none is cut
 
 
 def tokenize_whole(corpus: Path) -> dict[str, bytes]:
-    """Give the store that an unbroken run makes."""
+    """Return the store that an unbroken run makes."""
     store = corpus.parent / "whole"
     assert run("tokenize", corpus, "-o", store, *PARTS, "--num-workers", 1).exit_code == 0
     assert len(list(store.glob("part-*.bin"))) == 3
@@ -190,7 +190,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "seqpack-test", str(folder)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a file system can not be mounted here")
+        pytest.skip("a file system cannot be mounted here")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 

@@ -64,7 +64,7 @@ def read_rejects(store: Path) -> list[dict[str, Any]]:
 
 
 def read_texts(store: Path) -> list[str | None]:
-    """Give the text of each document of a store of bytes, None for one without a sequence."""
+    """Return the text of each document of a store of bytes, None for one without a sequence."""
     return [
         bytes(itertools.chain(*pieces)).decode() if pieces else None
         for pieces in read_store_documents(store)

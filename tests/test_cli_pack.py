@@ -297,10 +297,13 @@ def test_pack_shuffles_the_bins_of_best_fit_unless_told_not_to(tokens: Path) -> 
     varlen = ("--layout", "varlen", "--max-tokens", 5)
     shuffled = {str(indices_of(pack(tokens, *varlen, "--seed", seed))) for seed in range(4)}
     assert len(shuffled) > 1
-    unshuffled = {
-        str(indices_of(pack(tokens, *varlen, "--no-shuffle", "--seed", seed))) for seed in range(2)
-    }
-    assert unshuffled == {"[[2], [4], [0, 3], [1]]"}
+    assert indices_of(pack(tokens, *varlen, "--no-shuffle")) == [[2], [4], [0, 3], [1]]
+    result = run("pack", tokens, "-o", tokens / "out", *varlen, "--no-shuffle", "--seed", 3)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: --seed 3 has no effect without --shuffle\n\n"
+        "hint: pass --shuffle, or leave out --seed\n"
+    )
 
 
 def test_pack_json_is_the_manifest(tokens: Path) -> None:
@@ -354,7 +357,8 @@ def test_pack_refuses_options_that_contradict_each_other(tokens: Path) -> None:
     result = run("pack", tokens, "-o", tokens.parent / "out", "--layout", "varlen")
     assert result.exit_code == 2
     assert result.stderr == (
-        "Error: --layout varlen: no length of a row\n\nhint: pass --max-tokens, for example 2048\n"
+        "Error: --layout varlen needs --max-tokens\n\n"
+        "hint: pass the length of a row, for example --max-tokens 2048\n"
     )
     assert not (tokens.parent / "out").exists()
 
@@ -459,5 +463,5 @@ def test_pack_that_leaves_no_batch_says_what_was_dropped(tokens: Path) -> None:
     assert result.stderr == (
         f"Error: {tokens}: no batch is left, sequences dropped: "
         "2 by --drop-shorter, 2 by --drop-longer, 1 by --last-batch\n\n"
-        "hint: loosen --drop-shorter\n"
+        "hint: pass a smaller --drop-shorter\n"
     )

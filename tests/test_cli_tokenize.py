@@ -49,7 +49,7 @@ def test_tokenize_passes_every_option_on(tmp_path):
     assert store.manifest["ledger"]["num_truncated_tokens"] == 4
 
 
-def test_tokenize_puts_bad_records_aside_if_told(tmp_path):
+def test_tokenize_rejects_bad_records_if_asked(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\nnone\n{"text": "\xff"}\n{"text": "b"}\n')
     result = run(
         *("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out"),
@@ -92,7 +92,7 @@ def test_tokenize_refuses_and_leaves_no_store(tmp_path, data, options, code, mes
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_tokenize_refuses_a_tokenizer_that_is_none(tmp_path):
+def test_tokenize_refuses_a_file_that_is_not_a_tokenizer(tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     (tmp_path / "tokenizer.json").write_text('{"a": 1}')
     result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out", "--tokenizer", tmp_path)
@@ -101,7 +101,7 @@ def test_tokenize_refuses_a_tokenizer_that_is_none(tmp_path):
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_allowing_special_tokens_that_there_are_none_of_is_said(tmp_path, special):
+def test_allowing_special_tokens_without_any_is_noted(tmp_path, special):
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # noqa: S106
     tokenizer.add_tokens([AddedToken("<s>", special=special)])
     tokenizer.save(str(tmp_path / "words.json"))

@@ -1,4 +1,4 @@
-"""Suffixes -> formats, and every format through the command line: the same ids, or one error."""
+"""The format of each suffix, and every format through the command line: same ids, or an error."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ Values = list[tuple[tuple[str | int, ...], object]]
 
 
 def uses_of(seed: Seed) -> list[Use]:
-    """Give each use of a folder once."""
+    """Return each use of a folder once."""
     return list(dict.fromkeys(STORE_USES if seed.entries == "parts" else SHARDS_USES))
 
 
@@ -182,7 +182,7 @@ def use_all(seed: Seed, changes: Files, **kinds: str) -> list[str | None]:
 
 
 def with_values(seed: Seed, values: Values) -> Files:
-    """Give the manifest with other values; bytes are JSON as they are."""
+    """Return the manifest with other values; bytes are JSON as they are."""
     edits = [
         (*seed.manifest.places[path], new if isinstance(new, bytes) else json.dumps(new).encode())
         for path, new in values
@@ -379,7 +379,7 @@ CAN_NOT_WRITE = "MachineError in naming_failures"
     ],
 )
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to itself"])
-def test_pack_over_what_is_no_file_is_done_or_refused(
+def test_pack_over_what_is_not_a_file_is_done_or_refused(
     tmp_path: Path, kind: str, name: str, *, overwrite: bool
 ) -> None:
     def leave(output: Path) -> None:

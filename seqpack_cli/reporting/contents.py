@@ -37,6 +37,9 @@ SHARDS_FIELDS = (
 def inspect(path: AnyPath) -> dict[str, Any]:
     """Return the numbers of a token store or of shards, as `seqpack inspect --json` prints them.
 
+    Args:
+        path: the folder of either.
+
     Raises:
         FolderError: it is neither, incomplete or damaged.
     """

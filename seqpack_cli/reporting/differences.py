@@ -29,7 +29,10 @@ NO_FACTS = ("options", "ledger", "sources", "parts", "shards", "tokens_path")
 
 @checks_arguments
 def diff(a: AnyPath, b: AnyPath, *, progress: Progress | None = None) -> dict[str, Any]:
-    """Compare two token stores, or two shard sets, as `seqpack diff --json` prints it.
+    """Compare two token stores, or the shards in two folders, as `seqpack diff --json` prints it.
+
+    Returns:
+        What differs, `identical` (bool) and the `verdict` in words.
 
     Raises:
         OptionError: one is a token store, the other is not.

@@ -84,10 +84,7 @@ class EpochSampler(Sampler[Any]):
 
     @property
     def epoch_seed(self) -> int | None:
-        """The seed of this epoch's order; `pack --shuffle --seed` makes StoreBatches' batches.
-
-        None without shuffle.
-        """
+        """The seed of this epoch, with which `pack` makes the batches of StoreBatches, or None."""
         return epoch_seed(self.seed, self._epoch) if self.shuffle else None
 
     def __iter__(self) -> Iterator[Any]:
