@@ -87,7 +87,7 @@ def slow_put_first(order: Sequence[int], costs: Sequence[int], num_first: int) -
 
 
 def slow_epoch(cells: Sequence[int], ways: Sequence[Way], *, seed: int, epoch: int) -> list[int]:
-    """Give what all ranks take in an epoch of several runs, step after step.
+    """Return what all ranks take in an epoch of several runs, step after step.
 
     Returns:
         The numbers of the batches, those of one step beside each other.

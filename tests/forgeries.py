@@ -261,7 +261,7 @@ def split_batch(forgery: Forgery) -> bool:
 
 
 def repeat_batch(forgery: Forgery) -> bool:
-    """Let a batch stand twice."""
+    """Repeat a batch."""
     forgery.shards[-1].append(copy.deepcopy(forgery.draws.choice(forgery.batches)))
     return True
 

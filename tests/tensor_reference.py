@@ -24,13 +24,13 @@ ON_CPU = ("lengths", "original_indices", "sequences.batch_sizes")
 
 
 def to_tensors(batch: Batch, *, labels: str | None = None) -> Any:
-    """Give a batch of any layout as tensors, as a ShardDataset does."""
+    """Return a batch of any layout as tensors, as a ShardDataset does."""
     kinds = {PackedBatch: PackedTensors, PaddedBatch: PaddedTensors, VarlenBatch: VarlenTensors}
     return kinds[type(batch)].from_batch(batch, labels)
 
 
 def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
-    """Give the sequences of an item, each by the arrays that a model reads them with."""
+    """Return the sequences of an item, each by the arrays that a model reads them with."""
     if isinstance(item, PackedTensors):
         rows = unpack_sequence(item.sequences)
     elif isinstance(item, VarlenTensors):
@@ -41,7 +41,7 @@ def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
 
 
 def parts_of(item: BatchTensors) -> dict[str, Any]:
-    """Give every part of an item by its name, those of its PackedSequence one by one."""
+    """Return every part of an item by its name, those of its PackedSequence one by one."""
     parts: dict[str, Any] = {}
     for field in fields(item):
         value = getattr(item, field.name)
@@ -53,7 +53,7 @@ def parts_of(item: BatchTensors) -> dict[str, Any]:
 
 
 def tensors_of(item: BatchTensors) -> dict[str, torch.Tensor]:
-    """Give those parts of an item that are tensors."""
+    """Return those parts of an item that are tensors."""
     return {name: part for name, part in parts_of(item).items() if isinstance(part, torch.Tensor)}
 
 

@@ -51,7 +51,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> ShardDataset:
 
 
 def number_of(item: Any) -> int:
-    """Give the number of a batch of the dataset, which holds the sequence of its number."""
+    """Return the number of a batch of the dataset, which holds the sequence of its number."""
     return int(item.original_indices[0])
 
 
