@@ -422,7 +422,9 @@ def test_inspect_numbers_fit_the_terminal_however_large() -> None:
         "percentiles": {str(share): most for share in (1, 10, 25, 50, 75, 90, 99)},
         "histogram": [{"from": most - 9, "to": most, "num_sequences": 2**40}],
     }
-    ledger = dict.fromkeys((*_STORE_LEDGER, *_SPECIAL_TOKENS, "num_documents", "num_sequences", "num_tokens"), most)
+    ledger = dict.fromkeys(
+        (*_STORE_LEDGER, *_SPECIAL_TOKENS, "num_documents", "num_sequences", "num_tokens"), most
+    )
     numbers = {
         **{"kind": "token store", "path": "p" * 300, "ledger": ledger, "lengths": lengths},
         **{"num_parts": most, "num_sources": most, "bytes": most, "dtype": "uint16"},
