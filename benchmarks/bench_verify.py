@@ -60,13 +60,19 @@ NUM_RUN_TOKENS = {"cuda": 20_000_000, "cpu": 1_000_000}  # cpu: 130 batches, a m
 
 @click.command()
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--tokens", type=int, help="Of the made shards.  [default: 100 M on cuda, else 20 M]")
+@click.option(
+    "--tokens", type=int, help="Tokens in the shards to make.  [default: 100 M on cuda, else 20 M]"
+)
 @click.option("--vocab-size", default=32_000, show_default=True)
 @click.option("--mean-length", default=120, show_default=True)
 @click.option("--window", default=0, show_default=True, help="0 is length order over all.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keeps what is made, and takes it.")
 @click.option("--shards", type=click.Path(exists=True, path_type=Path), help="Take these instead.")
-@click.option("--run-tokens", type=int, help="Of made shards.  [default: 20 M on cuda, else 1 M]")
+@click.option(
+    "--run-tokens",
+    type=int,
+    help="Tokens in the shards to make for level run.  [default: 20 M on cuda, else 1 M]",
+)
 @click.option("--hidden-size", default=512, show_default=True)
 @click.option(
     "--dtype",

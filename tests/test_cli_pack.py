@@ -122,7 +122,7 @@ def pack(tokens: Path, *options: object) -> Path:
 
 
 def indices_of(path: Path) -> list[list[int]]:
-    """Give the sequences of each batch."""
+    """Return the sequences of each batch."""
     return [batch.original_indices.tolist() for batch in open_shards(path)]
 
 

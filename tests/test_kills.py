@@ -1,7 +1,7 @@
 """Faults from outside, with real processes: kills at random times, changing input, a refusing disk.
 
 Whatever happens, a folder is called complete only when it is, the same command again ends it with
-the bytes of an unbroken run, and nothing of the run outlives it. `kills.py` is the campaign.
+the bytes of an uninterrupted run, and nothing of the run outlives it. `kills.py` is the campaign.
 """
 
 from __future__ import annotations

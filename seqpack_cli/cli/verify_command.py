@@ -88,8 +88,8 @@ EXIT_FAULT = 1
     type=POSITIVE,
     default=32768,
     show_default=True,
-    help="Of a batch with more tokens, forward and backward compute only a part; lower it if "
-    "memory runs out.",
+    help="Largest batch that forward and backward compute completely; of a larger one they compute "
+    "N tokens. Lower it if memory runs out.",
 )
 @click.option(
     "--compare",
