@@ -3,8 +3,9 @@
 All writing goes through `disk`, whose calls to the system are counted here. For every k, the k-th
 call of a run with 3 parts, or 3 shards, fails with ENOSPC or EIO, or the process ends there, a
 write half done in both. Then `inspect` calls the folder complete only if
-the command returned 0, the same command again gives the bytes of an uninterrupted run, and no temporary
-file stays. The processes are forked from one that has imported everything, which costs 5 ms each.
+the command returned 0, the same command again gives the bytes of an uninterrupted run, and no
+temporary file stays. The processes are forked from one that has imported everything, which costs
+5 ms each.
 """
 
 from __future__ import annotations
