@@ -42,7 +42,7 @@ RUNNER = Path(__file__).parent / "campaigns" / "fuzz.py"
 
 
 def run_fuzzer(folder: Path, *arguments: object) -> dict[str, Any]:
-    """Run the runner as a user would; give its last line."""
+    """Run the runner as a user would; return its last line."""
     command = [sys.executable, RUNNER, "--findings", folder / "findings", *arguments]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -163,7 +163,7 @@ def uses_of(seed: Seed) -> list[Use]:
 
 
 def use_all(seed: Seed, changes: Files, **kinds: str) -> list[str | None]:
-    """Use a damaged folder in every way, with some choices each; give the errors.
+    """Use a damaged folder in every way, with some choices each; return the errors.
 
     Args:
         kinds: what stands in the place of a file, by the beginning of the file's name.
@@ -325,7 +325,7 @@ def test_any_max_tokens_of_varlen_is_used_or_refused(max_tokens: int) -> None:
 
 
 def pack_over(left: Callable[[Path], object], tmp_path: Path, *, overwrite: bool) -> str | None:
-    """Pack into a folder in which something was left; give the error."""
+    """Pack into a folder in which something was left; return the error."""
     seed = find_seed("packed")
     output = tmp_path / "output"
     output.mkdir()

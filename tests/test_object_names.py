@@ -49,7 +49,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def name_neighbours(name: str) -> list[str]:
-    """Give names that a pattern of this name would match, or that it would become when cut."""
+    """Return names that a pattern of this name would match, or that it would become when cut."""
     plain = "".join("a" if letter in "*?[]!" else letter for letter in name)
     cut = [name.partition(mark)[0] for mark in "?#%*["]
     found = {plain, *cut, name.replace("?", "1").replace("*", "1"), name.replace("[1]", "1")}
