@@ -371,3 +371,12 @@ def test_a_tokenizer_that_is_a_path_is_not_asked_from_the_hub(work: Path) -> Non
     with pytest.raises(seqpack.OptionError, match=r"gpt2: .*file") as caught:
         seqpack.tokenize("corpus", "other", seqpack.TokenizeOptions(tokenizer=Path("gpt2")))
     assert "Hub" not in caught.value.message
+
+
+def test_no_input_and_no_name_are_refused(work: Path) -> None:
+    with pytest.raises(ValueError, match=r"^inputs is empty, expected at least one path$"):
+        seqpack.tokenize([], "other")
+    for call in (seqpack.open_store, lambda name: seqpack.pack("tokens", name)):
+        with pytest.raises(seqpack.OptionError, match=r"^the path is empty"):
+            call("")
+    assert sorted(path.name for path in work.iterdir()) == ["corpus", "shards", "tokens"]
