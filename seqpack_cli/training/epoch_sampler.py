@@ -143,8 +143,7 @@ class EpochSampler(Sampler[Any]):
         A loop over the loader ends; the next one yields what is left.
         """
         if not 0 <= num_steps <= len(self):
-            rest = f"0 to {len(self)}, the rest of the epoch"
-            raise ValueError(f"num_steps is {num_steps}, expected {rest}")
+            raise ValueError(f"num_steps is {num_steps}, expected 0 to {len(self)} in this epoch")
         self._num_taken += operator.index(num_steps)
         self._change = object()
 
@@ -233,11 +232,9 @@ class EpochSampler(Sampler[Any]):
                 is_start = False
             steps = self._dealing.deal(plan, rest, seed=seed, is_start=is_start)
             if not len(steps) and not self._taken:
-                num_skipped, num_ranks = len(self._dealing.options.skip), self._dealing.world_size
-                raise ValueError(
-                    f"too few batches for {num_ranks} ranks: {len(plan.keys)} in the epoch, "
-                    f"{num_skipped} of them skipped"
-                )
+                num_ranks, num_skipped = self._dealing.world_size, len(self._dealing.options.skip)
+                counts = f"{len(plan.keys)} in the epoch, {num_skipped} of them skipped"
+                raise ValueError(f"too few batches for {num_ranks} ranks: {counts}")
             self._steps = steps
         return self._steps
 

@@ -76,7 +76,7 @@ class StoreBatches:
         return EpochPlan(_BatchKeys(rows.find(store)), order, lambda: table.expand().num_cells)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
-        """Give the function that lays out these batches, for DataLoader's `collate_fn`.
+        """Return the function that lays out these batches, for DataLoader's `collate_fn`.
 
         Args:
             labels: "next" adds next-token labels.
