@@ -367,7 +367,7 @@ def test_format_of_another_run_may_be_anything(tmp_path: Path, file: str, found:
     assert error == "FolderError in remove_own_files"
 
 
-CAN_NOT_WRITE = "MachineError in naming_failures"
+CANNOT_WRITE = "MachineError in naming_failures"
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -389,14 +389,13 @@ def test_pack_over_what_is_not_a_file_is_done_or_refused(
         FILE_KINDS[kind](output / name)
 
     error = pack_over(leave, tmp_path, overwrite=overwrite)
-    if name == ".lock":
-        assert error == "FolderError in _open_locked"
-    elif name == ".plan.json.1.tmp":
-        assert error == (CAN_NOT_WRITE if kind == "folder" else None)
+    if name in (".lock", ".plan.json.1.tmp"):
+        refused = "FolderError in _open_locked" if name == ".lock" else CANNOT_WRITE
+        assert error == (None if name != ".lock" and kind != "folder" else refused)
     elif overwrite or name in ("plan.json", "manifest.json", "shard-00000.json"):
         assert error is not None and error.startswith("FolderError")
     else:
-        assert error == (CAN_NOT_WRITE if kind == "folder" and "7" not in name else None)
+        assert error == (CANNOT_WRITE if kind == "folder" and "7" not in name else None)
 
 
 RECEIPTS: dict[str, Callable[[dict[str, Any]], object]] = {
