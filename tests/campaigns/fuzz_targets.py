@@ -68,7 +68,7 @@ def fuzz_index(data: bytes) -> Outcome:
     name = choices.choose([name for name in seed.files if name.endswith(".idx")])
     raw = seed.files[name]
     if choices.one_in(6):
-        return _run(seed, _mend(seed, {name: mutate_raw(raw, choices)}, choices), choices)
+        return _run(seed, _fix_manifest(seed, {name: mutate_raw(raw, choices)}, choices), choices)
     _, version, code, num_sequences, num_firsts = HEADER.unpack_from(raw)
     head = [version, code, num_sequences, num_firsts]
     arrays = _read_arrays(raw, num_sequences, num_firsts)
@@ -101,7 +101,7 @@ def fuzz_index(data: bytes) -> Outcome:
             np.arange(14, dtype=f"<i{itemsize}"), counts["num_tokens"]
         ).tobytes()
     edits = [seed.manifest.set(("parts", part, key), value) for key, value in counts.items()]
-    return _run(seed, _mend(seed, changes, choices, edits), choices)
+    return _run(seed, _fix_manifest(seed, changes, choices, edits), choices)
 
 
 def fuzz_ids(data: bytes) -> Outcome:
@@ -114,7 +114,7 @@ def fuzz_ids(data: bytes) -> Outcome:
     array = np.frombuffer(raw, dtype)
     array = mutate_array(array, choices, keeps_length=not choices.one_in(8))
     raw = mutate_raw(raw, choices) if choices.one_in(4) else array.tobytes()
-    return _run(seed, _mend(seed, {name: raw}, choices), choices)
+    return _run(seed, _fix_manifest(seed, {name: raw}, choices), choices)
 
 
 def fuzz_shard(data: bytes) -> Outcome:
@@ -133,7 +133,7 @@ def fuzz_shard(data: bytes) -> Outcome:
             del arrays[tensor]
     raw = _join_shard(_make_header(arrays, metadata).raw, arrays)
     edits = _count_rows(seed, name, arrays) if choices.one_in(2) else []
-    return _run(seed, _mend(seed, {name: raw}, choices, edits), choices)
+    return _run(seed, _fix_manifest(seed, {name: raw}, choices, edits), choices)
 
 
 def fuzz_shard_header(data: bytes) -> Outcome:
@@ -152,7 +152,7 @@ def fuzz_shard_header(data: bytes) -> Outcome:
             text = apply_edits(header.raw, draw_edits(header, choices))
         length = choices.choose(NUMBERS) % 2**64 if kind == 7 else None
         raw = _join_shard(text, arrays, length=length)
-    return _run(seed, _mend(seed, {name: raw}, choices), choices)
+    return _run(seed, _fix_manifest(seed, {name: raw}, choices), choices)
 
 
 def fuzz_tokenizer_json(data: bytes) -> Outcome:
@@ -236,12 +236,12 @@ def _damage_json(text: JsonText, choices: Choices) -> bytes:
     return apply_edits(text.raw, draw_edits(text, choices))
 
 
-def _mend(
+def _fix_manifest(
     seed: Seed, changes: Mapping[str, bytes | None], choices: Choices, edits: Sequence[Edit] = ()
 ) -> Files:
     """Correct the sizes (mostly) and checksums (sometimes) of changed files in the manifest."""
     edits = list(edits)
-    mends_checksum = choices.one_in(2)
+    fixes_checksum = choices.one_in(2)
     if choices.one_in(16):
         return dict(changes)
     for name, raw in changes.items():
@@ -249,7 +249,7 @@ def _mend(
         if raw is None:
             continue
         edits.append(seed.manifest.set((*path, "bytes"), len(raw)))
-        if mends_checksum:
+        if fixes_checksum:
             edits.append(seed.manifest.set((*path, "blake3"), blake3(raw).hexdigest()))
     if choices.one_in(24):
         edits = [*draw_edits(seed.manifest, choices), *edits]
