@@ -173,7 +173,7 @@ PARTS = ("--part-bytes", 144)  # what a file has: none is cut
 
 
 def tokenize_whole(corpus: Path) -> dict[str, bytes]:
-    """Return the store that an unbroken run makes."""
+    """Return the store that an uninterrupted run makes."""
     store = corpus.parent / "whole"
     assert run("tokenize", corpus, "-o", store, *PARTS, "--num-workers", 1).exit_code == 0
     assert len(list(store.glob("part-*.bin"))) == 3

@@ -33,7 +33,7 @@ FILES = {
     "Z.text": b"nine\n",
     ".hidden/x.txt": b"hidden",
     "a/.x.txt": b"hidden",
-    "notes.unknown": b"passed over",
+    "notes.unknown": b"skipped",
 }
 
 
