@@ -1,4 +1,4 @@
-# Sourced by the other scripts: makes .venv with this project in it and puts it first on PATH.
+# Sourced by the other scripts: creates .venv with this project and puts it first on PATH.
 # Usage: . scripts/environment.sh [EXTRAS]    for example  . scripts/environment.sh '[dev]'
 
 find_python() {

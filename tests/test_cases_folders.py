@@ -140,7 +140,7 @@ class Held:
             os.close(pipe)
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for all processes, which hold the output open, and give code, stdout, stderr."""
+        """Wait for all processes, which hold the output open, and return code, stdout, stderr."""
         stdout, stderr = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, stdout, stderr
 
@@ -446,7 +446,7 @@ def test_case_40_no_cuda_device(tmp_path: Path, device: str, level: str) -> None
     """Never a silent run on the CPU, not even of the level that needs no device."""
     shards = make_shards(tmp_path)
     built = "" if torch.version.cuda else f", torch {torch.__version__} is built without CUDA"
-    hint = "hint: verify on the machine that trains, or pass --device cpu"
+    hint = "hint: run verify on the machine that trains, or pass --device cpu"
     result = run("verify", shards, "--device", device, "--level", level)
     check_refused(result, 5, f"--device {device}: no CUDA device{built}", hint)
 

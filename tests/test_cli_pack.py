@@ -88,7 +88,7 @@ def test_pack_refuses_a_sequence_over_the_budget(tmp_path: Path, tokens: Path) -
     [
         (["--drop-shorter", 9], 3, "no batch is left"),
         (["--pad-id", 300], 2, "--pad-id 300: expected an id from 0 to 258"),
-        (["--batch-size", 0], 2, "'0' is no number from 1 to 2,147,483,647"),
+        (["--batch-size", 0], 2, "'0' is not a number from 1 to 2,147,483,647"),
     ],
 )
 def test_pack_refuses(
@@ -196,7 +196,7 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         [[2, 4], [0, 3], [1, -1]],
         "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
         "  11.11% of the cells are padding\n"
-        "  empty rows that fill up last batches: 1\n",
+        "  filler rows that complete last batches: 1\n",
     ),
     "last-batch pad of buckets": (
         "--layout padded --buckets 2,5 --max-tokens 10 --last-batch pad",
@@ -204,7 +204,7 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
         "  46.67% of the cells are padding\n"
         "  buckets: 2, 5\n"
-        "  empty rows that fill up last batches: 4\n",
+        "  filler rows that complete last batches: 4\n",
     ),
     "last-batch drop of buckets": (
         "--layout padded --buckets 2,5 --batch-size 2 --last-batch drop",
@@ -440,9 +440,9 @@ def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> N
         ("--overflow cut", "'cut' is not one of 'error', 'drop', 'split'"),
         ("--last-batch fill", "'fill' is not one of 'keep', 'drop', 'pad'"),
         ("--padding-side top", "'top' is not one of 'right', 'left'"),
-        ("--window 0", "'0' is no number from 1 to 2,147,483,647"),
-        ("--num-buckets 0", "'0' is no number from 1 to 2,147,483,647"),
-        ("--pad-to-multiple 0", "'0' is no number from 1 to 2,147,483,647"),
+        ("--window 0", "'0' is not a number from 1 to 2,147,483,647"),
+        ("--num-buckets 0", "'0' is not a number from 1 to 2,147,483,647"),
+        ("--pad-to-multiple 0", "'0' is not a number from 1 to 2,147,483,647"),
         ("--seed -1", "-1 is not in the range x>=0"),
     ],
 )

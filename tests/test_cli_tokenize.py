@@ -16,8 +16,8 @@ def test_tokenize_says_what_the_store_holds(tmp_path):
     assert result.stdout == (
         f"{tmp_path}/out: complete\n"
         "  4 documents -> 3 sequences, 10 tokens (uint16, 1 part)\n"
-        "  empty documents, which have no sequence: 1\n"
-        "  special tokens spelled in the text, listed in special_tokens.jsonl: 1\n"
+        "  empty documents, without a sequence: 1\n"
+        "  special tokens spelled out in the text, listed in special_tokens.jsonl: 1\n"
     )
     assert result.stderr == ""
 
@@ -56,7 +56,7 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
         *("--on-bad-record", "skip", "--encoding-errors", "skip"),
     )
     assert result.exit_code == 0, result.stderr
-    assert "  records put aside in rejects.jsonl: 2\n" in result.stdout
+    assert "  records skipped, listed in rejects.jsonl: 2\n" in result.stdout
     rejects = (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()
     assert [json.loads(line)["record"] for line in rejects] == [2, 3]
 
@@ -81,7 +81,12 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
             2,
             "'xml' is not one of 'auto', 'text', 'jsonl', 'parquet', 'csv'",
         ),
-        (b"abc", ["--part-bytes", "64Mib2"], 2, "is not a size, expected for example 1048576, 2MB"),
+        (
+            b"abc",
+            ["--part-bytes", "64Mib2"],
+            2,
+            "is not a size, expected for example 1048576, 2MB or 64MiB",
+        ),
     ],
 )
 def test_tokenize_refuses_and_leaves_no_store(tmp_path, data, options, code, message):

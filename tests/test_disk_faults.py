@@ -88,7 +88,7 @@ def _place(argument: Any) -> str:
 
 
 def in_fork(action: Callable[[], int]) -> int:
-    """Do something in a process that may end at any point; give its exit code."""
+    """Do something in a process that may end at any point; return its exit code."""
     gc.freeze()  # else a collection in the fork copies all that the tests before this one left
     pid = os.fork()
     if pid == 0:
@@ -113,7 +113,7 @@ def run_with_fault(k: int, fault: int, arguments: tuple[object, ...]) -> int:
 
 
 def prepare(tmp_path: Path, command: str) -> Callable[[Path], tuple[object, ...]]:
-    """Write the input; give what makes the arguments for an output folder."""
+    """Write the input; return what makes the arguments for an output folder."""
     text, store = tmp_path / "text.txt", tmp_path / "store"
     # What goes to rejects.jsonl, and to special_tokens.jsonl.
     text.write_bytes(TEXT.encode() + b"no text: \xff\n" + b"a token as text: <eos>\n")

@@ -224,7 +224,7 @@ def test_rejects_are_numbered_as_in_their_file(tmp_path: Path, kind: str) -> Non
         *("--part-bytes", 1, "--num-workers", 1),
     )
     assert result.exit_code == 0, result.output
-    assert "records put aside in rejects.jsonl: 3\n" in result.stdout
+    assert "records skipped, listed in rejects.jsonl: 3\n" in result.stdout
     lines = (tmp_path / "out" / "store" / "rejects.jsonl").read_text().splitlines()
     rejects = [json.loads(line) for line in lines]
     assert [(reject["source"], reject["record"]) for reject in rejects] == [

@@ -27,7 +27,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def slow_labels(row: Sequence[int]) -> np.ndarray:
-    """Give the labels of one sequence: at each token the one after it, nothing at the last."""
+    """Return the labels of one sequence: at each token the one after it, nothing at the last."""
     return np.array([*[int(id_) for id_ in row[1:]], -100], np.int64)
 
 

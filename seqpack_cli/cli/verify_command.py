@@ -6,16 +6,10 @@ from typing import Any
 
 import click
 
-from seqpack_cli.cli.options import (
-    PLACE,
-    POSITIVE,
-    OneValueCommand,
-    SampleType,
-    errors_only_option,
-    json_option,
-)
+from seqpack_cli.cli.options import OneValueCommand, errors_only_option, json_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.values import PLACE, POSITIVE, SampleType
 from seqpack_cli.files.url import Place
 
 EXIT_FAULT = 1
