@@ -58,6 +58,8 @@ def find_imports(path: Path) -> set[str]:
 
 
 _missing = {name for name in OPTIONAL if importlib.util.find_spec(name) is None}
+if sys.version_info >= (3, 14):
+    _missing.discard("backports")  # whose zstd the standard library has
 collect_ignore = [
     str(path.relative_to(FOLDERS[0]))
     for folder in FOLDERS
