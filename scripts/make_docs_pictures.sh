@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The pictures of README.md and docs/, made from sample_data/.
+# Draw the pictures of README.md and docs/ from sample_data/.
 # Usage: scripts/make_docs_pictures.sh [FOLDER]    default docs/pictures
-# tests/test_docs_pictures.py makes them again and compares.
+# tests/test_docs_pictures.py draws them again and compares.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! command -v seqpack >/dev/null; then

@@ -25,7 +25,7 @@ class BatchNumbers(NamedTuple):
 
 
 def make_table(batches: Sequence[BatchNumbers]) -> BatchTable:
-    """Put batches into the columns of a table."""
+    """Make a batch table of batches."""
     columns = {
         name: np.array([getattr(batch, name) for batch in batches], np.int64)
         for name in BatchNumbers._fields

@@ -19,7 +19,7 @@ from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan
 
-Row = tuple[int, int, int]  # sequence, where in it the row begins, length
+Row = tuple[int, int, int]  # sequence, start of the row in it, length
 
 
 @dataclass(eq=False)
@@ -124,7 +124,7 @@ def slow_window_order(lengths: Sequence[int], window: int | None) -> list[int]:
 
 
 def num_cells(lengths: Sequence[int], keys: Sequence[int]) -> int:
-    """Count the cells of rows that are each padded to the smallest key that holds them."""
+    """Count the cells of rows, each padded to the smallest key that is long enough."""
     return sum(min(key for key in keys if key >= length) for length in lengths)
 
 
@@ -162,7 +162,7 @@ def slow_copy(
     target: Sequence[int],
     ranges: Sequence[tuple[int, int, int]],
 ) -> list[int]:
-    """Copy ranges (where from, where to, length) entry by entry."""
+    """Copy ranges (source start, target start, length) entry by entry."""
     copied = [*target]
     for start, to, length in ranges:
         for place in range(length):
@@ -216,7 +216,7 @@ def _permute(batches: Batches, options: PackOptions) -> Batches:
 
 
 def slow_plan(lengths: Sequence[int], options: PackOptions) -> Batches | None:
-    """Plan `packed` or `padded` batches; None where a sequence is too long.
+    """Plan `packed` or `padded` batches; None if a sequence is too long.
 
     Choose, shuffle, sort each window, split by bucket with the largest first, cut each bucket
     greedily, keep, drop or fill its last batch, sort the rows of each batch, shuffle the batches.
@@ -299,7 +299,7 @@ def _cut_bucket(
 
 
 def slow_bins(lengths: Sequence[int], options: PackOptions) -> Batches | None:
-    """Plan `varlen` rows; None where a sequence is too long.
+    """Plan `varlen` rows; None if a sequence is too long.
 
     Choose, shuffle, split, put one piece after the other into a bin, and shuffle the bins. The
     pieces of a bin keep the order in which they were put in.

@@ -71,7 +71,7 @@ def batch_cost(lengths: Sequence[int], *, padded: bool) -> int:
 def slow_cut(
     lengths: Sequence[int], *, batch_size: int | None, max_tokens: int | None, padded: bool
 ) -> list[list[int]]:
-    """Cut lengths into batches, one row after another, as long as each limit holds."""
+    """Cut lengths into batches: add one row after another until a limit is reached."""
     batches: list[list[int]] = []
     current: list[int] = []
     for length in map(int, lengths):
@@ -196,7 +196,7 @@ def read_manifest_json(folder: Path) -> dict[str, Any]:
 
 
 def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Let a function change the manifest in place."""
+    """Rewrite the manifest; `change` changes it in place."""
     manifest = read_manifest_json(folder)
     change(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))

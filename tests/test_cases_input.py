@@ -287,7 +287,7 @@ FILLED = b'{"text": "a", "filler": "' + b"x" * ((1 << 20) - 28) + b'"}\n'  # 1 M
 
 
 def test_case_15_decompression_bomb(tmp_path: Path) -> None:
-    """From 64 MiB on, a line with 16 bytes more, what grows beyond 256 times is no text."""
+    """Above 64 MiB, input that decompresses to more than 256 times its size is refused."""
     assert len(FILLED) == 1 << 20
     good = write(tmp_path / "a.txt", b"good\n")
     corpus = write(tmp_path / "b.jsonl.gz", gzip.compress(FILLED * 8) * 9)

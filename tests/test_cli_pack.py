@@ -88,7 +88,7 @@ def test_pack_refuses_a_sequence_over_the_budget(tmp_path: Path, tokens: Path) -
     [
         (["--drop-shorter", 9], 3, "no batch is left"),
         (["--pad-id", 300], 2, "--pad-id 300: expected an id from 0 to 258"),
-        (["--batch-size", 0], 2, "'0' is no number from 1 to 2,147,483,647"),
+        (["--batch-size", 0], 2, "'0' is not a number from 1 to 2,147,483,647"),
     ],
 )
 def test_pack_refuses(
@@ -122,7 +122,7 @@ def pack(tokens: Path, *options: object) -> Path:
 
 
 def indices_of(path: Path) -> list[list[int]]:
-    """Give the sequences of each batch."""
+    """Return the sequences of each batch."""
     return [batch.original_indices.tolist() for batch in open_shards(path)]
 
 
@@ -440,9 +440,9 @@ def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> N
         ("--overflow cut", "'cut' is not one of 'error', 'drop', 'split'"),
         ("--last-batch fill", "'fill' is not one of 'keep', 'drop', 'pad'"),
         ("--padding-side top", "'top' is not one of 'right', 'left'"),
-        ("--window 0", "'0' is no number from 1 to 2,147,483,647"),
-        ("--num-buckets 0", "'0' is no number from 1 to 2,147,483,647"),
-        ("--pad-to-multiple 0", "'0' is no number from 1 to 2,147,483,647"),
+        ("--window 0", "'0' is not a number from 1 to 2,147,483,647"),
+        ("--num-buckets 0", "'0' is not a number from 1 to 2,147,483,647"),
+        ("--pad-to-multiple 0", "'0' is not a number from 1 to 2,147,483,647"),
         ("--seed -1", "-1 is not in the range x>=0"),
     ],
 )

@@ -81,7 +81,12 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
             2,
             "'xml' is not one of 'auto', 'text', 'jsonl', 'parquet', 'csv'",
         ),
-        (b"abc", ["--part-bytes", "64Mib2"], 2, "is no size, expected 1048576, 2MB or 64MiB"),
+        (
+            b"abc",
+            ["--part-bytes", "64Mib2"],
+            2,
+            "is not a size, expected for example 1048576, 2MB or 64MiB",
+        ),
     ],
 )
 def test_tokenize_refuses_and_leaves_no_store(tmp_path, data, options, code, message):
@@ -153,7 +158,7 @@ def test_a_file_named_two_ways_is_read_once(tmp_path, monkeypatch):
 def test_sizes_have_bounds(tmp_path, size):
     result = run("tokenize", tmp_path, "-o", tmp_path / "out", "--part-bytes", size)
     assert result.exit_code == 2
-    assert "is no size from 1 byte to 1024 TiB" in result.stderr
+    assert "is not a size from 1 byte to 1024 TiB" in result.stderr
 
 
 def test_tokenize_after_a_first_failure_needs_no_overwrite(tmp_path):

@@ -40,18 +40,18 @@ def make_sequences(rows: Sequence[Sequence[int]]) -> list[TokenSequence]:
 
 
 def slow_sort(rows: Sequence[list[int]]) -> tuple[list[list[int]], list[int]]:
-    """Give rows longest first, ties as they come, and the original index of each."""
+    """Return rows longest first, ties as they come, and the original index of each."""
     order = slow_length_order([len(row) for row in rows])
     return [rows[place] for place in order], [100 + place if rows[place] else -1 for place in order]
 
 
 def slow_labels(rows: Sequence[list[int]]) -> list[list[int]]:
-    """Give the id after each id of its row, and -100 at the end."""
+    """Return the id after each id of its row, and -100 at the end."""
     return [[*row[1:], -100] if row else [] for row in rows]
 
 
 def tensors_of(batch: Any) -> dict[str, torch.Tensor]:
-    """Give all tensors of a batch by name."""
+    """Return all tensors of a batch by name."""
     found = {name: getattr(batch, name) for name in type(batch).__slots__}
     if "sequences" in found:
         sequences = found.pop("sequences")
@@ -353,7 +353,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> StoreDataset:
 
 
 def rows_of(batch: Any) -> list[tuple[int, ...]]:
-    """Give the sequences of a batch of any layout as a model would find them."""
+    """Return the sequences of a batch of any layout as a model would find them."""
     if hasattr(batch, "sequences"):
         return [tuple(row.tolist()) for row in unpack_sequence(batch.sequences)]
     if hasattr(batch, "cu_seqlens"):

@@ -475,7 +475,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"b/shard-00000\.safetensors: batch 0: batch_sizes"):
         find(a, b)
     (b / "tokenizer.json").write_text("{}")
-    with pytest.raises(FolderError, match=r"b/tokenizer\.json: blake3 differs"):
+    with pytest.raises(FolderError, match=r"b/tokenizer\.json: blake3 differs from the manifest's"):
         find(a, b)
 
 

@@ -51,7 +51,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> ShardDataset:
 
 
 def number_of(item: Any) -> int:
-    """Give the number of a batch of the dataset, which holds the sequence of its number."""
+    """Return the number of a batch of the dataset, which holds the sequence of its number."""
     return int(item.original_indices[0])
 
 
@@ -384,7 +384,7 @@ def test_skip_steps_leaves_them_out_on_every_rank_for_good() -> None:
 def test_skip_steps_stays_in_the_epoch(num_steps: int) -> None:
     sampler = EpochSampler(NumberedBatches(range(4)))
     with pytest.raises(
-        ValueError, match=rf"^num_steps is {num_steps}, expected 0 to 4, the rest of the epoch$"
+        ValueError, match=rf"^num_steps is {num_steps}, expected 0 to 4 in this epoch$"
     ):
         sampler.skip_steps(num_steps)
 

@@ -28,6 +28,10 @@ from seqpack_cli import (
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
 NAMES = ["word_language_model", "classifier", "transformer", "buckets"]
+# What torch.compile says once in a process, of this one release of Python.
+ignore_slow_guards = pytest.mark.filterwarnings(
+    r"ignore:Guards may run slower on Python 3\.13\.0\.:RuntimeWarning"
+)
 
 
 def load(name: str) -> ModuleType:
@@ -170,6 +174,7 @@ def test_transformer_mask_shows_no_later_token() -> None:
     ]
 
 
+@ignore_slow_guards
 @pytest.mark.parametrize("is_bucketed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_buckets_are_compiled_once_for_each_shape(tmp_path: Path, is_bucketed: bool) -> None:
     example = load("buckets")
@@ -194,6 +199,7 @@ def test_buckets_are_compiled_once_for_each_shape(tmp_path: Path, is_bucketed: b
     assert sum(losses[-3:]) < sum(losses[:3])
 
 
+@ignore_slow_guards
 def test_buckets_report_keys_and_compilations() -> None:
     torch._dynamo.reset()
     text = SAMPLE_DATA / "stories.txt"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
+import importlib
 import importlib.util
 import io
 import lzma
@@ -17,6 +19,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,6 +86,12 @@ def make_parquet() -> bytes:
     return bytes(sink.getvalue())
 
 
+def import_zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        return importlib.import_module("compression.zstd")
+    return pytest.importorskip("backports.zstd")
+
+
 def make_bytecode() -> bytes:
     return importlib.util.MAGIC_NUMBER + bytes(12) + b"\xe3"
 
@@ -94,9 +103,9 @@ def make_safetensors() -> bytes:
 
 
 def make_sqlite() -> bytes:
-    connection = sqlite3.connect(":memory:")
-    connection.execute("create table a (b)")
-    return connection.serialize()
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create table a (b)")
+        return connection.serialize()
 
 
 FILES: dict[str, tuple[Callable[[], bytes], str, str]] = {
@@ -110,7 +119,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "empty": (lambda: bz2.compress(b""), "bzip2", "bzip2 -dc empty | seqpack tokenize -"),
     "x": (lambda: lzma.compress(TEXT), "xz", "xz -dc x | seqpack tokenize -"),
     "z": (
-        lambda: pytest.importorskip("backports.zstd").compress(TEXT),
+        lambda: import_zstd().compress(TEXT),
         "zstd",
         "zstd -dc z | seqpack tokenize -",
     ),

@@ -21,6 +21,7 @@ import torch
 
 import seqpack_cli as seqpack
 
+OPERATORS = ("__init__", "__iter__", "__getitem__", "__getitems__")
 TEXTS = ["one\ntwo two\n", "three\nfour four four\n"]
 
 
@@ -29,9 +30,11 @@ def iter_hints(exported: Any) -> Iterator[tuple[str, Any]]:
     functions = {"": exported}
     if isinstance(exported, type):
         yield from typing.get_type_hints(exported).items()
-        functions = {name: each for name, each in vars(exported).items() if name[0] != "_"}
-        if isinstance(vars(exported).get("__init__"), types.FunctionType):
-            functions["__init__"] = vars(exported)["__init__"]
+        functions = {
+            name: each
+            for name, each in vars(exported).items()
+            if name[0] != "_" or (name in OPERATORS and isinstance(each, types.FunctionType))
+        }
     for name, value in functions.items():
         function = value.fget if isinstance(value, property) else value
         function = getattr(function, "__func__", function)  # of a class method
@@ -354,3 +357,26 @@ def test_repr_of_a_batch_has_shapes_and_no_ids(opened: dict[str, Any]) -> None:
     assert repr(seqpack.pad_sequence([[1, 2], [3]])) == (  # type: ignore[list-item]
         "PaddedBatch(ids=int64[2, 2], lengths=int64[2], padding_side='right', num_filler_rows=0)"
     )
+
+
+def test_batches_can_be_compared_and_kept_in_a_set(opened: dict[str, Any]) -> None:
+    """As objects: their arrays have no one answer."""
+    batch, again = opened["shards"][0], opened["shards"][0]
+    assert batch == batch
+    assert batch != again
+    assert len({batch, again}) == 2
+
+
+def test_a_tokenizer_that_is_a_path_is_not_asked_from_the_hub(work: Path) -> None:
+    with pytest.raises(seqpack.OptionError, match=r"gpt2: .*file") as caught:
+        seqpack.tokenize("corpus", "other", seqpack.TokenizeOptions(tokenizer=Path("gpt2")))
+    assert "Hub" not in caught.value.message
+
+
+def test_no_input_and_no_name_are_refused(work: Path) -> None:
+    with pytest.raises(ValueError, match=r"^inputs is empty, expected at least one path$"):
+        seqpack.tokenize([], "other")
+    for call in (seqpack.open_store, lambda name: seqpack.pack("tokens", name)):
+        with pytest.raises(seqpack.OptionError, match=r"^the path is empty"):
+            call("")
+    assert sorted(path.name for path in work.iterdir()) == ["corpus", "shards", "tokens"]

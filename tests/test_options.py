@@ -12,7 +12,7 @@ import pytest
 from command import run
 
 from seqpack_cli import PackOptions, TokenizeOptions
-from seqpack_cli.cli.options import BUCKETS, MAX_INT32
+from seqpack_cli.cli.values import BUCKETS, MAX_INT32
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.verification.verify_run import VerifyOptions
 

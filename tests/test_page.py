@@ -65,7 +65,7 @@ class Elements(HTMLParser):
 
 
 def read_rows(page: str) -> list[tuple[str, str]]:
-    """Give heading and text of each row that is shown."""
+    """Return heading and text of each row that is shown."""
     rows = []
     for heading, tokens in re.findall(
         r"<article.*?<h3>(.*?)</h3>.*?<p class=\"tokens\"[^>]*>(.*?)</p>", page, re.DOTALL

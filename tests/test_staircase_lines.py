@@ -31,7 +31,7 @@ def slow_batch_sizes(lengths: list[int]) -> list[int]:
 
 
 def bars_of(lines: list[str]) -> list[str]:
-    """Give the blocks of the rows, without their labels: they begin above the axis's 0."""
+    """Return the blocks of the rows, without their labels: they begin above the axis's 0."""
     axis = next(line for line in lines if line.startswith(("  step ", "  column ")))
     return [line[axis.index("0") :] for line in lines if line.startswith("  row")]
 

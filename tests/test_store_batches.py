@@ -69,7 +69,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def is_taken(options: dict[str, Any]) -> bool:
-    """Say whether pack takes these options for a store of LENGTHS."""
+    """Return whether pack takes these options for a store of LENGTHS."""
     try:
         return plan_batches(Parts([LENGTHS]), PackOptions(**options).resolve()).num_batches > 0
     except (OptionError, OverlongError):
@@ -94,7 +94,7 @@ def draw_options(seed: int, num_draws: int) -> list[dict[str, Any]]:
 
 
 def pairs_of(options: dict[str, Any]) -> set[tuple[tuple[str, Any], ...]]:
-    """Give every two values that go together here."""
+    """Return every pair of values of two options."""
     values = [(name, options.get(name, choices[0])) for name, choices in CHOICES.items()]
     return {*itertools.combinations(values, 2)}
 
@@ -177,7 +177,7 @@ def check_same(found: Any, written: Batch) -> None:
 
 
 def rows_of(batches: Sequence[Any]) -> list[list[int]]:
-    """Give the sequences of each batch, by which batches are told apart."""
+    """Return the indices of the sequences of each batch."""
     return [batch.original_indices.tolist() for batch in batches]
 
 

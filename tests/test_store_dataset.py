@@ -30,7 +30,7 @@ Key = int | Piece
 
 
 def read_ids(key: Key) -> list[int]:
-    """Give what a key asks for: with the tokenizer `bytes`, an id is a byte of the text."""
+    """Return the expected ids of a key; with the tokenizer `bytes`, an id is a byte."""
     if isinstance(key, int):
         return list(TEXTS[key].encode())
     return list(TEXTS[key.original_index].encode())[key.start : key.start + key.length]

@@ -35,7 +35,13 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class PackOptions:
-    """How sequences become batches, rows and shards; None leaves the choice to `resolve`."""
+    """How sequences become batches, rows and shards, as the options of `seqpack pack` say.
+
+    `seqpack pack --help` explains each; None leaves the choice to `resolve`.
+
+    Raises:
+        ValueError: an option has an unknown value, or a number is out of range.
+    """
 
     layout: str = "packed"  # one of LAYOUTS
     batch_size: int | None = None  # most rows in a batch; None is 64, or no limit with max_tokens

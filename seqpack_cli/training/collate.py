@@ -33,9 +33,10 @@ from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 def collate_packed(
     sequences: Sequence[TokenSequence], *, labels: str | None = None, sort: bool = True
 ) -> PackedTensors:
-    """Lay sequences out as a PackedSequence.
+    """Lay sequences out as torch's PackedSequence.
 
     Args:
+        sequences: items of a StoreDataset, in any order, none empty.
         labels: "next" adds next-token labels.
         sort: True puts the rows longest first, equal ones as they come. False keeps the order of
             the samples, as torch's `pack_sequence(enforce_sorted=False)` does: lengths,
@@ -67,6 +68,9 @@ def collate_padded(
     """Lay sequences out as a rectangle, padded on one side.
 
     Args:
+        sequences: items of a StoreDataset, in any order; an empty one is a filler row.
+        pad_id: the id in padding cells.
+        padding_side: "right" or "left".
         pad_to_multiple: the width is the longest sequence's, rounded up to a multiple.
         bucket_keys: in rising order; the width is the smallest that holds the longest sequence.
         labels: "next" adds next-token labels.
@@ -104,6 +108,7 @@ def collate_varlen(
     """Lay sequences out one after another in one row.
 
     Args:
+        sequences: items of a StoreDataset, none empty.
         labels: "next" adds next-token labels.
         sort: True puts the longest first; False keeps the order of the samples.
 

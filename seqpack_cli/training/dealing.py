@@ -18,11 +18,11 @@ class SamplerOptions:
     """How an EpochSampler deals the batches of an epoch to ranks.
 
     Args:
-        drop_last: the last batches of an epoch, if fewer than the ranks, are left out; else as many
-            as lack are repeated from the beginning.
-        balance: give the ranks batches of about the same number of cells at each step.
-        longest_first: begin epoch 0 with the batches of most cells, one for each rank, so that a
-            memory that is too small shows at once.
+        drop_last: leave out the last batches of an epoch if they are fewer than the ranks; False
+            repeats batches from the beginning instead.
+        balance: deal batches with about the same number of cells to all ranks at each step.
+        longest_first: begin epoch 0 with the batches of most cells, one for each rank, so that
+            running out of memory shows at once.
         skip: numbers of batches of shards to leave out.
     """
 

@@ -19,7 +19,7 @@ class EpochPlan:
 
 
 class EpochBatches(Protocol):
-    """The batches that an EpochSampler orders: a ShardDataset or StoreBatches."""
+    """What an EpochSampler orders: a ShardDataset, StoreBatches, or a class of your own."""
 
     fingerprint: str  # the same for the same batches
     is_fixed: bool  # whether the batches and their numbers are the same in every epoch

@@ -33,14 +33,17 @@ class StoreBatches:
         sampler = EpochSampler(batches, seed=0)
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=batches.make_collate())
 
+    The batches of an epoch are those that `pack` makes with the options and the epoch's seed.
+
     Args:
-        options: as for `pack`, but for `shuffle` and `seed`, which are the sampler's, and
-            `shard_bytes`, which has no meaning here.
+        dataset: the sequences.
+        options: as for `pack`, without `shuffle` and `seed`, which the sampler sets; `shard_bytes`
+            is ignored.
 
     Raises:
-        ValueError: the options name a shuffle or a seed.
-        OptionError: options that can not go together; when an epoch begins, that a sequence does
-            not fit.
+        TypeError: dataset is a Subset or ConcatDataset: batches need the lengths of a whole store.
+        ValueError: options has shuffle or seed.
+        OptionError: options conflict, or, when an epoch begins, a sequence does not fit.
     """
 
     is_fixed = False
@@ -73,7 +76,7 @@ class StoreBatches:
         return EpochPlan(_BatchKeys(rows.find(store)), order, lambda: table.expand().num_cells)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
-        """Give the function that lays out these batches, for DataLoader's `collate_fn`.
+        """Return the function that lays out these batches, for DataLoader's `collate_fn`.
 
         Args:
             labels: "next" adds next-token labels.

@@ -27,7 +27,7 @@ BYTES_PER_ROW = 1 << 16  # reading a row maps 64 KiB around it
 
 
 class Piece(NamedTuple):
-    """Some tokens of a sequence of the store."""
+    """A key of StoreDataset: some tokens of one sequence."""
 
     original_index: int
     start: int
@@ -43,6 +43,9 @@ class StoreDataset(Dataset[TokenSequence]):
     `dataset[i]` is the sequence i, `dataset[Piece(i, start, length)]` a piece of it, as a
     `TokenSequence`; i may be negative. `dataset[FILLER]` has no ids and the index -1. A slice is a
     torch `Subset`, which reads nothing before it is asked for a sequence.
+
+    Args:
+        path: the token store's folder.
 
     Raises:
         FolderError: the store is incomplete or damaged, found on opening or at the item.

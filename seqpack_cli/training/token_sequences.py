@@ -16,14 +16,14 @@ from seqpack_cli.ranges import copy_ranges
 
 
 class TokenSequence(NamedTuple):
-    """The ids of a sequence, or of a piece of it."""
+    """The ids of a sequence or of a piece of it: an item of StoreDataset."""
 
     ids: torch.Tensor  # int64[length]
     original_index: int
 
 
 class TokenSequences(Sequence[TokenSequence]):
-    """Some sequences; each that is asked for is a copy of its own."""
+    """Sequences read together; an item is a copy."""
 
     def __init__(self, ids: np.ndarray, lengths: np.ndarray, original_indices: np.ndarray) -> None:
         self.ids = ids  # [S], one after another
@@ -32,7 +32,7 @@ class TokenSequences(Sequence[TokenSequence]):
 
     @classmethod
     def join(cls, sequences: Sequence[TokenSequence]) -> TokenSequences:
-        """Put any sequences one after another."""
+        """Put sequences one after another in one array."""
         if isinstance(sequences, TokenSequences):
             return sequences
         try:
