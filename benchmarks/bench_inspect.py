@@ -1,13 +1,13 @@
-"""How long does it take to look: counts of the vocabulary, differences, pictures, the page, unpack?
+"""How long do vocabulary counts, differences, pictures, the HTML page and unpack take?
 
     python benchmarks/bench_inspect.py [--tokens 100000000] [--runs 5] [--folder FOLDER]
 
-A store of random ids, its packed shards and a second set of them in batches of another size. Beside
-what reads every id stands the plainest way to do it in numpy or torch, over the same files: counts
-beside `np.bincount` of each part, the comparison of two stores beside `==` of their files, unpack
-beside torch's `unpack_sequence` of each batch. Results are compared. Pictures and the page read
-lengths and a few rows, so their seconds stand alone. What it does not measure: a cold disk (files
-are in the page cache), the start of the program (0.2 s).
+Uses a store of random ids, its packed shards, and a second shard set with another batch size. What
+reads every id is compared with the simplest way to do it in numpy or torch, over the same files:
+counts with `np.bincount` of each part, the difference of two stores with `==` of their files,
+unpack with torch's `unpack_sequence` of each batch. Results must be equal. Pictures and the page
+read lengths and a few rows only, and have no rival. Not measured: cold disks (the files are in the
+page cache), the start of the program (0.2 s).
 """
 
 from __future__ import annotations
@@ -120,14 +120,14 @@ def measure(
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Give the seconds that a function took, and its result."""
+    """Return the seconds that a function took, and its result."""
     started = time.perf_counter()
     result = function()
     return time.perf_counter() - started, result
 
 
 def count(store: TokenStore) -> int:
-    """Count the ids that occur, in the plainest way."""
+    """Count the ids that occur, in the simplest way."""
     counts = np.zeros(store.max_id + 1, np.int64)
     for number in range(len(store.part_offsets) - 1):
         counts += np.bincount(store.view_part(number)[0], minlength=store.max_id + 1)

@@ -1,23 +1,23 @@
-"""How fast does a training loop get its batches, and what memory does the loader take?
+"""How fast does a training loop get its batches, and how much memory does the loader take?
 
     python benchmarks/bench_load.py [--case batches] [--streaming-python /path/to/python] …
 
 Makes a token store of random ids with log-normal lengths of mean 120, and packed shards of batches
-of 64, shuffled and sorted within windows of 4,096 as for training (`--window 0`: in random order,
-as they come). int64 PackedSequences come out on both sides, and are compared. Cases:
+of 64, shuffled and sorted within windows of 4,096 as for training (`--window 0`: random order, not
+sorted). Both sides return int64 PackedSequences, which are compared. Cases:
 
 batches    in process and with two workers: ShardDataset in a plain loop, in DataLoader(batch_size=
-           None), and several batches a fetch (batch_size=16, collate_fn=list), beside
-           DataLoader(rows, batch_size=64) with `pack_sequence(enforce_sorted=False)` as collate,
-           whose rows are int64 tensors in memory already. An empty DataLoader, which gives numbers
-           and no batches, shows what torch's loader costs by itself.
-store      batches made anew from the token store: StoreBatches, beside the same rival.
+           None), and several batches per fetch (batch_size=16, collate_fn=list). The rival is
+           DataLoader(rows, batch_size=64) with `pack_sequence(enforce_sorted=False)` as collate
+           function and its rows in memory as int64 tensors. An empty DataLoader, which yields
+           numbers instead of batches, shows the cost of torch's loader itself.
+store      batches made from the token store while training (StoreBatches), and the same rival.
 streaming  MosaicML streaming with the same rows and the same collate, in the environment of
            --streaming-python.
-opening    1,000 shards: the dataset, its first item, and every shard mapped and checked.
-memory     an epoch of 1,000 million tokens, 2 GB, in random order through 4 workers: how their
-           memory grows from the first batch on. PSS counts a page that n processes share as a
-           n-th in each; USS is what a process has for itself.
+opening    1,000 shards: open the dataset, read its first item, map and check every shard.
+memory     an epoch of 1 billion tokens, 2 GB, in random order through 4 workers: how their memory
+           grows after the first batch. PSS counts a page shared by n processes as 1/n in each; USS
+           counts only pages that are not shared.
 
 Everything is in the page cache. Not measured: cold disks, GPUs, pinning.
 """
@@ -59,7 +59,7 @@ from seqpack_cli import (
 CASES = ("batches", "store", "streaming", "opening", "memory")
 BATCH_SIZE = 64
 MEAN_LENGTH = 120
-GROUP = 16  # batches a fetch
+GROUP = 16  # batches per fetch
 VOCAB_SIZE = 32_000
 
 
@@ -87,7 +87,7 @@ def main(cases: tuple[str, ...], folder: Path | None, watch: Path | None, **opti
 
 
 def find_shards(folder: Path, options: dict[str, Any], **packing: Any) -> Path:
-    """Make a store and shards, or find them."""
+    """Return the folder of the shards; make store and shards if they are missing."""
     num_tokens, window = options["tokens"], options["window"]
     store = folder / f"store-{num_tokens}"
     make_store(store, num_tokens, VOCAB_SIZE, MEAN_LENGTH)
@@ -99,7 +99,7 @@ def find_shards(folder: Path, options: dict[str, Any], **packing: Any) -> Path:
 
 
 def measure_batches(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Time an epoch of every way, in turn."""
+    """Time an epoch of each way to load, in turn."""
     path = find_shards(folder, options)
     dataset, rows = ShardDataset(path), read_rows(path)
     check_equal(dataset, rows)
@@ -124,7 +124,7 @@ def measure_batches(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_store(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Time batches that are made of a token store while training, beside the rival."""
+    """Time batches made from the token store while training, and the rival."""
     rows = read_rows(find_shards(folder, options))
     dataset = StoreDataset(folder / f"store-{options['tokens']}")
     order = {"window": options["window"]} if options["window"] else {"order": "none"}
@@ -149,9 +149,9 @@ def measure_store(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_streaming(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Time MosaicML streaming in its own environment."""
+    """Time MosaicML streaming, in its own environment."""
     if not options["streaming_python"]:
-        print("  left out: no --streaming-python")
+        print("  skipped: no --streaming-python")
         return {}
     rows = read_rows(find_shards(folder, options))[: 40 * 1024]
     lengths = np.array([len(row) for row in rows])
@@ -234,9 +234,9 @@ def measure_opening(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_memory(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Watch the memory of four workers through an epoch, in a process that did nothing before.
+    """Measure the memory of four workers during an epoch, in a new process.
 
-    Workers are forked: what this process holds would be theirs too.
+    Workers are forked: they would inherit the memory of this process.
     """
     path = find_shards(folder, {**options, "tokens": options["memory_tokens"]})
     arguments = [sys.executable, __file__, "--watch", str(path)]
@@ -249,7 +249,7 @@ def measure_memory(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def watch_memory(path: Path) -> dict[str, Any]:
-    """Go through an epoch in random order, and look at the workers' memory now and then."""
+    """Load an epoch in random order, and sample the workers' memory."""
     num_bytes = sum(entry["bytes"] for entry in open_shards(path).manifest["shards"])
     dataset = ShardDataset(path)
     sampler = EpochSampler(dataset)
@@ -271,7 +271,7 @@ def watch_memory(path: Path) -> dict[str, Any]:
 
 
 def sum_memory(pids: list[int | None]) -> dict[str, int]:
-    """Add up what the processes have, in bytes."""
+    """Return the sums of the processes' memory in bytes."""
     totals = {"PSS": 0, "USS": 0, "RSS": 0}
     for pid in pids:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
@@ -292,7 +292,7 @@ MEASURE = {
 
 
 def read_rows(path: Path) -> list[torch.Tensor]:
-    """Give the rows of all batches in memory, int64, batch after batch."""
+    """Return the rows of all batches in memory, int64, batch after batch."""
     return [torch.from_numpy(row.astype(np.int64)) for it in open_shards(path) for row in it.rows()]
 
 
@@ -319,7 +319,7 @@ def collate(rows: list[torch.Tensor]) -> PackedSequence:
 
 
 def in_groups(dataset: ShardDataset, num_workers: int) -> Iterable[Any]:
-    """Load several batches at a time, and give them one by one."""
+    """Load several batches per fetch, and return them one by one."""
     loader = DataLoader(dataset, batch_size=GROUP, collate_fn=list, num_workers=num_workers)
     return chain.from_iterable(loader)
 
@@ -327,7 +327,7 @@ def in_groups(dataset: ShardDataset, num_workers: int) -> Iterable[Any]:
 def time_in_turn(
     ways: dict[str, Callable[[], Iterable[Any]]], num_tokens: int, num_batches: int, repeats: int
 ) -> dict[str, Any]:
-    """Time each way `repeats` times after a round that warms up; print medians."""
+    """Time each way `repeats` times after a warm-up round; print medians."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(repeats + 1):
         for name, way in ways.items():
@@ -353,7 +353,7 @@ def time_in_turn(
 
 
 def compare(figures: dict[str, Any], name: str, other: str) -> float:
-    """Give the median of the ratios of each round."""
+    """Return the median of the ratios of each round."""
     pairs = zip(figures[other]["seconds"], figures[name]["seconds"], strict=True)
     return statistics.median(theirs / ours for theirs, ours in pairs)
 

@@ -1,16 +1,16 @@
-"""How fast is `seqpack pack` beside copying, and its parts beside torch and TRL?
+"""How fast is `seqpack pack` compared with copying, and its parts compared with torch and TRL?
 
     python benchmarks/bench_pack.py STORE [--runs 3] [--case commands] …
 
 STORE is a token store of at least 100 million tokens. Cases, each with its rival in the same run:
 
-commands   whole commands, start-up, planning, BLAKE3 and fsync included, both cores, the store in
-           the page cache; beside `cp -r` and sync of the store (packed) or of its output (padded),
-           and beside BLAKE3 of the shards alone in two processes.
-arrays     batches of 64 laid out in memory on one core, beside torch's `pack_sequence`; rows sorted
-           over all (sorted) or within each batch only (windows), in order already.
-bins       `--layout varlen --max-tokens 2048` planned for a million log-normal lengths, beside
-           TRL's `pack_dataset(strategy="bfd")`, which moves ids too, each in a process of its own.
+commands   whole commands on both cores, with start-up, planning, BLAKE3 and fsync; the store is in
+           the page cache. Rivals: `cp -r` and sync of the store (packed) or of its output (padded),
+           and BLAKE3 of the shards alone in two processes.
+arrays     batches of 64 laid out in memory on one core, rows already sorted, over all (sorted) or
+           within each batch (windows). Rival: torch's `pack_sequence`.
+bins       `--layout varlen --max-tokens 2048` planned for a million log-normal lengths. Rival:
+           TRL's `pack_dataset(strategy="bfd")`, which moves ids too. Each in its own process.
 planning   ten million sequences, time and memory.
 
 Not measured: cold disks, a store larger than the memory. `bins` needs the extra `bench`.
@@ -47,7 +47,7 @@ CASES = ("commands", "arrays", "bins", "planning")
 BATCH_SIZE = 64
 ROW_LENGTH = 2048
 NUM_TOKENS = 30_000_000  # of the arrays case
-SPREAD = 0.8  # sigma of the log-normal lengths, as real texts have it
+SPREAD = 0.8  # sigma of the log-normal lengths, as in real texts
 
 
 @click.command()
@@ -106,7 +106,7 @@ def measure_commands(store: Path, runs: int) -> dict[str, Any]:
 
 
 def measure_arrays(runs: int) -> dict[str, Any]:
-    """Time the laying out of batches in memory, ours and torch's."""
+    """Time how seqpack and torch lay out batches in memory."""
     import torch
     from torch.nn.utils.rnn import pack_sequence
 
@@ -149,7 +149,7 @@ def make_rows(mean: int, *, sort_all: bool) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def measure_bins(store: Path, runs: int) -> dict[str, Any]:
-    """Plan a million sequences, ours and TRL's in processes of their own, in turn."""
+    """Plan a million sequences with seqpack and TRL in turn, each in its own process."""
     found: dict[str, list[dict[str, Any]]] = {"seqpack": [], "trl": [], "trl-whole": []}
     for name, results in found.items():
         for _ in range(runs if name != "trl-whole" else 1):
@@ -175,7 +175,7 @@ def draw_lengths(num_sequences: int, longest: int) -> np.ndarray:
 
 @dataclass(eq=False)
 class OnePart:
-    """Lengths of a store that nobody wrote."""
+    """The lengths of a store that exists only in memory."""
 
     lengths: np.ndarray
 
@@ -183,7 +183,7 @@ class OnePart:
         self.part_offsets = np.array([0, len(self.lengths)])
 
     def part_lengths(self, number: int) -> np.ndarray:
-        """Give all lengths."""
+        """Return all lengths."""
         assert number == 0
         return self.lengths
 
@@ -194,7 +194,7 @@ def make_plan(lengths: np.ndarray, options: PackOptions) -> Plan:
 
 
 def plan_bins_alone() -> dict[str, Any]:
-    """Plan with ours."""
+    """Plan with seqpack."""
     lengths = draw_lengths(1_000_000, ROW_LENGTH)
     options = PackOptions("varlen", max_tokens=ROW_LENGTH).resolve()
     seconds, plan = timed(lambda: make_plan(lengths, options))
@@ -203,7 +203,7 @@ def plan_bins_alone() -> dict[str, Any]:
 
 
 def plan_bins_with_trl(map_batch: int) -> dict[str, Any]:
-    """Pack with TRL, whose plan can not be had without moving ids: of one byte, the least."""
+    """Pack with TRL, which cannot plan without moving ids: they are of one byte, the smallest."""
     import datasets
     import pyarrow as pa
     from trl import pack_dataset
@@ -223,7 +223,7 @@ def plan_bins_with_trl(map_batch: int) -> dict[str, Any]:
 
 
 def describe_bins(seconds: float, num_bins: int, lengths: np.ndarray) -> dict[str, Any]:
-    """Give time and bins beside the lower bound."""
+    """Return time and bins beside the lower bound."""
     fewest = -(-int(lengths.sum()) // ROW_LENGTH)
     above = round(num_bins / fewest - 1, 6)
     return {"seconds": seconds, "bins": num_bins, "lower_bound": fewest, "above_it": above}
@@ -242,7 +242,7 @@ def plan_alone(options: PackOptions) -> dict[str, Any]:
     """Plan, and measure how far the memory rises above that of the lengths."""
     lengths = np.random.default_rng(0).integers(1, 400, 10_000_000, np.int32)
     lengths[::7] = 2000
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is not ours
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = read_memory("VmRSS")
     seconds, plan = timed(lambda: make_plan(lengths, options.resolve()))
     risen = read_memory("VmHWM") - before
@@ -284,41 +284,41 @@ def run_alone(store: Path, name: str) -> dict[str, Any]:
 
 
 def pack_command(store: Path, shards: Path, layout: str) -> str:
-    """Give the command that a user would type."""
+    """Return the command that a user would type."""
     seqpack = Path(sys.executable).with_name("seqpack")
     return f"{seqpack} pack {store} --layout {layout} -o {shards} -q"
 
 
 def time_command(command: str) -> float:
-    """Run a command in a shell and give its seconds."""
+    """Run a command in a shell and return its seconds."""
     started = time.perf_counter()
     subprocess.run(["bash", "-c", command], check=True)
     return time.perf_counter() - started
 
 
 def warm(folder: Path) -> None:
-    """Bring files into the page cache, and let earlier writes reach the disk."""
+    """Read files into the page cache, and wait for earlier writes to reach the disk."""
     os.sync()
     for path in folder.iterdir():
         path.read_bytes()
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Give seconds and result."""
+    """Return seconds and result."""
     started = time.perf_counter()
     result = function()
     return time.perf_counter() - started, result
 
 
 def summarize(seconds: list[float]) -> dict[str, Any]:
-    """Give median and spread."""
+    """Return median and spread."""
     median = statistics.median(seconds)
     spread = (max(seconds) - min(seconds)) / median
     return {"seconds": round(median, 3), "spread": round(spread, 3)}
 
 
 def ratio(rival: list[float], ours: list[float]) -> float:
-    """Give how many times as fast as the rival we are, by medians."""
+    """Return how many times as fast as the rival we are, by medians."""
     return round(statistics.median(rival) / statistics.median(ours), 3)
 
 

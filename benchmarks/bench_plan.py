@@ -1,19 +1,19 @@
-"""What does the plan of a thousand million sequences take, and a task that finds its rows?
+"""How long does it take to plan a billion sequences, and to find the rows of one task?
 
     python benchmarks/bench_plan.py [--sequences 1e9] [--case length] …
 
-Made-up lengths, log-normal around 400 tokens (sigma 0.8), cut to 1 .. 2048, in parts of a million
-sequences, each drawn from its number whenever it is read: nothing as long as the store is held.
-Drawing is measured by itself and taken off: from a real store, lengths come from files, at 4 bytes
-each. Each case in a process of its own: seconds and peak memory of the plan with the cuts into
+Lengths are random, log-normal around 400 tokens (sigma 0.8), clipped to 1 .. 2048. Each part of a
+million sequences is drawn again whenever it is read, so that nothing of the store's length is kept.
+The time to draw is measured and subtracted: a real store reads lengths from files, 4 bytes each.
+Each case runs in its own process and reports seconds and peak memory, first of the plan with the
 shards and all tasks, then of one task in the middle that finds its rows.
 
-length     the default: batches of 64 in the order of length over all.
+length     the default: batches of 64, sorted by length over all sequences.
 budget     the same in padded batches of 32,768 cells.
 windows    windows of 4,096 sequences, batches of 64.
 whole      shuffled, which needs the lengths of all sequences at once; at most 1e8.
 
-Where the sequences are few enough, `length` must make as many batches as `whole`.
+If `whole` runs too, `length` must make as many batches.
 Not measured: reading indices from a disk or an object store, laying out shards.
 """
 
@@ -38,7 +38,7 @@ from seqpack_cli.shards.pack_plan import check_memory, cut_shards
 
 ROWS_PER_PART = 1_000_000
 MEAN, SPREAD, LONGEST = 400, 0.8, 2048
-NUM_DRAWN = 1 << 20  # lengths that all parts are drawn from, by their bits: 1 ns each
+NUM_DRAWN = 1 << 20  # a table of lengths, indexed by random bits: 1 ns per length
 MOST_WHOLE = 100_000_000
 ITEMSIZE = 2
 CASES = {
@@ -50,7 +50,7 @@ CASES = {
 
 
 class DrawnLengths:
-    """Lengths of a store that nobody wrote: each part is drawn when it is asked for."""
+    """The lengths of a store that does not exist: each part is drawn when it is read."""
 
     def __init__(self, num_sequences: int) -> None:
         bounds = [*range(0, num_sequences, ROWS_PER_PART), num_sequences]
@@ -89,7 +89,7 @@ def main(sequences: str, cases: tuple[str, ...], alone: str | None) -> None:
     figures: dict[str, Any] = {}
     for case in cases or CASES:
         if case == "whole" and num_sequences > MOST_WHOLE:
-            print(f"  {case}: left out, more than {MOST_WHOLE:,} sequences")
+            print(f"  {case}: skipped, more than {MOST_WHOLE:,} sequences")
             continue
         command = [sys.executable, __file__, "--sequences", sequences, "--alone", case]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -102,7 +102,7 @@ def main(sequences: str, cases: tuple[str, ...], alone: str | None) -> None:
 
 
 def measure(num_sequences: int, case: str) -> dict[str, Any]:
-    """Plan, and find the rows of one task in the middle."""
+    """Measure the plan, and one task in the middle that finds its rows."""
     options, source = CASES[case].resolve(), DrawnLengths(num_sequences)
     if case == "whole":
         assert len(source.lengths)  # drawn once for all
@@ -136,13 +136,13 @@ def make_tasks(source: DrawnLengths, options: PackOptions) -> tuple[Any, Any]:
 
 
 def read_peak() -> int:
-    """Give the most memory this process had, in MB."""
+    """Return the peak memory of this process in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6)
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Give seconds and result."""
+    """Return seconds and result."""
     started = time.perf_counter()
     result = function()
     return time.perf_counter() - started, result

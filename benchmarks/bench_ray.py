@@ -1,13 +1,13 @@
-"""What does `--executor ray` cost, on one machine, beside as many local workers?
+"""What does `--executor ray` cost on one machine, compared with as many local workers?
 
     python benchmarks/make_corpora.py CORPORA …
     python benchmarks/bench_ray.py CORPORA/documents.jsonl --tokenizer gpt2.tokenizer.json
 
-The whole commands `tokenize` and then `pack`, from their start to the published manifest: with
-local workers, on a Ray cluster that runs already, and on one that the command starts and ends. All
-on the same cores, in turns; the stores and shards must be equal, file by file. The input is in the
-page cache. `start` is the same command over one line: what a run costs before its first byte. Not
-measured: more than one machine, an object store, a file system in a network. Needs the extra `ray`.
+Times the whole commands `tokenize` and `pack`, from start to published manifest: with local
+workers, on a running Ray cluster, and on a cluster that the command starts and ends. All run on the
+same cores, in turn; stores and shards must be equal, file by file. The input is in the page cache.
+`start` is the same command over one line of text: the fixed cost of a run. Not measured: several
+machines, an object store, a network file system. Needs the extra `ray`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REQUIRED = 0.8  # of the local throughput, on 1 GB
 def main(corpus: Path, tokenizer: str, num_workers: int, runs: int) -> None:
     """Print a line for each measurement, and one JSON document as the last line."""
     figures: dict[str, Any] = {}
-    # Ray's own folder, so that no other cluster is found; not below a long path: it has sockets.
+    # A folder of its own, so that Ray finds no other cluster; paths of its sockets must be short.
     with tempfile.TemporaryDirectory(prefix="ray-") as name, running_cluster(name) as address:
         folder = Path(name)
         ways = {
@@ -69,7 +69,7 @@ def main(corpus: Path, tokenizer: str, num_workers: int, runs: int) -> None:
 
 @contextlib.contextmanager
 def running_cluster(folder: str) -> Iterator[str]:
-    """Start a cluster with all cores, and give its address."""
+    """Start a cluster with all cores, and yield its address."""
     os.environ["RAY_TMPDIR"] = folder
     from ray.cluster_utils import Cluster
 
@@ -89,7 +89,7 @@ def measure(
     output: Path,
     runs: int,
 ) -> dict[str, Any]:
-    """Run each way in turn; print and give the medians."""
+    """Run each way in turn; print and return the medians."""
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     digests = set()
     for run in range(-1, runs):  # the first to warm up
@@ -137,7 +137,7 @@ def warm_page_cache(path: Path) -> None:
 
 
 def hash_folder(folder: Path) -> str:
-    """Hash all files of a folder but run.json, which says how it was made."""
+    """Hash all files of a folder except run.json, which differs between runs."""
     digest = blake3()
     for path in sorted(folder.iterdir()):
         if path.name != "run.json":

@@ -1,17 +1,17 @@
-"""How much of its throughput does a run keep when its files lie in an object store?
+"""How fast is a run with its files in an object store, compared with local files?
 
     python benchmarks/bench_remote.py [CORPUS] [--tokenizer gpt2.json] [--server "COMMAND"]
 
-The same corpus, a file or by default so many megabytes of the samples, goes through tokenize, pack
-and one read of every batch, with local files and with `s3://` of a server on loopback, in turn; the
-parts and shards must be equal. Without `--server` it is moto's, which is slow; in its COMMAND,
-{port} and {folder} are filled in, such as
+The same corpus, a file or by default --megabytes of the samples, goes through tokenize, pack and
+one read of every batch, with local files and with `s3://` of a server on this machine, in turn; the
+parts and shards must be equal. Without `--server` it is moto's, which is slow; in COMMAND, {port}
+and {folder} are replaced:
 
     rclone serve s3 --addr 127.0.0.1:{port} --auth-key tester,secret {folder}
     weed server -s3 -ip 127.0.0.1 -s3.port {port} -dir {folder}
 
-The server takes its share of the same cores: its CPU seconds stand beside the ratio. What it does
-not measure: a network, other machines, cold disks.
+The server uses the same cores: its CPU seconds are printed with the ratio. Not measured: a network,
+other machines, cold disks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": "secret",
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
-    # rclone sends the checksum of the whole object with a range of it.
+    # rclone sends the checksum of the whole object with each range.
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
 }
 STEPS = ("tokenize", "pack", "read")
@@ -64,7 +64,7 @@ STEPS = ("tokenize", "pack", "read")
 @click.command()
 @click.argument("corpus", required=False, type=click.Path(path_type=Path))
 @click.option("--tokenizer", default="bytes")
-@click.option("--megabytes", default=1000, help="Of the corpus that is made if none is named.")
+@click.option("--megabytes", default=1000, help="Size of the corpus to make if none is named.")
 @click.option("--runs", default=3)
 @click.option("--workers", default=2)
 @click.option("--server", default=MOTO, help="Command that serves S3.  [default: moto]")
@@ -115,7 +115,7 @@ def measure(
     runs: int,
     workers: int,
 ) -> tuple[dict[tuple[str, str], list[float]], dict[str, list[float]]]:
-    """Time every step, local and remote in turn, after one warm-up; give the server's CPU too."""
+    """Time every step, local and remote in turn, after one warm-up; return the server's CPU too."""
     system = open_file_system("s3")
     upload(system, corpus)
     places: dict[str, tuple[str, Place]] = {
@@ -141,7 +141,7 @@ def measure(
 def make_steps(
     source: str, output: Place, tokenizer: str, workers: int
 ) -> dict[str, Callable[[], Any]]:
-    """Give the three steps of one way."""
+    """Return the three steps, with local files or objects."""
     tokens, shards = output / "tokens", output / "shards"
 
     def read() -> None:
@@ -170,7 +170,7 @@ def check_equal(local: Path, remote: Place) -> None:
     hashes = [[part["files"] for part in parts] for parts in stores]
     assert hashes[0] == hashes[1]
     here, there = (open_shards(place / "shards") for place in (local, remote))
-    # All but the hash that names the store: its manifest knows where the texts lie.
+    # Without the store's digest: its manifest contains the paths of the texts.
     counts = [
         [entry["num_tokens"] for entry in found.manifest["shards"]] for found in (here, there)
     ]
@@ -192,7 +192,7 @@ def write_corpus(folder: Path, num_bytes: int) -> Path:
 
 
 def upload(system: Any, corpus: Path) -> None:
-    """Put the corpus where the runs will read it."""
+    """Upload the corpus."""
     system.mkdir("bucket")
     for path in corpus.iterdir() if corpus.is_dir() else [corpus]:
         system.put_file(str(path), f"bucket/corpus/{path.name}")
@@ -200,7 +200,7 @@ def upload(system: Any, corpus: Path) -> None:
 
 @contextlib.contextmanager
 def serve(command: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends, and lead botocore to it, here and in workers."""
+    """Run a server until the block ends; point botocore to it, here and in workers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = 20_000 + listener.getsockname()[1] % 20_000  # seaweedfs takes port + 10,000 too
@@ -228,13 +228,13 @@ def wait_until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def read_cpu(pid: int) -> float:
-    """Give the CPU seconds of a process; Linux only."""
+    """Return the CPU seconds of a process; Linux only."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def spread(seconds: list[float]) -> float:
-    """Give how far runs lie apart, as a share of the median."""
+    """Return the range of the runs as a share of the median."""
     return round((max(seconds) - min(seconds)) / statistics.median(seconds), 3)
 
 

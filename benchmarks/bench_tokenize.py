@@ -1,13 +1,13 @@
-"""How fast is `seqpack tokenize`, from its start to the published store, beside other ways?
+"""How fast is the whole command `seqpack tokenize`, compared with other libraries?
 
     python benchmarks/make_corpora.py CORPORA …
     python benchmarks/bench_tokenize.py CORPORA --tokenizer gpt2.tokenizer.json [--runs 3]
 
-Ours is the whole command: start-up, reading, JSON, encoding, BLAKE3 of all that is read and
-written, fsync. A rival is timed from texts in memory and a loaded tokenizer to ids in memory,
-except `datasets.map`, which is timed from its loaded dataset to its written one. Each runs in a
-process of its own, in turns, with both cores; ids are compared by a checksum. The files are in
-the page cache. Not measured: cold disks, more than one machine. Needs the extra `bench`.
+seqpack is timed as a whole command: start-up, reading, JSON, encoding, BLAKE3 of everything read
+and written, fsync. A rival is timed from texts in memory and a loaded tokenizer to ids in memory,
+except `datasets.map`, which is timed from its loaded dataset to its written one. Each runs in its
+own process, in turn, with both cores; ids are compared by a checksum. The files are in the page
+cache. Not measured: cold disks, more than one machine. Needs the extra `bench`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXTS_PER_CALL = 1000
 GPT2_PATTERN = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # tiktoken's own
 )
-# case: input, rivals, whether with the trained WordPiece tokenizer
+# Case: input, rivals, whether to use the trained WordPiece tokenizer.
 CASES: dict[str, tuple[str, tuple[str, ...], bool]] = {
     "documents": ("documents.jsonl", ("fastokens-one-call", "fastokens-blocks"), False),
     "lines": ("lines.txt", ("fastokens-one-call", "fastokens-blocks"), False),
@@ -67,7 +67,7 @@ def main(
 
 
 def measure(case: str, corpora: Path, tokenizer: Path, folder: Path, runs: int) -> dict[str, Any]:
-    """Run ours and each rival in turn, and print the medians."""
+    """Run seqpack and each rival in turn, and print the medians."""
     name, rivals, is_wordpiece = CASES[case]
     if is_wordpiece:
         tokenizer = train_wordpiece(corpora / "documents-50mb.jsonl", folder)
@@ -77,7 +77,7 @@ def measure(case: str, corpora: Path, tokenizer: Path, folder: Path, runs: int) 
         found.setdefault("seqpack", []).append(run_seqpack(path, tokenizer, folder))
         for rival in rivals:
             if rival == "datasets" and run > 0:
-                continue  # minutes a run
+                continue  # a run takes minutes
             if rival.startswith("seqpack:"):
                 other = corpora / rival.removeprefix("seqpack:")
                 result = run_seqpack(other, tokenizer, folder)
@@ -97,7 +97,7 @@ def measure(case: str, corpora: Path, tokenizer: Path, folder: Path, runs: int) 
 def summarize(
     name: str, results: list[dict[str, Any]], num_bytes: int, ours: float
 ) -> dict[str, Any]:
-    """Give and print the figures of one way."""
+    """Print and return the figures of seqpack or a rival."""
     seconds = [result["seconds"] for result in results]
     median = statistics.median(seconds)
     figures = {
@@ -125,7 +125,7 @@ def run_seqpack(path: Path, tokenizer: Path, folder: Path) -> dict[str, Any]:
     arguments = ["tokenize", str(path), "--tokenizer", str(tokenizer), "-o", str(store), "-q"]
     started = time.perf_counter()
     process = subprocess.Popen([*seqpack, *arguments])
-    _, status, usage = os.wait4(process.pid, 0)  # the peak of any of its processes
+    _, status, usage = os.wait4(process.pid, 0)  # with the peak over all its processes
     seconds = time.perf_counter() - started
     assert status == 0, status
     return {
@@ -137,7 +137,7 @@ def run_seqpack(path: Path, tokenizer: Path, folder: Path) -> dict[str, Any]:
 
 
 def warm_page_cache(path: Path) -> None:
-    """Read the input once: some machines drop what was not read for a minute."""
+    """Read the input once: some machines drop pages that were not read for a minute."""
     for file in path.rglob("*") if path.is_dir() else [path]:
         if file.is_file():
             with file.open("rb") as opened:
@@ -204,7 +204,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 def iter_blocks(texts: list[str]) -> Iterator[list[str]]:
-    """Give the texts about 1 MiB at a time."""
+    """Yield lists of texts of about 1 MiB."""
     start = num_characters = 0
     for end, text in enumerate(texts, 1):
         num_characters += len(text)
@@ -222,7 +222,7 @@ def open_fastokens(tokenizer: Path) -> Any:
 
 
 def prepare_one_call(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
-    """All texts in one call of `encode_batch_flat`, its own threads on both cores."""
+    """Encode all texts in one call of `encode_batch_flat`, with its own threads on both cores."""
     library = open_fastokens(tokenizer)
 
     def encode() -> Ids:
@@ -233,7 +233,7 @@ def prepare_one_call(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
 
 
 def prepare_blocks(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
-    """Texts of about 1 MiB a call, which spares the memory; its own threads on both cores."""
+    """Encode about 1 MiB of texts per call, to save memory, with its own threads on both cores."""
     library = open_fastokens(tokenizer)
 
     def encode() -> Ids:
@@ -247,7 +247,7 @@ def prepare_blocks(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
 
 
 def prepare_tokenizers(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
-    """The library's `encode_batch_fast` on both cores."""
+    """Encode with the library's `encode_batch_fast` on both cores."""
     import tokenizers
 
     library = tokenizers.Tokenizer.from_file(str(tokenizer))
@@ -265,7 +265,7 @@ def prepare_tokenizers(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
 
 
 def prepare_tiktoken(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
-    """tiktoken's GPT-2, built from the same vocabulary, on both cores."""
+    """Encode with tiktoken's GPT-2, built from the same vocabulary, on both cores."""
     import tiktoken
 
     from seqpack_cli.tokens.byte_tokenizer import byte_of_character
@@ -297,7 +297,7 @@ RIVALS: dict[str, Callable[[list[str], Path], Callable[[], Ids]]] = {
 
 
 def run_datasets(path: Path, tokenizer: Path) -> tuple[float, Ids]:
-    """Hugging Face's `datasets.map` with two processes, batched, without its progress bars."""
+    """Run Hugging Face's `datasets.map` with two processes, batched, without progress bars."""
     import datasets
     import tokenizers
 

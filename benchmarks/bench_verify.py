@@ -1,23 +1,22 @@
-"""How fast is `seqpack verify` on a device, beside a bare LSTM, and how large are its errors?
+"""How fast is `seqpack verify` on a device, compared with a bare LSTM? How large are its errors?
 
     python benchmarks/bench_verify.py --device cuda [--tokens 100000000] [--shards SHARDS] …
 
-Runs from the source tree, with no more than seqpack's own dependencies. Without --shards it makes a
-token store and packed shards: random ids, log-normal lengths of mean 120, batches of 64, in length
-order as pack makes them, or shuffled and sorted within windows as for training (--window 4096).
+Runs from the source tree with seqpack's own dependencies only. Without --shards it makes a token
+store and packed shards: random ids, log-normal lengths of mean 120, batches of 64, in length order
+as pack makes them, or shuffled and sorted within windows as for training (--window 4096).
 
-integers   `structure`, `roundtrip` and both together, BLAKE3 of the shards and of the store
-           included, beside BLAKE3 of the same files alone on all cores. The files were read just
-           before, so they come from the page cache.
-plan       a whole `--level structure`, opening included, with the batches compared with the plan of
-           the token store, beside the same shards without a store to plan from.
-run        the level `run` over every batch, reading, sending and checking included, beside a bare
+integers   `structure`, `roundtrip` and both together, with BLAKE3 of the shards and of the store.
+           Rival: BLAKE3 of the same files alone on all cores. All files are in the page cache.
+plan       a whole `--level structure`, opening included, which compares the batches with the plan
+           of the token store. Rival: the same shards without a store to plan from.
+run        the level `run` over every batch, with reading, sending and checking. Rival: a bare
            nn.LSTM over the same batches, already on the device as int64 ids: embedding and LSTM
            over a PackedSequence, no gradients, no checks, one wait at the end. TF32 is off in both.
-errors     what verify reports beside its limits, by dtype, with its own model of 64.
+errors     the errors that verify reports and their limits, by dtype, with its own model of 64.
 
-The two sides of a comparison run in turn, after a round that warms up. Not measured: cold disks,
-optimizers, several GPUs, what start-up takes.
+The two sides of a comparison run in turn, after a warm-up round. Not measured: cold disks,
+optimizers, several GPUs, start-up.
 """
 
 from __future__ import annotations
@@ -56,18 +55,24 @@ from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 CASES = ("integers", "plan", "run", "errors")
 NUM_TOKENS = {"cuda": 100_000_000, "cpu": 20_000_000}
-NUM_RUN_TOKENS = {"cuda": 20_000_000, "cpu": 1_000_000}  # on a CPU 130 batches, a minute a round
+NUM_RUN_TOKENS = {"cuda": 20_000_000, "cpu": 1_000_000}  # cpu: 130 batches, a minute per round
 
 
 @click.command()
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--tokens", type=int, help="Of the made shards.  [default: 100 M on cuda, else 20 M]")
+@click.option(
+    "--tokens", type=int, help="Tokens in the shards to make.  [default: 100 M on cuda, else 20 M]"
+)
 @click.option("--vocab-size", default=32_000, show_default=True)
 @click.option("--mean-length", default=120, show_default=True)
 @click.option("--window", default=0, show_default=True, help="0 is length order over all.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keeps what is made, and takes it.")
 @click.option("--shards", type=click.Path(exists=True, path_type=Path), help="Take these instead.")
-@click.option("--run-tokens", type=int, help="Of made shards.  [default: 20 M on cuda, else 1 M]")
+@click.option(
+    "--run-tokens",
+    type=int,
+    help="Tokens in the shards to make for level run.  [default: 20 M on cuda, else 1 M]",
+)
 @click.option("--hidden-size", default=512, show_default=True)
 @click.option(
     "--dtype",
@@ -105,7 +110,7 @@ def main(cases: tuple[str, ...], **options: Any) -> None:
 
 
 def find_shards(folder: Path, name: str, num_tokens: int, options: dict[str, Any]) -> Path:
-    """Give the shards that were asked for, or make a store and shards of about so many tokens."""
+    """Return the shards that were named, or make a store and shards of about num_tokens."""
     if options["shards"] is not None:
         return Path(options["shards"])
     started = time.perf_counter()
@@ -118,7 +123,7 @@ def find_shards(folder: Path, name: str, num_tokens: int, options: dict[str, Any
 
 
 def describe_shards(path: Path) -> str:
-    """Give the size of shards in words."""
+    """Return the size of shards in words."""
     shards = open_shards(path)
     ledger = shards.manifest["ledger"]
     return (
@@ -196,7 +201,7 @@ def measure_plan(path: Path, device: torch.device, repeats: int) -> dict[str, An
 
 
 def link_without_store(path: Path, alone: Path) -> None:
-    """Link a set of shards into another folder, with a manifest that leads to no token store."""
+    """Link a shard set into another folder, with a manifest that refers to no token store."""
     for file in path.iterdir():
         if file.name != MANIFEST_NAME:
             (alone / file.name).hardlink_to(file)
@@ -243,7 +248,7 @@ def measure_runs(
 
 
 def run_level(path: Path, device: torch.device, dtype: str, hidden_size: int) -> LevelReport:
-    """Verify with the least that has a level `run`, and give that level."""
+    """Verify up to the level `run`, and return that level."""
     report = verify(
         path,
         device,
@@ -275,7 +280,7 @@ def time_bare(
 
 
 def measure_errors(path: Path, device: torch.device, sample: int) -> dict[str, Any]:
-    """Take the errors of forward and backward beside their limits from verify's reports."""
+    """Read the errors of forward and backward and their limits from verify's reports."""
     figures: dict[str, Any] = {}
     rows = []
     for dtype in DTYPES:
@@ -292,7 +297,7 @@ def measure_errors(path: Path, device: torch.device, sample: int) -> dict[str, A
 
 
 def list_errors(level: LevelReport) -> dict[str, list[float]]:
-    """Give error and limit of every quantity that may be off at all."""
+    """Return error and limit of every quantity whose limit is not zero."""
     return {
         name: [float(f"{size.error:.2e}"), float(f"{size.limit:.2e}")]
         for name, size in level.errors.items()
@@ -301,7 +306,7 @@ def list_errors(level: LevelReport) -> dict[str, list[float]]:
 
 
 def find_worst(level: LevelReport) -> list[tuple[str, ...]]:
-    """Give, for each way and kind of quantity, the one that came nearest to its limit."""
+    """Return, for each way and kind of quantity, the one that came closest to its limit."""
     found = []
     for way in ("alone", "packed", "padded"):
         for is_weight in (False, True):
@@ -320,7 +325,7 @@ def find_worst(level: LevelReport) -> list[tuple[str, ...]]:
 
 
 def verify(path: Path, device: torch.device, **options: Any) -> Report:
-    """Verify; what is found is printed, since limits may be what is to be measured."""
+    """Verify and print the findings: the limits themselves may be what is measured."""
     report = verify_run.verify(path, VerifyOptions(device=str(device), **options))
     for finding in report.findings[:5]:
         print(f"FOUND: {finding}")
@@ -328,14 +333,14 @@ def verify(path: Path, device: torch.device, **options: Any) -> Report:
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Give seconds and result."""
+    """Return seconds and result."""
     started = time.perf_counter()
     result = function()
     return time.perf_counter() - started, result
 
 
 def summarize(num_tokens: int, seconds: list[float]) -> dict[str, float]:
-    """Give best and median in millions of tokens a second, and the spread of the seconds."""
+    """Return best and median in millions of tokens per second, and the spread of the seconds."""
     seconds = [max(value, 1e-3) for value in seconds]  # reports round to 1 ms
     median = statistics.median(seconds)
     return {
@@ -346,7 +351,7 @@ def summarize(num_tokens: int, seconds: list[float]) -> dict[str, float]:
 
 
 def show(figure: dict[str, float]) -> tuple[str, str, str]:
-    """Give the cells of a figure."""
+    """Return the table cells of a figure."""
     return f"{figure['best']:.3g}", f"{figure['median']:.3g}", f"{figure['spread']:.0%}"
 
 
@@ -358,7 +363,7 @@ def print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
-    """Give what the figures depend on."""
+    """Return what the figures depend on."""
     is_cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if is_cuda else platform.machine(),

@@ -1,12 +1,12 @@
-"""How fast is each step of the way, beside the libraries that it rests on?
+"""How fast are tokenize, pack and loading, compared with the libraries that they use?
 
     python benchmarks/bench_way.py INPUT... --tokenizer tokenizer.json [--runs 3]
 
-Tokenize is measured beside a bare loop of `tokenizers.encode_batch_fast` over the same texts, with
-one thread and everything in memory already; pack beside torch's `pack_sequence` and `pad_sequence`
-over the same rows in memory; loading beside the same two as a DataLoader's collate function would
-call them, int64 ids included. Results are compared in every run. What it does not measure: several
-workers, cold disks (the files are in the page cache), GPUs.
+Tokenize is compared with a bare loop of `tokenizers.encode_batch_fast` over the same texts in
+memory, with one thread; pack with torch's `pack_sequence` and `pad_sequence` over the same rows in
+memory; loading with the same two functions, called as in a DataLoader's collate function, with
+int64 ids. Results are compared in every run. Not measured: several workers, cold disks (the files
+are in the page cache), GPUs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main(inputs: tuple[str, ...], tokenizer: str, runs: int) -> None:
 def measure(
     inputs: tuple[str, ...], tokenizer: str, texts: list[str], folder: Path, runs: int
 ) -> dict[str, list[float]]:
-    """Time every step `runs` times, ours and the rival's in turn, after one warm-up."""
+    """Time every step `runs` times, seqpack and the rival in turn, after one warm-up."""
     times: dict[str, list[float]] = {}
 
     def timed(step: str, function: Callable[[], Any], run: int) -> Any:
@@ -139,7 +139,7 @@ def read_texts(inputs: tuple[str, ...]) -> list[str]:
 
 
 def encode_all(library: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Encode with the library and nothing around it."""
+    """Encode with the library alone."""
     found: list[list[int]] = []
     for start in range(0, len(texts), TEXTS_PER_CALL):
         batch = texts[start : start + TEXTS_PER_CALL]
@@ -148,12 +148,12 @@ def encode_all(library: tokenizers.Tokenizer, texts: list[str]) -> list[list[int
 
 
 def pack_rows(rows: list[torch.Tensor]) -> Any:
-    """Collate as torch's users do for LSTMs; the rows are sorted, so torch need not."""
+    """Collate as is usual for LSTMs; the rows are sorted, so torch need not sort."""
     return pack_sequence(rows, enforce_sorted=True)
 
 
 def pad_rows(rows: list[torch.Tensor]) -> tuple[torch.Tensor]:
-    """Collate as torch's users do for rectangles."""
+    """Collate into a padded rectangle, as is usual in torch."""
     return (pad_sequence(rows, batch_first=True),)
 
 

@@ -1,4 +1,4 @@
-"""What the figures of a benchmark depend on."""
+"""Describe the machine and versions that the figures of a benchmark depend on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def describe_machine(*packages: str) -> dict[str, Any]:
-    """Name the machine, Python, the version of each package, and the commit."""
+    """Return the machine, the versions of Python and the packages, and the commit."""
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
@@ -21,7 +21,7 @@ def describe_machine(*packages: str) -> dict[str, Any]:
 
 
 def find_commit() -> str:
-    """Give the commit of the source tree, or what COMMIT says where there is no git."""
+    """Return the commit of the source tree, or the variable COMMIT if there is no git."""
     try:
         command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
         found = subprocess.run(command, capture_output=True, text=True).stdout.strip()

@@ -1,12 +1,12 @@
-"""Make corpora of a size that decides, from text that is at hand.
+"""Make corpora large enough for benchmarks, from text on this machine.
 
     python benchmarks/make_corpora.py OUT --documents docs.jsonl --lines wikitext2.txt \\
         --folder FOLDER [--folder FOLDER ...] [--megabytes 600] [--num-files 100000]
 
-Documents, lines and the files of the folders (text, sources, HTML without its tags) take turns,
-since encoders remember the words they saw: the same bytes in a row would flatter them. Written are
-`documents.jsonl` (long documents), `lines.txt` (one short line a document), for both a `50mb` of
-the same kind, `files/` (files of 2 kB) and `files.jsonl` (their texts, one a line).
+Documents, lines and the files of the folders (text, source code, HTML without its tags) alternate,
+because encoders cache words: repeated text would make them look too fast. Writes `documents.jsonl`
+(long documents), `lines.txt` (one short line per document), a `50mb` version of both, `files/`
+(files of 2 kB) and `files.jsonl` (their texts, one per line).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main(
 
 
 def iter_documents(documents: Path, folders: tuple[Path, ...]) -> Iterator[str]:
-    """Give the documents again and again, one file of the folders after each."""
+    """Yield the documents again and again, one file of the folders after each."""
     with documents.open() as file:
         texts = [json.loads(line)["text"] for line in file]
     others = itertools.chain.from_iterable(iter_files(folders) for _ in itertools.count())
@@ -67,7 +67,7 @@ def iter_documents(documents: Path, folders: tuple[Path, ...]) -> Iterator[str]:
 
 
 def iter_files(folders: tuple[Path, ...]) -> Iterator[str]:
-    """Give the text files below the folders, the folders taking turns."""
+    """Yield the text files below the folders, the folders taking turns."""
     walks = [
         iter(sorted(path for path in folder.rglob("*") if path.is_file())) for folder in folders
     ]
@@ -86,7 +86,7 @@ def iter_files(folders: tuple[Path, ...]) -> Iterator[str]:
 
 
 def iter_lines(lines: Path, documents: Path, folders: tuple[Path, ...]) -> Iterator[str]:
-    """Give the lines again and again, each followed by lines of the documents, as long together."""
+    """Yield the lines again and again, each followed by as much text of lines of the documents."""
     with lines.open(newline="\n") as file:
         own = file.readlines()
     others = (
@@ -105,19 +105,19 @@ def iter_lines(lines: Path, documents: Path, folders: tuple[Path, ...]) -> Itera
 
 
 def iter_pieces(documents: Path, folders: tuple[Path, ...]) -> Iterator[str]:
-    """Give pieces of documents, each a small file."""
+    """Yield pieces of documents, each a small file."""
     for text in iter_documents(documents, folders):
         for start in range(0, len(text) - MIN_CHARACTERS, FILE_CHARACTERS):
             yield text[start : start + FILE_CHARACTERS].replace("\r", "").replace("\n", " ")
 
 
 def encode_record(text: str) -> str:
-    """Give one JSON line."""
+    """Return one JSON line."""
     return json.dumps({"text": text}, ensure_ascii=False) + "\n"
 
 
 def write(path: Path, records: Iterator[str], megabytes: int) -> None:
-    """Write records until the file has its size."""
+    """Write records until the file has the wanted size."""
     num_bytes = 0
     with path.open("wb") as file:
         for record in records:

@@ -1,4 +1,4 @@
-"""Token stores of random ids for benchmarks: log-normal lengths, made at the speed of the disk."""
+"""Make token stores of random ids with log-normal lengths for benchmarks, at disk speed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOKENS_PER_PART = 1 << 25
 
 @contextmanager
 def keep_folder(folder: Path | None) -> Iterator[Path]:
-    """Give the folder, or a temporary one."""
+    """Yield the folder, or a temporary one."""
     if folder is not None:
         yield folder
         return
@@ -57,14 +57,14 @@ def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int)
 
 
 def make_tokenizer_json(vocab_size: int) -> bytes:
-    """Give a tokenizer of words that are numbers; nothing is ever encoded with it."""
+    """Return a tokenizer whose words are numbers; nothing is ever encoded with it."""
     words = {"<pad>": 0, **{str(number): number for number in range(1, vocab_size)}}
     model = {"type": "WordLevel", "vocab": words, "unk_token": "1"}
     return json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode()
 
 
 def draw_lengths(num_tokens: int, mean_length: int) -> Iterator[np.ndarray]:
-    """Give the lengths of each part, which add up to about so many tokens."""
+    """Yield the lengths of each part, about num_tokens in all."""
     generator = np.random.default_rng(0)
     middle = np.log(mean_length) - SPREAD**2 / 2
     for start in range(0, num_tokens, TOKENS_PER_PART):
@@ -76,7 +76,7 @@ def draw_lengths(num_tokens: int, mean_length: int) -> Iterator[np.ndarray]:
 def write_part(
     folder: Path, number: int, lengths: np.ndarray, vocabulary: Vocabulary
 ) -> dict[str, Any]:
-    """Write one part of random ids, one sequence a document; give its receipt."""
+    """Write one part of random ids, one sequence per document; return its receipt."""
     generator = np.random.default_rng([0, number])
     dtype, name = choose_dtype(vocabulary.max_id), f"part-{number:05d}"
     ids = generator.integers(1, vocabulary.max_id + 1, int(lengths.sum()), np.dtype(dtype).type)

@@ -1,14 +1,14 @@
-"""Train a compiled model on buckets: one compilation for each bucket key, whatever the texts.
+"""Train a compiled model on buckets: one compilation per bucket key.
 
     python examples/buckets.py sample_data --max-tokens 4096
 
-What MXNet's BucketingModule did by hand, a program for each bucket key over the same parameters,
-torch.compile does for each shape it meets. With `--buckets auto --last-batch pad` all batches of a
-bucket have one shape, so there are as many shapes and compilations as keys; without buckets nearly
-every batch has a shape of its own. The largest key comes first: memory that holds it holds all.
+MXNet's BucketingModule had one program per bucket key, all with the same parameters; torch.compile
+makes one per shape. With `--buckets auto --last-batch pad` all batches of a bucket have the same
+shape, so there are as many shapes and compilations as keys; without buckets nearly every batch has
+its own shape. The largest key runs first, so that too little memory shows at once.
 
-On a GPU `torch.compile(model, dynamic=False, mode="reduce-overhead")` records a CUDA graph for each
-shape besides, and the graphs share the memory of the first.
+On a GPU, `torch.compile(model, dynamic=False, mode="reduce-overhead")` also records a CUDA graph
+per shape; the graphs share the memory of the first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import seqpack_cli as seqpack
 
 
 class CountingBackend:
-    """A backend of torch.compile that counts how often it is asked for a program."""
+    """A backend of torch.compile that counts its compilations."""
 
     def __init__(self, name: str) -> None:
         self.backend = lookup_backend(name)
@@ -41,7 +41,7 @@ class CountingBackend:
 
 
 class LanguageModel(nn.Module):
-    """Two convolutions that see no later token; padding is on the right, so none sees padding."""
+    """Two causal convolutions, which see no later token, and so no padding on the right."""
 
     def __init__(self, vocab_size: int, hidden_size: int = 64) -> None:
         super().__init__()
@@ -59,13 +59,13 @@ class LanguageModel(nn.Module):
 
 
 def find_shapes(dataset: seqpack.ShardDataset) -> dict[tuple[int, ...], int]:
-    """Give every shape of a batch, largest width first, with the number of one such batch."""
+    """Return each shape of a batch, largest width first, with the index of one such batch."""
     shapes = {tuple(dataset[number].ids.shape): number for number in range(len(dataset))}
     return dict(sorted(shapes.items(), key=lambda item: item[0][1], reverse=True))
 
 
 def train(dataset: seqpack.ShardDataset, backend: Any, steps: int, device: str) -> list[float]:
-    """Take one batch of each shape, then batches at random; give the loss of each step."""
+    """Train on one batch of each shape, then on random batches; return the loss of each step."""
     torch.manual_seed(0)
     model = LanguageModel(dataset.vocab_size).to(device)
     compiled = torch.compile(model, backend=backend, dynamic=False)
@@ -74,7 +74,7 @@ def train(dataset: seqpack.ShardDataset, backend: Any, steps: int, device: str) 
     loader = DataLoader(dataset, batch_size=None, shuffle=True)
     batches = chain(map(dataset.__getitem__, shapes.values()), chain.from_iterable(repeat(loader)))
     losses = []
-    # torch gives up on compiling above this limit, which from 2.6 on is also called recompile_limit
+    # torch stops compiling above this limit, which torch 2.6 and newer also call recompile_limit
     with torch._dynamo.config.patch(cache_size_limit=len(shapes)):
         for batch in islice(batches, len(shapes) + steps):
             batch = batch.to(device)
@@ -88,8 +88,8 @@ def train(dataset: seqpack.ShardDataset, backend: Any, steps: int, device: str) 
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--max-tokens", default=4096, show_default=True, help="Cells of a batch.")
-@click.option("--steps", default=20, show_default=True, help="After one for each shape.")
+@click.option("--max-tokens", default=4096, show_default=True, help="Cells per batch, at most.")
+@click.option("--steps", default=20, show_default=True, help="Besides one per shape.")
 @click.option("--backend", "backend_name", default="inductor", show_default=True)
 @click.option("--device", default="cpu", show_default=True)
 def main(inputs, max_tokens, steps, backend_name, device) -> None:
@@ -97,7 +97,7 @@ def main(inputs, max_tokens, steps, backend_name, device) -> None:
     with TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens"
         seqpack.tokenize(inputs, tokens, seqpack.TokenizeOptions(max_length=512))
-        # a row of one token has no next one to learn
+        # a row of one token has no next token to learn
         options = seqpack.PackOptions(layout="padded", max_tokens=max_tokens, drop_shorter=2)
         seqpack.pack(tokens, Path(folder) / "plain", options)
         options = replace(options, buckets="auto", last_batch="pad")
@@ -106,7 +106,7 @@ def main(inputs, max_tokens, steps, backend_name, device) -> None:
         dataset = seqpack.ShardDataset(Path(folder) / "buckets", labels="next")
         backend = CountingBackend(backend_name)
         losses = train(dataset, backend, steps, device)
-    click.echo(f"{len(losses)} steps: loss {losses[0]:.3f} at first, {losses[-1]:.3f} at last")
+    click.echo(f"{len(losses)} steps: first loss {losses[0]:.3f}, last loss {losses[-1]:.3f}")
     click.echo(f"bucket keys: {', '.join(map(str, dataset.bucket_keys))}")
     click.echo(f"{backend.num_compilations} compilations; {len(plain)} shapes without buckets")
 

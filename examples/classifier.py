@@ -1,10 +1,10 @@
-"""Learn which language a text is in: a GRU over padded batches, new ones in every epoch.
+"""Classify the language of texts: a GRU over padded batches, made anew in every epoch.
 
     python examples/classifier.py sample_data/languages.jsonl --output predictions.jsonl
 
 The input is JSON lines with a text, an id and a label. Batches hold rows of similar lengths, so
-rows are not where their documents were: `original_indices` put the predictions back into the order
-of the input, and `store.locate` finds the record of each. An empty text has none.
+the rows are not in the order of the documents: `original_indices` puts the predictions back into
+the order of the input, and `store.locate` finds the record of each. Empty texts get no prediction.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Classifier(nn.Module):
 
     def forward(self, batch: seqpack.PaddedTensors) -> Tensor:
         embedded = self.embedding(batch.ids)  # (B, width, 64)
-        # rows are longest first, and lengths on the CPU, as torch wants them
+        # rows are longest first and lengths are on the CPU, as torch requires
         packed = pack_padded_sequence(embedded, batch.lengths, batch_first=True)
         _, (forward, backward) = self.gru(packed)
         return self.head(torch.cat([forward, backward], dim=1))  # (B, labels)
@@ -45,7 +45,7 @@ def make_loader(batches: seqpack.StoreBatches, *, shuffle: bool) -> DataLoader:
 
 
 def find_records(store: seqpack.TokenStore) -> list[dict[str, Any]]:
-    """Give the JSON object that each sequence of the store came from."""
+    """Return the JSON object that each sequence of the store came from."""
     paths = [source["path"] for source in store.manifest["sources"]]
     lines = {path: Path(path).read_bytes().split(b"\n") for path in paths}
     origins = [store.locate(index) for index in range(len(store))]
@@ -53,13 +53,13 @@ def find_records(store: seqpack.TokenStore) -> list[dict[str, Any]]:
 
 
 def train(model: Classifier, batches: seqpack.StoreBatches, labels: Tensor, steps: int) -> None:
-    """Learn the labels, int64, one for each sequence of the store; not those that are -100."""
+    """Train on labels, int64, one per sequence of the store; those of -100 are ignored."""
     device = next(model.parameters()).device
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     epochs = chain.from_iterable(repeat(make_loader(batches, shuffle=True)))
     for step, batch in enumerate(islice(epochs, steps), start=1):
         targets = labels[batch.original_indices].to(device)
-        # a sum, since the mean over a batch of nothing but -100 is not a number
+        # not the mean, which is NaN for a batch whose labels are all -100
         loss = nn.functional.cross_entropy(model(batch.to(device)), targets, reduction="sum")
         loss = loss / len(targets)
         optimizer.zero_grad()
@@ -71,7 +71,7 @@ def train(model: Classifier, batches: seqpack.StoreBatches, labels: Tensor, step
 
 @torch.no_grad()
 def predict(model: Classifier, batches: seqpack.StoreBatches) -> Tensor:
-    """Give the label of every sequence, in the order of the store."""
+    """Return the predicted label of every sequence, in the order of the store."""
     model.eval()
     device = next(model.parameters()).device
     predictions = torch.empty(len(batches.dataset), dtype=torch.int64)
@@ -88,11 +88,11 @@ def predict(model: Classifier, batches: seqpack.StoreBatches) -> Tensor:
 @click.option("--steps", default=200, show_default=True)
 @click.option("--device", default="cpu", show_default=True)
 def main(inputs, output, label_field, id_field, steps, device) -> None:
-    """Train on four of five documents of INPUT, and write what all of them are taken for."""
+    """Train on four of five documents of INPUT, and write predictions for all of them."""
     torch.manual_seed(0)
     with TemporaryDirectory() as folder:
         store_path = Path(folder) / "tokens"
-        # the language shows in the first 100 bytes, and a document stays one sequence
+        # the first 100 bytes are enough; truncated, a document stays one sequence
         options = seqpack.TokenizeOptions("bytes", max_length=100, overflow="truncate")
         manifest, _ = seqpack.tokenize(inputs, store_path, options)
         records = find_records(seqpack.open_store(store_path))

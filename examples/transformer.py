@@ -2,10 +2,10 @@
 
     python examples/transformer.py sample_data/stories.txt --steps 100
 
-`cu_seqlens` says where each sequence of a row begins: the mask made of it lets no token look into
-another sequence. The mask takes memory by the square of a row. On a GPU that costs too much for
-long rows; attention kernels for variable lengths take cu_seqlens and max_seqlen of the batch as
-they are, in place of the mask.
+`cu_seqlens` says where each sequence of a row begins; the mask made from it keeps tokens from
+attending to other sequences. Its memory grows with the square of the row. For long rows on a GPU,
+use an attention kernel for variable lengths, which takes cu_seqlens and max_seqlen of the batch
+instead of the mask.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 import seqpack_cli as seqpack
 
-MAX_LENGTH = 128  # tokens of a sequence, longer documents are split
+MAX_LENGTH = 128  # tokens per sequence; longer documents are split
 
 
 class Block(nn.Module):
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
     def forward(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         heads = self.to_heads(self.norm1(hidden)).unflatten(1, (3, self.num_heads, -1))
-        # (S, 3, heads, size) -> query, key and value of (1, heads, S, size): one row is a batch
+        # (S, 3, heads, size) -> query, key and value of (1, heads, S, size), a batch of one row
         query, key, value = heads.permute(1, 2, 0, 3).unsqueeze(1)
         attended = scaled_dot_product_attention(query, key, value, attn_mask=mask)
         hidden = hidden + self.from_heads(attended.squeeze(0).transpose(0, 1).flatten(1))
@@ -65,13 +65,13 @@ class Transformer(nn.Module):
 
 
 def make_mask(cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """Say which token may look at which: itself and those before it in its own sequence.
+    """Return the causal mask: a token attends to itself and earlier tokens of its sequence.
 
     Args:
         cu_seqlens: int32[B + 1].
 
     Returns:
-        bool[S, S], True where the token of the row may look at that of the column.
+        bool[S, S], True where the row's token attends to the column's.
     """
     lengths = cu_seqlens.diff()
     sequences = torch.repeat_interleave(lengths)  # (S,): 0 0 0 1 1 for lengths 3 and 2
@@ -80,13 +80,13 @@ def make_mask(cu_seqlens: torch.Tensor) -> torch.Tensor:
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--tokenizer", default="bytes", show_default=True, help="With <bos> and <eos>.")
+@click.option("--tokenizer", default="bytes", show_default=True, help="Must have <bos> and <eos>.")
 @click.option("--max-tokens", default=1024, show_default=True, help="Tokens of a row.")
 @click.option("--steps", default=100, show_default=True)
-@click.option("--every", default=10, show_default=True, help="Steps from report to report.")
+@click.option("--every", default=10, show_default=True, help="Steps between reports.")
 @click.option("--device", default="cpu", show_default=True)
 def main(inputs, tokenizer, max_tokens, steps, every, device) -> None:
-    """Train on the texts of INPUT to tell the next token."""
+    """Train on the texts of INPUT to predict the next token."""
     torch.manual_seed(0)
     with TemporaryDirectory() as folder:
         tokens, shards = Path(folder) / "tokens", Path(folder) / "shards"
@@ -103,7 +103,7 @@ def main(inputs, tokenizer, max_tokens, steps, every, device) -> None:
         epochs = chain.from_iterable(repeat(loader))
         for step, batch in enumerate(islice(epochs, steps), start=1):
             batch = batch.to(device)
-            loss = cross_entropy(model(batch), batch.labels)  # leaves out the labels -100
+            loss = cross_entropy(model(batch), batch.labels)  # ignores labels of -100
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

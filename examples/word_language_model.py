@@ -1,9 +1,10 @@
-"""Train a word language model on any text: an LSTM over packed batches, with nothing padded.
+"""Train a word language model on any text: an LSTM over packed batches, without padding.
 
     python examples/word_language_model.py sample_data/stories.txt --work words --max-tokens 256
 
-All is kept in the folder of --work: the same command again, after Ctrl-C or with more --steps, goes
-on behind the last checkpoint, and gives what a run without a stop gives, on a CPU bit for bit.
+All files are kept in the folder --work. Running the same command again, after Ctrl-C or with more
+--steps, resumes from the last checkpoint; on a CPU the results are those of an uninterrupted run,
+bit for bit.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class LanguageModel(nn.Module):
 
 
 def make_shards(inputs: tuple[str, ...], work: Path, vocab_size: int, max_tokens: int) -> Path:
-    """Make tokenizer, tokens and shards, those not there yet; give the folder of the shards."""
+    """Make tokenizer, tokens and shards unless they exist; return the folder of the shards."""
     work.mkdir(parents=True, exist_ok=True)
     tokenizer = work / "tokenizer.json"
     if not tokenizer.exists():
@@ -48,16 +49,16 @@ def make_shards(inputs: tuple[str, ...], work: Path, vocab_size: int, max_tokens
         seqpack.train_tokenizer(inputs, tokenizer, words)
     ends = seqpack.TokenizeOptions(str(tokenizer), bos="<bos>", eos="<eos>", max_length=128)
     seqpack.tokenize(inputs, work / "tokens", ends)
-    # batches at random, of similar lengths; a blank line is <bos> and <eos> alone
+    # random batches of similar lengths, without blank lines, which are only <bos> and <eos>
     rows = seqpack.PackOptions(max_tokens=max_tokens, shuffle=True, window=1024, drop_shorter=3)
     seqpack.pack(work / "tokens", work / "shards", rows)
     return work / "shards"
 
 
 def measure(model: nn.Module, batch: seqpack.PackedTensors) -> tuple[torch.Tensor, int]:
-    """Give the sum of the losses of all tokens that have a next one, and their number."""
+    """Return the sum of the losses of all tokens that have a next one, and their number."""
     loss = nn.functional.cross_entropy(model(batch.sequences), batch.labels, reduction="sum")
-    return loss, len(batch.labels) - len(batch.lengths)  # the last of a row has the label -100
+    return loss, len(batch.labels) - len(batch.lengths)  # a row's last label is -100
 
 
 @torch.no_grad()
@@ -70,16 +71,16 @@ def evaluate(model: nn.Module, batches: Iterable[seqpack.PackedTensors]) -> floa
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--work", type=click.Path(path_type=Path), required=True, help="A folder to keep.")
-@click.option("--vocab-size", default=10000, show_default=True, help="Words at most.")
-@click.option("--max-tokens", default=2048, show_default=True, help="Tokens of a batch.")
+@click.option("--work", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
+@click.option("--vocab-size", default=10000, show_default=True, help="Words, at most.")
+@click.option("--max-tokens", default=2048, show_default=True, help="Tokens per batch, at most.")
 @click.option("--hidden-size", default=256, show_default=True)
-@click.option("--tied/--untied", default=True, help="One matrix for words in and out, or two.")
-@click.option("--steps", default=1000, show_default=True, help="In all, those before included.")
-@click.option("--every", default=50, show_default=True, help="Steps from report to report.")
+@click.option("--tied/--untied", default=True, help="Whether head and embedding share weights.")
+@click.option("--steps", default=1000, show_default=True, help="Total, with earlier runs.")
+@click.option("--every", default=50, show_default=True, help="Steps between reports.")
 @click.option("--device", default="cpu", show_default=True)
 def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, device) -> None:
-    """Train on the texts of INPUT, from the checkpoint in --work on if there is one."""
+    """Train on the texts of INPUT, from the checkpoint in --work if there is one."""
     shards = make_shards(inputs, work, vocab_size, max_tokens)
     dataset = seqpack.ShardDataset(shards, labels="next")
     held_out = range(0, len(dataset), 10)  # never trained on
@@ -98,7 +99,7 @@ def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, 
     total_loss, total_count = 0.0, 0
     for step in range(state["step"] + 1, steps + 1):
         batch = next(batches).to(device)
-        torch.manual_seed(step)  # now: a new loader draws a number too, and dropout is to be alike
+        torch.manual_seed(step)  # after next(), which may draw one: the same dropout when resumed
         loss, count = measure(model, batch)
         optimizer.zero_grad()
         (loss / count).backward()
@@ -111,7 +112,7 @@ def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, 
                 click.echo(f"step {step}: {name} loss {mean:.6f}, perplexity {math.exp(mean):.1f}")
             values = {name: part.state_dict() for name, part in parts.items()}
             torch.save({"step": step, **values}, work / "checkpoint.new")
-            (work / "checkpoint.new").replace(checkpoint)  # all of it, or the old one
+            (work / "checkpoint.new").replace(checkpoint)  # atomic: never half a checkpoint
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole way on sample_data/: install, tokenize, pack, inspect, verify, unpack.
-# The output stays in demo_output/ to look at.
+# Demo with sample_data/: install, tokenize, pack, inspect, verify, unpack.
+# The output is kept in demo_output/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh

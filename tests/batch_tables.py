@@ -1,4 +1,4 @@
-"""Batch tables written and read one batch a line."""
+"""Batch tables written and read with one batch per line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BatchNumbers(NamedTuple):
 
 
 def make_table(batches: Sequence[BatchNumbers]) -> BatchTable:
-    """Put batches into the columns of a table."""
+    """Make a batch table of batches."""
     columns = {
         name: np.array([getattr(batch, name) for batch in batches], np.int64)
         for name in BatchNumbers._fields
@@ -39,7 +39,7 @@ def make_table(batches: Sequence[BatchNumbers]) -> BatchTable:
 
 
 def list_batches(table: BatchTable) -> list[BatchNumbers]:
-    """Take the batches out of a table."""
+    """Return the batches of a table."""
     columns = {name: getattr(table, name, None) for name in BatchNumbers._fields}
     columns["num_padding_cells"] = table.num_cells - table.num_tokens
     if not len(table.num_split_sequences):

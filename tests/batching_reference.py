@@ -1,7 +1,7 @@
 """Slow plain-Python oracles for the plan of a pack run: which sequences share a batch, or a row.
 
-`slow_plan` and `slow_bins` take one step after the other over lists of rows, each a (sequence,
-start, length), and give what `plan_batches` must give. Quadratic; small inputs.
+`slow_plan` and `slow_bins` process lists of rows, each a (sequence, start, length), step by step,
+and return what `plan_batches` must return. Quadratic; small inputs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan
 
-Row = tuple[int, int, int]  # sequence, where in it the row begins, length
+Row = tuple[int, int, int]  # sequence, start of the row in it, length
 
 
 @dataclass(eq=False)
 class Parts:
-    """A source of lengths in parts; which ones were read is written down."""
+    """A source of lengths in parts, with a record of the parts that were read."""
 
     parts: Sequence[Sequence[int]]
 
@@ -42,7 +42,7 @@ class Parts:
 
 
 def _store(lengths: Sequence[int]) -> np.ndarray:
-    """Return lengths as a store has them: int32, not to be written."""
+    """Return lengths as a store does: int32, read-only."""
     array = np.array(lengths, np.int32)
     array.flags.writeable = False
     return array
@@ -50,7 +50,7 @@ def _store(lengths: Sequence[int]) -> np.ndarray:
 
 @dataclass
 class Batches:
-    """A plan as lists: what each batch holds, and what is left out."""
+    """A plan as lists: what each batch holds, and what is dropped."""
 
     rows: list[list[Row]]
     num_cells: list[int]
@@ -60,7 +60,7 @@ class Batches:
 
 
 def list_batches(plan: Plan, source: Parts, cuts: Sequence[int] = ()) -> Batches:
-    """Turn a plan into lists, as tasks find them: one, or as many as cuts make."""
+    """Turn a plan into lists, from the rows that its tasks find: one task, or one for each cut."""
     rows: list[list[Row]] = []
     for planned in plan.cut(sorted({0, *cuts, plan.num_batches})):
         found = planned.find(source)
@@ -83,7 +83,7 @@ def list_batches(plan: Plan, source: Parts, cuts: Sequence[int] = ()) -> Batches
 
 
 def assert_measured(table: BatchTable, batches: list[list[Row]]) -> None:
-    """Check that the table of a plan says what its batches hold."""
+    """Check that the table of a plan agrees with its batches."""
     sizes = [[length for _, _, length in rows] for rows in batches]
     assert table.num_real_rows.tolist() == list(map(len, sizes))
     assert table.num_tokens.tolist() == list(map(sum, sizes))
@@ -96,14 +96,14 @@ def assert_measured(table: BatchTable, batches: list[list[Row]]) -> None:
 
 
 def round_up(length: int, multiple: int) -> int:
-    """Count up to the next multiple."""
+    """Count up to the next multiple, one by one."""
     while length % multiple:
         length += 1
     return length
 
 
 def slow_shuffled(num_items: int, *, seed: int, stream: int = 0) -> list[int]:
-    """Sort items by random bits, as many as the numbers of the items leave of 64."""
+    """Sort items by random bits: those of 64 that the items' numbers leave free."""
     drawn = (
         np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(stream,)))
         .random_raw(num_items)
@@ -114,7 +114,7 @@ def slow_shuffled(num_items: int, *, seed: int, stream: int = 0) -> list[int]:
 
 
 def slow_window_order(lengths: Sequence[int], window: int | None) -> list[int]:
-    """Sort each run of so many lengths, longest first, ties by index."""
+    """Sort each window of lengths, longest first, ties by index."""
     step = window or max(len(lengths), 1)
     return [
         first + index
@@ -124,12 +124,12 @@ def slow_window_order(lengths: Sequence[int], window: int | None) -> list[int]:
 
 
 def num_cells(lengths: Sequence[int], keys: Sequence[int]) -> int:
-    """Count the cells of rows that are each padded to the smallest key that holds them."""
+    """Count the cells of rows, each padded to the smallest key that is long enough."""
     return sum(min(key for key in keys if key >= length) for length in lengths)
 
 
 def slow_fewest_cells(lengths: Sequence[int], num_buckets: int) -> int:
-    """Try all sets of at most so many lengths that hold the longest one."""
+    """Try all sets of at most num_buckets lengths that include the longest one."""
     *shorter, longest = sorted(set(lengths))
     return min(
         num_cells(lengths, [*keys, longest])
@@ -139,9 +139,9 @@ def slow_fewest_cells(lengths: Sequence[int], num_buckets: int) -> int:
 
 
 def slow_best_fit(lengths: Sequence[int], capacity: int) -> list[int]:
-    """Put one sequence at a time into the fullest bin; of equal ones, that which waits longest."""
+    """Put one sequence at a time into the fullest bin; of equals, the one unchanged longest."""
     rooms: list[int] = []
-    changed: list[int] = []  # at which sequence each bin got the room it has
+    changed: list[int] = []  # the last sequence put into each bin
     bin_of = []
     for moment, length in enumerate(lengths):
         fitting = [number for number, room in enumerate(rooms) if room >= length]
@@ -162,7 +162,7 @@ def slow_copy(
     target: Sequence[int],
     ranges: Sequence[tuple[int, int, int]],
 ) -> list[int]:
-    """Copy ranges (where from, where to, length) entry by entry."""
+    """Copy ranges (source start, target start, length) entry by entry."""
     copied = [*target]
     for start, to, length in ranges:
         for place in range(length):
@@ -171,7 +171,7 @@ def slow_copy(
 
 
 class _Ledger:
-    """Rows that are left, and what was dropped by reason."""
+    """The rows that are kept, and the dropped ones by reason."""
 
     def __init__(self, lengths: Sequence[int], options: PackOptions) -> None:
         order = list(range(len(lengths)))
@@ -186,7 +186,7 @@ class _Ledger:
             self.drop("drop_longer", at_most=options.drop_longer)
 
     def drop(self, reason: str, *, at_least: int = 0, at_most: int | None = None) -> None:
-        """Leave out rows that are shorter or longer."""
+        """Drop rows that are shorter or longer."""
         kept = [
             row
             for row in self.rows
@@ -196,7 +196,7 @@ class _Ledger:
         self.rows = kept
 
     def count(self, reason: str, rows: list[Row]) -> None:
-        """Write rows down as dropped."""
+        """Count rows as dropped."""
         self.sequences[reason] = self.sequences.get(reason, 0) + len(rows)
         self.tokens[reason] = self.tokens.get(reason, 0) + sum(row[2] for row in rows)
 
@@ -216,10 +216,10 @@ def _permute(batches: Batches, options: PackOptions) -> Batches:
 
 
 def slow_plan(lengths: Sequence[int], options: PackOptions) -> Batches | None:
-    """Plan `packed` or `padded` batches; None where a sequence is too long.
+    """Plan `packed` or `padded` batches; None if a sequence is too long.
 
     Choose, shuffle, sort each window, split by bucket with the largest first, cut each bucket
-    greedily, see to its last batch, sort the rows of each batch, and shuffle the batches.
+    greedily, keep, drop or fill its last batch, sort the rows of each batch, shuffle the batches.
     """
     ledger = _Ledger(lengths, options)
     limits = []
@@ -247,7 +247,7 @@ def slow_plan(lengths: Sequence[int], options: PackOptions) -> Batches | None:
 
 
 def _split_by_bucket(rows: list[Row], options: PackOptions) -> list[tuple[int | None, list[Row]]]:
-    """Give the key and rows of each bucket, the largest first; all rows where there are none."""
+    """Return the key and rows of each bucket, the largest first; all rows if there are none."""
     if options.buckets is None or not rows:
         return [(None, rows)]
     if isinstance(options.buckets, tuple):
@@ -299,10 +299,10 @@ def _cut_bucket(
 
 
 def slow_bins(lengths: Sequence[int], options: PackOptions) -> Batches | None:
-    """Plan `varlen` rows; None where a sequence is too long.
+    """Plan `varlen` rows; None if a sequence is too long.
 
     Choose, shuffle, split, put one piece after the other into a bin, and shuffle the bins. The
-    pieces of a bin stand in the order in which they came.
+    pieces of a bin keep the order in which they were put in.
     """
     capacity = options.max_tokens or 0
     ledger = _Ledger(lengths, options)

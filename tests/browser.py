@@ -1,4 +1,4 @@
-"""A browser without a window: Chromium opens a page, runs its script and gives its elements."""
+"""A headless Chromium that opens a page, runs its script and returns the elements."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import subprocess
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SECONDS = 120  # a browser that starts on a busy machine
+SECONDS = 120  # enough for a browser to start on a busy machine
 
 
 def find_browser() -> str | None:
-    """Give the path of a browser, if one is installed."""
+    """Return the path of a browser, if one is installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def open_page(path: Path, fragment: str = "", *, folder: Path) -> tuple[str, list[str]]:
-    """Open a page; give its elements as HTML after its script ran, and what it complained of."""
+    """Open a page; return its HTML after its script ran, and its error messages."""
     browser = find_browser()
     assert browser is not None
     done = subprocess.run(

@@ -8,7 +8,7 @@ from seqpack_cli.cli.main import main
 
 
 def run(*arguments: object) -> Result:
-    """Run `seqpack ARGUMENTS`; a bug of ours is raised, an error of the user's is in the result."""
+    """Run `seqpack ARGUMENTS`; a user's error is in the result, any other exception is raised."""
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -16,7 +16,7 @@ def run(*arguments: object) -> Result:
 
 
 def check_refused(result: Result, code: int, *lines: str) -> None:
-    """Assert the exit code and every line of stderr, an empty one before the hint."""
+    """Assert the exit code and all lines of stderr, with an empty line before the hint."""
     message = "\n\n".join(lines)
     assert result.stderr == f"Error: {message}\n"
     assert result.exit_code == code

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the sample texts, a small tokenizer trained on them, small stores."""
+"""Fixtures for all tests: the sample texts, a small tokenizer trained on them, small stores."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 HERE = Executor(num_workers=1)  # a run in this process, without threads
-# Else each of the processes that tests start, hundreds of them, compiles the package anew.
+# Otherwise each of the hundreds of processes that tests start compiles the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A GPU machine may have pytest alone: tests that need more stay out there, the others run.
+# A GPU machine may have only pytest: tests that import missing packages are not collected there.
 OPTIONAL = (
     "backports",
     "fastokens",
@@ -70,7 +70,7 @@ collect_ignore = [
 if "hypothesis" not in _missing:
     from hypothesis import HealthCheck, settings
 
-    # Files are written in every example: a slow disk is no failure, tmp_path may be shared.
+    # Every example writes files: a slow disk is not a failure, and tmp_path may be shared.
     settings.register_profile(
         "seqpack",
         deadline=None,
@@ -86,22 +86,22 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure() -> None:
-    """Let the processes that tests start hear Ctrl-C, as `nohup` and `&` in a script prevent."""
+    """Let the processes that tests start receive Ctrl-C, even under `nohup` or `&` in a script."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
-    """Let no later garbage collection look through all that was imported and collected: a tenth."""
+    """Exclude imported modules and collected tests from garbage collection: saves a tenth."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def trust_the_page_cache() -> Iterator[None]:
-    """Wait for no disk in this process: nothing here cuts the power. Other processes still do."""
+    """Skip fsync in this process, because no test cuts the power; child processes still sync."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", os.fstat)  # still an error for what is no open file
+        patch.setattr(os, "fsync", os.fstat)  # still fails if the file is not open
         yield
 
 
@@ -116,14 +116,14 @@ def ray_node() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def cluster(ray_node: Any) -> Iterator[Any]:
-    """That cluster, to which this process is connected."""
+    """The Ray cluster, with this process connected to it."""
     with ray_node.connected():
         yield ray_node.cluster
 
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: more take longer for models as small as those here."""
+    """Let torch compute in one thread: small models are slower with more."""
     import torch
 
     before = torch.get_num_threads()
@@ -166,8 +166,8 @@ def tiny_tokenizer(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) 
 def byte_store(tmp_path: Path) -> Callable[..., Path]:
     """Build a token store from texts, with the byte tokenizer unless options say otherwise.
 
-    `byte_store(["ab", ""], name="other", part_bytes=10)` gives the folder of the store; texts may
-    hold anything, since they travel as JSON lines.
+    `byte_store(["ab", ""], name="other", part_bytes=10)` returns the folder of the store. Texts may
+    contain anything: they are written as JSON lines.
     """
 
     def build(texts: Sequence[str], *, name: str = "store", **options: Any) -> Path:

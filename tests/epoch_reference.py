@@ -1,4 +1,4 @@
-"""Slow plain-Python oracles for the order of an epoch, and batches that are only numbers."""
+"""Slow plain-Python oracles for the order of an epoch, and batches that hold only numbers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from seqpack_cli.training.epoch_plan import EpochPlan
 
 @dataclass
 class NumberedBatches:
-    """Batches of these costs; a dataset would be asked for the number and FIRST_KEY."""
+    """Batches with these costs; the key of a batch is its number plus FIRST_KEY."""
 
     cells: Sequence[int]
     fingerprint: str = "batches"
     is_fixed: bool = True
     num_planned: int = field(default=0, compare=False)
 
-    FIRST_KEY = 1000  # so that a number taken for a key is seen
+    FIRST_KEY = 1000  # so that a number used as a key is noticed
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         self.num_planned += 1
@@ -35,7 +35,7 @@ class NumberedBatches:
 
 @dataclass(frozen=True)
 class Way:
-    """How one run deals batches to ranks, and after how many steps it stops; None is its end."""
+    """How a run deals batches to ranks, and after how many steps it stops; None: at its end."""
 
     world_size: int = 1
     drop_last: bool = False
@@ -54,7 +54,7 @@ def slow_deal(
     costs: Sequence[int] | None = None,
     seed: int | None = None,
 ) -> list[list[int]]:
-    """Deal one batch after another, as `deal_steps` says."""
+    """Deal one batch after another, as `deal_steps` documents."""
     num_full = len(order) // world_size
     dealt, last = list(order[: num_full * world_size]), list(order[num_full * world_size :])
     if costs is not None:
@@ -80,17 +80,17 @@ def slow_deal(
 
 
 def slow_put_first(order: Sequence[int], costs: Sequence[int], num_first: int) -> list[int]:
-    """Take out the batches that cost most, of equal ones the first, and put them before all."""
+    """Move the batches with the highest cost to the front; among equal ones, the first."""
     places = sorted(range(len(order)), key=lambda place: (-costs[order[place]], place))
     chosen = {order[place] for place in places[:num_first]}
     return [n for n in order if n in chosen] + [n for n in order if n not in chosen]
 
 
 def slow_epoch(cells: Sequence[int], ways: Sequence[Way], *, seed: int, epoch: int) -> list[int]:
-    """Give what all ranks take in an epoch of several runs, step after step.
+    """Return the batches of all ranks in an epoch of several runs, step by step.
 
     Returns:
-        The numbers of the batches, those of one step beside each other.
+        The numbers of the batches in one list; those of a step follow each other.
     """
     shuffle_seed = epoch_seed(seed, epoch)
     whole = slow_shuffled(len(cells), seed=shuffle_seed, stream=BATCHES)

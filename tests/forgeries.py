@@ -1,7 +1,7 @@
-"""Shard sets changed in one thing, with every count, checksum and ledger made to fit.
+"""Shard sets with one change, where every count, checksum and ledger is made to agree.
 
-A set is taken apart into lists of rows, changed, and laid out again by the slow oracles, so that
-each file and the manifest agree with one another: only the plan of the token store can tell.
+A set is split into lists of rows, changed, and laid out again by the slow oracles, so that files
+and manifest agree with each other: only the plan of the token store shows the change.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from shard_reference import (
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 
-Row = tuple[int, int, np.ndarray]  # sequence, where in it the row begins, ids
+Row = tuple[int, int, np.ndarray]  # sequence, start of the row in it, ids
 
 
 @dataclass
 class Batch:
-    """One batch taken apart."""
+    """One batch as a list of rows."""
 
     rows: list[Row]
     width: int  # of padded
@@ -41,7 +41,7 @@ class Batch:
 
 @dataclass
 class Forgery:
-    """A shard set taken apart; what is changed here is written back so that all agrees."""
+    """A shard set as lists of rows, to be changed and written back consistently."""
 
     path: Path
     manifest: dict[str, Any]
@@ -62,7 +62,7 @@ class Forgery:
         return [batch for shard in self.shards for batch in shard]
 
     def drop(self, rows: list[Row]) -> None:
-        """Write rows that were taken out down as dropped, for the likeliest reason there is."""
+        """Count removed rows as dropped in the ledger, for the most plausible reason."""
         ledger = self.manifest["ledger"]
         reason = next(iter(ledger["num_dropped_sequences"]), "drop_longer")
         for name, count in (
@@ -156,7 +156,7 @@ def _describe(forgery: Forgery, batches: list[Batch], path: Path) -> dict[str, A
 
 
 def _sort(forgery: Forgery, batch: Batch) -> None:
-    """Put the rows of a batch into the order that its layout needs, and pad it as it must be."""
+    """Sort the rows of a batch and pad it, as its layout requires."""
     if forgery.layout != "varlen":
         batch.rows.sort(key=lambda row: -len(row[2]))
     if forgery.layout == "padded":
@@ -199,7 +199,7 @@ def swap_batches(forgery: Forgery) -> bool:
 
 
 def drop_batch(forgery: Forgery) -> bool:
-    """Take a batch out, as if its sequences had been dropped."""
+    """Remove a batch, as if its sequences had been dropped."""
     shard = forgery.draws.choice(forgery.shards)
     if len(forgery.batches) < 2 or _holds_pieces(batch := forgery.draws.choice(shard)):
         return False
@@ -209,7 +209,7 @@ def drop_batch(forgery: Forgery) -> bool:
 
 
 def drop_row(forgery: Forgery) -> bool:
-    """Take a row out, as if its sequence had been dropped."""
+    """Remove a row, as if its sequence had been dropped."""
     batch = forgery.draws.choice(forgery.batches)
     if len(batch.rows) < 2 or _holds_pieces(batch):
         return False
@@ -237,7 +237,7 @@ def move_row(forgery: Forgery) -> bool:
 
 
 def join_neighbours(forgery: Forgery) -> bool:
-    """Make one batch of two."""
+    """Join two neighbouring batches."""
     for shard in forgery.shards:
         if len(shard) > 1:
             shard[0].rows += shard.pop(1).rows
@@ -247,7 +247,7 @@ def join_neighbours(forgery: Forgery) -> bool:
 
 
 def split_batch(forgery: Forgery) -> bool:
-    """Make two batches of one."""
+    """Split a batch in two."""
     for shard in forgery.shards:
         for place, batch in enumerate(shard):
             if len(batch.rows) > 1:
@@ -261,13 +261,13 @@ def split_batch(forgery: Forgery) -> bool:
 
 
 def repeat_batch(forgery: Forgery) -> bool:
-    """Let a batch stand twice."""
+    """Repeat a batch."""
     forgery.shards[-1].append(copy.deepcopy(forgery.draws.choice(forgery.batches)))
     return True
 
 
 def widen_batch(forgery: Forgery) -> bool:
-    """Pad a batch further than it has to be."""
+    """Pad a batch further than necessary."""
     if forgery.layout != "padded":
         return False
     batch, keys = forgery.draws.choice(forgery.batches), forgery.manifest["bucket_keys"] or []
@@ -277,7 +277,7 @@ def widen_batch(forgery: Forgery) -> bool:
 
 
 def change_filler(forgery: Forgery) -> bool:
-    """Take a filler row out, or add one."""
+    """Remove or add a filler row."""
     if forgery.options["last_batch"] != "pad":
         return False
     filled = [batch for batch in forgery.batches if batch.num_filler_rows]
@@ -289,7 +289,7 @@ def change_filler(forgery: Forgery) -> bool:
 
 
 def move_cut(forgery: Forgery) -> bool:
-    """Let a shard end one batch earlier."""
+    """End a shard one batch earlier."""
     for number, shard in enumerate(forgery.shards[:-1]):
         if len(shard) > 1:
             forgery.shards[number + 1].insert(0, shard.pop())
@@ -312,7 +312,7 @@ def swap_pieces(forgery: Forgery) -> bool:
 
 
 def move_dropped(forgery: Forgery) -> bool:
-    """Let the ledger name a reason for a sequence more or less, where it has one."""
+    """Change by one how many sequences the ledger counts for a reason."""
     ledger = forgery.manifest["ledger"]
     for name, counts in ledger["num_dropped_sequences"].items():
         counts = ledger["num_dropped_sequences"]

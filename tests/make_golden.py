@@ -1,7 +1,7 @@
 """Make the golden files of one format version: `python tests/make_golden.py 1`.
 
-A version's folder is written once and read for ever: an existing one is never touched. It holds the
-input, token stores and shards as the commands below leave them, and `expected.json`: documents as
+A version's folder is written once and never changed: an existing one is refused. It holds the
+input, token stores and shards as the commands below write them, and `expected.json`: documents as
 the slow oracles read them, batches as the safetensors library and plain slices do. The script ends
 with the checksum of every file, for the table in `test_golden.py`.
 """
@@ -22,7 +22,7 @@ from reference import slow_jsonl_texts, slow_lines, slow_sequences
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
-# Run in this order inside a version's folder; each ends with `-o` and its name.
+# Run in this order inside a version's folder; each gets `-o` and its name.
 COMMANDS = {
     "tokens_bytes": "tokenize input/lines.txt input/records.jsonl --on-bad-record skip "
     "--bos <bos> --eos <eos> --max-length 40 --part-bytes 220",
@@ -88,7 +88,7 @@ VOCABULARY = {
 
 
 def words_tokenizer_json() -> bytes:
-    """Give a word-level tokenizer whose ids need more than 16 bits, with a template."""
+    """Return a word-level tokenizer whose ids need more than 16 bits, with a template."""
     template = [
         {"SpecialToken": {"id": "<bos>", "type_id": 0}},
         {"Sequence": {"id": "A", "type_id": 0}},
@@ -122,7 +122,7 @@ def words_tokenizer_json() -> bytes:
 
 
 def write_input(folder: Path) -> None:
-    """Write the input that every version is made from."""
+    """Write the input of every version."""
     folder.mkdir()
     for name, text in (("lines.txt", LINES), ("records.jsonl", RECORDS), ("words.txt", WORDS)):
         (folder / name).write_bytes(text.encode())
@@ -130,7 +130,7 @@ def write_input(folder: Path) -> None:
 
 
 def run_commands(version: Path) -> None:
-    """Run all commands inside a version's folder, so that only relative paths are written."""
+    """Run all commands inside a version's folder, so that the files contain only relative paths."""
     with contextlib.chdir(version):
         for name, command in COMMANDS.items():
             result = run(*command.split(), "--num-workers", 1, "-o", name)
@@ -139,10 +139,10 @@ def run_commands(version: Path) -> None:
 
 
 def expect_documents(folder: Path) -> dict[str, list[list[list[int]]]]:
-    """Give the sequences of each document of both stores, from the input alone."""
+    """Return the sequences of each document of both stores, from the input alone."""
     lines = slow_lines((folder / "lines.txt").read_bytes())
     records = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    records[1] = '{"text": ""}'  # the one that is put aside
+    records[1] = '{"text": ""}'  # this record is rejected
     texts = lines + slow_jsonl_texts("\n".join(records).encode())
     words = slow_lines((folder / "words.txt").read_bytes())
     of_bytes = slow_sequences(
@@ -188,7 +188,7 @@ def read_batches(folder: Path) -> list[dict[str, Any]]:
 def slice_rows(
     tensors: dict[str, Any], data: list[int], lengths: list[int], batch: int
 ) -> tuple[list[list[int]], int | None]:
-    """Give the rows of one batch of any layout, padding and all, and its width if it has one."""
+    """Return the rows of one batch of any layout, padding and all, and its width if it has one."""
     if "batch_sizes" in tensors:
         first, last = tensors["step_offsets"][batch : batch + 2]
         rows: list[list[int]] = [[] for _ in lengths]
@@ -206,7 +206,7 @@ def slice_rows(
 
 
 def hash_files(version: Path) -> dict[str, str]:
-    """Give the checksum of every file below a version's folder."""
+    """Return the checksum of every file below a version's folder."""
     return {
         path.relative_to(version).as_posix(): blake3(path.read_bytes()).hexdigest()
         for path in sorted(version.rglob("*"))
@@ -215,7 +215,7 @@ def hash_files(version: Path) -> dict[str, str]:
 
 
 def make(version: Path) -> None:
-    """Make one version's folder; an existing one is refused."""
+    """Create one version's folder; refuse an existing one."""
     version.mkdir(parents=True)
     write_input(version / "input")
     run_commands(version)
@@ -228,7 +228,7 @@ def make(version: Path) -> None:
 
 
 def lines(values: list[Any]) -> str:
-    """Write one value a line."""
+    """Return JSON with one value per line."""
     return ",\n".join(f" {json.dumps(value)}" for value in values)
 
 

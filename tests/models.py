@@ -1,4 +1,4 @@
-"""Models as tests want them: float64 on the CPU, unless they say otherwise."""
+"""Models for tests: float64 on the CPU unless a test says otherwise."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A real S3 server on loopback, and a proxy before it that records requests and breaks some.
+"""A real S3 server on this machine, and a proxy that records requests and breaks some of them.
 
-The server is moto's, a process of its own that keeps all in memory; it starts in a second. Requests
-through the proxy are whole on both sides, so what a fault does is exact: a test says which request
-it meets, and how many it met is counted. One server does for a process, one proxy for a module of
-tests, whose BUCKET it serves.
+The server is moto's, in its own process, with all objects in memory; it starts in a second. The
+proxy handles whole requests, so that faults are exact: a test says which requests to break, and the
+fault counts them. One server serves a process, one proxy a module of tests, whose BUCKET it serves.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from seqpack_cli.files import file_systems
 from seqpack_cli.files.url import Url
 
 KINDS = ("cut", "deny", "flip", "refuse", "drop", "lose", "stall")
-STALL_SECONDS = 60  # until a stalled request is dropped though nobody let it go
+STALL_SECONDS = 60  # until a stalled request is dropped if no test releases it
 SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
-# The server looks whether there is a signature, not at it.
+# The server requires a signature but does not check it.
 UNKNOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NotImplemented</Code><Message>A header implies functionality that is not implemented
 </Message></Error>"""
 SIGNED = "AWS4-HMAC-DIGEST Credential=tester/20260101/us-east-1/s3/aws4_request"
 ADDRESS = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
-# What the proxy says itself, or what ends at it.
+# Answers of the proxy itself, and faults that end there.
 OWN_HEADERS = {"connection", "content-length", "date", "expect", "server", "transfer-encoding"}
 QUERY_OPERATIONS = {
     ("PUT", "partNumber"): "UploadPart",
@@ -58,26 +57,27 @@ OPERATIONS = {
 class Request:
     """One request as the server or a fault answered it."""
 
-    operation: str  # as S3 calls it
+    operation: str  # S3's name for it
     key: str  # without the bucket
-    status: int  # 0 of one whose answer the client never got whole
-    num_bytes: int  # of its body, or of the answer's
+    status: int  # 0 if the client did not get the whole answer
+    num_bytes: int  # of the body, or of the answer's body
 
 
 @dataclass
 class Fault:
-    """What goes wrong with which requests; `num_done` says how often it did.
+    """Which requests fail, and how; `num_done` counts them.
 
-    `cut` closes the connection after `num_bytes` of the answer, `drop` after so many of the
-    request, which the server never sees; `lose` when the server has done it; `refuse` answers 503
-    SlowDown; `stall` holds the request until it is let go, then drops it; `flip` changes the lowest
-    bit of the answer's byte `num_bytes`; `deny` answers 501 NotImplemented to what has a condition.
+    `cut` closes the connection after `num_bytes` of the answer; `drop` after as many of the
+    request, which the server never sees; `lose` after the server has done the request. `refuse`
+    answers 503 SlowDown; `stall` holds the request until `let_go` is set, then drops it; `flip`
+    changes the lowest bit of the answer's byte `num_bytes`; `deny` answers 501 NotImplemented to a
+    conditional request.
     """
 
     kind: str  # one of KINDS
     operations: tuple[str, ...] = ()  # of S3; empty means all
-    key: str = ""  # a pattern to be found in the key
-    num_before: int = 0  # that pass first
+    key: str = ""  # a pattern to search in the key
+    num_before: int = 0  # matching requests that pass first
     every: int = 1
     limit: int | None = None
     num_bytes: int = 0
@@ -103,10 +103,10 @@ class Fault:
 
 
 class FaultProxy(ThreadingHTTPServer):
-    """Passes requests on to a server, records them, and breaks those that a fault is for."""
+    """Forwards requests to a server, records them, and breaks those that match a fault."""
 
     daemon_threads = True
-    block_on_close = False  # a stalled request would be waited for
+    block_on_close = False  # otherwise it would wait for a stalled request
     request_queue_size = 128
 
     def __init__(self, upstream: str) -> None:
@@ -118,7 +118,7 @@ class FaultProxy(ThreadingHTTPServer):
         self._faults: list[Fault] = []
 
     def find(self, *operations: str, key: str = "") -> list[Request]:
-        """Give the requests so far in the order they were answered, of some operations or all."""
+        """Return the requests in the order of their answers, of some operations or of all."""
         with self._lock:
             return [
                 request
@@ -128,7 +128,7 @@ class FaultProxy(ThreadingHTTPServer):
             ]
 
     def forget(self) -> None:
-        """Begin a new record."""
+        """Clear the record of requests."""
         with self._lock:
             self._requests.clear()
 
@@ -146,12 +146,12 @@ class FaultProxy(ThreadingHTTPServer):
                 self._faults.remove(fault)
 
     def take_fault(self, operation: str, key: str) -> Fault | None:
-        """Give the fault that a request meets, if any."""
+        """Return the fault that matches a request, if any."""
         with self._lock:
             return next((fault for fault in self._faults if fault.take(operation, key)), None)
 
     def record(self, request: Request) -> None:
-        """Write down how a request ended."""
+        """Record how a request ended."""
         with self._lock:
             self._requests.append(request)
 
@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # headers and body leave together
+    wbufsize = -1  # send headers and body together
     server: FaultProxy
 
     def setup(self) -> None:
@@ -226,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(
         self, status: int, headers: dict[str, str], body: bytes, num_bytes: int = 0
     ) -> None:
-        # Before the client goes on: what it did next is then recorded after this.
+        # Before the client continues, so that its next request is recorded after this one.
         self.server.record(Request(self.operation, self.key, status, num_bytes or len(body)))
         self._write_head(status, headers, len(body))
         if self.command != "HEAD":
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._stop(fault, body[: fault.num_bytes])
 
     def _stop(self, fault: Fault, passed: bytes) -> None:
-        """Close the connection; a stalled one when it is let go."""
+        """Close the connection; if it is stalled, when `let_go` is set."""
         if fault.kind == "stall":
             fault.happened.set()
             fault.let_go.wait(STALL_SECONDS)
@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def name_operation(method: str, path: str) -> tuple[str, str]:
-    """Give what S3 calls a request, and the key that it is about.
+    """Return S3's name of a request's operation, and the key.
 
     >>> name_operation("PUT", "/bucket/a%20b?partNumber=1&uploadId=x")
     ('UploadPart', 'a b')
@@ -275,7 +275,7 @@ def _is_own(name: str) -> bool:
 
 @pytest.fixture(scope="session")
 def s3_address() -> Iterator[str]:
-    """Run a server, and give its address when it answers."""
+    """Run a server, and yield its address when it answers."""
     for package in ("moto", "s3fs"):
         pytest.importorskip(package)
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
@@ -288,7 +288,7 @@ def s3_address() -> Iterator[str]:
                 (found[1] for line in process.stderr if (found := ADDRESS.search(line))), ""
             )
             assert address, "moto's server did not start"
-            # It logs every request: a pipe that nobody reads would stop it.
+            # It logs every request: a pipe that is never read would block it.
             threading.Thread(target=process.stderr.read, daemon=True).start()
             yield address
         finally:
@@ -316,12 +316,12 @@ def server(s3_address: str, request: pytest.FixtureRequest) -> Iterator[FaultPro
 
 
 def put_object(address: str, path: str, data: bytes) -> None:
-    """Put an object, with nothing that the program uses."""
+    """Put an object without seqpack's own code."""
     _ask(address, "PUT", f"/{quote(path)}", data)
 
 
 def write_object(url: Url, data: bytes) -> None:
-    """Write an object of any store, as another program would."""
+    """Write an object of any object store, as another program would."""
     system, key = url.open_file_system()
     system.pipe_file(key, data)
 
@@ -332,7 +332,7 @@ def remove_object(address: str, path: str) -> None:
 
 
 def read_objects(address: str, bucket: str, prefix: str) -> dict[str, bytes]:
-    """Give every object below a prefix by the rest of its name; at most 1,000."""
+    """Return every object below a prefix by the rest of its name; at most 1,000."""
     query = f"list-type=2&prefix={quote(prefix)}/"
     listing = _ask(address, "GET", f"/{bucket}?{query}")
     keys = map(html.unescape, re.findall(r"<Key>(.*?)</Key>", listing.decode(), re.DOTALL))
@@ -351,7 +351,7 @@ def _ask(address: str, method: str, path: str, data: bytes | None = None) -> byt
 
 
 def make_environment(address: str) -> dict[str, str]:
-    """Give the variables that lead botocore, here and in child processes, to a server alone."""
+    """Return the variables that lead botocore, here and in child processes, to a server alone."""
     return {
         "AWS_ENDPOINT_URL": address,
         "AWS_ACCESS_KEY_ID": "tester",

@@ -1,6 +1,6 @@
-"""Random stores and sound shards in memory, of any ids and any layout, drawn by a seed.
+"""Random stores and valid shards in memory, with any ids and any layout, drawn by a seed.
 
-Nothing is on disk: a shard of some batches takes a millisecond, and its ids may be ones that no
+Nothing is on disk: a shard of a few batches takes a millisecond, and it may have ids that no
 tokenizer of the tests has. Equal lengths, single rows, filler, wide rows and pieces are frequent.
 """
 
@@ -28,7 +28,7 @@ NAME = "shard-00000.safetensors"
 
 @dataclass(frozen=True)
 class Kind:
-    """What batches look like."""
+    """The layout of batches and its options."""
 
     layout: str
     padding_side: str = "right"
@@ -55,7 +55,7 @@ KINDS = {
 def draw_sequences(
     generator: random.Random, *, dtype: str = "uint16", max_id: int = 65_535, num_most: int = 16
 ) -> list[np.ndarray]:
-    """Draw token ids of some sequences of 1 to 12 ids, many of the same length."""
+    """Draw sequences of 1 to 12 token ids, many of the same length."""
     lengths = generator.sample(range(1, 13), generator.randint(1, 4))
     return [
         np.array([generator.randint(0, max_id) for _ in range(generator.choice(lengths))], dtype)
@@ -64,7 +64,7 @@ def draw_sequences(
 
 
 def make_store_in_memory(sequences: Sequence[np.ndarray], *, num_parts: int = 2) -> TokenStore:
-    """Make a store of sequences, of one dtype, in parts of about as many each."""
+    """Make a store of sequences in parts of about equal size."""
     store = object.__new__(TokenStore)
     store.dtype = sequences[0].dtype.name
     store.lengths = np.array([len(sequence) for sequence in sequences], np.int32)
@@ -125,7 +125,7 @@ def _lay_out(
 def make_shard_in_memory(
     kind: Kind, tensors: Arrays, *, pad_id: int = 0, max_id: int = 65_535
 ) -> Shard:
-    """Make a shard of arrays whose offsets are right."""
+    """Make a shard of arrays with correct offsets."""
     shard = object.__new__(Shard)
     shard.path = Path(NAME)
     shard.entry = {}
@@ -140,7 +140,7 @@ def make_shard_in_memory(
 def draw_shard(
     kind: Kind, seed: int, *, dtype: str = "uint16", max_id: int = 65_535, num_most: int = 16
 ) -> tuple[Shard, TokenStore]:
-    """Draw a sound shard, and the store whose sequences it has, each once."""
+    """Draw a valid shard, and the store of its sequences, each of which it holds once."""
     generator = random.Random(seed)
     sequences = draw_sequences(generator, dtype=dtype, max_id=max_id, num_most=num_most)
     batches = draw_batches(kind, sequences, generator)

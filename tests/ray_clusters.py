@@ -1,4 +1,4 @@
-"""Real Ray clusters on this machine, and tasks that tell where they ran; workers import them."""
+"""Real Ray clusters on this machine, and tasks that record where they ran; workers import them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from seqpack_cli.runs.progress import advance
 
 END_SECONDS = 20  # until every process of an ended cluster must be gone
 GO_SECONDS = 60
-# In which a cluster notices that a node has gone; else 15 s.
+# The time in which a cluster notices that a node is gone; 15 s by default.
 SOON = {"RAY_health_check_period_ms": "300", "RAY_health_check_failure_threshold": "3"}
 
 
 @contextlib.contextmanager
 def new_folder() -> Iterator[Path]:
-    """Make a folder, not below pytest's: the path of a socket takes 107 bytes at most."""
+    """Create a folder with a short path: the path of a socket may have 107 bytes at most."""
     folder = Path(tempfile.mkdtemp(prefix="seqpack-"))
     try:
         yield folder
@@ -41,7 +41,7 @@ def new_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def leading_to(folder: Path) -> Iterator[None]:
-    """Lead this process and its children to a folder of Ray's: they find no other cluster."""
+    """Make this process and its children use a folder for Ray: they find no other cluster."""
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", str(folder))
@@ -52,14 +52,14 @@ def leading_to(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ray_folder() -> Iterator[Path]:
-    """Give Ray a folder of its own: here it finds no cluster of others, nor they ours."""
+    """Yield Ray a folder of its own: here it finds no cluster of others, nor they ours."""
     with new_folder() as folder, leading_to(folder):
         yield folder
 
 
 @dataclass(frozen=True)
 class Running:
-    """A cluster of one node that runs, and its folder."""
+    """A running cluster of one node, and its folder."""
 
     cluster: Cluster
     folder: Path
@@ -77,7 +77,7 @@ class Running:
 
 @contextlib.contextmanager
 def running_cluster(num_cpus: int) -> Iterator[Running]:
-    """Start a cluster of one node; nothing leads there before it is connected to."""
+    """Start a cluster of one node; processes do not find it unless they connect to its address."""
     with new_folder() as folder:
         with leading_to(folder):
             cluster = Cluster(initialize_head=True, head_node_args=node_options(num_cpus))
@@ -89,30 +89,30 @@ def running_cluster(num_cpus: int) -> Iterator[Running]:
 
 @dataclass(frozen=True)
 class Started:
-    """A cluster that was started by `ray start`, and what leads a process of a user to it."""
+    """A cluster started by `ray start`, and the environment in which a user's process finds it."""
 
     address: str
     folder: Path
     environment: dict[str, str]
 
     def add_node(self, *options: str) -> None:
-        """Start one more node, which must be told that there is a token."""
+        """Start one more node, with the cluster's token."""
         mode = "token" if (self.folder / "home" / ".ray" / "auth_token").exists() else "disabled"
         environment = {**self.environment, "RAY_AUTH_MODE": mode}
         _ray_start(environment, "--address", self.address, *options)
 
     def find_process(self, name: str) -> int:
-        """Give the oldest process of a name."""
+        """Return the oldest process of a name."""
         found = list_processes(self.folder)
         return min(pid for pid, called in found.items() if name in called.split(" ")[0])
 
 
 @contextlib.contextmanager
 def started_cluster(*options: str, has_token: bool) -> Iterator[Started]:
-    """Run `ray start --head` as a user does, with a home of their own; end what it started.
+    """Run `ray start --head` with a home folder of its own; end what it started.
 
-    Ray leaves a token in the home where it once started a cluster by itself, and `ray start` then
-    makes the cluster want it.
+    Once Ray has started a cluster by itself, there is a token in the home folder, and from then on
+    `ray start` makes the cluster require it.
     """
     with ray_folder() as folder:
         if has_token:
@@ -133,7 +133,7 @@ def started_cluster(*options: str, has_token: bool) -> Iterator[Started]:
 
 def _ray_start(environment: dict[str, str], *options: str) -> None:
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *options]
-    # Not into a pipe: what it starts would keep it open.
+    # Not into a pipe: the processes that it starts would keep it open.
     done = subprocess.run(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
     )
@@ -145,10 +145,10 @@ def node_options(num_cpus: int) -> dict[str, Any]:
 
 
 def list_processes(mark: Path) -> dict[int, str]:
-    """Give the living processes that were started with a folder in their environment."""
+    """Return the living processes that were started with a folder in their environment."""
     found = {}
     for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # it may have ended
             if folder.name.isdigit() and str(mark).encode() in (folder / "environ").read_bytes():
                 called = (folder / "cmdline").read_text(errors="replace")
                 found[int(folder.name)] = called.rstrip("\0").replace("\0", " ")
@@ -156,9 +156,9 @@ def list_processes(mark: Path) -> dict[int, str]:
 
 
 def wait_until_gone(mark: Path) -> list[str]:
-    """Wait until no process has a folder in its environment; give those that outlive that.
+    """Wait until no process has a folder in its environment; return those left at the deadline.
 
-    Agents end by themselves, which takes Ray a minute where its raylet had no time to say goodbye.
+    Agents end by themselves, but need a minute if their raylet was killed.
     """
     deadline = time.monotonic() + END_SECONDS
     while True:
@@ -173,7 +173,7 @@ def wait_until_gone(mark: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Job:
-    """A task that leaves a file for each attempt."""
+    """A task that writes a file for each attempt."""
 
     number: int
     folder: Path
@@ -184,7 +184,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Who began a job."""
+    """The process that began a job."""
 
     pid: int
     node: str
@@ -204,14 +204,14 @@ class Counted:
 
 
 class Foreign:
-    """A value that no worker can read, as one of another version."""
+    """A value that no worker can unpickle, like a value of another version."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (os, "no_such_name")
 
 
 def begin(job: Job) -> None:
-    """Leave a file that says who works on a job."""
+    """Write a file that says which process works on a job."""
     node = ray.get_runtime_context().get_node_id()
     temp = job.folder / f".{uuid.uuid4().hex}"
     temp.write_text(f"{os.getpid()} {node}")
@@ -219,13 +219,13 @@ def begin(job: Job) -> None:
 
 
 def read_attempts(folder: Path, number: int) -> list[Attempt]:
-    """Read who began a job."""
+    """Read the attempts of a job."""
     texts = [path.read_text().split() for path in folder.glob(f"{number}-*")]
     return [Attempt(int(pid), node) for pid, node in texts]
 
 
 def wait_for_go(job: Job) -> int:
-    """Wait for the file `go`, half of the work before it and half after."""
+    """Wait for the file `go`; report half of the work before it and half after."""
     begin(job)
     advance(1, 10)
     deadline = time.monotonic() + GO_SECONDS
@@ -241,7 +241,7 @@ def wait_for_go(job: Job) -> int:
 
 
 def wait_or_fail(job: Job) -> int:
-    """Wait for the file `go`; of the job 0 a record can not be read when all others wait."""
+    """Wait for the file `go`; job 0 fails with a bad record when all others wait."""
     if job.number > 0:
         return wait_for_go(job)
     while not read_attempts(job.folder, 1):
@@ -250,7 +250,7 @@ def wait_or_fail(job: Job) -> int:
 
 
 def kill_own_worker(job: Job) -> int:
-    """End the worker; job 0 lets it live."""
+    """Kill the worker, except in job 0."""
     begin(job)
     if job.number:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -258,18 +258,18 @@ def kill_own_worker(job: Job) -> int:
 
 
 def count_bytes(common: Any, job: Job) -> int:
-    """Return the size of what all jobs have in common."""
+    """Return the size of the data that all jobs share."""
     del job
     return len(common.data)
 
 
 def name_folder(job: Job) -> str:
-    """Give the folder that relative paths begin at."""
+    """Return the working folder."""
     return str(Path.cwd())
 
 
 def tell_times(job: Job) -> tuple[float, float]:
-    """Give when a job began and ended."""
+    """Return when a job began and ended."""
     began = time.monotonic()
     time.sleep(0.05)
     return began, time.monotonic()
@@ -284,5 +284,5 @@ def wait_for(condition: Any) -> None:
 
 
 def python(*arguments: object) -> list[str]:
-    """Give the command line of the program."""
+    """Return the command line of the program."""
     return [sys.executable, "-m", "seqpack_cli", *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""Slow oracles: what the fast code must agree with, in plain Python, one item at a time."""
+"""Slow oracles in plain Python, one item at a time, that the fast code must agree with."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ GOLDEN_INDEX = bytes.fromhex(
 )
 GOLDEN_IDS = bytes.fromhex("0100 0200 0300 0400 0500")
 
-BLANK = " \t\r\n\x0b\x0c"  # what makes a line blank between paragraphs
+BLANK = " \t\r\n\x0b\x0c"  # a line of these is blank and separates paragraphs
 
 
 def slow_lines(data: bytes) -> list[str]:
-    """Give the documents of a text file whose documents are lines."""
+    """Return the documents of a text file whose documents are lines."""
     lines = [""]
     for character in data.decode().removeprefix("\ufeff"):
         if character == "\n":
@@ -29,12 +29,12 @@ def slow_lines(data: bytes) -> list[str]:
         else:
             lines[-1] += character
     if not lines[-1]:
-        lines.pop()  # the last line end ends a line, it begins none
+        lines.pop()  # the last line end does not begin another line
     return [line.removesuffix("\r") for line in lines]
 
 
 def slow_paragraphs(data: bytes) -> list[str]:
-    """Give the documents of a text file whose documents stand between blank lines."""
+    """Return the documents of a text file in which blank lines separate documents."""
     paragraphs: list[list[str]] = [[]]
     for line in slow_lines(data):
         if all(character in BLANK for character in line):
@@ -45,7 +45,7 @@ def slow_paragraphs(data: bytes) -> list[str]:
 
 
 def slow_jsonl_texts(data: bytes) -> list[str]:
-    """Give the field `text` of each line of JSON; a blank line is an empty document."""
+    """Return the field `text` of each line of JSON; a blank line is an empty document."""
     return [json.loads(line)["text"] if line.strip() else "" for line in slow_lines(data)]
 
 
@@ -54,7 +54,7 @@ SLOW_READERS = {"line": slow_lines, "paragraph": slow_paragraphs, "jsonl": slow_
 
 @dataclass
 class SlowSequences:
-    """What a document list becomes, and what the ledger must say about it."""
+    """The sequences of a list of documents, and the ledger for them."""
 
     sequences_of_document: list[list[list[int]]] = field(default_factory=list)
     num_special_tokens: int = 0
@@ -124,7 +124,7 @@ def read_indexed_dataset(prefix: Path) -> list[list[list[int]]]:
 
 
 def read_store_documents(store: Path) -> list[list[list[int]]]:
-    """Read all parts of a token store with nothing of ours: per document, its sequences of ids."""
+    """Read a token store without seqpack's code: per document, its sequences of ids."""
     manifest = json.loads((store / "manifest.json").read_bytes())
     return [
         document
@@ -134,14 +134,14 @@ def read_store_documents(store: Path) -> list[list[list[int]]]:
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """Give all files of a folder but run.json, which alone may differ between equal runs."""
+    """Return all files of a folder except run.json, which may differ between equal runs."""
     return {
         path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "run.json"
     }
 
 
 def change_json(path: Path, change: Any) -> None:
-    """Rewrite a JSON file after a function has changed its value in place."""
+    """Rewrite a JSON file; `change` changes its value in place."""
     value = json.loads(path.read_bytes())
     change(value)
     path.write_text(json.dumps(value))

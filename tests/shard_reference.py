@@ -1,8 +1,8 @@
-"""Slow plain-Python oracles for batches and layouts, and small stores and shards to work on.
+"""Slow plain-Python oracles for batches and layouts, and small stores and shards for tests.
 
-`slow_...` says what a function must give in the most obvious way. `make_store` and `make_shards`
-run the real program on a small text file; `change_shard` rewrites a shard with other arrays and
-mends the manifest's size and checksum, so that only a deeper check can notice.
+`slow_...` computes what a function must return in the most obvious way. `make_store` and
+`make_shards` run the real program on a small text file; `change_shard` rewrites a shard with other
+arrays and updates the manifest's size and checksum, so that only a deeper check can notice.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ LENGTHS = (3, 9, 5, 1, 5, 12, 2)
 
 
 def slow_length_order(lengths: Sequence[int]) -> list[int]:
-    """Give indices, longest first, ties by index."""
+    """Return indices, longest first, ties by index."""
     return sorted(range(len(lengths)), key=lambda index: (-int(lengths[index]), index))
 
 
 def slow_pack(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """Give data and batch_sizes of rows that are longest first."""
+    """Return data and batch_sizes of rows that are longest first."""
     data: list[int] = []
     batch_sizes = []
     for step in range(max(map(len, rows))):
@@ -54,7 +54,7 @@ def slow_pack(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
 def slow_pad(
     rows: Sequence[Sequence[int]], *, width: int, padding_value: int, padding_side: str = "right"
 ) -> list[list[int]]:
-    """Give a rectangle as a list of rows."""
+    """Return a rectangle as a list of rows."""
     rectangle = []
     for row in rows:
         padding = [padding_value] * (width - len(row))
@@ -64,14 +64,14 @@ def slow_pad(
 
 
 def batch_cost(lengths: Sequence[int], *, padded: bool) -> int:
-    """Give what max_tokens counts of one batch."""
+    """Return what counts against max_tokens in one batch."""
     return len(lengths) * max(lengths, default=0) if padded else sum(lengths)
 
 
 def slow_cut(
     lengths: Sequence[int], *, batch_size: int | None, max_tokens: int | None, padded: bool
 ) -> list[list[int]]:
-    """Cut lengths into batches, one row after another, as long as each limit holds."""
+    """Cut lengths into batches: add one row after another until a limit is reached."""
     batches: list[list[int]] = []
     current: list[int] = []
     for length in map(int, lengths):
@@ -99,8 +99,8 @@ def lay_out(
     """Make one batch of rows the slow way, longest first for `packed` and `padded`.
 
     Args:
-        width, padding_side, num_filler_rows: of `padded`; the width is else the longest row's.
-        piece_starts: of `varlen`; else no row is a later piece.
+        width, padding_side, num_filler_rows: of `padded`; None is the longest row's width.
+        piece_starts: of `varlen`; None means that no row is a later piece.
     """
     dtype = rows[0].dtype
     lengths = np.array([len(row) for row in rows], np.int64)
@@ -126,7 +126,7 @@ def lay_out(
 
 
 def to_arrays(batch: Batch) -> Arrays:
-    """Give the flat arrays of a batch, in file order."""
+    """Return the flat arrays of a batch, in file order."""
     own: Arrays = {}
     if isinstance(batch, PackedBatch):
         own["batch_sizes"] = batch.batch_sizes
@@ -142,7 +142,7 @@ def join_batches(layout: str, batches: Sequence[Batch], *, filler: bool = False)
     """Join the arrays of batches into those of a shard, one batch after another.
 
     Args:
-        filler: whether batches are filled up with empty rows, which are then counted.
+        filler: whether batches are filled up with empty rows; adds `num_filler_rows`.
     """
     parts = [to_arrays(batch) for batch in batches]
     for part, batch in zip(parts, batches, strict=True):
@@ -159,13 +159,13 @@ def join_batches(layout: str, batches: Sequence[Batch], *, filler: bool = False)
 
 
 def make_texts(lengths: Sequence[int], seed: int = 0) -> list[str]:
-    """Draw texts of random letters: with the tokenizer `bytes`, so many ids each."""
+    """Draw texts of random letters, with these numbers of ids by the tokenizer `bytes`."""
     letters = random.Random(seed)
     return ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=n)) for n in lengths]
 
 
 def make_store(folder: Path, texts: Sequence[str], **options: Any) -> Path:
-    """Tokenize texts, one document a line, into folder/store."""
+    """Tokenize texts, one document per line, into folder/store."""
     folder.mkdir(parents=True, exist_ok=True)
     text_file = folder / "corpus.txt"
     text_file.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
@@ -196,14 +196,14 @@ def read_manifest_json(folder: Path) -> dict[str, Any]:
 
 
 def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Let a function change the manifest in place."""
+    """Rewrite the manifest; `change` changes it in place."""
     manifest = read_manifest_json(folder)
     change(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def plan_by_another_version(folder: Path) -> None:
-    """Say that shards were planned by a version that is not ours: verify cannot plan them again."""
+    """Record another plan version in the manifest: verify cannot plan these shards again."""
     change_manifest(folder, lambda manifest: manifest.update(plan_version=2**31))
 
 
@@ -214,7 +214,7 @@ def load_shard(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def mend_manifest(shards: Path, number: int = 0, **values: Any) -> None:
-    """Set size and checksum of a shard in the manifest to the file's; set more of its values."""
+    """Set size and checksum of a shard in the manifest to the file's, and other values."""
 
     def change(manifest: dict[str, Any]) -> None:
         entry = manifest["shards"][number]
@@ -227,11 +227,11 @@ def mend_manifest(shards: Path, number: int = 0, **values: Any) -> None:
 def change_shard(
     shards: Path, change: Callable[[Arrays], object], *, number: int = 0, **values: Any
 ) -> None:
-    """Rewrite a shard with changed arrays; size and checksum in the manifest are mended.
+    """Rewrite a shard with changed arrays, and update its size and checksum in the manifest.
 
     Args:
         change: changes the dict of writable arrays in place.
-        values: what else the manifest shall say of the shard.
+        values: other values to set in the shard's entry of the manifest.
     """
     path = shards / read_manifest_json(shards)["shards"][number]["name"]
     loaded, metadata = load_shard(path)
@@ -242,7 +242,7 @@ def change_shard(
 
 
 def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
-    """Give a change of one entry, for `change_shard`."""
+    """Return a function that changes one entry, for `change_shard`."""
 
     def change(arrays: Arrays) -> None:
         arrays[name][place] = value
@@ -251,7 +251,7 @@ def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
 
 
 def safetensors_bytes(arrays: Arrays, metadata: dict[str, str]) -> bytes:
-    """Give a safetensors file, written as its specification says."""
+    """Return the bytes of a safetensors file, made after its specification."""
     names = {"uint16": "U16", "int32": "I32", "int64": "I64", "float32": "F32"}
     header: dict[str, Any] = {"__metadata__": metadata}
     body = b""

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: small inputs that are rich in what goes wrong with text."""
+"""Hypothesis strategies for small inputs with many of the difficult cases of text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECES = [
 
 
 def texts() -> st.SearchStrategy[str]:
-    """Any Unicode text, often one made of the pieces that go wrong."""
+    """Any Unicode text, often made of difficult pieces."""
     return st.one_of(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), st.text())
 
 
@@ -26,7 +26,7 @@ def line_files() -> st.SearchStrategy[bytes]:
 
 
 def paragraph_files() -> st.SearchStrategy[bytes]:
-    """The bytes of a text file of paragraphs; the corners left out here have their own tests."""
+    """The bytes of a text file of paragraphs; other edge cases have their own tests."""
     return line_files().filter(
         lambda data: b"\r\r" not in data and not data.startswith(b"\xef\xbb\xbf")
     )
@@ -34,7 +34,7 @@ def paragraph_files() -> st.SearchStrategy[bytes]:
 
 @st.composite
 def jsonl_files(draw: st.DrawFn) -> bytes:
-    """The bytes of a file of JSON objects, some lines blank, the last with or without an end."""
+    """The bytes of a file of JSON objects, with blank lines, with or without a last line end."""
     lines = [
         draw(st.sampled_from(["", " ", "\t"]))
         if text is None

@@ -1,4 +1,4 @@
-"""What a test asks of a batch as tensors, whatever its layout: its sequences, and all its parts."""
+"""Read the sequences and all parts of a batch of tensors, for any layout."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from seqpack_cli.training.batch_tensors import (
     VarlenTensors,
 )
 
-# What a model does not compute with, and torch's own functions want on the CPU.
+# A model does not compute with these, and torch's own functions need them on the CPU.
 ON_CPU = ("lengths", "original_indices", "sequences.batch_sizes")
 
 
 def to_tensors(batch: Batch, *, labels: str | None = None) -> Any:
-    """Give a batch of any layout as tensors, as a ShardDataset does."""
+    """Return a batch of any layout as tensors, as a ShardDataset does."""
     kinds = {PackedBatch: PackedTensors, PaddedBatch: PaddedTensors, VarlenBatch: VarlenTensors}
     return kinds[type(batch)].from_batch(batch, labels)
 
 
 def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
-    """Give the sequences of an item, each by the arrays that a model reads them with."""
+    """Return the sequences of an item, cut out by the arrays that a model reads."""
     if isinstance(item, PackedTensors):
         rows = unpack_sequence(item.sequences)
     elif isinstance(item, VarlenTensors):
@@ -41,7 +41,7 @@ def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
 
 
 def parts_of(item: BatchTensors) -> dict[str, Any]:
-    """Give every part of an item by its name, those of its PackedSequence one by one."""
+    """Return every part of an item by its name, those of its PackedSequence one by one."""
     parts: dict[str, Any] = {}
     for field in fields(item):
         value = getattr(item, field.name)
@@ -53,12 +53,12 @@ def parts_of(item: BatchTensors) -> dict[str, Any]:
 
 
 def tensors_of(item: BatchTensors) -> dict[str, torch.Tensor]:
-    """Give those parts of an item that are tensors."""
+    """Return the parts of an item that are tensors."""
     return {name: part for name, part in parts_of(item).items() if isinstance(part, torch.Tensor)}
 
 
 def assert_same(found: BatchTensors, expected: BatchTensors) -> None:
-    """Assert that two items are of one kind, and every part equal in value, dtype and shape."""
+    """Assert that two items have the same type, and equal parts in value, dtype and shape."""
     assert type(found) is type(expected)
     found_parts, parts = parts_of(found), parts_of(expected)
     for name, part in parts.items():

@@ -1,4 +1,4 @@
-"""The special tokens around a document, as the tokenizer's own template gives them."""
+"""The special tokens before and after a document, equal to those of the tokenizer's template."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_affixes_around_ids_equal_the_library(
         ("<sep> <bos> $A <eos> <sep>", True, "<bos>", "<eos>", Affixes((1, 3, 1), (2, 3, 2))),
     ],
 )
-def test_bos_goes_first_and_eos_last_unless_they_stand_there(
+def test_bos_goes_first_and_eos_last_unless_the_template_has_them(
     template: str | None, add: bool, bos: str | None, eos: str | None, expected: Affixes
 ) -> None:
     found = find_affixes(with_template(template), add_special_tokens=add, bos=bos, eos=eos)

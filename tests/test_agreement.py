@@ -1,4 +1,4 @@
-"""Whether a fast encoder agrees with the library: the check, the head of a part, the probe."""
+"""The check that a fast encoder agrees with the library: its probe, and the head of a part."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_failure_of_the_fast_encoder_is_a_difference() -> None:
 
 
 def test_place_is_looked_for_only_when_it_is_named() -> None:
-    """It reads the file from its begin."""
+    """It reads the file from its start."""
     check_agreement(encode_bytes, encode_bytes, ["a"], lambda: pytest.fail("not needed"))
 
 
@@ -108,7 +108,7 @@ def count_bytes(texts: list[str]) -> int:
 @example(documents=["x" * 10, "y" * 100_000], num_bytes=0)
 @example(documents=["", "", "漢字" * 50_000, "z"], num_bytes=1 << 40)
 @settings(max_examples=20)
-def test_head_is_the_begin_of_the_first_texts(documents: list[str], num_bytes: int) -> None:
+def test_head_is_the_start_of_the_first_texts(documents: list[str], num_bytes: int) -> None:
     head = take_head(documents, num_bytes)
     begins = [text.startswith(begin) for text, begin in zip(documents, head, strict=False)]
     assert all(begins)

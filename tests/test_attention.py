@@ -86,7 +86,7 @@ def dot(left: list[float], right: list[float]) -> float:
 
 
 def slow_attention(layer: AttentionLayer, ids: list[int]) -> list[list[float]]:
-    """Give the outputs of one sequence, one product after another."""
+    """Return the outputs of one sequence, one product after another."""
     weight, bias = (part.tolist() for part in (layer.projection.weight, layer.projection.bias))
     width, num_heads = 32, 2
     projected = []
@@ -381,7 +381,7 @@ def test_errors_of_16_bit_are_reported_and_no_gate(monkeypatch: pytest.MonkeyPat
 
 
 def slow_most_borders(lengths: list[int], max_tokens: int) -> tuple[int, int]:
-    """Give the most whole neighbours that fit, and the most tokens of as many."""
+    """Return the most whole neighbours that fit, and the most tokens of as many."""
     ranges = [
         (end - start, sum(lengths[start:end]))
         for start in range(len(lengths))

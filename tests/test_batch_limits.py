@@ -1,4 +1,4 @@
-"""Where batches are cut, beside a loop that adds one row after another."""
+"""Where batches are cut, compared with a loop that adds one row after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = st.lists(st.integers(1, 20), max_size=40)
 
 
 def cut(lengths: list[int], **limits: int | bool | None) -> list[list[int]]:
-    """Cut with the fast code and give the lengths of each batch."""
+    """Cut with the fast code; return the lengths of each batch."""
     offsets = Limits(**limits).cut(np.array(lengths, np.int32))  # type: ignore[arg-type]
     assert offsets.dtype == np.int64
     assert offsets[0] == 0
@@ -34,7 +34,7 @@ def cut(lengths: list[int], **limits: int | bool | None) -> list[list[int]]:
     st.booleans(),
     st.booleans(),
 )
-def test_cut_is_the_slow_one(
+def test_cut_agrees_with_the_slow_one(
     lengths: list[int],
     batch_size: int | None,
     max_tokens: int | None,
@@ -63,7 +63,7 @@ def test_cut_keeps_to_the_budget_and_fills_it(
 
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.integers(1, 9), st.integers(20, 90), st.booleans(), st.integers(1, 7))
-def test_cut_does_not_see_its_blocks(
+def test_cut_is_the_same_in_blocks_of_any_size(
     lengths: list[int], batch_size: int, max_tokens: int, padded: bool, rows_per_block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +80,7 @@ def test_cut_counts_rows_tokens_or_cells() -> None:
     assert cut(lengths, batch_size=1, max_tokens=7) == [[4], [3], [3], [1]]
 
 
-def test_cut_sees_a_longer_row_behind_a_short_one() -> None:
+def test_cut_counts_a_longer_row_after_a_short_one() -> None:
     assert cut([1, 1, 9, 1], batch_size=None, max_tokens=10, padded=True) == [[1, 1], [9], [1]]
 
 
@@ -127,7 +127,7 @@ def test_cut_runs_cuts_as_their_sequences_are_cut(
 ) -> None:
     if batch_size is None and max_tokens is None:
         batch_size = 5
-    runs.sort(reverse=True)  # a length may come twice
+    runs.sort(reverse=True)  # a length may occur twice
     lengths, counts = np.array(runs, np.int64).reshape(-1, 2).T
     limits = Limits(batch_size, max_tokens, padded)
     expected = limits.cut(np.repeat(lengths, counts))
@@ -141,7 +141,7 @@ def test_cut_runs_cuts_as_their_sequences_are_cut(
     assert [*starts, int(counts.sum())] == expected.tolist()
     ends = np.cumsum(counts)
     for start, num_rows, count in found.T.tolist():
-        # Batches that are alike hold sequences of one run.
+        # Equal batches hold sequences of one run.
         last = start + num_rows * count - 1
         assert count == 1 or np.ptp(np.searchsorted(ends, [start, last], "right")) == 0
 

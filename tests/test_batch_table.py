@@ -1,4 +1,4 @@
-"""Batches that are alike, counted together, beside the same batches one by one."""
+"""Equal batches counted together, compared with the same batches one by one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw_table(draw: st.DrawFn) -> BatchTable:
 
 
 def list_batches(table: BatchTable) -> list[dict[str, int]]:
-    """Give the numbers of each batch, without how many are alike."""
+    """Return the numbers of each batch, without the counts of equal ones."""
     batches = []
     for place, count in enumerate(table.counts.tolist()):
         first = {name: column.tolist()[place] for name, column in list_columns(table).items()}
@@ -82,7 +82,7 @@ def test_take_keeps_rows_given_as_places_or_bool(table: BatchTable, data: st.Dat
 
 
 @given(draw_table())
-def test_join_puts_one_behind_the_other(table: BatchTable) -> None:
+def test_join_concatenates_tables(table: BatchTable) -> None:
     joined = BatchTable.join([table, BatchTable.join([]), table])
     assert list_batches(joined) == list_batches(table) * 2
     assert len(BatchTable.join([])) == BatchTable.join([]).num_batches == 0

@@ -45,7 +45,7 @@ def freeze(batch: Batch) -> Batch:
 
 
 def draw(kind: Kind, num_seeds: int = 12) -> Iterator[tuple[Batch, TokenStore]]:
-    """Give sound batches whose arrays can not be written, and the store of each."""
+    """Yield sound batches with read-only arrays, and the store of each."""
     for seed in range(num_seeds):
         shard, store = draw_shard(kind, seed, dtype="uint16" if seed % 2 else "int32", num_most=7)
         for index in range(len(shard)):
@@ -53,7 +53,7 @@ def draw(kind: Kind, num_seeds: int = 12) -> Iterator[tuple[Batch, TokenStore]]:
 
 
 def some_items(labels: str | None = "next") -> dict[str, BatchTensors]:
-    """Give an item of each kind."""
+    """Return an item of each kind."""
     rows = [np.array(ids, np.uint16) for ids in ([5, 6, 7], [8, 9], [65_535])]
     indices, lengths = np.array([4, 0, 2]), np.array([3, 2, 1])
     varlen = VarlenBatch(np.concatenate(rows), lengths, indices)
@@ -72,7 +72,7 @@ layouts = pytest.mark.parametrize("layout", ["packed", "padded", "varlen"])
 
 
 def slow_rows(batch: Batch, store: TokenStore) -> list[list[int]]:
-    """Give the ids of each row of a batch, of the store alone, none for a filler row."""
+    """Return the ids of each row of a batch, of the store alone, none for a filler row."""
     assert batch.original_indices is not None
     rows = [store[number].tolist() if number >= 0 else [] for number in batch.original_indices]
     if isinstance(batch, VarlenBatch):

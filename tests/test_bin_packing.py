@@ -1,4 +1,4 @@
-"""Best fit decreasing, beside a loop that puts one sequence after the other into a bin."""
+"""Best fit decreasing, compared with a loop that puts one sequence after another into a bin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqpack_cli.batching.bin_packing import best_fit
 
 @st.composite
 def sorted_lengths(draw: st.DrawFn) -> tuple[list[int], int]:
-    """Lengths, longest first, often many of one, and a capacity for them."""
+    """Draw lengths, longest first, many of them equal, and a capacity for them."""
     capacity = draw(st.integers(1, 40))
     runs = draw(st.lists(st.tuples(st.integers(1, capacity), st.integers(1, 12)), max_size=14))
     lengths = [length for length, count in runs for _ in range(count)]
@@ -22,14 +22,14 @@ def sorted_lengths(draw: st.DrawFn) -> tuple[list[int], int]:
 
 @settings(max_examples=100)
 @given(sorted_lengths(), st.sampled_from([np.int32, np.int64, np.uint16]))
-def test_best_fit_is_the_slow_one(drawn: tuple[list[int], int], dtype: type) -> None:
+def test_best_fit_agrees_with_the_slow_one(drawn: tuple[list[int], int], dtype: type) -> None:
     lengths, capacity = drawn
     bin_of = best_fit(np.array(lengths, dtype), capacity)
     assert bin_of.dtype == np.int32
     assert bin_of.tolist() == slow_best_fit(lengths, capacity)
 
 
-def test_best_fit_is_the_slow_one_on_a_skewed_store() -> None:
+def test_best_fit_agrees_with_the_slow_one_on_a_skewed_store() -> None:
     drawn = np.random.default_rng(0).geometric(0.02, 1500).clip(1, 128)
     lengths = np.sort(drawn)[::-1]
     assert best_fit(lengths, 128).tolist() == slow_best_fit(lengths.tolist(), 128)
@@ -44,7 +44,7 @@ def test_best_fit_keeps_to_the_capacity_and_opens_no_bin_too_many(
     bin_of = best_fit(np.array(lengths, np.int64), capacity)
     filled = np.bincount(bin_of, lengths).astype(int).tolist()
     assert all(1 <= num_tokens <= capacity for num_tokens in filled)
-    # Two bins of which each could take the other's content would be one too many.
+    # No two bins may fit into one.
     assert sum(num_tokens * 2 <= capacity for num_tokens in filled) <= 1
     fewest = -(-sum(lengths) // capacity)
     assert fewest <= len(filled) <= max(2 * fewest - 1, 0)
@@ -75,7 +75,7 @@ def test_best_fit_packs_many_short_ones_without_waste() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[11, 3], [3, 0]])
-def test_best_fit_refuses_lengths_that_can_not_fit(lengths: list[int]) -> None:
+def test_best_fit_refuses_lengths_that_cannot_fit(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match=r"^expected lengths from 1 to 10$"):
         best_fit(np.array(lengths), 10)
 

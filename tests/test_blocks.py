@@ -1,4 +1,4 @@
-"""A range of a file -> blocks of text: every byte once, and errors that say how far they got."""
+"""Read a range of a file in blocks: every byte once, and errors that say how much was readable."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def whole(source: Source) -> SourceRange:
 
 
 def read(source_range: SourceRange) -> tuple[bytes, bytes]:
-    """Give the text of a range, and what was read of the file for it."""
+    """Return the text of a range, and what was read of the file for it."""
     seen = bytearray()
     text = b"".join(iter_blocks(source_range, seen.extend))
     return text, bytes(seen)
@@ -131,7 +131,7 @@ def test_line_number_counts_the_line_ends_before_a_byte(
 
 
 @every_compression
-def test_cut_file_says_how_far_it_got(tmp_path: Path, compression: str) -> None:
+def test_truncated_file_is_an_error_naming_its_size(tmp_path: Path, compression: str) -> None:
     member = compress(b"one\ntwo\n", compression)
     path = tmp_path / "a"
     error = read_error(write_source(path, member + member[:5], compression))
@@ -147,7 +147,7 @@ def test_compressed_file_of_no_bytes_is_an_error(tmp_path: Path, compression: st
 
 
 @every_compression
-def test_damaged_file_says_how_far_it_got(
+def test_damaged_file_is_an_error_naming_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
     monkeypatch.setattr(decompression, "BLOCK_BYTES", 128)
@@ -169,7 +169,7 @@ def test_utf16_is_refused(tmp_path: Path, compression: str, mark: str) -> None:
     assert error.hint == f"{start}iconv -f UTF-16 -t UTF-8{place} > notes.utf8.txt"
 
 
-def test_mark_of_utf16_in_the_middle_of_a_file_is_no_mark(tmp_path: Path) -> None:
+def test_byte_order_mark_of_utf16_inside_a_file_is_ignored(tmp_path: Path) -> None:
     source = write_source(tmp_path / "a", b"a\n\xff\xfe")
     assert read(SourceRange(0, source, 2, 4))[0] == b"\xff\xfe"
 

@@ -47,7 +47,7 @@ def with_cell_numbers(shard: Shard) -> Shard:
 
 
 def list_tokens(shard: Shard) -> dict[int, tuple[int, int, int]]:
-    """Give the (sequence, position in it, batch) of every cell that holds a token."""
+    """Return the (sequence, position in it, batch) of every cell that holds a token."""
     numbered, tokens = with_cell_numbers(shard), {}
     for index in range(len(shard)):
         batch = numbered.view(index)
@@ -64,7 +64,7 @@ def list_tokens(shard: Shard) -> dict[int, tuple[int, int, int]]:
 
 
 def split_stacks(block: Block) -> Iterator[tuple[Stack, np.ndarray, np.ndarray]]:
-    """Give each stack with its data in its shape and what is expected, [batches, B, steps]."""
+    """Yield each stack with its data in its shape and what is expected, [batches, B, steps]."""
     data_end = expected_end = 0
     for stack in block.stacks:
         data_start, expected_start = data_end, expected_end
@@ -81,7 +81,7 @@ def split_stacks(block: Block) -> Iterator[tuple[Stack, np.ndarray, np.ndarray]]
 
 
 def list_rows(kind: Kind, block: Block) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Give (batch, cells of a row, what is expected there) of every row of a block."""
+    """Yield (batch, cells of a row, what is expected there) of every row of a block."""
     if kind.layout == "varlen":
         yield block.span.first, block.data.tolist(), block.expected.tolist()
         return

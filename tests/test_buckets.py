@@ -1,4 +1,4 @@
-"""Buckets: the edges that waste least, beside every other choice, and MXNet's rule for rows."""
+"""Buckets: the keys with the least padding, compared with every other choice; MXNet's rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = st.lists(st.integers(1, 9) | st.integers(2**31 - 5, 2**31 - 1), min_si
 
 
 def choose(lengths: list[int] | np.ndarray, num_buckets: int) -> list[int]:
-    """Choose the buckets of rows, each counted by itself."""
+    """Choose buckets for rows, each with a count of one."""
     each = np.asarray(lengths)
     return choose_buckets(LengthCounts(each, np.ones_like(each)), num_buckets)
 
@@ -38,7 +38,7 @@ def test_choose_buckets_needs_the_fewest_cells(lengths: list[int], num_buckets: 
     st.dictionaries(st.integers(1, 5_000), st.integers(1, 50), min_size=12, max_size=30),
     st.integers(2, 7),
 )
-def test_choose_buckets_is_the_quadratic_program(
+def test_choose_buckets_agrees_with_the_quadratic_program(
     num_rows: dict[int, int], num_buckets: int
 ) -> None:
     found = sorted(num_rows)
@@ -67,7 +67,7 @@ def test_choose_buckets_beats_chosen_edges_on_a_skewed_store() -> None:
 
 
 def test_choose_buckets_keeps_exact_counts_beyond_64_bits() -> None:
-    # Costs times rows reach 2**69 here; 64 bits would no longer order the edges.
+    # Costs times rows reach 2**69 here, more than 64 bits can compare.
     lengths = 2**31 - np.array([16, 8, 4, 2, 1])
     counts = np.array([1 << 18, 5, 1 << 17, 3, 1 << 18])
     assert choose_buckets(LengthCounts(lengths, counts), 3) == [2**31 - 16, 2**31 - 4, 2**31 - 1]
@@ -100,6 +100,6 @@ def test_find_buckets_follows_mxnet(lengths: list[int], keys: list[int]) -> None
 def test_choose_buckets_counts_rows_of_one_length_together(
     runs: list[tuple[int, int]], num_buckets: int
 ) -> None:
-    lengths, counts = np.array(runs).T  # some lengths come more than once
+    lengths, counts = np.array(runs).T  # some lengths occur more than once
     expected = choose(np.repeat(lengths, counts), num_buckets)
     assert choose_buckets(LengthCounts(lengths, counts), num_buckets) == expected

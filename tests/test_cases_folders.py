@@ -83,7 +83,7 @@ def find_temporary(folder: Path) -> list[str]:
 
 
 def find_faults(result: Result) -> list[str]:
-    """Give the findings that verify prints, checked against the code and the verdict."""
+    """Return the findings that verify prints, checked against the code and the verdict."""
     assert result.exit_code == 1, result.stderr
     lines = result.stdout.split("\n\n")
     found = lines[-2].splitlines()
@@ -123,7 +123,7 @@ class Held:
         )
 
     def find_held(self) -> list[int]:
-        """Give the numbers of the processes that came to the place."""
+        """Return the numbers of the processes that came to the place."""
         return [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
 
     def wait_for(self, num_processes: int) -> list[int]:
@@ -140,7 +140,7 @@ class Held:
             os.close(pipe)
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for all processes, which hold the output open, and give code, stdout, stderr."""
+        """Wait for all processes, which hold the output open, and return code, stdout, stderr."""
         stdout, stderr = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, stdout, stderr
 
@@ -173,7 +173,7 @@ PARTS = ("--part-bytes", 144)  # what a file has: none is cut
 
 
 def tokenize_whole(corpus: Path) -> dict[str, bytes]:
-    """Give the store that an unbroken run makes."""
+    """Return the store that an uninterrupted run makes."""
     store = corpus.parent / "whole"
     assert run("tokenize", corpus, "-o", store, *PARTS, "--num-workers", 1).exit_code == 0
     assert len(list(store.glob("part-*.bin"))) == 3
@@ -190,7 +190,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "seqpack-test", str(folder)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a file system can not be mounted here")
+        pytest.skip("a file system cannot be mounted here")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 
@@ -446,7 +446,7 @@ def test_case_40_no_cuda_device(tmp_path: Path, device: str, level: str) -> None
     """Never a silent run on the CPU, not even of the level that needs no device."""
     shards = make_shards(tmp_path)
     built = "" if torch.version.cuda else f", torch {torch.__version__} is built without CUDA"
-    hint = "hint: verify on the machine that trains, or pass --device cpu"
+    hint = "hint: run verify on the machine that trains, or pass --device cpu"
     result = run("verify", shards, "--device", device, "--level", level)
     check_refused(result, 5, f"--device {device}: no CUDA device{built}", hint)
 
@@ -580,7 +580,7 @@ def test_case_extra_shard_smaller_than_a_sequence(tmp_path: Path) -> None:
     assert run("verify", shards, "--level", "roundtrip").exit_code == 0
     result = run("pack", tmp_path / "store", "-o", tmp_path / "other", "--shard-bytes", 0)
     assert result.exit_code == 2
-    assert "'0' is no size from 1 byte to 1024 TiB" in result.stderr
+    assert "'0' is not a size from 1 byte to 1024 TiB" in result.stderr
 
 
 def test_case_extra_environment_changes_no_byte(tmp_path: Path, corpus: Path) -> None:

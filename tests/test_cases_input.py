@@ -64,7 +64,7 @@ def read_rejects(store: Path) -> list[dict[str, Any]]:
 
 
 def read_texts(store: Path) -> list[str | None]:
-    """Give the text of each document of a store of bytes, None for one without a sequence."""
+    """Return the text of each document of a store of bytes, None for one without a sequence."""
     return [
         bytes(itertools.chain(*pieces)).decode() if pieces else None
         for pieces in read_store_documents(store)
@@ -108,7 +108,7 @@ def test_case_01_invalid_utf8(tmp_path: Path, policy: str) -> None:
     assert texts[1041] == ("sixteen bytes...\ufffd and more" if policy == "replace" else None)
     assert read_ledger(store_of(corpus))["num_rejected"] == (policy == "skip")
     if policy == "skip":
-        assert result.stdout.splitlines()[-1] == "  records put aside in rejects.jsonl: 1"
+        assert result.stdout.splitlines()[-1] == "  records skipped, listed in rejects.jsonl: 1"
         byte = corpus.read_bytes().index(b"\xff")
         reason = "byte 0xff, expected UTF-8"
         expected = {"source": str(corpus), "record": 1042, "byte": byte, "reason": reason}
@@ -250,7 +250,7 @@ def test_case_09_empty_document(tmp_path: Path, name: str, data: bytes) -> None:
     assert result.stdout.splitlines() == [
         f"{store_of(corpus)}: complete",
         "  4 documents -> 2 sequences, 10 tokens (uint16, 1 part)",
-        "  empty documents, which have no sequence: 2",
+        "  empty documents, without a sequence: 2",
     ]
     shown = run("inspect", store_of(corpus), "--sequence", 1).stdout.splitlines()
     assert shown[1].startswith("  source ")
@@ -287,7 +287,7 @@ FILLED = b'{"text": "a", "filler": "' + b"x" * ((1 << 20) - 28) + b'"}\n'  # 1 M
 
 
 def test_case_15_decompression_bomb(tmp_path: Path) -> None:
-    """From 64 MiB on, a line with 16 bytes more, what grows beyond 256 times is no text."""
+    """Above 64 MiB, input that decompresses to more than 256 times its size is refused."""
     assert len(FILLED) == 1 << 20
     good = write(tmp_path / "a.txt", b"good\n")
     corpus = write(tmp_path / "b.jsonl.gz", gzip.compress(FILLED * 8) * 9)
@@ -312,7 +312,7 @@ def test_case_20_special_token_in_the_text(tmp_path: Path, tiny_tokenizer: Path,
     result = tokenize(corpus, *options)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == (
-        "  special tokens spelled in the text, listed in special_tokens.jsonl: 2"
+        "  special tokens spelled out in the text, listed in special_tokens.jsonl: 2"
     )
     ((ids,),) = read_store_documents(store_of(corpus))
     assert not {bos, eos} & set(ids)
@@ -320,7 +320,7 @@ def test_case_20_special_token_in_the_text(tmp_path: Path, tiny_tokenizer: Path,
     result = tokenize(corpus, *options, "--allow-special-tokens", "--overwrite")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == (
-        "  special tokens spelled in the text, listed in special_tokens.jsonl: 2"
+        "  special tokens spelled out in the text, listed in special_tokens.jsonl: 2"
     )
     ((ids,),) = read_store_documents(store_of(corpus))
     assert (ids.count(eos), ids.count(bos), ids[-1]) == (1, 1, bos)

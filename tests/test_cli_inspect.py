@@ -8,7 +8,7 @@ import pytest
 from command import run
 
 from seqpack_cli.errors import CONTROLS
-from seqpack_cli.reporting.facts import _STORE_LEDGER
+from seqpack_cli.reporting.facts import _SPECIAL_TOKENS, _STORE_LEDGER
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.reporting.terminal.contents_lines import show_numbers
 from seqpack_cli.reporting.wording import WIDTH, count_columns, show_bytes
@@ -208,8 +208,8 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
         "  padding cells      0\n"
         "  cu_seqlens         0 5 7\n"
         "\n"
-        "  one row of at most 8 tokens, 1 of them free; one token is 4 blocks\n"
-        "  2 sequences, in turn █ and ▓, free ·\n"
+        "  one row of up to 8 tokens, 1 of them free; 1 token = 4 blocks\n"
+        "  2 sequences, alternately █ and ▓, free ·\n"
         "  row    ████████████████████▓▓▓▓▓▓▓▓····\n"
         "  token  0                              8\n"
         "\n"
@@ -255,7 +255,7 @@ def test_inspect_batch_shows_filler_rows_and_the_width(side: str) -> None:
         "  filler rows        1\n"
         "  width              6\n"
         "\n"
-        "  each row over 6 columns; one column is 4 blocks\n"
+        "  6 columns; 1 column = 4 blocks\n"
         "  █ tokens, ░ padding\n"
         f"  row 0   {bars[0]}\n"
         f"  row 1   {bars[1]}\n"
@@ -281,7 +281,7 @@ def test_inspect_batch_of_packed_names_its_bucket() -> None:
         assert f"  bucket key         {keys[-1]}\n" in table
     assert keys == [6, 2]
     assert (
-        "  each row over 2 time steps; one step is 4 blocks\n"
+        "  2 time steps; 1 step = 4 blocks\n"
         "  row 0        ████████\n"
         "  row 1        ████\n"
         "  step         0   1  2\n"
@@ -313,7 +313,7 @@ def test_inspect_sequence_that_was_split_shows_it_whole(fill: str) -> None:
         "  document           2\n"
         f"  shard              shard-00000.safetensors, batch {place['batch']}, "
         f"row {place['row']}\n"
-        "  rows               3, this is that of its first piece\n"
+        "  rows               3, one per piece; the place is that of the first\n"
         "  length             5 tokens\n"
         "\n"
         "  │e  │f  │g  │h  │i  │\n"
@@ -422,7 +422,9 @@ def test_inspect_numbers_fit_the_terminal_however_large() -> None:
         "percentiles": {str(share): most for share in (1, 10, 25, 50, 75, 90, 99)},
         "histogram": [{"from": most - 9, "to": most, "num_sequences": 2**40}],
     }
-    ledger = dict.fromkeys((*_STORE_LEDGER, "num_documents", "num_sequences", "num_tokens"), most)
+    ledger = dict.fromkeys(
+        (*_STORE_LEDGER, *_SPECIAL_TOKENS, "num_documents", "num_sequences", "num_tokens"), most
+    )
     numbers = {
         **{"kind": "token store", "path": "p" * 300, "ledger": ledger, "lengths": lengths},
         **{"num_parts": most, "num_sources": most, "bytes": most, "dtype": "uint16"},

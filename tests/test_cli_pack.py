@@ -88,7 +88,7 @@ def test_pack_refuses_a_sequence_over_the_budget(tmp_path: Path, tokens: Path) -
     [
         (["--drop-shorter", 9], 3, "no batch is left"),
         (["--pad-id", 300], 2, "--pad-id 300: expected an id from 0 to 258"),
-        (["--batch-size", 0], 2, "'0' is no number from 1 to 2,147,483,647"),
+        (["--batch-size", 0], 2, "'0' is not a number from 1 to 2,147,483,647"),
     ],
 )
 def test_pack_refuses(
@@ -122,7 +122,7 @@ def pack(tokens: Path, *options: object) -> Path:
 
 
 def indices_of(path: Path) -> list[list[int]]:
-    """Give the sequences of each batch."""
+    """Return the sequences of each batch."""
     return [batch.original_indices.tolist() for batch in open_shards(path)]
 
 
@@ -196,7 +196,7 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         [[2, 4], [0, 3], [1, -1]],
         "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
         "  11.11% of the cells are padding\n"
-        "  empty rows that fill up last batches: 1\n",
+        "  filler rows that complete last batches: 1\n",
     ),
     "last-batch pad of buckets": (
         "--layout padded --buckets 2,5 --max-tokens 10 --last-batch pad",
@@ -204,7 +204,7 @@ PLANS: dict[str, tuple[str, list[list[int]], str]] = {
         "  5 sequences, 16 tokens -> 3 padded batches, 1 shard\n"
         "  46.67% of the cells are padding\n"
         "  buckets: 2, 5\n"
-        "  empty rows that fill up last batches: 4\n",
+        "  filler rows that complete last batches: 4\n",
     ),
     "last-batch drop of buckets": (
         "--layout padded --buckets 2,5 --batch-size 2 --last-batch drop",
@@ -297,10 +297,13 @@ def test_pack_shuffles_the_bins_of_best_fit_unless_told_not_to(tokens: Path) -> 
     varlen = ("--layout", "varlen", "--max-tokens", 5)
     shuffled = {str(indices_of(pack(tokens, *varlen, "--seed", seed))) for seed in range(4)}
     assert len(shuffled) > 1
-    unshuffled = {
-        str(indices_of(pack(tokens, *varlen, "--no-shuffle", "--seed", seed))) for seed in range(2)
-    }
-    assert unshuffled == {"[[2], [4], [0, 3], [1]]"}
+    assert indices_of(pack(tokens, *varlen, "--no-shuffle")) == [[2], [4], [0, 3], [1]]
+    result = run("pack", tokens, "-o", tokens / "out", *varlen, "--no-shuffle", "--seed", 3)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: --seed 3 has no effect without --shuffle\n\n"
+        "hint: pass --shuffle, or leave out --seed\n"
+    )
 
 
 def test_pack_json_is_the_manifest(tokens: Path) -> None:
@@ -354,7 +357,8 @@ def test_pack_refuses_options_that_contradict_each_other(tokens: Path) -> None:
     result = run("pack", tokens, "-o", tokens.parent / "out", "--layout", "varlen")
     assert result.exit_code == 2
     assert result.stderr == (
-        "Error: --layout varlen: no length of a row\n\nhint: pass --max-tokens, for example 2048\n"
+        "Error: --layout varlen needs --max-tokens\n\n"
+        "hint: pass the length of a row, for example --max-tokens 2048\n"
     )
     assert not (tokens.parent / "out").exists()
 
@@ -436,9 +440,9 @@ def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> N
         ("--overflow cut", "'cut' is not one of 'error', 'drop', 'split'"),
         ("--last-batch fill", "'fill' is not one of 'keep', 'drop', 'pad'"),
         ("--padding-side top", "'top' is not one of 'right', 'left'"),
-        ("--window 0", "'0' is no number from 1 to 2,147,483,647"),
-        ("--num-buckets 0", "'0' is no number from 1 to 2,147,483,647"),
-        ("--pad-to-multiple 0", "'0' is no number from 1 to 2,147,483,647"),
+        ("--window 0", "'0' is not a number from 1 to 2,147,483,647"),
+        ("--num-buckets 0", "'0' is not a number from 1 to 2,147,483,647"),
+        ("--pad-to-multiple 0", "'0' is not a number from 1 to 2,147,483,647"),
         ("--seed -1", "-1 is not in the range x>=0"),
     ],
 )
@@ -459,5 +463,5 @@ def test_pack_that_leaves_no_batch_says_what_was_dropped(tokens: Path) -> None:
     assert result.stderr == (
         f"Error: {tokens}: no batch is left, sequences dropped: "
         "2 by --drop-shorter, 2 by --drop-longer, 1 by --last-batch\n\n"
-        "hint: loosen --drop-shorter\n"
+        "hint: pass a smaller --drop-shorter\n"
     )

@@ -16,8 +16,8 @@ def test_tokenize_says_what_the_store_holds(tmp_path):
     assert result.stdout == (
         f"{tmp_path}/out: complete\n"
         "  4 documents -> 3 sequences, 10 tokens (uint16, 1 part)\n"
-        "  empty documents, which have no sequence: 1\n"
-        "  special tokens spelled in the text, listed in special_tokens.jsonl: 1\n"
+        "  empty documents, without a sequence: 1\n"
+        "  special tokens spelled out in the text, listed in special_tokens.jsonl: 1\n"
     )
     assert result.stderr == ""
 
@@ -49,14 +49,14 @@ def test_tokenize_passes_every_option_on(tmp_path):
     assert store.manifest["ledger"]["num_truncated_tokens"] == 4
 
 
-def test_tokenize_puts_bad_records_aside_if_told(tmp_path):
+def test_tokenize_rejects_bad_records_if_asked(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\nnone\n{"text": "\xff"}\n{"text": "b"}\n')
     result = run(
         *("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out"),
         *("--on-bad-record", "skip", "--encoding-errors", "skip"),
     )
     assert result.exit_code == 0, result.stderr
-    assert "  records put aside in rejects.jsonl: 2\n" in result.stdout
+    assert "  records skipped, listed in rejects.jsonl: 2\n" in result.stdout
     rejects = (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()
     assert [json.loads(line)["record"] for line in rejects] == [2, 3]
 
@@ -81,7 +81,12 @@ def test_tokenize_puts_bad_records_aside_if_told(tmp_path):
             2,
             "'xml' is not one of 'auto', 'text', 'jsonl', 'parquet', 'csv'",
         ),
-        (b"abc", ["--part-bytes", "64Mib2"], 2, "is no size, expected 1048576, 2MB or 64MiB"),
+        (
+            b"abc",
+            ["--part-bytes", "64Mib2"],
+            2,
+            "is not a size, expected for example 1048576, 2MB or 64MiB",
+        ),
     ],
 )
 def test_tokenize_refuses_and_leaves_no_store(tmp_path, data, options, code, message):
@@ -92,7 +97,7 @@ def test_tokenize_refuses_and_leaves_no_store(tmp_path, data, options, code, mes
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_tokenize_refuses_a_tokenizer_that_is_none(tmp_path):
+def test_tokenize_refuses_a_file_that_is_not_a_tokenizer(tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     (tmp_path / "tokenizer.json").write_text('{"a": 1}')
     result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out", "--tokenizer", tmp_path)
@@ -101,7 +106,7 @@ def test_tokenize_refuses_a_tokenizer_that_is_none(tmp_path):
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_allowing_special_tokens_that_there_are_none_of_is_said(tmp_path, special):
+def test_allowing_special_tokens_without_any_is_noted(tmp_path, special):
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # noqa: S106
     tokenizer.add_tokens([AddedToken("<s>", special=special)])
     tokenizer.save(str(tmp_path / "words.json"))
@@ -153,7 +158,7 @@ def test_a_file_named_two_ways_is_read_once(tmp_path, monkeypatch):
 def test_sizes_have_bounds(tmp_path, size):
     result = run("tokenize", tmp_path, "-o", tmp_path / "out", "--part-bytes", size)
     assert result.exit_code == 2
-    assert "is no size from 1 byte to 1024 TiB" in result.stderr
+    assert "is not a size from 1 byte to 1024 TiB" in result.stderr
 
 
 def test_tokenize_after_a_first_failure_needs_no_overwrite(tmp_path):

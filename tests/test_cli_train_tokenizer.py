@@ -55,8 +55,9 @@ def test_train_tokenizer_does_not_replace_a_file(tmp_path):
 def test_train_tokenizer_takes_what_its_hints_name(tmp_path, line, hint):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "to be or not to be"}\n' * 20 + line + b"\n")
     command = ("train-tokenizer", tmp_path / "a.jsonl", "--vocab-size", 270, "-o", tmp_path / "t")
-    limit = ("--max-document-bytes", 1000)
-    result = run(*command, *limit)
+    options = {"--max-document-bytes": "1000"}
+    result = run(*command, *sum(options.items(), ()))
     assert result.exit_code == 3
     assert hint[0] in result.stderr.partition("hint: ")[2]
-    assert run(*command, *limit, *hint).exit_code == 0
+    options[hint[0]] = hint[1]
+    assert run(*command, *sum(options.items(), ())).exit_code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,18 +40,18 @@ def make_sequences(rows: Sequence[Sequence[int]]) -> list[TokenSequence]:
 
 
 def slow_sort(rows: Sequence[list[int]]) -> tuple[list[list[int]], list[int]]:
-    """Give rows longest first, ties as they come, and the original index of each."""
+    """Return rows longest first, ties as they come, and the original index of each."""
     order = slow_length_order([len(row) for row in rows])
     return [rows[place] for place in order], [100 + place if rows[place] else -1 for place in order]
 
 
 def slow_labels(rows: Sequence[list[int]]) -> list[list[int]]:
-    """Give the id after each id of its row, and -100 at the end."""
+    """Return the id after each id of its row, and -100 at the end."""
     return [[*row[1:], -100] if row else [] for row in rows]
 
 
 def tensors_of(batch: Any) -> dict[str, torch.Tensor]:
-    """Give all tensors of a batch by name."""
+    """Return all tensors of a batch by name."""
     found = {name: getattr(batch, name) for name in type(batch).__slots__}
     if "sequences" in found:
         sequences = found.pop("sequences")
@@ -236,6 +237,74 @@ def test_rows_that_are_all_empty_are_a_batch_or_named() -> None:
         assert batch.ids.shape == (2, 0)
 
 
+@given(rows=ROWS)
+def test_unsorted_packed_gives_the_samples_back_in_their_order(rows: list[list[int]]) -> None:
+    batch = collate_packed(make_sequences(rows), labels="next", sort=False)
+    assert [row.tolist() for row in unpack_sequence(batch.sequences)] == rows
+    assert batch.lengths.tolist() == [len(row) for row in rows]
+    assert batch.original_indices.tolist() == [100 + number for number in range(len(rows))]
+    assert batch.labels is not None
+    labels = unpack_sequence(batch.sequences._replace(data=batch.labels))
+    assert [row.tolist() for row in labels] == slow_labels(rows)
+    embedded = batch.sequences._replace(data=batch.sequences.data[:, None].double())
+    with torch.no_grad():
+        _, last = torch.nn.RNN(1, 2, dtype=torch.float64)(embedded)
+    assert last.shape == (1, len(rows), 2)
+    expected = pack_sequence([torch.tensor(row) for row in rows], enforce_sorted=False)
+    assert torch.equal(batch.sequences.batch_sizes, expected.batch_sizes)
+    moved = pickle.loads(pickle.dumps(batch.to("cpu")))  # noqa: S301 - as a DataLoader's worker does
+    assert [row.tolist() for row in unpack_sequence(moved.sequences)] == rows
+
+
+def test_unsorted_outputs_are_those_of_each_sample_alone() -> None:
+    rows = [[3], [1, 2, 4], [5, 6]]
+    batch = collate_packed(make_sequences(rows), sort=False)
+    torch.manual_seed(0)
+    embedding, rnn = torch.nn.Embedding(9, 3), torch.nn.GRU(3, 4)
+    with torch.no_grad():
+        _, last = rnn(batch.sequences._replace(data=embedding(batch.sequences.data)))
+        alone = [rnn(embedding(torch.tensor(row))[:, None])[1][0, 0] for row in rows]
+    torch.testing.assert_close(last[0], torch.stack(alone))
+
+
+@given(rows=ROWS_OR_EMPTY, side=st.sampled_from(["right", "left"]))
+def test_unsorted_padded_keeps_the_order_of_the_samples(rows: list[list[int]], side: str) -> None:
+    batch = collate_padded(make_sequences(rows), pad_id=PAD, padding_side=side, sort=False)
+    width = max(len(row) for row in rows)
+    assert batch.ids.tolist() == slow_pad(rows, width=width, padding_value=PAD, padding_side=side)
+    assert batch.lengths.tolist() == [len(row) for row in rows]
+
+
+@given(rows=ROWS)
+def test_varlen_may_be_sorted(rows: list[list[int]]) -> None:
+    batch = collate_varlen(make_sequences(rows), sort=True)
+    in_order, indices = slow_sort(rows)
+    assert batch.ids.tolist() == [id_ for row in in_order for id_ in row]
+    assert batch.original_indices.tolist() == indices
+
+
+@pytest.mark.parametrize("layout", COLLATES)
+def test_arguments_of_another_type_are_refused(layout: str) -> None:
+    with pytest.raises(TypeError, match=r"^sort is 'no', expected bool$"):
+        COLLATES[layout](make_sequences([[1]]), sort="no")
+    with pytest.raises(TypeError, match=r"^sequences are Tensor and int, expected TokenSequence$"):
+        COLLATES[layout]([torch.tensor([1]), 3])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"pad_id": "0"}, "pad_id is '0', expected int"),
+        ({"pad_to_multiple": 2.0}, "pad_to_multiple is 2.0, expected int"),
+        ({"bucket_keys": 8}, "bucket_keys is 8, expected a sequence of int"),
+    ],
+)
+def test_padding_of_another_type_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        collate_padded(make_sequences([[1]]), **{"pad_id": 0, **options})
+    assert str(caught.value) == said
+
+
 @pytest.mark.parametrize("layout", COLLATES)
 def test_labels_that_nobody_makes_are_a_value_error(layout: str) -> None:
     with pytest.raises(ValueError, match=r"^labels is 'previous', expected None or 'next'$"):
@@ -284,7 +353,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> StoreDataset:
 
 
 def rows_of(batch: Any) -> list[tuple[int, ...]]:
-    """Give the sequences of a batch of any layout as a model would find them."""
+    """Return the sequences of a batch of any layout as a model would find them."""
     if hasattr(batch, "sequences"):
         return [tuple(row.tolist()) for row in unpack_sequence(batch.sequences)]
     if hasattr(batch, "cu_seqlens"):

@@ -136,7 +136,7 @@ def test_cells_without_memory_have_no_c_n(cell: str) -> None:
 
 
 def packed_with(**changes: Any) -> Any:
-    """Give a packed way whose run is changed by a function of it."""
+    """Return the way `packed` with some of its results changed by functions."""
 
     def way(model: Model, ids: BatchIds) -> Run:
         run = run_packed(model, ids)
@@ -308,7 +308,7 @@ def test_padding_read_first_is_found_backwards_only() -> None:
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_states_of_one_step_late_are_found(bidirectional: bool) -> None:
     def change(run: Run, ids: BatchIds) -> tuple[torch.Tensor, ...]:
-        """Give h_n as it is one step after a row's end, in a run that goes on."""
+        """Return the h_n of one step after each row's end."""
         longer = [torch.cat([row, row[:1]]) for row in rows_of(ids)]
         late = [model.recurrent(model.embedding(row)[None])[1][0] for row in longer]
         return (torch.cat(late, dim=1).transpose(0, 1).flatten(1), *run.states[1:])

@@ -35,7 +35,7 @@ def mark_whole(coverage: Coverage, indices: Sequence[int]) -> tuple[int, str] | 
 
 
 def slow_pieces_follow(rows: Sequence[Row]) -> bool:
-    """Say whether the rows of each split sequence follow one another from its start."""
+    """Return whether the rows of each split sequence follow one another from its start."""
     for index in range(NUM_SEQUENCES):
         pieces = sorted((start, length) for found, start, length in rows if found == index)
         if all(start == 0 for start, _ in pieces):

@@ -1,4 +1,4 @@
-"""The rows of a CSV file -> documents, as Python's csv module writes them."""
+"""Read the rows of CSV files as documents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIELDS = st.one_of(
 def read_rows(
     path: Path, data: bytes | str, *, delimiter: str = ",", compression: str = "", **options: object
 ) -> tuple[list[str], list[Reject], list[int]]:
-    """Give the texts, the rejects, and the line at which the row of each text begins."""
+    """Return the texts, the rejects, and the line at which the row of each text begins."""
     data = data.encode() if isinstance(data, str) else data
     path.write_bytes(data)
     source = Source(str(path), "csv", "row", len(data), compression, delimiter)
@@ -68,7 +68,7 @@ def write_rows(rows: list[list[str]], **options: object) -> str:
     return file.getvalue()
 
 
-# What is read
+# Rows that are read
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_column_is_read(tmp_path: Path, data: str, expected: list[str]) -> None:
     assert read_texts(tmp_path / "a.csv", data) == expected
 
 
-def test_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+def test_byte_order_mark_is_not_part_of_the_first_name(tmp_path: Path) -> None:
     for header in ("text,id", '"text",id'):
         assert read_texts(tmp_path / "a.csv", f"\ufeff{header}\n\ufeffa,1\n") == ["\ufeffa"]
 
@@ -222,7 +222,7 @@ def test_first_row_without_a_name_is_named(tmp_path: Path) -> None:
     assert error.hint is None  # putting rows aside does not help: there is no column
 
 
-def test_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_duplicate_column_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     error = read_error(path, "text,id,text\na,1,b\n", on_bad_record="skip")
     assert error.message == f"{path}:1: 2 columns named 'text'"
@@ -230,7 +230,7 @@ def test_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ['"te"xt,id', "te\rxt,id", '"text","id'])
-def test_first_row_that_is_no_csv_is_never_put_aside(tmp_path: Path, header: str) -> None:
+def test_first_row_that_is_not_csv_is_never_rejected(tmp_path: Path, header: str) -> None:
     """Else the row after it would name the columns."""
     path = tmp_path / "a.csv"
     error = read_error(path, f"{header}\ntext,id\nreal,1\n", on_bad_record="skip")
@@ -243,7 +243,7 @@ def test_utf16_is_refused(tmp_path: Path) -> None:
     assert error.message == f"{path}:1: UTF-16 (begins with b'\\xff\\xfe'), expected UTF-8"
 
 
-# Rows that are bad
+# Bad rows
 
 BAD_ROWS = [
     ("b,2,3\n", "3 fields, expected 2 as in the first row"),
@@ -264,7 +264,7 @@ def test_bad_row_is_named_by_its_first_line(tmp_path: Path, row: str, reason: st
 
 
 @pytest.mark.parametrize(("row", "reason"), BAD_ROWS)
-def test_bad_row_is_put_aside_if_asked(tmp_path: Path, row: str, reason: str) -> None:
+def test_bad_row_is_rejected_if_asked(tmp_path: Path, row: str, reason: str) -> None:
     before = 'text,id\n"é\né",1\n\n'
     data = f'{before}{row}"c\nc",3\n{row}'
     texts, rejects, lines = read_rows(tmp_path / "a.csv", data, on_bad_record="skip")
@@ -276,7 +276,7 @@ def test_bad_row_is_put_aside_if_asked(tmp_path: Path, row: str, reason: str) ->
     assert lines == [2, 4, 5, after, after + 2]
 
 
-def test_lone_return_outside_quotes_is_no_csv(tmp_path: Path) -> None:
+def test_lone_return_outside_quotes_is_not_csv(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     assert read_error(path, "text\na\rb\nc\n").message.startswith(f"{path}:2: not CSV (new-line")
     texts, rejects, _ = read_rows(path, "text\na\rb\nc\n", on_bad_record="skip")
@@ -307,7 +307,7 @@ def test_rejects_are_numbered_through_all_blocks(
 # Bytes that are not UTF-8
 
 
-def test_bytes_that_are_no_utf8_follow_the_policy(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_follow_the_policy(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     data = b'text,id\na,1\n"b\nb\xe9\xe8",2\nc,3\n'
     error = read_error(path, data, on_bad_record="skip")
@@ -322,12 +322,12 @@ def test_bytes_that_are_no_utf8_follow_the_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"\xed\xa0\x80", b"\xc0\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"])
-def test_surrogates_overlong_and_cut_characters_are_no_utf8(tmp_path: Path, bad: bytes) -> None:
+def test_surrogates_overlong_and_cut_characters_are_not_utf8(tmp_path: Path, bad: bytes) -> None:
     error = read_error(tmp_path / "a.csv", b"text\nx" + bad + b"\n")
     assert error.message == f"{tmp_path / 'a.csv'}:2: byte {bad[0]:#04x}, expected UTF-8"
 
 
-def test_name_that_is_no_utf8_can_be_shown(tmp_path: Path) -> None:
+def test_name_that_is_not_utf8_can_be_shown(tmp_path: Path) -> None:
     error = read_error(tmp_path / "a.csv", b"te\xffxt,id\na,1\n")
     str(error).encode()
     assert error.hint == "pass --text-field id"

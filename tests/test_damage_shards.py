@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make packed and padded shards of three batches; rows 2 and 3 of the first are as long.
+    """Make packed and padded shards of three batches; rows 1 to 3 of the first are equally long.
 
     Batches by length: 9 5 5 5 | 4 3 3 2 | 1; indices 1 2 4 5 | 6 0 7 3 | 8.
     """
@@ -46,7 +46,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shards(good: Path, tmp_path: Path) -> dict[str, Path]:
-    """Give copies that may be damaged."""
+    """Return copies that a test may damage."""
     shutil.copytree(good, tmp_path / "copy")
     return {layout: tmp_path / "copy" / layout / "shards" for layout in ("packed", "padded")}
 
@@ -63,7 +63,7 @@ def test_undamaged_copies_pass(shards: dict[str, Path]) -> None:
 
 
 def change(function: Callable[[Arrays], object], number: int = 0, **values: Any) -> Damage:
-    """Damage the arrays of a shard; size and checksum in the manifest are mended."""
+    """Damage the arrays of a shard, and update its size and checksum in the manifest."""
     return lambda path: change_shard(path, function, number=number, **values)
 
 
@@ -127,7 +127,7 @@ def test_roundtrip_catches(
     shards: dict[str, Path], layout: str, damage: Damage, batch: int, row: int
 ) -> None:
     damage(shards[layout])
-    plan_by_another_version(shards[layout])  # ours would find most of it at structure
+    plan_by_another_version(shards[layout])  # with our version, structure would find most of it
     shard = f"shard-{batch:05d}.safetensors"
     assert findings(shards[layout]) == [("roundtrip", shard, batch, row)]
 
@@ -170,7 +170,7 @@ def swap_pieces(arrays: Arrays) -> None:
     arrays["piece_starts"][[1, 2]] = arrays["piece_starts"][[2, 1]]
 
 
-# What each is told to make, how it is damaged, and the level, batch and row of the first finding.
+# The options of pack, the damage, and the level, batch and row of the first finding.
 OTHER_LAYOUTS: dict[str, tuple[dict[str, Any], Damage, str, int | None, int | None]] = {
     "id of a left-padded row": (FILLER, change(add_to("data", 9 + 4, 1)), "roundtrip", 0, 1),
     "indices swapped": (FILLER, change(swap("original_indices", 1, 2)), "roundtrip", 0, 1),
@@ -222,7 +222,7 @@ def test_each_shard_stops_at_its_first_failing_level(shards: dict[str, Path]) ->
         ("structure", 0),
         ("roundtrip", 1),
     ]
-    # the third shard went through all levels
+    # the third shard passed all levels
     assert [level.num_batches for level in report.levels] == [2, 2, 1, 1]
     assert [level.num_tokens for level in report.levels] == [13, 13, 1, 1]
 
@@ -241,7 +241,7 @@ VALUES = (None, -1, True, 1.5, "x", [], {}, [None], {"a": None}, 2**63, 2**70)
 
 
 def places(manifest: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Give every field of the manifest that says something of the shards."""
+    """Return every field of the manifest that describes the shards."""
     holders = (manifest, manifest["ledger"], manifest["shards"][0])
     return [(holder, name) for holder in holders for name in holder]
 
@@ -274,7 +274,7 @@ def test_damaged_manifest_is_a_finding_or_a_folder_error(
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"format": "seqpack.shards"}']
 )
-def test_manifest_that_is_none_is_a_folder_error(shards: dict[str, Path], raw: bytes) -> None:
+def test_file_that_is_not_a_manifest_is_a_folder_error(shards: dict[str, Path], raw: bytes) -> None:
     (shards["packed"] / "manifest.json").write_bytes(raw)
     with pytest.raises(FolderError, match=r"manifest\.json: "):
         open_shards(shards["packed"])

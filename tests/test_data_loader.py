@@ -80,7 +80,7 @@ def seeded(seed: int = 3) -> torch.Generator:
 
 
 def find_order(num_batches: int, num_epochs: int = 1, **arguments: Any) -> list[list[Any]]:
-    """Give what a DataLoader over the numbers of the batches gives, epoch after epoch."""
+    """Return what a DataLoader over the numbers of the batches yields, epoch after epoch."""
     numbers: Any = range(num_batches)
     loader: DataLoader[Any] = DataLoader(numbers, **{"batch_size": None, **arguments})
     return [list(loader) for _ in range(num_epochs)]

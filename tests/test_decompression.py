@@ -1,4 +1,4 @@
-"""Compressed blocks -> blocks of text: all members, bounded, and never a short text in silence."""
+"""Decompress blocks: all members, bounded memory, and no silently truncated text."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def give_text_or_error(data: bytes, compression: str) -> bytes | None:
         return None
 
 
-# What is whole
+# Complete streams
 
 
 @every_compression
@@ -105,7 +105,7 @@ def test_many_members_are_read(compression: str) -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "xz"])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 20])
-def test_zeros_may_fill_a_file_up(compression: str, size: int) -> None:
+def test_files_may_be_padded_with_zeros(compression: str, size: int) -> None:
     member = COMPRESSORS[compression](TEXT)
     assert decompress(member + b"\0" * 8, compression, size) == TEXT
     assert decompress(member + b"\0" * 4 + member + b"\0" * 512, compression, size) == TEXT * 2
@@ -118,7 +118,7 @@ def test_zstd_frames_that_are_to_be_skipped_hold_no_text() -> None:
     assert find_error(frame + SKIPPABLE_FRAME[:-1], "zstd") == "truncated zstd data"
 
 
-# No more than a block at once
+# Bounded blocks
 
 
 @every_compression
@@ -162,7 +162,7 @@ def test_input_is_read_as_text_is_asked_for(compression: str) -> None:
     assert num_read == 1
 
 
-# What is not
+# Damaged streams
 
 
 @every_compression
@@ -201,7 +201,7 @@ def test_zeros_before_the_first_member_are_an_error(compression: str) -> None:
 @every_compression
 @pytest.mark.parametrize("num_bytes", [1, 12, 13, 14, 40, 4096])
 def test_file_of_nothing_but_zeros_is_an_error(compression: str, num_bytes: int) -> None:
-    """So looks a download that was given its room on the disk and never filled."""
+    """As after a download that allocated its file and never wrote it."""
     for size in (1, 1 << 20):
         assert find_error(b"\0" * num_bytes, compression, size).startswith(
             (f"not {compression}, or damaged (", "truncated ")
@@ -209,7 +209,7 @@ def test_file_of_nothing_but_zeros_is_an_error(compression: str, num_bytes: int)
 
 
 def test_lzma_without_the_container_of_xz_is_an_error() -> None:
-    """It has no checksum, and zeros are a whole one of it."""
+    """It has no checksum, and zeros are a complete stream of it."""
     data = lzma.compress(TEXT, lzma.FORMAT_ALONE)
     assert find_error(data, "xz").startswith("not xz, or damaged (")
 
@@ -279,7 +279,7 @@ def iter_repeated(line: bytes, num_bytes: int) -> Iterator[bytes]:
     ("line", "expected"),
     [(b"0" * 1023 + b"\n", 63 << 20), (b"0\n", (64 << 20) // 9)],  # 2 bytes count as 18
 )
-def test_text_that_grows_beyond_measure_is_a_bomb(line: bytes, expected: int) -> None:
+def test_text_that_expands_too_much_is_a_bomb(line: bytes, expected: int) -> None:
     given = 0
     with pytest.raises(BombError) as caught:
         for text in iter_decompressed(iter_repeated(line, 80 << 20), "gzip"):
@@ -294,7 +294,7 @@ def test_text_that_grows_beyond_measure_is_a_bomb(line: bytes, expected: int) ->
 @pytest.mark.parametrize(
     ("line", "num_bytes"), [(b"0" * 1023 + b"\n", 62 << 20), (b"0\n", 7 << 20)]
 )
-def test_so_much_is_free_whatever_its_ratio(line: bytes, num_bytes: int) -> None:
+def test_small_texts_may_have_any_ratio(line: bytes, num_bytes: int) -> None:
     assert sum(map(len, iter_decompressed(iter_repeated(line, num_bytes), "gzip"))) == num_bytes
 
 

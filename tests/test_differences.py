@@ -98,7 +98,7 @@ def test_copy_of_a_store_is_the_same(tmp_path: Path) -> None:
         "kind": "differences",
         "compared": "token stores",
         "identical": True,
-        "verdict": "the same",
+        "verdict": "identical",
         "options": [],
         "facts": [],
         "ledger": [],
@@ -125,7 +125,7 @@ def test_stores_cut_into_other_parts_have_the_same_sequences(tmp_path: Path) -> 
     assert found["facts"] == [{"name": "num_parts", "a": 4, "b": 3}]
     assert found["sequences"]["num_differing"] == 0
     assert found["identical"] is False
-    assert found["verdict"] == "other options and facts, the same sequences"
+    assert found["verdict"] == "different options and properties; same sequences"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -244,7 +244,7 @@ def test_options_that_one_side_lacks_have_no_value_there(tmp_path: Path) -> None
         {"name": "later", "b": None},
     ]
     assert found["facts"] == [{"name": "unk_id", "a": None, "b": 3}]
-    assert found["verdict"] == "other options and facts, the same sequences"
+    assert found["verdict"] == "different options and properties; same sequences"
 
 
 def test_sources_are_compared_by_path(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_copy_of_shards_is_the_same(tmp_path: Path) -> None:
         b = copy(a, f"deeper/{name}")
         change_manifest(b, lambda manifest: manifest.update(tokens_path="../../tokens"))
         found = find(a, b)
-        assert (found["identical"], found["verdict"]) == (True, "the same")
+        assert (found["identical"], found["verdict"]) == (True, "identical")
         assert found["sequences"]["num_compared"] == 7
         num_batches = len(open_shards(a))
         assert found["batches"] == {
@@ -320,7 +320,8 @@ def test_shards_of_other_layouts_have_the_same_sequences(tmp_path: Path) -> None
             assert found["sequences"]["num_compared"] == 7
             assert found["sequences"]["num_differing"] == 0
             assert found["identical"] == (a == b)
-            assert "the same" in found["verdict"]
+            expected = "identical" if a == b else "same sequences"
+            assert expected in found["verdict"]
             assert [entry["name"] == "layout" for entry in found["facts"]].count(True) == (
                 len(layouts) - 1
             )
@@ -358,7 +359,7 @@ def test_shards_without_some_sequences(tmp_path: Path) -> None:
     assert (sequences["num_compared"], sequences["num_differing"]) == (4, 0)
     assert (sequences["num_only_in_a"], sequences["first_only_in_a"]) == (1, 1)
     assert (sequences["num_only_in_b"], sequences["first_only_in_b"]) == (1, 3)
-    assert found["verdict"] == "4 sequences the same, 1 only in A, 1 only in B"
+    assert found["verdict"] == "4 sequences identical, 1 only in A, 1 only in B"
     ledger = {entry.pop("name"): entry for entry in found["ledger"]}
     assert ledger["num_dropped_sequences by drop_longer"] == {"a": 1, "b": 2, "difference": 1}
     assert ledger["num_dropped_tokens by drop_shorter"] == {"a": 1, "b": 0, "difference": -1}
@@ -368,7 +369,7 @@ def test_same_sequences_in_other_batches(tmp_path: Path) -> None:
     tokens = store(tmp_path, "tokens", TEXTS)
     a, b = pack(tokens, "a", batch_size=2), pack(tokens, "b", batch_size=3)
     found = find(a, b)
-    assert found["verdict"] == "other options and counts, the same sequences in other batches"
+    assert found["verdict"] == "different options and counts; same sequences in different batches"
     assert found["batches"] == {
         "num_a": 4,
         "num_b": 3,
@@ -392,7 +393,7 @@ def test_same_batches_in_another_order(tmp_path: Path) -> None:
     assert found["batches"]["num_same_anywhere"] == 10
     assert found["batches"]["num_same"] == sum(map(list.__eq__, *rows)) < 10
     assert found["verdict"] == (
-        "other options, the same sequences in the same batches, in another order"
+        "different options; same sequences in the same batches, in a different order"
     )
 
 
@@ -426,7 +427,7 @@ def test_equal_cells_on_other_sides_are_other_rows(tmp_path: Path) -> None:
     found = find(a, b)
     assert found["same_arrays"] is False  # nobody knows before the rows are compared
     assert found["facts"] == [{"name": "padding_side", "a": "right", "b": "left"}]
-    assert found["verdict"] == "other facts, the same sequences in the same batches"
+    assert found["verdict"] == "different properties; same sequences in the same batches"
 
 
 def test_arrays_that_no_manifest_explains_are_not_the_same(tmp_path: Path) -> None:
@@ -445,7 +446,7 @@ def test_arrays_that_no_manifest_explains_are_not_the_same(tmp_path: Path) -> No
     change_shard(b, widen)
     found = find(a, b)
     assert found["identical"] is False
-    assert found["verdict"] == "the same sequences in the same batches, laid out otherwise"
+    assert found["verdict"] == "same sequences in the same batches, laid out differently"
 
 
 def test_store_and_shards_are_not_compared(tmp_path: Path) -> None:
@@ -474,7 +475,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"b/shard-00000\.safetensors: batch 0: batch_sizes"):
         find(a, b)
     (b / "tokenizer.json").write_text("{}")
-    with pytest.raises(FolderError, match=r"b/tokenizer\.json: not the tokenizer"):
+    with pytest.raises(FolderError, match=r"b/tokenizer\.json: blake3 differs from the manifest's"):
         find(a, b)
 
 
@@ -520,10 +521,10 @@ def test_show_differences_of_two_stores(tmp_path: Path, monkeypatch: pytest.Monk
         "",
         "sequences",
         "  in both            2",
-        "  of these differ    1",
+        "  differ             1",
         "  only in B          1, the first is 2",
         "",
-        "sequence 1, the first that differs: at token 7",
+        "first sequence that differs: 1, from token 7",
         "  A                  a.txt, record 2, 19 tokens",
         "    ids              84 104 101 32 113 117 105 [99] 107 32 98 114 111 119 110 32",
         "                     …",
@@ -548,16 +549,16 @@ def test_show_differences_of_two_shard_sets(tmp_path: Path) -> None:
         "",
         "batches",
         "  number             2 in A, 3 in B",
-        "  same rows          0 at the same place, 1 at any",
-        "  first that differs batch 0, from row 10",
+        "  same rows          0 at the same index, 1 at any index",
+        "  first difference   batch 0, from row 10",
         "    A                20 rows, from there 19 18 17 16 15 14 13 12 11 10",
-        "    B                10 rows, which end before",
+        "    B                10 rows, ends before",
         "",
         "sequences",
         "  in both            30",
-        "  of these differ    0",
+        "  differ             0",
         "",
-        "other options and counts, the same sequences in other batches",
+        "different options and counts; same sequences in different batches",
     ]
 
 
@@ -621,7 +622,7 @@ def test_empty_sources_in_another_order_or_twice(tmp_path: Path) -> None:
     change(b, "yx")
     found = find(a, b)
     assert found["sources"]["same_order"] is False
-    assert (found["identical"], found["verdict"]) == (False, "other sources, the same sequences")
+    assert (found["identical"], found["verdict"]) == (False, "different sources; same sequences")
     change(b, "xyx")
     expected = {"only_in_a": [], "only_in_b": ["x"], "changed": [], "same_order": True}
     assert find(a, b)["sources"] == expected

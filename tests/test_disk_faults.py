@@ -3,8 +3,9 @@
 All writing goes through `disk`, whose calls to the system are counted here. For every k, the k-th
 call of a run with 3 parts, or 3 shards, fails with ENOSPC or EIO, or the process ends there, a
 write half done in both. Then `inspect` calls the folder complete only if
-the command returned 0, the same command again gives the bytes of an unbroken run, and no temporary
-file stays. The processes are forked from one that has imported everything, which costs 5 ms each.
+the command returned 0, the same command again gives the bytes of an uninterrupted run, and no
+temporary file stays. The processes are forked from one that has imported everything, which costs
+5 ms each.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _place(argument: Any) -> str:
 
 
 def in_fork(action: Callable[[], int]) -> int:
-    """Do something in a process that may end at any point; give its exit code."""
+    """Do something in a process that may end at any point; return its exit code."""
     gc.freeze()  # else a collection in the fork copies all that the tests before this one left
     pid = os.fork()
     if pid == 0:
@@ -113,7 +114,7 @@ def run_with_fault(k: int, fault: int, arguments: tuple[object, ...]) -> int:
 
 
 def prepare(tmp_path: Path, command: str) -> Callable[[Path], tuple[object, ...]]:
-    """Write the input; give what makes the arguments for an output folder."""
+    """Write the input; return what makes the arguments for an output folder."""
     text, store = tmp_path / "text.txt", tmp_path / "store"
     # What goes to rejects.jsonl, and to special_tokens.jsonl.
     text.write_bytes(TEXT.encode() + b"no text: \xff\n" + b"a token as text: <eos>\n")

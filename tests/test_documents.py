@@ -1,4 +1,4 @@
-"""Raw records -> texts, and the records that hold none."""
+"""Read the texts of raw records, and reject bad records."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_bad_json_record_is_named_by_line_and_reason(
 
 
 @pytest.mark.parametrize(("line", "reason", "hint"), BAD_LINES)
-def test_bad_json_record_is_put_aside_if_asked(
+def test_bad_json_record_is_rejected_if_asked(
     tmp_path: Path, line: str, reason: str, hint: str | None
 ) -> None:
     data = b'{"text": "good"}\n' + line.encode() + b'\n{"text": "more"}\n'
@@ -213,7 +213,7 @@ def test_deep_path_into_something_else_is_a_missing_field(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("document", ["line", "paragraph", "file"])
-def test_bytes_that_are_no_utf8_are_named_by_line(tmp_path: Path, document: str) -> None:
+def test_bytes_that_are_not_utf8_are_named_by_line(tmp_path: Path, document: str) -> None:
     path = tmp_path / "a.txt"
     error = read_error(path, b"one\ntwo\nth\xe9\xe8\nfour", document)
     assert error.message == f"{path}:3: byte 0xe9, expected UTF-8"
@@ -239,7 +239,7 @@ def test_bad_bytes_are_replaced_if_asked(tmp_path: Path) -> None:
     assert found == (["a\ufffdb", "c"], [])
 
 
-def test_bad_bytes_are_put_aside_if_asked(tmp_path: Path) -> None:
+def test_bad_bytes_are_rejected_if_asked(tmp_path: Path) -> None:
     data = b"a\nb\xff\n\nc\n\xc3\n"
     texts, rejects = read_documents(tmp_path / "a.txt", data, encoding_errors="skip")
     assert texts == ["a", "", "", "c", ""]
@@ -272,7 +272,7 @@ def test_bad_bytes_in_json_follow_the_encoding_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"\xed\xa0\x80", b"\xc0\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"])
-def test_surrogates_overlong_and_cut_characters_are_no_utf8(tmp_path: Path, bad: bytes) -> None:
+def test_surrogates_overlong_and_cut_characters_are_not_utf8(tmp_path: Path, bad: bytes) -> None:
     path = tmp_path / "a.txt"
     error = read_error(path, b"x" + bad + b"\n")
     assert error.message == f"{path}:1: byte {bad[0]:#04x}, expected UTF-8"
@@ -289,7 +289,7 @@ def test_error_of_a_later_range_has_the_line_of_the_file(tmp_path: Path) -> None
 
 
 def test_field_names_in_a_hint_can_be_printed(tmp_path: Path) -> None:
-    """The hint is something to type: a name with a lone surrogate or a line end can not be."""
+    """The hint is something to type: a name with a lone surrogate or a line end cannot be."""
     error = read_error(tmp_path / "a.jsonl", json.dumps({"\ud800\n": "a"}).encode())
     str(error).encode()
     assert len(str(error.hint).splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Texts -> flat ids, the same as the tokenizers library gives one text at a time."""
+"""Encoders return the same ids as the tokenizers library does one text at a time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_byte_tokenizer_with_special_tokens_allowed_goes_through_the_library() -
         assert encoded.lengths.tolist() == [3, 0]
 
 
-def test_text_that_the_tokenizer_can_not_encode_is_an_error() -> None:
+def test_text_that_the_tokenizer_cannot_encode_is_an_error() -> None:
     """A word-level vocabulary without its unknown token fails on every other word."""
     model = models.WordLevel({"a": 0}, unk_token="<unk>")  # noqa: S106
     data = Tokenizer(model).to_str().encode()

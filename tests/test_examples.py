@@ -116,7 +116,7 @@ def test_words_held_out_are_measured_without_dropout_and_never_trained_on(tmp_pa
 
 def test_words_of_one_batch_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a b a b\n")
-    with pytest.raises(ValueError, match="leave none"):
+    with pytest.raises(ValueError, match="too few batches"):
         run("word_language_model", tmp_path / "text.txt", "--work", tmp_path / "work")
 
 

@@ -1,4 +1,4 @@
-"""Files that are no text: each says what it is and what to type."""
+"""Files that are not text: the error names their type and what to type."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str, str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_file_that_is_no_text_says_what_it_is(
+def test_file_that_is_not_text_says_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     make, kind, hint = FILES[name]
@@ -195,7 +195,7 @@ def test_utf16_in_standard_input_and_utf32_are_named() -> None:
         assert caught.value.hint == "iconv -f UTF-32 -t UTF-8 a.txt > a.utf8.txt"
 
 
-def test_bytes_that_are_no_text_and_have_no_sign_are_called_binary(tmp_path: Path) -> None:
+def test_bytes_without_a_known_signature_are_called_binary(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(struct.pack("<500H", *range(500)))
     with pytest.raises(DataError) as caught:
         tokenize([str(tmp_path / "a.bin")], tmp_path / "store", executor=HERE)
@@ -223,5 +223,5 @@ BEGINS = st.sampled_from(["PK", "PAR1", "ARROW1", "BZh9", "%PDF-1.4\n%", "7z", "
 
 
 @given(begin=st.just("") | BEGINS, text=st.text(NO_CONTROLS))
-def test_text_is_never_taken_for_something_else(begin: str, text: str) -> None:
+def test_text_is_never_refused_as_another_type(begin: str, text: str) -> None:
     check_text((begin + text).encode(), Source("a.txt", "text", "line", 9))

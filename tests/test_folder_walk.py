@@ -1,4 +1,4 @@
-"""The walk below folders and globs: links, entries that are no files, what can not be read."""
+"""The walk below folders and globs: links, entries that are not files, unreadable folders."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_hard_links_are_files_of_their_own(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["data", "data/*", "data/**/*.txt"])
-def test_what_is_no_file_is_skipped_and_named(
+def test_entries_that_are_not_files_are_skipped_and_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     make_files(tmp_path, "data/a.txt")
@@ -169,7 +169,7 @@ def as_nobody(tmp_path: Path, locked: None) -> Iterator[None]:
     ],
 )
 @pytest.mark.usefixtures("as_nobody")
-def test_folder_that_can_not_be_read_is_an_error(
+def test_folder_that_cannot_be_read_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, named: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -179,7 +179,7 @@ def test_folder_that_can_not_be_read_is_an_error(
 
 
 @pytest.mark.usefixtures("as_nobody")
-def test_file_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
+def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     sources, _ = find_sources([str(tmp_path / "data/a.txt")])
     with pytest.raises(DataError, match="Permission denied"):
         list(iter_blocks(SourceRange(0, sources[0], 0, 1), lambda _: None))
@@ -267,7 +267,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["data", "data/**/*[lt]", "data/*"])
-def test_outputs_below_the_input_are_no_input(corpus: Path, name: str) -> None:
+def test_outputs_below_the_input_are_skipped(corpus: Path, name: str) -> None:
     first = run("tokenize", name, "-o", "data/tok", "--json")
     assert "skipped 1 folder written by seqpack: data/tok\n" in first.stderr
     assert (corpus / "tok/special_tokens.jsonl").exists()
@@ -283,7 +283,7 @@ def test_outputs_below_the_input_are_no_input(corpus: Path, name: str) -> None:
     assert run_json["skipped"] == {"seqpack_output": 3}
 
 
-def test_unfinished_output_and_one_behind_a_link_are_no_input(corpus: Path) -> None:
+def test_unfinished_output_and_one_behind_a_link_are_skipped(corpus: Path) -> None:
     tokenize(["data"], Path("tok"))
     (corpus / "link").symlink_to("../tok")
     (corpus / "unfinished").mkdir()

@@ -1,4 +1,4 @@
-"""Suffixes -> formats, and every format through the command line: the same ids, or one error."""
+"""The format of each suffix, and every format through the command line: same ids, or an error."""
 
 from __future__ import annotations
 
@@ -182,8 +182,8 @@ def test_folder_of_mixed_formats_is_read_file_by_file(tmp_path: Path) -> None:
         texts = [f"{number} {text}" for text in TEXTS]
         write_file(corpus, f"{number:02}", kind, packing, texts)
         expected += texts
-    (corpus / "99.tar.gz").write_bytes(b"passed over")
-    (corpus / "99.json").write_bytes(b"passed over")
+    (corpus / "99.tar.gz").write_bytes(b"skipped")
+    (corpus / "99.json").write_bytes(b"skipped")
     for part_bytes in ("1", "700", "64MiB"):
         output = tmp_path / part_bytes
         tokenize(corpus, "-o", output, "--part-bytes", part_bytes)
@@ -224,7 +224,7 @@ def test_rejects_are_numbered_as_in_their_file(tmp_path: Path, kind: str) -> Non
         *("--part-bytes", 1, "--num-workers", 1),
     )
     assert result.exit_code == 0, result.output
-    assert "records put aside in rejects.jsonl: 3\n" in result.stdout
+    assert "records skipped, listed in rejects.jsonl: 3\n" in result.stdout
     lines = (tmp_path / "out" / "store" / "rejects.jsonl").read_text().splitlines()
     rejects = [json.loads(line) for line in lines]
     assert [(reject["source"], reject["record"]) for reject in rejects] == [

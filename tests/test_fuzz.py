@@ -42,7 +42,7 @@ RUNNER = Path(__file__).parent / "campaigns" / "fuzz.py"
 
 
 def run_fuzzer(folder: Path, *arguments: object) -> dict[str, Any]:
-    """Run the runner as a user would; give its last line."""
+    """Run the runner as a user would; return its last line."""
     command = [sys.executable, RUNNER, "--findings", folder / "findings", *arguments]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -158,12 +158,12 @@ Values = list[tuple[tuple[str | int, ...], object]]
 
 
 def uses_of(seed: Seed) -> list[Use]:
-    """Give each use of a folder once."""
+    """Return each use of a folder once."""
     return list(dict.fromkeys(STORE_USES if seed.entries == "parts" else SHARDS_USES))
 
 
 def use_all(seed: Seed, changes: Files, **kinds: str) -> list[str | None]:
-    """Use a damaged folder in every way, with some choices each; give the errors.
+    """Use a damaged folder in every way, with some choices each; return the errors.
 
     Args:
         kinds: what stands in the place of a file, by the beginning of the file's name.
@@ -182,7 +182,7 @@ def use_all(seed: Seed, changes: Files, **kinds: str) -> list[str | None]:
 
 
 def with_values(seed: Seed, values: Values) -> Files:
-    """Give the manifest with other values; bytes are JSON as they are."""
+    """Return the manifest with other values; bytes are JSON as they are."""
     edits = [
         (*seed.manifest.places[path], new if isinstance(new, bytes) else json.dumps(new).encode())
         for path, new in values
@@ -325,7 +325,7 @@ def test_any_max_tokens_of_varlen_is_used_or_refused(max_tokens: int) -> None:
 
 
 def pack_over(left: Callable[[Path], object], tmp_path: Path, *, overwrite: bool) -> str | None:
-    """Pack into a folder in which something was left; give the error."""
+    """Pack into a folder in which something was left; return the error."""
     seed = find_seed("packed")
     output = tmp_path / "output"
     output.mkdir()
@@ -367,7 +367,7 @@ def test_format_of_another_run_may_be_anything(tmp_path: Path, file: str, found:
     assert error == "FolderError in remove_own_files"
 
 
-CAN_NOT_WRITE = "MachineError in naming_failures"
+CANNOT_WRITE = "MachineError in naming_failures"
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -379,7 +379,7 @@ CAN_NOT_WRITE = "MachineError in naming_failures"
     ],
 )
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to itself"])
-def test_pack_over_what_is_no_file_is_done_or_refused(
+def test_pack_over_what_is_not_a_file_is_done_or_refused(
     tmp_path: Path, kind: str, name: str, *, overwrite: bool
 ) -> None:
     def leave(output: Path) -> None:
@@ -390,11 +390,12 @@ def test_pack_over_what_is_no_file_is_done_or_refused(
 
     error = pack_over(leave, tmp_path, overwrite=overwrite)
     if name in (".lock", ".plan.json.1.tmp"):
-        assert error == (None if name != ".lock" and kind != "folder" else CAN_NOT_WRITE)
+        refused = "FolderError in _open_locked" if name == ".lock" else CANNOT_WRITE
+        assert error == (None if name != ".lock" and kind != "folder" else refused)
     elif overwrite or name in ("plan.json", "manifest.json", "shard-00000.json"):
         assert error is not None and error.startswith("FolderError")
     else:
-        assert error == (CAN_NOT_WRITE if kind == "folder" and "7" not in name else None)
+        assert error == (CANNOT_WRITE if kind == "folder" and "7" not in name else None)
 
 
 RECEIPTS: dict[str, Callable[[dict[str, Any]], object]] = {

@@ -99,7 +99,7 @@ ALL_SHARDS = [(version, name) for version in VERSIONS for name in SHARDS]
 
 
 def expected(version: str, name: str) -> Any:
-    """Give what a golden store or golden shards must hold."""
+    """Return what a golden store or golden shards must hold."""
     return json.loads((GOLDEN / version / "expected.json").read_bytes())[name]
 
 

@@ -63,7 +63,7 @@ def check_named(good: Path, folder: Path, kind: str, change: Change, batch: int,
 
 
 def put_all(name: str, values: list[int]) -> Change:
-    """Give a change that puts other values in an array's place."""
+    """Return a change that puts other values in an array's place."""
 
     def change(arrays: Arrays) -> None:
         arrays[name] = np.array(values, arrays[name].dtype)

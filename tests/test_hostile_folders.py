@@ -79,7 +79,7 @@ def use_all(
 
 
 def all_refused(errors: dict[str, list[str | None]], *, but: tuple[str, ...] = ()) -> bool:
-    """Say whether every use but some ended with an error of the folder."""
+    """Return whether every use but some ended with an error of the folder."""
     return all(
         error is not None and error.startswith("FolderError")
         for use, found in errors.items()
@@ -379,7 +379,7 @@ def test_header_that_lies_is_refused(change: Callable[[bytes], bytes]) -> None:
 
 
 def mend(seed: Seed, path: tuple[str | int, ...], raw: bytes) -> Files:
-    """Give a manifest that names size and checksum of a changed file."""
+    """Return a manifest that names size and checksum of a changed file."""
     edits = [
         seed.manifest.set((*path, "bytes"), len(raw)),
         seed.manifest.set((*path, "blake3"), blake3(raw).hexdigest()),

@@ -87,7 +87,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(good: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Give a function that copies the good store and shards of a layout, to be damaged."""
+    """Return a function that copies the good store and shards of a layout, to be damaged."""
     return lambda name: shutil.copytree(good / name, tmp_path / name)
 
 
@@ -258,7 +258,7 @@ def test_odd_manifest_is_shown_safely(
 
 @pytest.mark.parametrize("name", ["\ud800", "\0", "\x1b[2J", "é" * 2_000_000])
 def test_name_of_an_option_may_be_anything(copy: Any, name: str) -> None:
-    """A lone surrogate can not be encoded, controls stand in the page as they are."""
+    """A lone surrogate cannot be encoded, controls stand in the page as they are."""
     store = copy("packed") / "store"
     change_manifest(store, lambda manifest: manifest["options"].update({name: 1}))
     opened = open_any(store)

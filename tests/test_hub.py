@@ -1,4 +1,4 @@
-"""A tokenizer by the name of a repository: found, kept from before, missing, out of reach."""
+"""A tokenizer from the Hub: found, cached, missing, or the Hub is unreachable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NothingHere(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def server() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_hub_out_of_reach_is_said_once_and_soon(
+def test_an_unreachable_hub_is_reported_once_and_soon(
     tmp_path: Path, nowhere: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.txt").write_text("a\n")
@@ -74,7 +74,7 @@ def test_a_hub_out_of_reach_is_said_once_and_soon(
     assert not (tmp_path / "out").exists()
 
 
-def test_offline_a_kept_copy_is_read(nowhere: str, empty_cache: Path) -> None:
+def test_the_cached_copy_is_read_offline(nowhere: str, empty_cache: Path) -> None:
     repository = empty_cache / "models--some--name"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text("0" * 40)
@@ -86,7 +86,7 @@ def test_offline_a_kept_copy_is_read(nowhere: str, empty_cache: Path) -> None:
         read_tokenizer_json("other/name")
 
 
-def test_a_name_that_the_hub_does_not_have_is_a_wrong_option(
+def test_a_name_that_is_not_on_the_hub_is_an_option_error(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", server)
@@ -99,7 +99,7 @@ def test_a_name_that_the_hub_does_not_have_is_a_wrong_option(
         read_tokenizer_json("some/name")
 
 
-def test_a_server_is_reached_if_it_takes_connections(
+def test_a_server_is_reachable_if_it_accepts_connections(
     server: str, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert can_reach(server)

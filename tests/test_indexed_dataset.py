@@ -180,7 +180,7 @@ def test_damaged_index_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_every_flipped_bit_of_an_index_is_found(tmp_path: Path) -> None:
-    """The golden index has no bit that could be otherwise, given dtype and count of ids.
+    """Given the dtype and the count of ids, every bit of the golden index is determined.
 
     One exception: two lengths may change together with a start, which needs three flips.
     """

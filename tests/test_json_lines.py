@@ -1,4 +1,4 @@
-"""JSON lines -> texts: the quick way gives what the slow way gives, with orjson and without."""
+"""Read the texts of JSON lines: the fast path equals the slow path, with orjson and without."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def spelled_keys(draw: st.DrawFn, names: tuple[str, ...]) -> str:
 
 @functools.cache  # to build strategies takes longer than to draw from them
 def values(names: tuple[str, ...]) -> st.SearchStrategy[str]:
-    """JSON values, mostly good ones, as they may be spelled."""
+    """JSON values, mostly good ones, with any spelling that JSON allows."""
     strings = st.one_of(
         texts().map(json.dumps),
         texts().map(lambda text: json.dumps(text, ensure_ascii=False)),
@@ -87,7 +87,7 @@ def objects(names: tuple[str, ...], inner: st.SearchStrategy[str]) -> st.SearchS
 
 @functools.cache
 def lines(field: str) -> st.SearchStrategy[bytes]:
-    """Lines without their ends: objects around a text field, and what else a file may hold."""
+    """Lines without their ends: objects with a text field, and other content of files."""
     names = tuple(sorted({field, *field.split("."), "id"}))
     key = json.dumps(field, ensure_ascii=False)
     plain = texts().map(lambda text: f'{{"id": 1, {key}: {json.dumps(text)}}}')
@@ -104,7 +104,7 @@ def json_records(field: str) -> st.SearchStrategy[list[bytes]]:
 
 
 def check_quick_way(records: list[bytes], field: str) -> None:
-    """Compare with the slow way."""
+    """Compare with the slow path."""
     found = read_json_texts(records, field)
     if found is not None:
         assert found == [read_json_text(record.decode(), field) for record in records]
@@ -113,7 +113,7 @@ def check_quick_way(records: list[bytes], field: str) -> None:
 def read_file(
     path: Path, data: bytes, **options: object
 ) -> tuple[list[str], list[Reject]] | tuple[str, str | None]:
-    """Give the texts and rejects of a file, or its error."""
+    """Return the texts and rejects of a file, or its error."""
     path.write_bytes(data)
     source = Source(str(path), "jsonl", "line", len(data))
     found: tuple[list[str], list[Reject]] = ([], [])
@@ -130,11 +130,11 @@ def read_file(
     return found
 
 
-# The quick way
+# The fast path
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_quick_way_gives_what_the_slow_way_gives(field: str) -> None:
+def test_fast_path_equals_the_slow_path(field: str) -> None:
     @settings(max_examples=40)
     @given(records=json_records(field))
     def check(records: list[bytes]) -> None:
@@ -161,7 +161,7 @@ def test_quick_way_gives_what_the_slow_way_gives(field: str) -> None:
 def test_plain_lines_are_read_at_once(
     lines: list[str], field: str, expected: list[str], hides_orjson: bool
 ) -> None:
-    """Otherwise the comparison above says nothing, and a run takes ten times as long."""
+    """Else the comparison above compares nothing, and a run takes ten times as long."""
     with without_orjson() if hides_orjson else contextlib.nullcontext():
         assert read_json_texts([line.encode() for line in lines], field) == expected
         assert [read_json_text(line, field) for line in lines] == expected
@@ -191,7 +191,7 @@ def test_plain_lines_are_read_at_once(
     ],
 )
 @pytest.mark.parametrize("hides_orjson", [False, True])
-def test_lines_that_need_a_closer_look_get_one(
+def test_lines_that_fail_the_fast_path_are_read_one_by_one(
     lines: list[str], field: str, hides_orjson: bool
 ) -> None:
     with without_orjson() if hides_orjson else contextlib.nullcontext():
@@ -208,14 +208,14 @@ def test_lines_that_need_a_closer_look_get_one(
     ],
 )
 def test_second_key_in_escapes_is_not_noticed(line: str, field: str, found: str) -> None:
-    """Neither way: no program writes one beside the plain one."""
+    """On neither path: no program writes one beside the same key without escapes."""
     assert read_json_text(line, field) == found
     assert read_json_texts([line.encode()], field) == [found]
     with without_orjson():
         assert read_json_texts([line.encode()], field) == [found]
 
 
-def test_bytes_that_are_no_utf8_need_a_closer_look() -> None:
+def test_bytes_that_are_not_utf8_fail_the_fast_path() -> None:
     for bad in (b"\xff", b"\xed\xa0\x80", b"\xc0\xaf"):
         line = b'{"text": "a", "other": "' + bad + b'"}'
         assert read_json_texts([line], "text") is None
@@ -223,7 +223,7 @@ def test_bytes_that_are_no_utf8_need_a_closer_look() -> None:
             assert read_json_texts([line], "text") is None
 
 
-# The slow way
+# The slow path
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_files_read_the_same_without_orjson(tmp_path: Path, field: str) -> None:
 
 
 def test_second_key_in_escapes_reads_the_same_without_orjson(tmp_path: Path) -> None:
-    """NaN sends a line the slow way with orjson, and not without."""
+    """NaN sends a line to the slow path with orjson, and not without."""
     data = b'{"text": "a", "\\u0074ext": "b", "score": NaN}\n'
     found = read_file(tmp_path / "a.jsonl", data)
     with without_orjson():
@@ -308,7 +308,7 @@ def test_second_key_in_escapes_reads_the_same_without_orjson(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("depth", [10, 500, 800, 2000])
 def test_deep_lines_read_the_same_without_orjson(tmp_path: Path, depth: int) -> None:
-    """Only near a thousand is there a depth that orjson reads and the standard library does not."""
+    """Only near a depth of 1,000 does orjson read what the standard library does not."""
     line = '{"text": "a", "deep": ' + "[" * depth + "]" * depth + "}\n"
     found = read_file(tmp_path / "a.jsonl", line.encode(), on_bad_record="skip")
     with without_orjson():

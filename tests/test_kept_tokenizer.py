@@ -1,4 +1,4 @@
-"""The tokenizer.json of stores and shards: cut, or cut in both with every digest made to fit."""
+"""The tokenizer.json of stores and shards: truncated, also with every digest made to match."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pretend_to_be_of(shards: Path, store: Path) -> None:
         mend_manifest(shards, number)
 
 
-def test_good_tokenizers_are_what_their_manifests_say(tmp_path: Path) -> None:
+def test_good_tokenizers_match_their_manifests(tmp_path: Path) -> None:
     shards = open_shards(make_shards(tmp_path))
     check_kept_tokenizer(shards.path, shards.manifest)
     store = open_store(tmp_path / "store")
@@ -60,7 +60,7 @@ def test_cut_tokenizer_of_the_store_is_refused(tmp_path: Path, digest_fits: bool
         assert f"{store / 'tokenizer.json'}: {found}" in result.stderr
 
 
-def test_tokenizers_that_are_cut_alike_are_a_fault(tmp_path: Path) -> None:
+def test_equally_truncated_tokenizers_are_a_fault(tmp_path: Path) -> None:
     shards, store = make_shards(tmp_path), tmp_path / "store"
     for folder in (shards, store):
         cut_tokenizer(folder, digest_fits=True)
@@ -73,7 +73,7 @@ def test_tokenizers_that_are_cut_alike_are_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["vocab_size", "max_id"])
-def test_vocabulary_that_is_not_the_manifests_is_named(tmp_path: Path, name: str) -> None:
+def test_vocabulary_that_differs_from_the_manifest_is_named(tmp_path: Path, name: str) -> None:
     shards = make_shards(tmp_path)
     change_manifest(shards, lambda manifest: manifest.update({name: manifest[name] + 1}))
     number = {"vocab_size": 259, "max_id": 258}[name]
@@ -90,7 +90,7 @@ EMPTY = b'{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b"null", EMPTY], ids=str)
-def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path, raw: bytes) -> None:
+def test_file_that_is_not_a_tokenizer_is_refused(tmp_path: Path, raw: bytes) -> None:
     shards = make_shards(tmp_path)
     (shards / "tokenizer.json").write_bytes(raw)
     digest = blake3(raw).hexdigest()

@@ -1,7 +1,7 @@
 """Faults from outside, with real processes: kills at random times, changing input, a refusing disk.
 
 Whatever happens, a folder is called complete only when it is, the same command again ends it with
-the bytes of an unbroken run, and nothing of the run outlives it. `kills.py` is the campaign.
+the bytes of an uninterrupted run, and nothing of the run outlives it. `kills.py` is the campaign.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ ONE = ("--num-workers", "1")  # the last one counts; the same bytes, without new
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a text of about a megabyte."""
+    """Return a text of about a megabyte."""
     return write_text(tmp_path_factory.mktemp("text") / "text.txt", 1_200_000)
 
 
 @pytest.fixture(scope="module")
 def store(text: Path) -> Path:
-    """Give its token store, one id a byte, twelve parts."""
+    """Return its token store, one id a byte, twelve parts."""
     path = text.with_name("store")
     assert run("tokenize", text, "--part-bytes", "100kB", "-o", path).exit_code == 0
     return path
@@ -248,7 +248,7 @@ def test_input_that_does_not_change_is_read(tmp_path: Path) -> None:
 
 
 def obey_permissions() -> None:
-    """Give up, in a child that is root, the right to pass over permission bits."""
+    """Return up, in a child that is root, the right to pass over permission bits."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):

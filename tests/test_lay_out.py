@@ -82,7 +82,7 @@ def find_all(store: TokenStore, options: PackOptions) -> ShardRows:
 
 
 def make_fast(store: TokenStore, rows: ShardRows, options: PackOptions) -> Arrays:
-    """Give all arrays of a shard as pack makes them."""
+    """Return all arrays of a shard as pack makes them."""
     tensors = make_tensors(options.layout, rows, filler=options.last_batch == "pad")
     layout = find_layout(options.layout, pad_id=PAD_ID, padding_side=options.padding_side)
     pieces = layout.iter_data(tensors, StoreRows(store, rows))
@@ -90,7 +90,7 @@ def make_fast(store: TokenStore, rows: ShardRows, options: PackOptions) -> Array
 
 
 def make_slow(store: TokenStore, rows: ShardRows, options: PackOptions) -> Arrays:
-    """Give all arrays of a shard, batch by batch and row by row."""
+    """Return all arrays of a shard, batch by batch and row by row."""
     batches = []
     for number, (first, last) in enumerate(pairwise(rows.batch_offsets.tolist())):
         indices, ids = rows.indices[first:last], []

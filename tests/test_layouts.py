@@ -1,4 +1,4 @@
-"""Batches joined into a shard's arrays and taken out again, and offsets not to be believed."""
+"""Batches joined into a shard's arrays and taken out again, and wrong offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OFFSETS = ("sequence_offsets", "data_offsets", "step_offsets")
 
 
 def make_batches(layout: str, lengths: list[list[int]]) -> list[Batch]:
-    """Lay out rows of rising ids."""
+    """Lay out rows of consecutive ids."""
     batches, next_index = [], 0
     for rows in lengths:
         indices = np.arange(next_index, next_index + len(rows))
@@ -127,7 +127,7 @@ def test_view_batch_gives_filler_rows_and_the_padding_side(
 
 
 def three_batches(layout: str) -> Arrays:
-    """Give the arrays of a shard of three batches."""
+    """Return the arrays of a shard of three batches."""
     return join_batches(layout, make_batches(layout, [[4, 2], [3], [2, 2, 1]]))
 
 

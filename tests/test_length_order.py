@@ -1,4 +1,4 @@
-"""Length order: longest first, ties by index, in all, in windows and in batches."""
+"""Length order: longest first, ties by index, over all sequences, in windows and in batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTHS = st.lists(st.one_of(st.integers(1, 4), st.integers(65_530, 65_540), st.
 
 @settings(max_examples=40, deadline=None)
 @given(LENGTHS, st.sampled_from([np.int32, np.int64]))
-def test_length_order_is_the_slow_one(lengths: list[int], dtype: type) -> None:
+def test_length_order_agrees_with_the_slow_one(lengths: list[int], dtype: type) -> None:
     order = length_order(np.array(lengths, dtype))
     assert order.tolist() == slow_length_order(lengths)
     assert order.dtype == np.int64
@@ -35,7 +35,7 @@ def test_length_order_is_the_slow_one(lengths: list[int], dtype: type) -> None:
     st.integers(1, 45),
     st.sampled_from([np.int32, np.int64]),
 )
-def test_length_order_in_windows_is_the_slow_one(
+def test_length_order_in_windows_agrees_with_the_slow_one(
     lengths: list[int], window: int, dtype: type
 ) -> None:
     order = length_order(np.array(lengths, dtype), window=window)
@@ -61,7 +61,7 @@ def test_length_order_refuses_no_window() -> None:
     st.lists(st.integers(1, 12), max_size=40),
     st.integers(1, 30),
 )
-def test_sort_within_batches_is_the_slow_one(
+def test_sort_within_batches_agrees_with_the_slow_one(
     drawn: list[int], sizes: list[int], rows_per_block: int
 ) -> None:
     offsets = [0]
@@ -106,7 +106,7 @@ def test_length_order_and_pack_hold_the_sequences_torch_holds(lengths: list[int]
     order = length_order(np.array(lengths))
     ours = sequence_arrays.pack_sequence([rows[index] for index in order])
     theirs = pack_sequence([torch.from_numpy(row) for row in rows], enforce_sorted=False)
-    # torch orders ties as it likes: batch_sizes agree, and at each step the same ids in some order
+    # torch may order ties differently: batch_sizes agree, and each step has the same ids
     assert ours.batch_sizes.tolist() == theirs.batch_sizes.tolist()
     own_rows = dict(zip(order.tolist(), (row.tolist() for row in ours.rows()), strict=True))
     assert [own_rows[index] for index in range(len(rows))] == [

@@ -6,16 +6,22 @@ import functools
 import inspect
 import json
 import os
+import subprocess
+import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import seqpack_cli as seqpack
 
+OPERATORS = ("__init__", "__iter__", "__getitem__", "__getitems__")
 TEXTS = ["one\ntwo two\n", "three\nfour four four\n"]
 
 
@@ -24,9 +30,11 @@ def iter_hints(exported: Any) -> Iterator[tuple[str, Any]]:
     functions = {"": exported}
     if isinstance(exported, type):
         yield from typing.get_type_hints(exported).items()
-        functions = {name: each for name, each in vars(exported).items() if name[0] != "_"}
-        if isinstance(vars(exported).get("__init__"), types.FunctionType):
-            functions["__init__"] = vars(exported)["__init__"]
+        functions = {
+            name: each
+            for name, each in vars(exported).items()
+            if name[0] != "_" or (name in OPERATORS and isinstance(each, types.FunctionType))
+        }
     for name, value in functions.items():
         function = value.fget if isinstance(value, property) else value
         function = getattr(function, "__func__", function)  # of a class method
@@ -220,3 +228,155 @@ def test_a_path_that_was_a_url_is_refused() -> None:
     with pytest.raises(seqpack.OptionError, match="a Path cannot hold a URL") as caught:
         seqpack.open_store(Path("s3://bucket/tokens"))
     assert caught.value.hint == "pass the URL as a str"
+
+
+UNGUARDED = """
+import seqpack_cli as seqpack
+options = seqpack.TokenizeOptions(part_bytes=8)
+seqpack.tokenize("corpus", "other", options, executor=seqpack.Executor(num_workers=2))
+"""
+
+
+def test_a_script_without_a_main_guard_is_told_so(work: Path) -> None:
+    Path("script.py").write_text(UNGUARDED)
+    result = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True)
+    hint = 'put the call under `if __name__ == "__main__":`, since each worker imports the script'
+    assert f"RuntimeError: a worker process must not start a run: {hint}\n" in result.stderr
+    assert result.stderr.endswith(
+        f"WorkerDiedError: the worker processes could not start\n\nhint: {hint}\n"
+    )
+    Path("script.py").write_text(f"if __name__ == '__main__':{textwrap.indent(UNGUARDED, '    ')}")
+    subprocess.run([sys.executable, "script.py"], check=True)
+    assert seqpack.open_store("other").num_documents == 4
+
+
+@pytest.fixture
+def opened(work: Path) -> dict[str, Any]:
+    """Each kind of thing that has items, four sequences or two batches, by name."""
+    shards = seqpack.open_shards("shards")
+    return {
+        "store": seqpack.open_store("tokens"),
+        "shards": shards,
+        "shard": shards.open_shard(0),
+        "shard dataset": seqpack.ShardDataset("shards", labels="next"),
+        "store dataset": seqpack.StoreDataset("tokens"),
+    }
+
+
+KINDS = ["store", "shards", "shard", "shard dataset", "store dataset"]
+
+
+def read_ids(item: Any) -> list[int]:
+    """Return the ids of a sequence or of a batch, whatever it is."""
+    found = getattr(item, "sequences", item)
+    found = found if hasattr(found, "tolist") else getattr(found, "data", getattr(found, "ids", 0))
+    ids: list[int] = found.tolist()
+    return ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_indices_are_those_of_a_list(kind: str, opened: dict[str, Any]) -> None:
+    items, number = opened[kind], len(opened[kind])
+    expected = [read_ids(items[index]) for index in range(number)]
+    assert number == (4 if "store" in kind else 2)
+    assert len({tuple(ids) for ids in expected}) == number
+    for index in range(number):
+        for as_index in (int, np.int16, np.uint64, torch.tensor):
+            assert read_ids(items[as_index(index)]) == expected[index]
+        for as_index in (int, np.int16, torch.tensor):
+            assert read_ids(items[as_index(index - number)]) == expected[index]
+    for outside in (number, -number - 1, 2**70):
+        with pytest.raises(IndexError):
+            items[outside]
+    for wrong in ("0", 1.0, None, (0, 1)):
+        with pytest.raises((TypeError, ValueError)):
+            items[wrong]
+
+
+@pytest.mark.parametrize("part", [slice(1, 3), slice(None), slice(None, None, -1), slice(9, None)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_slices_are_those_of_a_list(kind: str, part: slice, opened: dict[str, Any]) -> None:
+    items = opened[kind]
+    found, expected = items[part], [items[index] for index in range(len(items))][part]
+    assert len(found) == len(expected)
+    for item, other in zip(found, expected, strict=True):
+        assert read_ids(item) == read_ids(other)
+
+
+def test_locating_counts_from_the_end_too(opened: dict[str, Any]) -> None:
+    store = opened["store"]
+    assert store.locate(-1) == store.locate(3) == store.locate(np.int64(3))
+    with pytest.raises(IndexError, match=r"^sequence -5 of 4$"):
+        store.locate(-5)
+
+
+def test_repr_says_in_one_line_what_it_is(opened: dict[str, Any]) -> None:
+    assert repr(opened["store"]) == (
+        "TokenStore('tokens', num_sequences=4, num_tokens=29, dtype='uint16')"
+    )
+    assert repr(opened["shards"]) == (
+        "ShardSet('shards', layout='packed', num_batches=2, num_shards=1)"
+    )
+    assert repr(opened["shard"]) == (
+        "Shard('shards/shard-00000.safetensors', layout='packed', num_batches=2)"
+    )
+    dataset = "ShardDataset('shards', layout='packed', num_batches=2, labels='next')"
+    assert repr(opened["shard dataset"]) == dataset
+    assert repr(opened["store dataset"]) == "StoreDataset('tokens', num_sequences=4)"
+    sampler = seqpack.EpochSampler(opened["shard dataset"], seed=7, shuffle=False)
+    sampler.set_epoch(2)
+    assert repr(sampler) == (
+        f"EpochSampler({dataset}, seed=7, shuffle=False, epoch=2, rank=0, world_size=1)"
+    )
+    options = seqpack.PackOptions("padded", batch_size=2, buckets=(8, 32))
+    assert repr(seqpack.StoreBatches(opened["store dataset"], options)) == (
+        "StoreBatches(StoreDataset('tokens', num_sequences=4), "
+        "PackOptions(layout='padded', batch_size=2, buckets=(8, 32)))"
+    )
+
+
+def test_repr_of_a_batch_has_shapes_and_no_ids(opened: dict[str, Any]) -> None:
+    assert repr(opened["shards"][0]) == (
+        "PackedBatch(data=uint16[21], batch_sizes=int64[14], lengths=int64[2], "
+        "original_indices=int64[2])"
+    )
+    assert repr(opened["shard dataset"][0]) == (
+        "PackedTensors(sequences=PackedSequence(data=int64[21], batch_sizes=int64[14]), "
+        "lengths=int64[2], original_indices=int64[2], labels=int64[21])"
+    )
+    sequences = opened["store dataset"].__getitems__([0, 1])
+    assert repr(sequences) == "TokenSequences(num_sequences=2, num_tokens=10)"
+    padded = seqpack.collate_padded(sequences, pad_id=0)
+    assert repr(padded) == (
+        "PaddedTensors(ids=int64[2, 7], mask=bool[2, 7], lengths=int64[2], "
+        "original_indices=int64[2])"
+    )
+    assert "ids=int64[2, 7] on meta" in repr(padded.to("meta"))
+    varlen = seqpack.collate_varlen(sequences)
+    assert "cu_seqlens=int32[3], max_seqlen=7, position_ids=int64[10]" in repr(varlen)
+    assert repr(seqpack.pad_sequence([[1, 2], [3]])) == (  # type: ignore[list-item]
+        "PaddedBatch(ids=int64[2, 2], lengths=int64[2], padding_side='right', num_filler_rows=0)"
+    )
+
+
+def test_batches_can_be_compared_and_kept_in_a_set(opened: dict[str, Any]) -> None:
+    """As objects: their arrays have no one answer."""
+    batch, again = opened["shards"][0], opened["shards"][0]
+    assert batch == batch
+    assert batch != again
+    assert len({batch, again}) == 2
+
+
+def test_a_tokenizer_that_is_a_path_is_not_asked_from_the_hub(work: Path) -> None:
+    with pytest.raises(seqpack.OptionError, match=r"gpt2: .*file") as caught:
+        seqpack.tokenize("corpus", "other", seqpack.TokenizeOptions(tokenizer=Path("gpt2")))
+    assert "Hub" not in caught.value.message
+
+
+def test_no_input_and_no_name_are_refused(work: Path) -> None:
+    with pytest.raises(ValueError, match=r"^inputs is empty, expected at least one path$"):
+        seqpack.tokenize([], "other")
+    for call in (seqpack.open_store, lambda name: seqpack.pack("tokens", name)):
+        with pytest.raises(seqpack.OptionError, match=r"^the path is empty"):
+            call("")
+    assert sorted(path.name for path in work.iterdir()) == ["corpus", "shards", "tokens"]

@@ -1,4 +1,4 @@
-"""Who makes the parts: the same bytes whoever does, and the way back to tokenizers."""
+"""Make the parts with any encoder: the same bytes, and the fallback to tokenizers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ INSTALL_HINT = "pip install fastokens"
 
 @pytest.fixture(autouse=True)
 def _open_anew() -> Iterator[None]:
-    """Encoders are opened once in a process; here other ones go by the same name."""
+    """Encoders are opened once in a process; here others have the same name."""
     agreement.open_checked_encoder.cache_clear()
     agreement.start_loading.cache_clear()
     yield
@@ -53,7 +53,7 @@ def _open_anew() -> Iterator[None]:
 def corpus(tmp_path: Path) -> Path:
     """Lines of exactly 100 bytes, each with its number, so parts begin at lines 1, 101, 201, 301.
 
-    See test_parts_are_as_these_tests_take_them.
+    See test_parts_are_as_these_tests_expect.
     """
     path = tmp_path / "a.txt"
     lines = (f"line {number:03d} of é漢 <|endoftext|> don't" for number in range(NUM_LINES))
@@ -77,7 +77,7 @@ def run(
     num_workers: int = 1,
     part_bytes: int = PART_BYTES,
 ) -> list[str]:
-    """Tokenize and give the notices."""
+    """Tokenize and return the notices."""
     notices: list[str] = []
     tokenize(
         [str(corpus)],
@@ -97,7 +97,7 @@ def read_encoder(store: Path) -> str:
 # The same bytes
 
 
-def test_parts_are_as_these_tests_take_them(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_parts_are_as_these_tests_expect(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     run(corpus, tmp_path / "store", tokenizer, encoder="tokenizers")
     parts = json.loads((tmp_path / "store" / "manifest.json").read_bytes())["parts"]
     assert [part["ranges"][0]["start"] for part in parts] == [0, 10_000, 20_000, 30_000]
@@ -149,7 +149,7 @@ def test_bytes_of_the_byte_tokenizer_are_the_same_for_every_encoder(
 
 
 def write_kind(path: Path, kind: str) -> Path:
-    """Write a tokenizer that fastokens refuses, or one of which it makes other ids."""
+    """Write a tokenizer that fastokens refuses, or one for which its ids differ."""
     different = kind == "added_tokens_out_of_order"
     path.write_text(added_tokens_out_of_order() if different else tokenizer_of(kind))
     return path
@@ -192,7 +192,7 @@ def test_run_falls_back_once_however_many_workers_it_has(
         ),
     ],
 )
-def test_fastokens_that_was_asked_for_and_can_not_do_it_is_an_error_of_the_command(
+def test_fastokens_that_was_chosen_and_cannot_be_used_is_an_error_of_the_command(
     corpus: Path, tmp_path: Path, kind: str, exit_code: int, said: str
 ) -> None:
     pytest.importorskip("fastokens")
@@ -208,7 +208,7 @@ def test_fastokens_that_was_asked_for_and_can_not_do_it_is_an_error_of_the_comma
     assert not (tmp_path / "store" / "manifest.json").exists()
 
 
-# Falling back
+# Fallback
 
 
 FakeFast = Callable[..., list[str]]
@@ -216,7 +216,7 @@ FakeFast = Callable[..., list[str]]
 
 @pytest.fixture
 def fake_fast(monkeypatch: pytest.MonkeyPatch) -> FakeFast:
-    """Put an encoder in the place of fastokens: right, but for what it is told to do wrong."""
+    """Replace fastokens by an encoder that is right, except for the faults it is given."""
 
     def install(
         is_wrong: Callable[[str], bool] = lambda _: False,
@@ -250,7 +250,7 @@ def fake_fast(monkeypatch: pytest.MonkeyPatch) -> FakeFast:
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, num_parts: int) -> None:
-    """Stop a run in this process when so many of its parts are made."""
+    """Stop a run in this process after this number of parts."""
     left = num_parts
 
     def stop(setup: Any, task: Any) -> Any:
@@ -268,7 +268,7 @@ def has_line(number: int) -> Callable[[str], bool]:
     return lambda text: text.startswith(f"line {number:03d}")
 
 
-# Line 201 is the second of the third part, in its head; line 280 is far behind its head.
+# Line 201 is the second of the third part, in its head; line 280 is far after its head.
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "wrong in the probe": (
         {"is_wrong": lambda text: text == "The"},
@@ -305,7 +305,7 @@ def test_fast_encoder_that_differs_leaves_no_part_of_a_run(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_fast_encoder_that_differs_is_an_error_where_it_was_asked_for(
+def test_fast_encoder_that_differs_is_an_error_where_it_was_chosen(
     corpus: Path, tokenizer: Path, tmp_path: Path, fake_fast: FakeFast, fault: str
 ) -> None:
     behaviour, said = FAULTS[fault]
@@ -335,7 +335,7 @@ def test_fast_encoder_that_differs_ends_the_command_with_its_code(
     assert not (tmp_path / "store" / "manifest.json").exists()
 
 
-def test_fast_encoder_that_refuses_is_passed_over(
+def test_fast_encoder_that_refuses_is_not_used(
     corpus: Path, tokenizer: Path, tmp_path: Path, fake_fast: FakeFast
 ) -> None:
     run(corpus, tmp_path / "slow", tokenizer, encoder="tokenizers")
@@ -347,7 +347,7 @@ def test_fast_encoder_that_refuses_is_passed_over(
     assert read_folder(tmp_path / "store") == read_folder(tmp_path / "slow")
 
 
-def test_fast_encoder_that_refuses_is_an_error_where_it_was_asked_for(
+def test_fast_encoder_that_refuses_is_an_error_where_it_was_chosen(
     corpus: Path, tokenizer: Path, tmp_path: Path, fake_fast: FakeFast
 ) -> None:
     fake_fast(refuses=True)
@@ -381,7 +381,7 @@ def test_fast_encoder_that_agrees_encodes_the_run(
 def test_run_that_falls_back_does_the_parts_of_an_interrupted_one_again(
     corpus: Path, tokenizer: Path, tmp_path: Path, fake_fast: FakeFast
 ) -> None:
-    """The interrupted run made ids that no head showed to be wrong."""
+    """The interrupted run made wrong ids that the heads of its parts did not show."""
     output = tmp_path / "store"
     run(corpus, tmp_path / "slow", tokenizer, encoder="tokenizers")
     fake_fast(is_wrong=lambda text: has_line(80)(text) or has_line(201)(text))
@@ -468,10 +468,10 @@ def test_tokenizers_after_an_error_of_the_fast_encoder_does_all_parts_again(
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-def test_asking_for_fastokens_forgets_the_parts_of_an_interrupted_run(
+def test_choosing_fastokens_discards_the_parts_of_an_interrupted_run(
     corpus: Path, tokenizer: Path, tmp_path: Path, fake_fast: FakeFast, refuses: bool
 ) -> None:
-    """They were made by what is now known to differ, or by another version of it."""
+    """They were made by an encoder that differs, or by another version of it."""
     output = tmp_path / "store"
     run(corpus, tmp_path / "slow", tokenizer, encoder="tokenizers")
     fake_fast(is_wrong=has_line(80))
@@ -502,7 +502,7 @@ def test_parts_by_tokenizers_outlive_an_error_of_the_fast_encoder(
     assert [path.name for path in output.glob("part-*.json")] == ["part-00000.json"]
 
 
-def test_part_whose_result_never_arrived_is_forgotten_too(
+def test_part_whose_result_never_arrived_is_discarded_too(
     corpus: Path, tokenizer: Path, tmp_path: Path, fake_fast: FakeFast
 ) -> None:
     """A second worker publishes its part while the first one's error is on its way."""
@@ -534,14 +534,14 @@ def test_part_whose_result_never_arrived_is_forgotten_too(
 
 @pytest.fixture
 def hidden_fastokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's own way of saying that a module is not there."""
+    """What Python raises for a missing module."""
     monkeypatch.setitem(sys.modules, "fastokens", None)
 
 
-def test_fastokens_that_can_not_be_imported_counts_as_not_installed(
+def test_fastokens_that_cannot_be_imported_counts_as_not_installed(
     corpus: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there, and made for another machine."""
+    """It is installed, but built for another machine."""
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "fastokens.py").write_text("raise ImportError('wrong ELF class')\n")
     monkeypatch.syspath_prepend(tmp_path / "broken")
@@ -551,14 +551,14 @@ def test_fastokens_that_can_not_be_imported_counts_as_not_installed(
     assert read_encoder(tmp_path / "store") == "tokenizers"
 
 
-def test_without_fastokens_auto_takes_tokenizers(
+def test_without_fastokens_auto_uses_tokenizers(
     corpus: Path, tokenizer: Path, tmp_path: Path, hidden_fastokens: None
 ) -> None:
     assert run(corpus, tmp_path / "store", tokenizer) == []
     assert read_encoder(tmp_path / "store") == "tokenizers"
 
 
-def test_without_fastokens_asking_for_it_is_an_error_of_the_machine(
+def test_without_fastokens_choosing_it_is_an_error_of_the_machine(
     corpus: Path, tokenizer: Path, tmp_path: Path, hidden_fastokens: None
 ) -> None:
     with pytest.raises(MachineError) as caught:
@@ -592,7 +592,7 @@ def test_store_begun_with_fastokens_is_finished_without_it(
     assert read_folder(tmp_path / "store") == read_folder(tmp_path / "slow")
 
 
-# What a tokenizer.json may hold
+# Saved settings of a tokenizer.json
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_store_begun_with_fastokens_is_finished_without_it(
         *(("auto", "0.5"), ("auto", "1"), ("fastokens", "5e-1"), ("fastokens", "1.0")),
     ],
 )
-def test_saved_dropout_is_switched_off_and_said(
+def test_saved_dropout_is_ignored_with_a_note(
     corpus: Path, tokenizer: Path, tmp_path: Path, encoder: str, spelled: str
 ) -> None:
     if encoder != "tokenizers":
@@ -622,7 +622,7 @@ def test_saved_dropout_is_switched_off_and_said(
 
 
 @pytest.mark.parametrize("encoder", ["auto", "tokenizers", "fastokens"])
-def test_saved_truncation_and_padding_are_switched_off_and_said(
+def test_saved_truncation_and_padding_are_ignored_with_a_note(
     corpus: Path, tokenizer: Path, tmp_path: Path, encoder: str
 ) -> None:
     if encoder != "tokenizers":
@@ -643,7 +643,7 @@ def test_saved_truncation_and_padding_are_switched_off_and_said(
 def test_text_on_which_a_pattern_gives_up_is_named(
     corpus: Path, tokenizer: Path, tmp_path: Path, encoder: str
 ) -> None:
-    """Oniguruma stops after ten million steps; the library panics, which is no Exception."""
+    """Oniguruma stops after ten million steps; the library panics, which is not an Exception."""
     catastrophic = Tokenizer.from_file(str(tokenizer))
     catastrophic.pre_tokenizer = pre_tokenizers.Sequence(
         [

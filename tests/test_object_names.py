@@ -49,7 +49,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def name_neighbours(name: str) -> list[str]:
-    """Give names that a pattern of this name would match, or that it would become when cut."""
+    """Return names that a pattern of this name would match, or that it would become when cut."""
     plain = "".join("a" if letter in "*?[]!" else letter for letter in name)
     cut = [name.partition(mark)[0] for mark in "?#%*["]
     found = {plain, *cut, name.replace("?", "1").replace("*", "1"), name.replace("[1]", "1")}
@@ -132,7 +132,7 @@ def test_an_input_that_begins_with_a_slash_is_not_another(server, tmp_path):
     put_object(server.upstream, f"{BUCKET}/{tmp_path.name}/a.txt", b"another")
     result = run("tokenize", f"s3://{BUCKET}//{tmp_path.name}", "-o", tmp_path / "store")
     assert result.exit_code == 2
-    assert "begins with a slash behind the bucket" in result.stderr
+    assert "two slashes after the bucket, expected one" in result.stderr
 
 
 # The house

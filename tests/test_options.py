@@ -12,7 +12,7 @@ import pytest
 from command import run
 
 from seqpack_cli import PackOptions, TokenizeOptions
-from seqpack_cli.cli.options import BUCKETS, MAX_INT32
+from seqpack_cli.cli.values import BUCKETS, MAX_INT32
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.verification.verify_run import VerifyOptions
 
@@ -43,9 +43,9 @@ from seqpack_cli.verification.verify_run import VerifyOptions
         (PackOptions, {"num_buckets": 0}, "num_buckets is 0, expected at least 1"),
         (PackOptions, {"pad_to_multiple": 0}, "pad_to_multiple is 0, expected at least 1"),
         (PackOptions, {"seed": -1}, "seed is -1, expected at least 0"),
-        (PackOptions, {"buckets": "many"}, "buckets are 'many', expected 'auto' or lengths"),
-        (PackOptions, {"buckets": ()}, "buckets are (), expected 'auto' or lengths"),
-        (PackOptions, {"buckets": (8, 0)}, "buckets are (8, 0), expected 'auto' or lengths"),
+        (PackOptions, {"buckets": "many"}, "buckets is 'many', expected 'auto' or lengths"),
+        (PackOptions, {"buckets": ()}, "buckets is (), expected 'auto' or lengths"),
+        (PackOptions, {"buckets": (8, 0)}, "buckets is (8, 0), expected 'auto' or lengths"),
         (VerifyOptions, {"level": "all"}, "level is 'all', expected 'structure' or"),
         (VerifyOptions, {"cell": "LSTM"}, "cell is 'LSTM', expected 'lstm' or 'gru' or 'rnn'"),
         (VerifyOptions, {"dtype": "float8"}, "dtype is 'float8'"),

@@ -69,8 +69,10 @@ def name_commands(work: Path, out: Path) -> dict[str, tuple[object, ...]]:
     text, store, shards = work / "corpus.txt", work / "store", work / "shards"
     return {
         "tokenize": ("tokenize", text, "-o", out, "--part-bytes", 20, "--num-workers", 2),
+        "plan": ("plan", store),
         "pack": ("pack", store, "-o", out, "--shard-bytes", 1, "--num-workers", 1),
         "inspect": ("inspect", shards, "--json"),
+        "diff": ("diff", shards, shards),
         "verify": ("verify", shards, "--level", "structure"),
         "unpack": ("unpack", shards, "-o", "-"),
         "train-tokenizer": ("train-tokenizer", text, "--vocab-size", 300, "-o", out),

@@ -1,4 +1,4 @@
-"""Pack options: every refusal in its exact words, and what is chosen where nothing was said."""
+"""The options of pack: the exact text of every error, and the defaults that are chosen."""
 
 from __future__ import annotations
 
@@ -19,101 +19,102 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or 'pad'"),
     ({"padding_side": "both"}, "padding_side is 'both', expected 'right' or 'left'"),
     ({"seed": -1}, "seed is -1, expected at least 0"),
-    ({"buckets": ()}, "buckets are (), expected 'auto' or lengths"),
-    ({"buckets": (8, 0)}, "buckets are (8, 0), expected 'auto' or lengths"),
-    ({"buckets": "most"}, "buckets are 'most', expected 'auto' or lengths"),
+    ({"buckets": ()}, "buckets is (), expected 'auto' or lengths"),
+    ({"buckets": (8, 0)}, "buckets is (8, 0), expected 'auto' or lengths"),
+    ({"buckets": "most"}, "buckets is 'most', expected 'auto' or lengths"),
     *(({name: 0}, f"{name} is 0, expected at least 1") for name in COUNTS),
 ]
 
 VARLEN = {"layout": "varlen", "max_tokens": 8}
-NO_ROWS = "has no meaning, a batch is one row of --max-tokens"
-NOT_PADDED = "but these rows are not padded"
+ONE_ROW = "conflicts with --layout varlen: a batch is one row of at most --max-tokens"
+NO_SHUFFLE = "has no effect without --shuffle"
+NO_SEED = "pass --shuffle, or leave out --seed"
 
 # Options, what is wrong with them, and the hint.
 CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
     (
         {"layout": "varlen"},
-        "--layout varlen: no length of a row",
-        "pass --max-tokens, for example 2048",
+        "--layout varlen needs --max-tokens",
+        "pass the length of a row, for example --max-tokens 2048",
     ),
-    (
-        {**VARLEN, "batch_size": 4},
-        f"--layout varlen: --batch-size {NO_ROWS}",
-        "leave out --batch-size",
-    ),
-    ({**VARLEN, "window": 4}, f"--layout varlen: --window {NO_ROWS}", "leave out --window"),
-    ({**VARLEN, "buckets": (8,)}, f"--layout varlen: --buckets {NO_ROWS}", "leave out --buckets"),
-    (
-        {**VARLEN, "num_buckets": 4},
-        f"--layout varlen: --num-buckets {NO_ROWS}",
-        "leave out --num-buckets",
-    ),
+    ({**VARLEN, "batch_size": 4}, f"--batch-size {ONE_ROW}", "leave out --batch-size"),
+    ({**VARLEN, "window": 4}, f"--window {ONE_ROW}", "leave out --window"),
+    ({**VARLEN, "buckets": (8,)}, f"--buckets {ONE_ROW}", "leave out --buckets"),
+    ({**VARLEN, "num_buckets": 4}, f"--num-buckets {ONE_ROW}", "leave out --num-buckets"),
     (
         {**VARLEN, "last_batch": "drop"},
-        f"--layout varlen: --last-batch drop {NO_ROWS}",
+        f"--last-batch drop {ONE_ROW}",
         "leave out --last-batch drop",
     ),
     (
         {**VARLEN, "order": "none"},
-        "--layout varlen: --order none, but bins have no order of length",
-        "pass --fill sequential to keep the order of the input",
+        "--order none conflicts with --fill best-fit, the default of --layout varlen",
+        "pass --fill sequential to keep the order of the store",
     ),
     (
         {**VARLEN, "pad_to_multiple": 8},
-        f"--layout varlen: --pad-to-multiple 8, {NOT_PADDED}",
+        "--pad-to-multiple 8 conflicts with --layout varlen: its rows are not padded",
         "pass --layout padded, or leave out --pad-to-multiple 8",
     ),
     (
         {"last_batch": "pad"},
-        f"--layout packed: --last-batch pad, {NOT_PADDED}",
+        "--last-batch pad conflicts with --layout packed: its rows are not padded",
         "pass --layout padded, or leave out --last-batch pad",
     ),
     (
         {"padding_side": "left"},
-        f"--layout packed: --padding-side left, {NOT_PADDED}",
+        "--padding-side left conflicts with --layout packed: its rows are not padded",
         "pass --layout padded, or leave out --padding-side left",
     ),
     (
         {"layout": "padded", "fill": "sequential"},
-        "--layout padded: --fill sequential is for rows that share bins",
+        "--fill sequential needs --layout varlen",
         "pass --layout varlen, or leave out --fill",
     ),
     (
         {"max_tokens": 8, "overflow": "split"},
-        "--layout packed: --overflow split is for varlen",
+        "--overflow split needs --layout varlen",
         "split with tokenize --max-length, or pass --overflow drop",
     ),
     (
         {"buckets": "auto", "overflow": "drop"},
-        "--overflow drop: no --max-tokens and no --buckets K1,K2,… to be longer than",
+        "--overflow drop needs --max-tokens or --buckets K1,K2,…",
         "drop long sequences with --drop-longer",
     ),
     (
         {"window": 4, "order": "none"},
-        "--window sorts by length, --order none does not",
+        "--window conflicts with --order none",
         "leave out one of the two",
     ),
     (
         {"buckets": (4, 8), "num_buckets": 2},
-        "--num-buckets is for --buckets auto",
+        "--num-buckets needs --buckets auto",
         "pass --buckets auto",
     ),
     (
         {"layout": "padded", "max_tokens": 64, "batch_size": 4, "last_batch": "pad"},
-        "--last-batch pad: with --max-tokens and no --buckets batches have no number of rows "
-        "to be filled up to",
-        "leave out --max-tokens, or add --buckets",
+        "--last-batch pad needs a fixed number of rows: --batch-size alone, or --buckets",
+        "pass --batch-size instead of --max-tokens, or add --buckets",
+    ),
+    (
+        {"layout": "padded", "max_tokens": 4, "pad_to_multiple": 8},
+        "--max-tokens 4: expected at least one row of --pad-to-multiple 8",
+        "pass --max-tokens 8, or more",
     ),
     (
         {"layout": "padded", "buckets": (8, 12), "pad_to_multiple": 8},
-        "--buckets 12: no multiple of --pad-to-multiple 8",
-        "leave out --pad-to-multiple: each bucket is one width already",
+        "--buckets 12: not a multiple of --pad-to-multiple 8",
+        "leave out --pad-to-multiple: the buckets set the widths",
     ),
     (
         {"layout": "padded", "buckets": (8, 2048), "max_tokens": 1024},
-        "--buckets 2048: one row of it is above --max-tokens 1,024",
+        "--buckets 2048: a single row exceeds --max-tokens 1,024",
         "pass --max-tokens 2048 or more, or leave out this bucket",
     ),
+    ({"seed": 5}, f"--seed 5 {NO_SHUFFLE}", NO_SEED),
+    ({"seed": 5, "window": 8, "shuffle": False}, f"--seed 5 {NO_SHUFFLE}", NO_SEED),
+    ({**VARLEN, "fill": "sequential", "seed": 5}, f"--seed 5 {NO_SHUFFLE}", NO_SEED),
+    ({**VARLEN, "shuffle": False, "seed": 5}, f"--seed 5 {NO_SHUFFLE}", NO_SEED),
 ]
 
 
@@ -124,7 +125,7 @@ def test_pack_options_refuse_nonsense(values: dict[str, Any], message: str) -> N
 
 
 @pytest.mark.parametrize(("values", "message", "hint"), CONTRADICTIONS)
-def test_pack_options_refuse_what_can_not_go_together(
+def test_pack_options_refuse_what_conflicts(
     values: dict[str, Any], message: str, hint: str | None
 ) -> None:
     options = PackOptions(**values)
@@ -134,7 +135,7 @@ def test_pack_options_refuse_what_can_not_go_together(
     assert raised.value.hint == hint
 
 
-# What is given, and what resolve() makes of it.
+# Options, and what resolve() adds to them.
 CHOICES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"batch_size": 64, "shuffle": False}),
     ({"max_tokens": 512}, {"shuffle": False}),
@@ -154,15 +155,16 @@ CHOICES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"fill": "best-fit", "shuffle": False, "seed": 0},
     ),
     (
-        {**VARLEN, "fill": "sequential", "seed": 5},
+        {**VARLEN, "fill": "sequential"},
         {"order": "none", "shuffle": False, "seed": 0, "overflow": "split"},
     ),
+    ({**VARLEN, "seed": 5}, {"fill": "best-fit", "shuffle": True, "overflow": "split"}),
     ({**VARLEN, "fill": "sequential", "shuffle": True, "overflow": "drop"}, {"order": "none"}),
 ]
 
 
 @pytest.mark.parametrize(("given", "chosen"), CHOICES)
-def test_resolve_chooses_only_what_was_left_open(
+def test_resolve_sets_only_what_was_not_given(
     given: dict[str, Any], chosen: dict[str, Any]
 ) -> None:
     resolved = PackOptions(**given).resolve()

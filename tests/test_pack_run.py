@@ -1,4 +1,4 @@
-"""The pack run: shards of a store, the same bytes however they were made, and what it refuses."""
+"""The pack run: the shards of a store, the same bytes from every run, and its errors."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
 
 
 def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> None:
-    """The layouts are below, where processes stay."""
+    """Layouts other than these are tested below, with processes that are kept."""
     options = PackOptions(batch_size=2, shard_bytes=700)
     advanced: list[int] = []
     for num_workers in (1, 2):
@@ -242,13 +242,13 @@ def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_processes() -> Iterator[ProcessPoolExecutor]:
-    """Give two spawned processes that stay, as starting them takes longer than all packing here."""
+    """Return two spawned processes for all tests: starting them takes longer than packing."""
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         yield pool
 
 
 @pytest.mark.parametrize("values", COMBINATIONS.values(), ids=COMBINATIONS)
-def test_pack_holds_the_store_whatever_the_options(
+def test_pack_holds_the_whole_store_with_any_options(
     long_store: Path,
     two_processes: ProcessPoolExecutor,
     tmp_path: Path,
@@ -273,7 +273,7 @@ def test_pack_holds_the_store_whatever_the_options(
 
 
 def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str, Any]) -> None:
-    """Compare the ledger, and what unpack gives, with the store and a count of every row."""
+    """Compare the ledger and the unpacked sequences with the store and a count of every row."""
     shards = open_shards(path)
     tokens = list(open_store(shards.find_store() or path))
     rows: list[tuple[int, int, int]] = []  # index, start in its sequence, length
@@ -312,7 +312,7 @@ def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str
 
 
 def assert_dropped_for_a_reason(ledger: dict[str, Any], values: dict[str, Any]) -> None:
-    """Compare the reasons with the lengths; only the last batch takes what would fit."""
+    """Compare the reasons with the lengths; only `last_batch` drops sequences that would fit."""
     shortest = values.get("drop_shorter", 1)
     longest = values.get("drop_longer", max(LONG_LENGTHS))
     limit = longest
@@ -342,7 +342,7 @@ def test_pack_cuts_shards_that_its_options_allow(
     pack(long_store, tmp_path / "many", **values, shard_bytes=1304)
     one, many = open_shards(tmp_path / "one"), open_shards(tmp_path / "many")
     assert one.num_shards == 1
-    for found, expected in zip(many, one, strict=True):  # cutting moves no row
+    for found, expected in zip(many, one, strict=True):  # cuts do not change the rows
         for array_name, array in to_arrays(expected).items():
             assert to_arrays(found)[array_name].tolist() == array.tolist()
     for number in range(many.num_shards):
@@ -396,7 +396,7 @@ CONTINUED: dict[str, dict[str, Any]] = {
     },
     "varlen": {"layout": "varlen", "max_tokens": 8, "seed": 11},
 }
-# Ends itself as kill -9 would, when the second shard stands and its receipt does not.
+# Ends like a process killed with -9, after the second shard and before its receipt is written.
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -559,7 +559,7 @@ def test_pack_refuses_a_sequence_beyond_max_tokens(store: Path, tmp_path: Path) 
 
 
 def test_pack_refused_can_follow_its_hint(store: Path, tmp_path: Path) -> None:
-    # a refused option leaves nothing behind that refuses the next try
+    # a refused run leaves nothing behind that blocks the next one
     with pytest.raises(OptionError, match=r"hint: pass --max-tokens 12"):
         pack(store, tmp_path / "shards", max_tokens=11)
     pack(store, tmp_path / "shards", max_tokens=12)
@@ -578,7 +578,7 @@ def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
         pack(store, tmp_path / "shards", drop_shorter=13)
     assert str(caught.value) == (
         f"{store}: no batch is left, sequences dropped: 7 by --drop-shorter\n\n"
-        "hint: loosen --drop-shorter"
+        "hint: pass a smaller --drop-shorter"
     )
 
 
@@ -612,7 +612,7 @@ def test_pack_keeps_ids_beyond_16_bits(tmp_path: Path, layout: str) -> None:
     assert [row.tolist() for row in batch.rows()] == [[70_000, 0, 70_000], [70_000]]
 
 
-def test_pack_checks_that_nothing_went_astray(
+def test_pack_checks_that_nothing_is_lost(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan: Callable[..., Any] = pack_run.plan_store

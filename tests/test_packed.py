@@ -1,4 +1,4 @@
-"""The packed layout beside torch's PackedSequence, a plain loop, and the example done by hand."""
+"""The packed layout, compared with torch's PackedSequence, a plain loop and a worked example."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_pack_is_the_example_done_by_hand() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=40, deadline=None)
 @given(lengths=LENGTHS)
-def test_pack_is_torchs_pack(dtype: type, lengths: list[int]) -> None:
+def test_pack_agrees_with_torch(dtype: type, lengths: list[int]) -> None:
     rows = draw_rows(lengths, dtype)
     ours = sequence_arrays.pack_sequence(rows)
     tensors = [torch.from_numpy(row) for row in rows]
@@ -76,7 +76,7 @@ def test_pack_is_torchs_pack(dtype: type, lengths: list[int]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS)
-def test_pack_is_the_slow_one(lengths: list[int]) -> None:
+def test_pack_agrees_with_the_slow_one(lengths: list[int]) -> None:
     rows = draw_rows(lengths)
     batch = sequence_arrays.pack_sequence(rows)
     data, batch_sizes = slow_pack([row.tolist() for row in rows])
@@ -146,7 +146,7 @@ def test_unpack_refuses_batch_sizes_that_would_crash_torch(
         sequence_arrays.unpack_sequence(batch)
 
 
-def test_unpack_does_not_believe_a_sum_that_wraps_around() -> None:
+def test_unpack_refuses_a_sum_that_wraps_around() -> None:
     sizes = np.array([2**62, 2**62, 2**62, 2**62 - 7, 7, 7], np.int64)
     assert int(sizes.sum()) == 7  # of 64 bits
     with pytest.raises(ValueError, match="batch_sizes"):
@@ -180,9 +180,7 @@ def test_check_batch_sizes_refuses_other_arrays(batch_sizes: np.ndarray, message
         ({"lengths": [3, 1, 2]}, "expected longest first, row 2 is longer than the one before"),
     ],
 )
-def test_check_names_what_does_not_belong_together(
-    changes: dict[str, list[int]], message: str
-) -> None:
+def test_check_names_what_contradicts_the_rest(changes: dict[str, list[int]], message: str) -> None:
     batch = sequence_arrays.pack_sequence([np.array([1, 2, 3]), np.array([4, 5]), np.array([6])])
     arrays = {name: np.array(values, np.int64) for name, values in changes.items()}
     with pytest.raises(ValueError, match=f"^{message}$"):

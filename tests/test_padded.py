@@ -1,8 +1,9 @@
-"""The padded layout beside torch's pad_sequence and a plain loop."""
+"""The padded layout, compared with torch's pad_sequence and a plain loop."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def draw_rows(lengths: list[int], dtype: type = np.int64) -> list[np.ndarray]:
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
 @settings(max_examples=40, deadline=None)
 @given(lengths=LENGTHS, padding_value=st.integers(0, 65_535), extra=st.integers(0, 3))
-def test_pad_is_torchs_and_the_slow_one(
+def test_pad_agrees_with_torch_and_the_slow_one(
     dtype: type, lengths: list[int], padding_value: int, extra: int
 ) -> None:
     rows = draw_rows(lengths, dtype)
@@ -82,7 +83,7 @@ def test_unpad_refuses_lengths_of_another_rectangle(lengths: list[int], message:
 
 
 @pytest.mark.parametrize("width", [0, -1, 2, 4, 2**62])
-def test_make_batch_refuses_data_that_is_no_rectangle(width: int) -> None:
+def test_make_batch_refuses_data_that_is_not_a_rectangle(width: int) -> None:
     arrays = sequence_arrays.pad_sequence([np.arange(3), np.arange(2)]).ids.reshape(-1)
     with pytest.raises(ValueError, match=f"^2 rows of width {width}, data has 6 cells$"):
         PaddedLayout().make_batch(
@@ -104,7 +105,7 @@ def test_make_batch_refuses_data_that_is_no_rectangle(width: int) -> None:
         ([3, 0], "expected no empty sequence, found one in row 1"),
     ],
 )
-def test_check_names_what_does_not_belong_together(lengths: list[int], message: str) -> None:
+def test_check_names_what_contradicts_the_rest(lengths: list[int], message: str) -> None:
     batch = sequence_arrays.pad_sequence([np.arange(3), np.arange(2)])
     batch.check(pad_id=0)
     with pytest.raises(ValueError, match=f"^{message}$"):
@@ -122,7 +123,7 @@ def test_check_refuses_a_length_beyond_all_memory(longest: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.integers(0, 3))
-def test_pad_on_the_left_is_torchs_and_the_slow_one(lengths: list[int], extra: int) -> None:
+def test_pad_on_the_left_agrees_with_torch_and_the_slow_one(lengths: list[int], extra: int) -> None:
     rows = draw_rows(lengths)
     theirs = pad_sequence(
         [torch.from_numpy(row) for row in rows],
@@ -166,7 +167,7 @@ def test_check_of_left_padding_looks_on_the_left() -> None:
 
 
 def padded_with_filler(padding_side: str = "right", num_filler_rows: int = 2) -> PaddedBatch:
-    """Give two rows of sequences 7 and 3, and filler, 4 cells wide, padded with 9."""
+    """Return two rows of sequences 7 and 3, and filler, 4 cells wide, padded with 9."""
     batch = lay_out(
         "padded",
         [np.array([1, 2, 3]), np.array([4])],
@@ -209,7 +210,7 @@ def test_filler_rows_are_checked_and_can_be_left_out(padding_side: str) -> None:
         ("original_indices", 2, -2, "a filler row has an original index, expected -1"),
     ],
 )
-def test_check_refuses_filler_rows_that_are_none(
+def test_check_refuses_filler_rows_with_ids_or_an_index(
     name: str, place: int | tuple[int, int], value: int, message: str
 ) -> None:
     batch = padded_with_filler()
@@ -237,3 +238,38 @@ def test_make_batch_refuses_more_filler_rows_than_rows(number: int) -> None:
     arrays = {**to_arrays(padded_with_filler()), "num_filler_rows": np.array([number])}
     with pytest.raises(ValueError, match=f"^{number} filler rows in a batch of 4 rows$"):
         PaddedLayout().make_batch(arrays)
+
+
+def test_pad_refuses_a_side_that_is_none() -> None:
+    with pytest.raises(ValueError, match=r"^padding_side is 'center', expected 'right' or 'left'$"):
+        sequence_arrays.pad_sequence([np.arange(3)], padding_side="center")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"total_length": "5"}, "total_length is '5', expected int or None"),
+        ({"padding_value": 0.5}, "padding_value is 0.5, expected int"),
+    ],
+)
+def test_pad_refuses_arguments_of_another_type(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        sequence_arrays.pad_sequence([np.arange(3)], **options)
+    assert str(caught.value) == said
+
+
+def test_pad_refuses_a_value_that_the_ids_cannot_hold() -> None:
+    ids = np.arange(3, dtype=np.uint16)
+    with pytest.raises(ValueError, match=r"^padding_value is -100, the ids are uint16$"):
+        sequence_arrays.pad_sequence([ids], padding_value=-100)
+
+
+def test_inverse_functions_refuse_the_other_batch() -> None:
+    padded = sequence_arrays.pad_sequence([np.arange(3)])
+    packed = sequence_arrays.pack_sequence([np.arange(3)])
+    with pytest.raises(TypeError, match=r"^packed_sequences is PaddedBatch\(.*PackedBatch$"):
+        sequence_arrays.unpack_sequence(padded)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^padded_sequences is PackedBatch\(.*PaddedBatch$"):
+        sequence_arrays.unpad_sequence(packed)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^sequence 0 has shape \(2, 3\), expected \[length\]$"):
+        sequence_arrays.pack_sequence([np.zeros((2, 3), int)])

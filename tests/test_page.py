@@ -65,7 +65,7 @@ class Elements(HTMLParser):
 
 
 def read_rows(page: str) -> list[tuple[str, str]]:
-    """Give heading and text of each row that is shown."""
+    """Return heading and text of each row that is shown."""
     rows = []
     for heading, tokens in re.findall(
         r"<article.*?<h3>(.*?)</h3>.*?<p class=\"tokens\"[^>]*>(.*?)</p>", page, re.DOTALL
@@ -115,7 +115,7 @@ def test_page_has_the_numbers_batches_and_rows_of_shards() -> None:
     shards = open_shards("packed")
     section = page.split('<section id="batches">')[1].split("</section>")[0]
     assert re.findall(r"<th>(.*?)</th>", section) == [
-        *("batch", "rows", "longest", "tokens", "as a rectangle", "padding if padded")
+        *("batch", "rows", "longest", "tokens", "cells if padded", "padding if padded")
     ]
     table = [
         re.findall(r"<td[^>]*>(.*?)(?: <span|</td>)", row)
@@ -149,11 +149,38 @@ def test_page_has_the_numbers_batches_and_rows_of_shards() -> None:
 @pytest.mark.usefixtures("work")
 def test_page_of_a_store_shows_its_sequences_and_special_tokens() -> None:
     page = make("tokens")
-    assert "The first 10 sequences" in page
+    assert "First 10 sequences" in page
     assert [text for _, text in read_rows(page)][:2] == ["ab", "twelve bytes"]
     assert '<td class="left"><code>&lt;bos&gt;</code></td><td>1</td>' in page
     assert "b.txt, record 3</td>" in page
     assert "<h2>Batches</h2>" not in page
+
+
+@pytest.mark.usefixtures("work")
+def test_page_names_the_command_date_and_versions_of_the_run() -> None:
+    done = json.loads(Path("padded/run.json").read_text())
+    section = make("padded").split('<section id="run">')[1].split("</section>")[0]
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(?:<code>)?(.*?)(?:</code>)?</dd>", section))
+    assert facts["command"] == (
+        "seqpack pack tokens -o padded --layout padded --batch-size 4 --last-batch pad"
+    )
+    assert facts["date"].split() == [done["date"][:10], done["date"][11:16], "UTC"]
+    assert facts["duration"] == f"{done['seconds']:.1f} s"
+    versions = done["versions"]
+    assert facts["versions"] == ", ".join(f"{name} {versions[name]}" for name in versions)
+    assert "seqpack" in versions
+    assert facts["last_batch"] == "pad"  # one of all options
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("value", [EVIL, 7, 10**400, 1e300, None, [], {}, "9" * 400, "\ud800"])
+def test_page_of_a_run_json_that_may_hold_anything(value: object) -> None:
+    names = ("command", "date", "seconds", "versions")
+    Path("padded/run.json").write_text(json.dumps(dict.fromkeys(names, value)))
+    page = make("padded")
+    assert "<script>document" not in page
+    Path("padded/run.json").unlink()
+    assert "Unknown: the folder has no readable run.json." in make("padded")
 
 
 @pytest.mark.usefixtures("work")
@@ -181,7 +208,7 @@ def test_page_is_the_same_again_and_replaces_the_file() -> None:
 def test_page_without_the_token_store_says_so() -> None:
     Path("tokens").rename("moved")
     page = make("packed")
-    assert "source unknown" in page
+    assert "unknown source" in page
     assert "the token store is no longer there" in page
 
 
@@ -195,7 +222,9 @@ def test_page_shows_some_of_many_batches(tmp_path: Path, monkeypatch: pytest.Mon
     page = make("shards")
     shown = re.findall(r"<tr><td[^>]*>(.*?)</td>", page)
     assert shown == ["0", "25", "43", "50", "70", "74", "99"]
-    assert "7 of 100 batches, spread evenly, and the most uneven." in page
+    assert (
+        "7 of 100 batches: an even sample, and the ones that would have the most padding." in page
+    )
     assert len(read_rows(page)) == 40
 
 
@@ -204,9 +233,7 @@ def test_page_of_split_sequences_says_so() -> None:
     page = make("varlen")
     assert "<dt>lengths of pieces</dt>" in page
     headings = [heading for heading, _ in read_rows(page)]
-    assert any(
-        heading.endswith("sequence 5 from its token 150 on: 150 tokens") for heading in headings
-    )
+    assert any(heading.endswith("sequence 5 from token 150: 150 tokens") for heading in headings)
 
 
 @pytest.mark.usefixtures("work")
@@ -257,25 +284,25 @@ def test_places_are_those_of_the_rows(
             "record 4 · shown below",
             marks=pytest.mark.slow,
         ),
-        ("packed", "6", "sequence 6 · is not in these shards: it was dropped"),
+        ("packed", "6", "sequence 6 · not in these shards: dropped"),
         pytest.param(
             "packed",
             "1,000",
             "no sequence 1,000: there are 10, counted from 0",
             marks=pytest.mark.slow,
         ),
-        ("packed", EVIL, "type the index of a sequence: a number from 0 on"),
+        ("packed", EVIL, "enter the index of a sequence: 0, 1, 2, …"),
         pytest.param(
             "tokens",
             "8",
             "sequence 8 · 3 tokens · document 9 · b.txt, record 2 · shown below",
             marks=pytest.mark.slow,
         ),
-        ("varlen", "5", "sequence 5 · split into 3 rows, the first in · batch "),
+        ("varlen", "5", "sequence 5 · split into 3 pieces, the first in · batch "),
         pytest.param(
             "packed",
             "%",
-            "type the index of a sequence: a number from 0 on",
+            "enter the index of a sequence: 0, 1, 2, …",
             marks=pytest.mark.slow,
         ),
     ],
@@ -299,7 +326,7 @@ def test_a_page_of_many_sequences_names_the_command(
     make("packed")
     page, complaints = open_page(work / "packed.html", "#sequence=7", folder=work)
     assert complaints == []
-    assert "only the first 4 are in this page" in page
+    assert "not in this page, which has the first 4" in page
 
 
 @needs_browser
@@ -311,6 +338,19 @@ def test_a_page_in_a_browser_runs_no_other_script(work: Path) -> None:
     shown, complaints = open_page(work / "evil.html", folder=work)
     assert "<title>owned</title>" not in shown
     assert any("Content Security Policy" in line for line in complaints)
+
+
+@needs_browser
+def test_a_table_that_scrolls_shows_it(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("many.txt").write_text("a\n" * 60)
+    run("tokenize", "many.txt", "-o", "many-tokens")
+    run("pack", "many-tokens", "-o", "many", "--batch-size", 1)
+    for name, has_more in (("many", True), ("packed", False)):
+        assert ("Scroll inside the table to see more." in make(name)) == has_more
+        page, complaints = open_page(work / f"{name}.html", folder=work)
+        assert complaints == []
+        (classes,) = re.findall(r'<div class="([^"]*)"[^>]*aria-label="Batches"', page)
+        assert ("more-below" in classes.split()) == has_more
 
 
 @needs_browser

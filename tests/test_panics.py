@@ -1,4 +1,4 @@
-"""What a library prints of a failure that was expected, and of one that was not."""
+"""What a library prints about an expected failure is hidden, about another is not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_one_block_in_another_and_in_threads_gives_stderr_back(
 def test_a_run_that_succeeds_prints_no_panic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A normalizer's pattern that never ends on the probe, and on no text of the run."""
+    """The regex of a normalizer that never ends on the probe, but ends on the run's text."""
     pytest.importorskip("fastokens")
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     tokenizer = json.loads(tokenizer_of("split_pattern"))

@@ -1,4 +1,4 @@
-"""How long a value can be that a Parquet file stores once and repeats, and what follows from it."""
+"""The bound on values that a Parquet file stores once and repeats, and its use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_rows_that_share_their_beginning_may_all_be_as_long_as_the_chunk(tmp_pat
 
 
 def test_long_value_is_decoded_a_few_rows_at_a_time_until_it_is_a_bomb(tmp_path: Path) -> None:
-    """1,000 rows of 100 kB come out of 3 kB."""
+    """3 kB decode to 1,000 rows of 100 kB."""
     source = write(tmp_path / "a.parquet", [VALUE] * 2000, compression="zstd")
     (part,) = plan_parts([source], part_bytes=1 << 20)
     blocks = iter_documents(part[0], DocumentOptions(), lambda _: None)
@@ -66,7 +66,7 @@ def test_long_value_is_decoded_a_few_rows_at_a_time_until_it_is_a_bomb(tmp_path:
     assert caught.value.hint == "if this is intended, write its text to another file"
 
 
-def test_footer_at_which_pyarrow_ends_its_process_is_an_error(tmp_path: Path) -> None:
+def test_footer_that_crashes_pyarrow_is_an_error(tmp_path: Path) -> None:
     good = write(tmp_path / "a.parquet", ["good"])
     (bad,), _ = find_sources([str(ABORTS)])
     check_footers([good])

@@ -1,4 +1,4 @@
-"""The rows of a Parquet file -> documents, whole or cut between row groups."""
+"""Read the rows of Parquet files as documents, whole or cut between row groups."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_groups(path: Path, groups: list[list[str | None]]) -> Path:
 def read_blocks(
     path: Path, *, part_bytes: int = WHOLE, on_read: Any = lambda _: None, **options: Any
 ) -> list[list[DocumentBlock]]:
-    """Give the blocks of each part."""
+    """Return the blocks of each part."""
     source = Source(str(path), "parquet", "row", path.stat().st_size)
     return [
         [
@@ -70,12 +70,12 @@ def read_error(path: Path, **options: Any) -> DataError:
 
 
 def make_bad_strings() -> Any:
-    """Strings of which the second is no UTF-8, as some writers leave them."""
+    """Strings, the second not UTF-8, as some writers leave them."""
     binary = pa.array([b"ok", b"b\xe9d", "é".encode()], pa.binary())
     return pa.StringArray.from_buffers(3, *binary.buffers()[1:])
 
 
-# What is read
+# Rows that are read
 
 
 @settings(max_examples=40)
@@ -169,7 +169,7 @@ def test_column_with_a_dot_in_its_name_goes_before_a_path(tmp_path: Path) -> Non
 
 
 def test_rows_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory follows from a piece, not from a row group."""
+    """Memory depends on the size of a piece, not of a row group."""
     monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 100)
     rows = [f"{number:03} " * 5 for number in range(50)]
     path = write(tmp_path / "a.parquet", rows, use_dictionary=False)
@@ -228,7 +228,7 @@ def test_column_of_something_else_is_refused(tmp_path: Path, column: Any, kind: 
     assert error.message == f"{path}: column 'text' is {kind}, expected strings"
 
 
-def test_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_duplicate_column_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     columns = [pa.array(["a"]), pa.array(["b"])]
     pq.write_table(pa.Table.from_arrays(columns, names=["text", "text"]), path)
@@ -236,7 +236,7 @@ def test_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
     assert error.message == f"{path}: 2 columns named 'text'"
 
 
-# Rows that are bad
+# Bad rows
 
 
 @pytest.mark.parametrize("part_bytes", [1, WHOLE])
@@ -250,7 +250,7 @@ def test_null_is_named_by_its_row(tmp_path: Path, row: int, part_bytes: int) -> 
     assert error.hint == SKIP_HINT
 
 
-def test_nulls_are_put_aside_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nulls_are_rejected_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 1)  # a row a piece
     rows = ["a", None, "c", None, "e", None, "g"]
     path = write(tmp_path / "a.parquet", rows, row_group_size=4)
@@ -274,7 +274,7 @@ def test_field_of_a_struct_that_is_null_is_a_bad_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "dictionary", "struct"])
-def test_bytes_that_are_no_utf8_follow_the_policy(tmp_path: Path, kind: str) -> None:
+def test_bytes_that_are_not_utf8_follow_the_policy(tmp_path: Path, kind: str) -> None:
     column = make_bad_strings()
     if kind == "large_string":
         column = column.cast(pa.large_string(), safe=False)
@@ -304,7 +304,7 @@ def test_document_above_the_limit_is_refused(tmp_path: Path) -> None:
     assert error.hint == "pass a larger --max-document-bytes, or split the document"
 
 
-# Files that are bad
+# Bad files
 
 
 def test_every_cut_of_a_file_is_an_error(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_every_cut_of_a_file_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1PAR1", b'{"text": "a"}\n' * 9])
-def test_file_that_is_no_parquet_is_named(tmp_path: Path, data: bytes) -> None:
+def test_file_that_is_not_parquet_is_named(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(data)
     assert read_error(path).message.startswith(f"{path}: not Parquet, or damaged (")
@@ -334,7 +334,7 @@ def test_page_that_is_damaged_is_an_error(tmp_path: Path) -> None:
     assert "\n" not in error.message
 
 
-def test_damaged_data_never_loses_rows_in_silence(tmp_path: Path) -> None:
+def test_damaged_data_never_loses_rows_silently(tmp_path: Path) -> None:
     """The footer says how many rows there are, whatever the head of a page says."""
     path = write(tmp_path / "a.parquet", [f"t{n}" for n in range(12)], compression="none")
     data = path.read_bytes()
@@ -350,7 +350,7 @@ def test_damaged_data_never_loses_rows_in_silence(tmp_path: Path) -> None:
         assert sum(len(block.texts) for block in found) == 12, f"bit {bit}"
 
 
-def test_checksums_of_pages_are_looked_at(tmp_path: Path) -> None:
+def test_checksums_of_pages_are_checked(tmp_path: Path) -> None:
     rows = [f"some text {number}" for number in range(20)]
     path = write(
         tmp_path / "a.parquet",
@@ -368,7 +368,7 @@ def test_checksums_of_pages_are_looked_at(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_missing_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pyarrow leaves them out, without a word, behind some damaged pages."""
+    """pyarrow silently skips rows after some damaged pages."""
     path = write(tmp_path / "a.parquet", ["a"] * 3000, row_group_size=1500)
     iter_batches = pq.ParquetFile.iter_batches
 

@@ -1,4 +1,4 @@
-"""Sources -> parts: cut where records begin, whatever the size."""
+"""Cut sources into parts where records begin, at any size."""
 
 from __future__ import annotations
 

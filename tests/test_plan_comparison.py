@@ -103,7 +103,7 @@ def test_one_change_with_everything_made_to_fit_is_found(
 
 
 def is_refused(path: Path) -> bool:
-    """Say whether verify has a finding, or the manifest contradicts itself."""
+    """Return whether verify has a finding, or the manifest contradicts itself."""
     try:
         report = verify(path)
     except FolderError:
@@ -150,7 +150,7 @@ def test_another_option_in_the_manifest_is_found_unless_it_gives_the_same(
 def gives_the_same(
     path: Path, other: Path, manifest: dict[str, Any], options: dict[str, Any]
 ) -> bool:
-    """Say whether pack makes the same shards with other options, which it would record as such."""
+    """Return whether pack makes the same shards with other options, but for their record."""
     apart = {name: manifest[name] for name in ("layout", "padding_side", "pad_id")}
     try:
         found, _ = pack(

@@ -123,13 +123,15 @@ def test_plan_table_names_the_batches_and_the_best_padded_way() -> None:
         "padded  131,072 cells                1,200 25.00%    1.2 kB       5        60",
         "varlen  2,048, sequential                3  0.00%    1.2 kB       5        60",
         "",
-        "* the least padding of all padded ways:",
+        "* least padding of the padded layouts:",
         "    --layout padded --batch-size 32 --buckets auto --num-buckets 16",
         "",
-        "batch: rows are --batch-size, tokens and cells --max-tokens, unsorted is",
-        "--order none, sequential --fill sequential; buckets: --buckets auto",
-        "--num-buckets; longest: steps, columns or tokens in a row of the longest batch;",
-        "largest: cells of the largest. No way drops a sequence; varlen splits long ones.",
+        "batch    at most this many rows (--batch-size), tokens or cells (--max-tokens);",
+        "         unsorted: --order none; sequential: --fill sequential",
+        "buckets  --buckets auto with this --num-buckets",
+        "longest  time steps, columns or tokens in a row of the longest batch",
+        "largest  cells of the largest batch",
+        "No sequence is dropped; varlen splits those that are longer than a row.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Batches dealt to ranks: as many to each, nothing lost, and of one cost where it is wished."""
+"""Batches dealt to ranks: the same number to each, none lost, balanced by cost if asked."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from seqpack_cli.batching.shuffle import shuffled
 
 @st.composite
 def orders(draw: st.DrawFn) -> np.ndarray:
-    """Some of the numbers below 600, in any order; often more than a window holds."""
+    """Draw some of the numbers below 600, in any order; often more than a window holds."""
     num_batches = draw(st.one_of(st.integers(0, 20), st.integers(0, 500)))
     return shuffled(600, seed=draw(st.integers(0, 99)))[:num_batches]
 
 
 def draw_costs(num_batches: int, seed: int = 0) -> np.ndarray:
-    """Draw costs as batches of fixed rows have them: most small, some many times larger."""
+    """Draw costs like those of batches with fixed rows: most small, some many times larger."""
     return np.random.default_rng(seed).lognormal(8, 1, num_batches).astype(np.int64)
 
 
@@ -78,7 +78,7 @@ def test_steps_hold_each_batch_once_but_for_what_is_stated(
     assert set(found) == set(numbers)
     assert extra.total() == -len(numbers) % world_size
     if len(numbers) >= world_size:
-        assert extra == Counter(numbers[: extra.total()])  # the first of the order come twice
+        assert extra == Counter(numbers[: extra.total()])  # the first of the order occur twice
 
 
 def test_unbalanced_steps_follow_the_order() -> None:
@@ -104,8 +104,8 @@ def test_no_batches_are_no_steps(drop_last: bool, costs: np.ndarray | None) -> N
     assert deal_steps(none, 3, drop_last=drop_last, costs=costs, seed=0).shape == (0, 3)
 
 
-def test_steps_stay_as_they_are() -> None:
-    # Golden: a run that is continued rests on them.
+def test_steps_never_change() -> None:
+    # Golden: continued runs need exactly these.
     order, costs = np.arange(11), np.array([5, 40, 12, 7, 7, 33, 2, 18, 25, 9, 1])
     balanced = deal_steps(order, 3, costs=costs, seed=0)
     assert balanced.tolist() == [[7, 2, 3], [0, 6, 4], [8, 1, 5], [9, 10, 0]]
@@ -119,7 +119,7 @@ def test_balanced_steps_hold_batches_of_about_one_cost() -> None:
     balanced = costs[deal_steps(order, 8, costs=costs, seed=0)]
     spread = np.ptp(balanced, axis=1).sum() / np.ptp(plain, axis=1).sum()
     assert spread < 0.1
-    # What ranks wait for: at each step the others idle until the largest is done.
+    # At each step all ranks wait for the most expensive batch.
     assert balanced.max(axis=1).sum() < 1.15 * balanced.mean(axis=1).sum()
     assert plain.max(axis=1).sum() > 2 * plain.mean(axis=1).sum()
 

@@ -93,7 +93,7 @@ def check_other_token(cluster: Started, text: Path, output: Path) -> None:
 def test_cluster_that_wants_no_token_is_not_given_one(
     text: Path, tmp_path: Path, sample_data: Path
 ) -> None:
-    """Ray's own search gives it, and its nodes then can not fetch from the driver."""
+    """Ray's own search gives it, and its nodes then cannot fetch from the driver."""
     tokenizer = tmp_path / "tokenizer.json"  # too large to go with each task
     tokenizer.write_bytes((sample_data / "tokenizer.json").read_bytes() + b" " * 1_000_000)
     command = [*tokenize(text, tmp_path / "out"), "--tokenizer", tokenizer]

@@ -37,7 +37,7 @@ def make_jobs(folder: Path, num_jobs: int) -> list[Job]:
 def start_collecting(
     function: Callable[[Job], int], jobs: list[Job], progress: Progress | None = None
 ) -> tuple[threading.Thread, list[int]]:
-    """Run jobs in a thread of their own; give it, and the list that gets the results."""
+    """Run jobs in a thread of their own; return it, and the list that gets the results."""
     found: list[int] = []
 
     def collect() -> None:

@@ -39,7 +39,7 @@ def store(text: Path, sample_data: Path) -> Path:
 
 
 def tokenize(text: Path, sample_data: Path, output: Path) -> list[str]:
-    """Give the arguments of a run of many parts that takes seconds."""
+    """Return the arguments of a run of many parts that takes seconds."""
     tokenizer = str(sample_data / "tokenizer.json")
     return [
         *("tokenize", str(text), "-o", str(output), "--tokenizer", tokenizer),

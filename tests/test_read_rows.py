@@ -1,4 +1,4 @@
-"""Many sequences at once beside one after another, whatever their order and the store's parts."""
+"""Many sequences read at once equal those read one by one, in any order, from any parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def cut(
     store: TokenStore, rows: list[tuple[int, int]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[list[int]]]:
-    """Give indices, offsets and lengths of random pieces of sequences, and their ids."""
+    """Return indices, offsets and lengths of random pieces of sequences, and their ids."""
     indices = np.array([index for index, _ in rows], np.int64)
     offsets = np.array([draw % LENGTHS[index] for index, draw in rows], np.int64)
     rests = [LENGTHS[index] - draw % LENGTHS[index] for index, draw in rows]

@@ -1,4 +1,4 @@
-"""Ranges of files -> raw records."""
+"""Read the raw records of ranges of files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_paragraphs_equal_slow_splitter_at_any_block_seam(
 
 
 @given(data=st.binary(max_size=40).filter(lambda data: data[:2] not in (b"\xff\xfe", b"\xfe\xff")))
-def test_file_documents_are_the_bytes_as_they_stand(tmp_path: Path, data: bytes) -> None:
+def test_file_documents_are_the_bytes_of_the_file(tmp_path: Path, data: bytes) -> None:
     assert read_records(write(tmp_path / "a.txt", data), "file") == [(data, 0)]
 
 

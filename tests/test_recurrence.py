@@ -34,7 +34,7 @@ LEAK_LENGTHS = [7, 5, 5, 2, 1, 1]
 
 
 def torch_step(cell: str, recurrent: nn.RNNBase, suffix: str = "_l0") -> Step:
-    """Give torch's own single-step cell with the weights of a layer and direction."""
+    """Return torch's own single-step cell with the weights of a layer and direction."""
     single = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}[cell](4, 5).double()
     single.load_state_dict(
         {

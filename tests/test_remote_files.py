@@ -1,4 +1,4 @@
-"""Inputs in an object store: what a URL stands for, and their bytes."""
+"""Inputs in an object store: the files of a URL, and their bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FILES = {
     "Z.text": b"nine\n",
     ".hidden/x.txt": b"hidden",
     "a/.x.txt": b"hidden",
-    "notes.unknown": b"passed over",
+    "notes.unknown": b"skipped",
 }
 
 
@@ -67,7 +67,7 @@ def describe(sources: list[Source], root: str) -> list[tuple[object, ...]]:
         ["/a", "/b.txt", "/a/z.jsonl", ""],
     ],
 )
-def test_a_url_stands_for_what_a_path_would(corpus: Url, tmp_path: Path, names: list[str]) -> None:
+def test_a_url_names_the_files_of_a_path(corpus: Url, tmp_path: Path, names: list[str]) -> None:
     files = str(tmp_path / "files")
     there, there_over = find_sources([f"{corpus}{name}" for name in names])
     here, here_over = find_sources([f"{files}{name}" for name in names])
@@ -86,7 +86,7 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
         assert [source.path for source in sources] == [str(tmp_path / "a.txt")]
 
 
-def test_nothing_there_is_a_wrong_option(corpus: Url) -> None:
+def test_a_missing_object_is_an_option_error(corpus: Url) -> None:
     for name in ("none", "*.none", "b.txt.gz"):
         with pytest.raises(OptionError, match="no such object"):
             find_sources([f"{corpus}/{name}"])
@@ -179,7 +179,7 @@ def test_an_output_that_holds_the_input_is_refused(corpus: Url) -> None:
         tokenize([f"{corpus}/b.txt"], corpus)
 
 
-def test_a_tokenizer_may_lie_in_the_store(
+def test_a_tokenizer_may_be_in_the_object_store(
     corpus: Url, tmp_path: Path, tiny_tokenizer: Path
 ) -> None:
     write_object(corpus / "tokenizer.json", tiny_tokenizer.read_bytes())
@@ -211,7 +211,7 @@ def test_a_finished_run_is_not_called_complete_without_its_objects(
 
 
 @pytest.mark.parametrize("pattern", ["", "/", "/**/*[lt]", "/**"])
-def test_outputs_below_the_input_are_no_input(corpus: Url, tmp_path: Path, pattern: str) -> None:
+def test_outputs_below_the_input_are_skipped(corpus: Url, tmp_path: Path, pattern: str) -> None:
     write_object(corpus / "b.txt", b"one <eos>\n")
     options = TokenizeOptions(file_format="text")
     inputs = [f"{corpus}{pattern}"]
@@ -235,13 +235,13 @@ def test_a_manifest_of_another_program_hides_nothing(corpus: Url) -> None:
     assert len(find_sources([str(corpus)])[0]) == 5
 
 
-def test_an_object_is_no_folder_to_write_into(corpus: Url) -> None:
+def test_an_object_is_refused_as_an_output_folder(corpus: Url) -> None:
     with pytest.raises(FolderError, match="an object, expected a folder"):
         tokenize([f"{corpus}/a"], corpus / "b.txt")
 
 
-def test_memory_is_not_for_commands(tmp_path: Path) -> None:
+def test_memory_urls_are_refused_by_commands(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"x")
     result = run("tokenize", tmp_path / "a.txt", "-o", "memory://bucket/store")
     assert result.exit_code == 2
-    assert "would be gone with this command" in result.stderr
+    assert "memory:// ends with this command" in result.stderr

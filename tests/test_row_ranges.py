@@ -1,4 +1,4 @@
-"""What a task is told of its rows, and how it finds them in the lengths of a store."""
+"""The range of rows that a task gets, and how it finds them in the lengths of a store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_range_of_the_order_takes_equal_sequences_by_their_numbers() -> None:
     assert found.lengths.tolist() == [5, 5, 5, 5]
 
 
-def test_range_of_windows_reads_the_parts_that_it_touches() -> None:
+def test_range_of_windows_reads_only_the_parts_it_needs() -> None:
     parts = [[1, 9], [2, 8], [3, 7], [], [4, 6], [5, 5]]
     plan, source = plan_parts(parts, batch_size=2, window=4, drop_shorter=2)
     (rows,) = plan.cut([2, 3])
@@ -46,7 +46,7 @@ def test_range_of_windows_reads_the_parts_that_it_touches() -> None:
     assert source.read == [2, 4, 5]
 
 
-def test_neighbours_share_one_look_at_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_share_one_pass_over_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_ranges, "ROWS_PER_RANGE", 6)
     plan, source = plan_parts([list(range(1, 21))], batch_size=2)
     planned = plan.cut(list(range(11)))

@@ -51,7 +51,7 @@ PLACES = re.compile(rb'(s3:/)?/[^"]*/(?=corpus)|(?<="tokens_path": )"[^"]*"')
 
 @pytest.fixture
 def url(server: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give a place in the bucket that is this test's alone, with an empty cache and record."""
+    """Return a place in the bucket that is this test's alone, with an empty cache and record."""
     monkeypatch.setenv("SEQPACK_CACHE_DIR", str(tmp_path / "cache"))
     server.forget()
     return f"s3://{BUCKET}/{tmp_path.name}"
@@ -107,7 +107,7 @@ def shards(store: Path) -> Path:
 
 
 def put_folder(server: FaultProxy, folder: Path, url: str) -> str:
-    """Put a local folder's files under a URL, and give its name there."""
+    """Put a local folder's files under a URL, and return its name there."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             key = f"{url.removeprefix('s3://')}/{folder.name}/{path.relative_to(folder)}"
@@ -237,7 +237,7 @@ def test_pack_gives_the_same_shards_anywhere(server, url, store, shards, tmp_pat
 
 @pytest.fixture
 def remote(server: FaultProxy, url: str, store: Path, shards: Path) -> str:
-    """Give the URL below which the local store and shards lie too."""
+    """Return the URL below which the local store and shards lie too."""
     put_folder(server, store, url)
     put_folder(server, shards, url)
     return url
@@ -524,7 +524,7 @@ print(sum(int(dataset[i].sequences.data.sum()) for i in range(len(dataset))))
 
 
 def count_fetches(server: FaultProxy) -> dict[str, int]:
-    """Give how many bytes of each shard were sent, by name."""
+    """Return how many bytes of each shard were sent, by name."""
     found: dict[str, int] = {}
     for request in server.find("GetObject", key=r"shard-\d+\.safetensors$"):
         name = request.key.rpartition("/")[2]

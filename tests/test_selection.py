@@ -1,4 +1,4 @@
-"""Which sequences are left, and a ledger that counts each one once."""
+"""Which sequences are kept, and a ledger that counts each one once."""
 
 from __future__ import annotations
 

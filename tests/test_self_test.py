@@ -67,7 +67,7 @@ def find_missed(report: Report) -> list[Control]:
 
 
 def file_states(folder: Path) -> dict[str, tuple[str, int]]:
-    """Give checksum and time of change of every file."""
+    """Return checksum and time of change of every file."""
     return {
         str(path.relative_to(folder)): (
             blake3(path.read_bytes()).hexdigest(),
@@ -180,7 +180,7 @@ def compare_nothing(*args: object, **kwargs: object) -> Iterator[Comparison]:
 
 # what is replaced, by what, the level asked for, the layout, what is missed and found instead
 CRIPPLED: dict[str, tuple[str, Callable[..., object], str, str, dict[str, str]]] = {
-    "structure that overlooks what stands twice": (
+    "structure that overlooks duplicates": (
         "mark_rows",
         lambda *_: [],
         "structure",

@@ -1,4 +1,4 @@
-"""Encoded documents -> sequences and their ledger."""
+"""Turn encoded documents into sequences and count them in the ledger."""
 
 from __future__ import annotations
 

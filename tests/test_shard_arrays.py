@@ -1,4 +1,4 @@
-"""The arrays of a shard measured at once, beside each batch measured by itself."""
+"""All batches of a shard measured at once, compared with each batch measured by itself."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_without_a_budget_no_sequence_is_split(kind: Kind) -> None:
 
 
 @every_kind
-def test_hostile_batches_leave_the_numbers_of_sound_ones_alone(kind: Kind) -> None:
+def test_hostile_batches_do_not_change_the_numbers_of_sound_ones(kind: Kind) -> None:
     shard, _ = draw_shard(kind, 8)
     assert len(shard) > 1
     last_rows = slice(*shard.tensors["sequence_offsets"][-2:])

@@ -58,7 +58,7 @@ def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def sequences_of(shards: Path) -> list[tuple[int, ...]]:
-    """Give the sequences of the store."""
+    """Return the sequences of the store."""
     return sorted(tuple(ids.tolist()) for ids in open_store(shards.parent / "store"))
 
 
@@ -119,7 +119,7 @@ def test_items_may_be_changed_without_touching_the_shards(shards: Path, labels: 
     for index in range(len(dataset)):
         item = dataset[index]
         for tensor in tensors_of(item).values():
-            tensor.zero_()  # a map can not be written: this would be the end of the process
+            tensor.zero_()  # writing to a read-only map would kill the process
         assert_same(dataset[index], ShardDataset(shards, labels=labels)[index])
     assert read_folder(shards) == before
 
@@ -419,7 +419,7 @@ HOSTILE = (-(2**63), -(2**62), -1, 0, 1, 2, 9, 10, 2**31, 2**32, 2**62, 2**63 - 
 
 
 def outcome(take: Callable[[int], Any], index: int) -> object:
-    """Give all arrays of a batch, or what its error says."""
+    """Return all arrays of a batch, or what its error says."""
     try:
         batch = take(index)
     except FolderError as error:
@@ -621,7 +621,7 @@ def test_batches_of_a_large_shard_are_checked_block_by_block(tmp_path: Path, lay
 
 
 def test_digest_that_is_no_text_is_fingerprinted_all_the_same(tmp_path: Path) -> None:
-    """Fuzzing found it: a lone surrogate can not be encoded."""
+    """Fuzzing found it: a lone surrogate cannot be encoded."""
     path = make_shards(tmp_path)
     before = ShardDataset(path).fingerprint
     change_manifest(path, lambda manifest: manifest["shards"][0].update(blake3="\ud800"))

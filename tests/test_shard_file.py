@@ -1,4 +1,4 @@
-"""A shard file: its golden bytes, the safetensors library on it, and files that are none."""
+"""A shard file: its golden bytes, the safetensors library reading it, and damaged files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def write(path: Path, tensors: Arrays, metadata: dict[str, str]) -> dict[str, An
 
 
 def with_numbers(header: bytes, numbers: tuple[int, ...], data: bytes) -> bytes:
-    """Put little-endian 64-bit numbers and the ids behind a header."""
+    """Append little-endian 64-bit numbers and the ids to a header."""
     num_bytes = int.from_bytes(header[:8], "little")
     header = header.ljust(8 + num_bytes)
     return header + b"".join(number.to_bytes(8, "little") for number in numbers) + data
@@ -200,7 +200,7 @@ def test_write_shard_file_asks_for_a_piece_when_the_one_before_is_written(tmp_pa
     def pieces() -> Iterator[np.ndarray]:
         piece = np.zeros(2, np.uint16)
         for value in (1, 2, 3):
-            piece[:] = value  # the same memory again: the file must have the ids before
+            piece[:] = value  # reuses the memory: the ids before must be in the file by now
             yield piece
 
     tensors = {"data_offsets": np.array([0, 6])}
@@ -222,7 +222,7 @@ def test_write_shard_file_leaves_nothing_when_the_data_fails(tmp_path: Path) -> 
 
 
 def file_with_header(header: object, body: bytes = b"\0" * 16) -> bytes:
-    """Give a file with any header."""
+    """Return the bytes of a file with any header."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + body
 
@@ -264,7 +264,7 @@ NO_SAFETENSORS = {
 
 
 @pytest.mark.parametrize("raw", NO_SAFETENSORS.values(), ids=NO_SAFETENSORS)
-def test_map_shard_file_refuses_what_is_no_safetensors_file(tmp_path: Path, raw: bytes) -> None:
+def test_map_shard_file_refuses_what_is_not_a_safetensors_file(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "shard.safetensors"
     path.write_bytes(raw)
     with pytest.raises(FolderError, match=r"shard\.safetensors: not a safetensors file \(.+\)$"):

@@ -1,4 +1,4 @@
-"""Opened shards: the batches of the store, and nothing hostile given out."""
+"""Opened shards: they return the batches of the store, and never hostile data."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_damaged_shard_gives_valid_batches_or_a_folder_error(
 
 
 def assert_valid(batch: Any) -> None:
-    """Assert what torch relies on, the slow way."""
+    """Assert what torch relies on, in the slow way."""
     lengths = batch.lengths.tolist()
     arrays = to_arrays(batch)
     if isinstance(batch, PaddedBatch) and batch.num_filler_rows:

@@ -43,7 +43,7 @@ def publish_new(path: Place, *, overwrite: bool = True) -> None:
 
 
 def refusal(path: Place, *, overwrite: bool = True) -> str:
-    """Give the text of the error, which comes before any work and after it too."""
+    """Return the text of the error, which comes before any work and after it too."""
     with pytest.raises(FolderError) as caught:
         check_target(path, LINES, overwrite=overwrite)
     with pytest.raises(FolderError) as again:

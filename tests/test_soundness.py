@@ -1,4 +1,4 @@
-"""Unsound batches of a whole shard at once are those that `check` refuses one by one."""
+"""The check of a whole shard finds exactly the batches that `check` refuses one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ hostile = st.sampled_from(
 
 
 def slow_unsound(shard: Shard) -> list[bool]:
-    """Ask for every batch."""
+    """Read every batch."""
     found = []
     for index in range(len(shard)):
         try:
@@ -64,7 +64,7 @@ def test_sound_shards_have_no_unsound_batch(kind: Kind, seed: int) -> None:
 
 @st.composite
 def damages(data: st.DrawFn, tensors: Arrays) -> Arrays:
-    """Change one to three entries, of the offsets too as long as they stay right."""
+    """Change one to three entries, including offsets as long as they stay valid."""
     changed = {name: array.copy() for name, array in tensors.items()}
     for _ in range(data(st.integers(1, 3))):
         array = changed[data(st.sampled_from([*changed]))]
@@ -150,7 +150,7 @@ def test_padding_is_found_whatever_is_looked_at_together(
             assert shard.find_unsound().tolist() == slow_unsound(shard)
 
 
-def test_a_claim_of_much_takes_no_memory() -> None:
+def test_false_huge_counts_take_no_memory() -> None:
     import tracemalloc
 
     for kind in KINDS.values():

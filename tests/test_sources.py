@@ -1,4 +1,4 @@
-"""Inputs as the user names them -> source files."""
+"""Find the source files of inputs."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_format_follows_from_the_suffix(
 
 
 @pytest.mark.parametrize("suffix", REFUSED_SUFFIXES)
-def test_suffix_that_can_not_be_read_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_suffix_that_cannot_be_read_is_refused(tmp_path: Path, suffix: str) -> None:
     (path,) = make_files(tmp_path, f"a{suffix.upper()}")
     with pytest.raises(OptionError) as caught:
         find_sources([path])

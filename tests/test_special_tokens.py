@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from seqpack_cli.tokens.spelled_tokens import MAX_PLACES, SpecialTokenCounts
 
-# Few letters, so that tokens overlap, begin alike and hold one another; some mean much to `re`.
+# Few letters, so that tokens overlap and contain each other; some are special in `re`.
 LETTERS = "ab<|"
 ODD_LETTERS = "a.\\[(*|^é𝄞\n"
 
@@ -22,7 +22,7 @@ Found = dict[str, list[object]]
 
 
 def count_tokens(tokens: list[str], *batches: list[str]) -> tuple[int, Found]:
-    """Count in batches that follow one another; give the sum, and what is known of each token."""
+    """Count in consecutive batches; return the sum, and the counts of each token."""
     counts = SpecialTokenCounts(tokens)
     total = num_documents = 0
     for texts in batches:
@@ -32,7 +32,7 @@ def count_tokens(tokens: list[str], *batches: list[str]) -> tuple[int, Found]:
 
 
 def describe_slowly(found: list[list[str]]) -> Found:
-    """Give of each token how often it stands in the documents, and the first that hold it."""
+    """Return the count of each token, and the first documents that contain it."""
     described: Found = {}
     for token in {token for tokens in found for token in tokens}:
         documents = [number for number, tokens in enumerate(found) if token in tokens]
@@ -42,7 +42,7 @@ def describe_slowly(found: list[list[str]]) -> Found:
 
 
 def slow_find(tokens: list[str], texts: list[str]) -> list[list[str]]:
-    """Go through each text; where tokens begin, the longest counts and is passed over."""
+    """Scan each text; where tokens begin, count the longest and continue after it."""
     known = {token for token in tokens if token}
     found: list[list[str]] = []
     for text in texts:
@@ -63,7 +63,7 @@ def regex_find(tokens: list[str], texts: list[str]) -> list[list[str]]:
 
 
 def cases(letters: str) -> st.SearchStrategy[tuple[list[str], list[str]]]:
-    """Tokens, and texts of which some are made of them."""
+    """Tokens, and texts, some made of them."""
 
     def with_texts(tokens: list[str]) -> st.SearchStrategy[tuple[list[str], list[str]]]:
         piece = st.sampled_from([*tokens, *letters, "x"])
@@ -114,7 +114,7 @@ def test_first_documents_are_kept_and_all_are_counted() -> None:
     assert (total, found) == (12, {"<s>": [12, [1, 3, 5, 7, 9]]})
 
 
-def test_hundreds_of_tokens_that_begin_alike_are_told_apart() -> None:
+def test_hundreds_of_tokens_with_a_common_prefix_are_told_apart() -> None:
     tokens = [f"<|{name}_{number}|>" for name in ("reserved", "r", "im") for number in range(300)]
     texts = [f"{first}{second[:-1]}" for first, second in pairwise(tokens)]
     expected = {token: [1, [number]] for number, token in enumerate(tokens[:-1])}
@@ -123,7 +123,7 @@ def test_hundreds_of_tokens_that_begin_alike_are_told_apart() -> None:
 
 @given(st.lists(st.sampled_from([*SPECIAL_TOKENS, "<", ">", "[", "|", "a", " "]), max_size=15))
 def test_count_equals_the_special_tokens_that_the_library_finds(pieces: list[str]) -> None:
-    """Allowed, each special token in a text becomes one id: as many as were counted."""
+    """If allowed, each special token in a text becomes one id: as many as were counted."""
     library = Tokenizer.from_str(tokenizer_of("byte_level"))
     ids = library.encode("".join(pieces), add_special_tokens=False).ids
     special = {library.token_to_id(token) for token in SPECIAL_TOKENS}

@@ -1,4 +1,4 @@
-"""`special_tokens.jsonl`: the same for every way to tokenize, and nothing of it is believed."""
+"""`special_tokens.jsonl`: the same for any workers and encoder, and checked when it is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES = ("<eos>", "", "only text", "<eos>", "<bos>", "<pad><eos>")
 
 
 def write_input(folder: Path) -> list[Path]:
-    """Write two files: one with a record that is put aside, and one whose name is no ASCII."""
+    """Write two files: one with a record that is rejected, and one whose name is not ASCII."""
     records, lines = folder / "a.jsonl", folder / "zwölf.txt"
     records.write_text("".join(json.dumps({"text": text}) + "\n" for text in RECORDS))
     lines.write_text("".join(f"{line}\n" for line in LINES))
@@ -36,7 +36,7 @@ def write_input(folder: Path) -> list[Path]:
 
 
 def expect(records: Path, lines: Path) -> list[dict[str, Any]]:
-    """Give what must be found, counted by hand."""
+    """Return what must be found, counted by hand."""
 
     def places(*numbers: tuple[Path, int]) -> list[dict[str, Any]]:
         return [{"source": str(path), "record": record} for path, record in numbers]
@@ -140,14 +140,14 @@ def test_overwrite_leaves_nothing_of_the_store_before(tmp_path: Path, inputs: li
     assert not (tmp_path / "store" / NAME).exists()
 
 
-def test_file_alone_is_not_taken_for_one_of_others(tmp_path: Path, inputs: list[Path]) -> None:
+def test_file_alone_is_not_read_as_that_of_a_store(tmp_path: Path, inputs: list[Path]) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / NAME).write_text("")
     with pytest.raises(FolderError, match=r"special_tokens\.jsonl without a manifest or plan"):
         run(inputs, tmp_path / "store")
 
 
-def test_source_that_is_no_unicode_text_is_written_and_read(tmp_path: Path) -> None:
+def test_source_name_that_is_not_unicode_is_written_and_read(tmp_path: Path) -> None:
     name = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")
     try:
         Path(name).write_text("<pad>\n")
@@ -202,9 +202,7 @@ DAMAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_receipt_of_another_content_is_not_believed(
-    tmp_path: Path, inputs: list[Path], name: str
-) -> None:
+def test_changed_receipt_is_ignored(tmp_path: Path, inputs: list[Path], name: str) -> None:
     size = inputs[0].stat().st_size
     run(inputs, tmp_path / "whole", part_bytes=size)
     unfinish(inputs, tmp_path / "store", part_bytes=size)
@@ -224,7 +222,7 @@ def test_receipt_of_another_content_is_not_believed(
     assert read_folder(tmp_path / "store") == read_folder(tmp_path / "whole")
 
 
-def test_sound_receipt_is_believed(tmp_path: Path, inputs: list[Path]) -> None:
+def test_unchanged_receipt_is_reused(tmp_path: Path, inputs: list[Path]) -> None:
     unfinish(inputs, tmp_path / "store")
     made = tmp_path / "store" / "part-00000.bin"
     os.utime(made, (0, 0))
@@ -235,14 +233,14 @@ def test_sound_receipt_is_believed(tmp_path: Path, inputs: list[Path]) -> None:
 # Read
 
 
-def test_store_of_an_older_seqpack_says_not_which(tmp_path: Path, inputs: list[Path]) -> None:
+def test_store_of_an_older_seqpack_has_counts_only(tmp_path: Path, inputs: list[Path]) -> None:
     run(inputs, tmp_path / "store")
     (tmp_path / "store" / NAME).unlink()
     assert read(tmp_path / "store") is None
 
 
 def change_line(number: int, **fields: Any) -> Callable[[Path], None]:
-    """Make what gives a line other fields, a missing one where the value is None."""
+    """Return a function that changes fields of a line, and removes those whose value is None."""
 
     def change(path: Path) -> None:
         lines = path.read_bytes().splitlines(keepends=True)

@@ -25,7 +25,7 @@ Case = tuple[Stack, torch.Tensor, torch.Tensor]
 
 
 def iter_stacks(shard: Shard, store: TokenStore, max_cells: int) -> Iterator[Case]:
-    """Give each stack of a shard with its data and what is expected, flat int32."""
+    """Yield each stack of a shard with its data and what is expected, flat int32."""
     for span in cut_blocks(shard, max_cells=max_cells):
         block = read_block(shard, store, span, max_tokens=None)
         assert block.is_of_store
@@ -43,7 +43,7 @@ def holds(stack: Stack, data: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def find_token_cells(kind: Kind, stack: Stack) -> list[int]:
-    """Give the places in a stack's flat data that hold a token."""
+    """Return the places in a stack's flat data that hold a token."""
     cells = np.arange(int(np.prod(stack.data_shape))).reshape(stack.data_shape)
     if kind.layout == "packed":
         return [int(cell) for cell in cells.flat]
@@ -84,7 +84,7 @@ def test_every_changed_id_is_found(kind: Kind, seed: int, max_cells: int) -> Non
 
 
 def make_case(kind: Kind, rows: list[tuple[int, ...]], *, max_cells: int = 1 << 18) -> list[Case]:
-    """Give the stacks of batches whose rows have these lengths, all ids different."""
+    """Return the stacks of batches whose rows have these lengths, all ids different."""
     count = sum(map(len, rows))
     ids = np.arange(13 * count).astype(np.uint16) + 100
     sequences, batches, index = [], [], 0

@@ -31,14 +31,14 @@ def slow_batch_sizes(lengths: list[int]) -> list[int]:
 
 
 def bars_of(lines: list[str]) -> list[str]:
-    """Give the blocks of the rows, without their labels: they begin above the axis's 0."""
+    """Return the blocks of the rows, without their labels: they begin above the axis's 0."""
     axis = next(line for line in lines if line.startswith(("  step ", "  column ")))
     return [line[axis.index("0") :] for line in lines if line.startswith("  row")]
 
 
 def test_packed_batch_is_a_staircase() -> None:
     assert draw_packed([5, 3, 3, 1], [4, 3, 3, 1, 1]) == [
-        "  each row over 5 time steps; one step is 4 blocks",
+        "  5 time steps; 1 step = 4 blocks",
         "  row 0        ████████████████████",
         "  row 1        ████████████",
         "  row 2        ████████████",
@@ -51,7 +51,7 @@ def test_packed_batch_is_a_staircase() -> None:
 def test_packed_batch_of_many_steps_is_drawn_to_an_eighth_of_a_block() -> None:
     lengths = [480, 476, 243, 9, 1]
     assert draw_packed(lengths, slow_batch_sizes(lengths)) == [
-        "  each row over 480 time steps; one block is 8.0 steps",
+        "  480 time steps; 1 block = 8.0 steps",
         f"  row 0        {'█' * 60}",
         f"  row 1        {'█' * 59}▌",
         f"  row 2        {'█' * 30}▍",
@@ -65,8 +65,8 @@ def test_packed_batch_of_many_steps_is_drawn_to_an_eighth_of_a_block() -> None:
 def test_packed_batch_of_many_rows_says_what_all_and_what_some_of_a_bar_have() -> None:
     lengths = [60, 20, *[15] * 15, 14, 7]  # 19 rows, two a bar
     assert draw_packed(lengths, slow_batch_sizes(lengths)) == [
-        "  each bar over 60 time steps; one step is 1 block",
-        "  █ tokens of all its rows, ▒ of some",
+        "  60 time steps; 1 step = 1 block",
+        "  █ tokens in all rows of the bar, ▒ in some",
         f"  rows 0-1     {'█' * 20}{'▒' * 40}",
         *(f"  rows {row}-{row + 1}     {'█' * 15}" for row in (2, 4, 6, 8)),
         *(f"  rows {row}-{row + 1}   {'█' * 15}" for row in (10, 12, 14)),
@@ -79,7 +79,7 @@ def test_packed_batch_of_many_rows_says_what_all_and_what_some_of_a_bar_have() -
 
 def test_padded_batch_is_a_rectangle() -> None:
     assert draw_padded([5, 3, 0], 6, padding_side="right") == [
-        "  each row over 6 columns; one column is 4 blocks",
+        "  6 columns; 1 column = 4 blocks",
         "  █ tokens, ░ padding",
         "  row 0   ████████████████████░░░░",
         "  row 1   ████████████░░░░░░░░░░░░",
@@ -102,7 +102,7 @@ def test_padded_batch_shows_each_token_and_each_padding_cell_that_is_alone() -> 
 
 def test_padded_batch_of_many_rows_says_what_all_and_what_some_of_a_bar_have() -> None:
     lines = draw_padded([4] * 16 + [3] + [0] * 3, 4, padding_side="left")
-    assert lines[1] == "  █ tokens of all its rows, ▒ of some, ░ padding"
+    assert lines[1] == "  █ tokens in all rows of the bar, ▒ in some, ░ padding"
     assert lines[-4:] == [
         "  rows 14-15  ████████████████",
         "  rows 16-17  ░░░░▒▒▒▒▒▒▒▒▒▒▒▒",
@@ -113,14 +113,14 @@ def test_padded_batch_of_many_rows_says_what_all_and_what_some_of_a_bar_have() -
 
 def test_varlen_batch_is_one_row_of_segments() -> None:
     assert draw_varlen([5, 1, 2], 10) == [
-        "  one row of at most 10 tokens, 2 of them free; one token is 4 blocks",
-        "  3 sequences, in turn █ and ▓, free ·",
+        "  one row of up to 10 tokens, 2 of them free; 1 token = 4 blocks",
+        "  3 sequences, alternately █ and ▓, free ·",
         "  row    ████████████████████▓▓▓▓████████········",
         "  token  0                                     10",
     ]
     assert draw_varlen([1], 1) == [
-        "  one row of at most 1 token, 0 of them free; one token is 4 blocks",
-        "  1 sequence, in turn █ and ▓",
+        "  one row of up to 1 token, 0 of them free; 1 token = 4 blocks",
+        "  1 sequence, alternately █ and ▓",
         "  row    ████",
         "  token  0  1",
     ]
@@ -128,8 +128,8 @@ def test_varlen_batch_is_one_row_of_segments() -> None:
 
 def test_varlen_batch_of_many_sequences_goes_on_in_the_next_lines() -> None:
     assert draw_varlen([10] * 25 + [1] * 10, 300) == [
-        "  one row of at most 300 tokens, 40 of them free; one block is 2.5 tokens",
-        "  35 sequences, in turn █ and ▓, 6 too short to be seen, free ·",
+        "  one row of up to 300 tokens, 40 of them free; 1 block = 2.5 tokens",
+        "  35 sequences, alternately █ and ▓, 6 too short to be drawn, free ·",
         f"  0      {'████▓▓▓▓' * 7}████",
         f"  150    {'▓▓▓▓████' * 5}▓█▓█{'·' * 16}",
     ]
@@ -137,7 +137,7 @@ def test_varlen_batch_of_many_sequences_goes_on_in_the_next_lines() -> None:
 
 def test_hidden_sequences_are_counted() -> None:
     lines = draw_varlen([1000, 1, 1, 1000], 2002)
-    assert "4 sequences, in turn █ and ▓, 2 too short to be seen" in lines[1]
+    assert "4 sequences, alternately █ and ▓, 2 too short to be drawn" in lines[1]
     assert lines[2] == f"  row    {'█' * 30}{'▓' * 30}"
 
 
@@ -195,11 +195,11 @@ def test_varlen_drawings_fit_and_count_what_they_hide(lengths: list[int], free: 
     capacity = sum(lengths) + free
     lines = draw_varlen(lengths, capacity)
     check_size(lines)
-    (legend,) = [line for line in lines if "in turn █ and ▓" in line]
+    (legend,) = [line for line in lines if "alternately █ and ▓" in line]
     drawn = [line for line in lines[lines.index(legend) + 1 :] if not line.startswith("  token")]
     blocks = "".join(line.split()[-1] for line in drawn)
     num_seen = len([shade for shade, _ in groupby(blocks.rstrip(FREE))])
-    found = re.search(r"([\d,]+) too short to be seen", legend)
+    found = re.search(r"([\d,]+) too short to be drawn", legend)
     num_hidden = int(found[1].replace(",", "")) if found else 0
     assert num_seen + num_hidden == len(lengths)
     assert abs(blocks.count(FREE) / len(blocks) - free / capacity) <= 1 / len(blocks)

@@ -1,4 +1,4 @@
-"""What comes through `-`: the same store as from a file, and nothing left behind."""
+"""Standard input, `-`: the same store as from a file, and no file left behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXTS = ["one", "", "two\nlines\r\n", "é漢𝄞", *(f"line {number}" for number
 
 
 class Broken(io.RawIOBase):
-    """A pipe that gives a few bytes and then fails."""
+    """A pipe that fails after a few bytes."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -90,7 +90,7 @@ def test_standard_input_gives_the_ids_of_a_file(
     assert hidden_files(store) == []
 
 
-def test_standard_input_is_text_unless_told(tmp_path: Path) -> None:
+def test_standard_input_is_text_by_default(tmp_path: Path) -> None:
     result = run(b"\xef\xbb\xbfone\r\n\ntwo", "tokenize", "-", "-o", tmp_path / "store")
     assert result.exit_code == 0, result.output
     assert read_store_documents(tmp_path / "store") == [[[*b"one"]], [], [[*b"two"]]]
@@ -99,7 +99,7 @@ def test_standard_input_is_text_unless_told(tmp_path: Path) -> None:
     assert read_store_documents(tmp_path / "other") == [[[*b"a\nb"]], [[*b"c"]]]
 
 
-def test_standard_input_stands_where_it_is_named(tmp_path: Path) -> None:
+def test_standard_input_is_read_in_the_order_of_the_inputs(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(f"{name}\n")
     inputs = (tmp_path / "b.txt", "-", tmp_path / "a.txt", "-")
@@ -172,7 +172,7 @@ def test_error_names_standard_input_and_leaves_nothing(
 
 @pytest.mark.parametrize("first", [b"", b"\n\r\n\n"])
 def test_run_without_a_token_can_be_made_with_other_input(tmp_path: Path, first: bytes) -> None:
-    """A pipe that broke gives nothing, and the same command is given again."""
+    """A broken pipe gives no bytes; then the same command is run again."""
     arguments = ("tokenize", "-", "-o", tmp_path / "store")
     for _ in range(2):
         result = run(first, *arguments)
@@ -188,7 +188,7 @@ def test_run_without_a_token_can_be_made_with_other_input(tmp_path: Path, first:
 
 
 def test_standard_input_that_is_closed_is_an_error(tmp_path: Path) -> None:
-    """And none if it is not asked for. A shell closes it with `<&-`."""
+    """Only if `-` is an input. A shell closes it with `<&-`."""
     (tmp_path / "a.txt").write_text("a\n")
     command = f'exec {sys.executable} -m seqpack_cli tokenize "$0" -o "$1" -q <&-'
     codes = {}
@@ -230,7 +230,7 @@ def test_training_reads_standard_input_and_leaves_nothing(tmp_path: Path) -> Non
 
 @contextmanager
 def reading(stream: object) -> Iterator[None]:
-    """Let a stream be standard input."""
+    """Replace standard input by a stream."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
         yield
@@ -255,7 +255,7 @@ def test_spool_holds_every_byte_while_it_is_needed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pipe_that_gives_little_at_a_time_is_read_to_its_end(tmp_path: Path) -> None:
+def test_pipe_with_small_reads_is_read_to_its_end(tmp_path: Path) -> None:
     receiver, sender = os.pipe()
     with subprocess.Popen(
         [sys.executable, "-c", "import os\nfor _ in range(50): os.write(1, b'x' * 999)"],
@@ -309,7 +309,7 @@ def test_disk_that_fails_leaves_no_spool(tmp_path: Path) -> None:
 
 
 def test_interrupt_while_it_is_copied_leaves_no_spool(tmp_path: Path) -> None:
-    """train-tokenizer spools beside the file it writes, where nobody tidies up."""
+    """train-tokenizer spools beside the file it writes, where no later run cleans up."""
     broken = Broken(KeyboardInterrupt())
     with (
         pytest.raises(KeyboardInterrupt),

@@ -30,7 +30,7 @@ Key = int | Piece
 
 
 def read_ids(key: Key) -> list[int]:
-    """Give what a key asks for: with the tokenizer `bytes`, an id is a byte of the text."""
+    """Return the expected ids of a key; with the tokenizer `bytes`, an id is a byte."""
     if isinstance(key, int):
         return list(TEXTS[key].encode())
     return list(TEXTS[key.original_index].encode())[key.start : key.start + key.length]
@@ -155,7 +155,7 @@ def test_index_outside_is_an_index_error(store: Path, index: int) -> None:
 )
 def test_piece_outside_its_sequence_is_an_index_error(store: Path, start: int, length: int) -> None:
     dataset, piece = StoreDataset(store), Piece(1, start, length)
-    expected = f"^{re.escape(str(piece))}, but the sequence has 9 tokens$"
+    expected = f"^{re.escape(str(piece))} is out of range: the sequence has 9 tokens$"
     for asked in ([piece], [5, FILLER, piece, 0]):
         with pytest.raises(IndexError, match=expected):
             dataset.__getitems__(asked)
@@ -170,7 +170,7 @@ def test_what_is_nearly_filler_is_an_index_error(store: Path, filler: Piece) -> 
 
 
 def test_piece_of_a_negative_length_is_an_index_error(store: Path) -> None:
-    with pytest.raises(IndexError, match="but the sequence has 9 tokens"):
+    with pytest.raises(IndexError, match=r"is out of range: the sequence has 9 tokens$"):
         StoreDataset(store)[Piece(1, 0, -1)]
 
 

@@ -58,14 +58,14 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 
 def tokenize(corpus: Path, folder: str, *options: object) -> tuple[object, ...]:
-    """Give the arguments of a run with two parts."""
+    """Return the arguments of a run with two parts."""
     return ("tokenize", corpus, "-o", f"s3://{BUCKET}/{folder}", "--part-bytes", 900, *options)
 
 
 def stop_across_takeover(
     server: FaultProxy, corpus: Path, folder: str, options: tuple[object, ...], **point: object
 ) -> tuple[int, str, dict[str, bytes], dict[str, bytes]]:
-    """Give exit code and errors of the stopped run, and the objects before and after it woke."""
+    """Return exit code and errors of the stopped run, and the objects before and after it woke."""
     operation = str(point.pop("operation"))
     other_options = ("--eos", "<eos>", "--overwrite", "-q")
     with server.breaking("stall", operation, limit=1, **point) as fault:  # type: ignore[arg-type]

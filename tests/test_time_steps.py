@@ -1,4 +1,4 @@
-"""Many batches laid out together, beside one batch at a time, in plain Python and by torch."""
+"""Many batches laid out together, compared with one at a time in plain Python and by torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts cut where tokens end, for every kind of tokenizer and decoder."""
+"""Split texts where tokens end, for every kind of tokenizer and decoder."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_special_tokens_are_pieces_as_they_are_spelled() -> None:
     assert [piece.text for piece in pieces] == ["<bos>", "a", "<eos>"]
 
 
-def test_bytes_that_are_no_character_stay_with_their_mark() -> None:
+def test_incomplete_bytes_stay_with_their_replacement_character() -> None:
     assert split_at_tokens(BYTES, [0xE9, 0x9B, 97]) == [
         TextPiece("\ufffd", (0xE9, 0x9B)),
         TextPiece("a", (97,)),
@@ -79,7 +79,7 @@ def test_bytes_that_are_no_character_stay_with_their_mark() -> None:
     ]
 
 
-def test_no_ids_are_no_pieces() -> None:
+def test_no_ids_give_no_pieces() -> None:
     assert split_at_tokens(BYTES, []) == []
 
 
@@ -94,7 +94,7 @@ def test_token_without_text_belongs_to_the_piece_before_or_to_the_first() -> Non
     assert split_at_tokens(decode, [1, 1]) == [TextPiece("", (1, 1))]
 
 
-def test_words_of_a_byte_level_tokenizer_keep_their_blank() -> None:
+def test_words_of_a_byte_level_tokenizer_keep_their_space() -> None:
     tokenizer, decode = open_kind("byte_level")
     encoded = tokenizer.encode("The quick brown")
     pieces = check_pieces(decode, encoded.ids)
@@ -142,7 +142,7 @@ def test_pieces_of_any_decoder_are_the_ids_and_their_text(
     check_pieces(decode, ids)
 
 
-def test_text_of_a_decoder_that_fails_on_its_beginnings_is_one_piece() -> None:
+def test_text_of_a_decoder_that_fails_on_prefixes_is_one_piece() -> None:
     strip = {"type": "Strip", "content": "b", "start": 0, "stop": 1}
     decoder = {"type": "Sequence", "decoders": [{"type": "Fuse"}, strip]}
     model = {"type": "WordLevel", "vocab": {"": 0, "ab": 1}, "unk_token": "ab"}
@@ -155,7 +155,7 @@ def test_text_of_a_decoder_that_fails_on_its_beginnings_is_one_piece() -> None:
 
 
 @given(st.text(min_size=100, max_size=150))
-def test_pieces_of_many_ids_are_a_beginning_without_a_broken_character(text: str) -> None:
+def test_pieces_of_many_ids_are_a_prefix_without_a_broken_character(text: str) -> None:
     ids = ids_of(text + "雨" * 100)
     pieces = split_at_tokens(BYTES, ids)
     joined = "".join(piece.text for piece in pieces)

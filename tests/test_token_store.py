@@ -1,4 +1,4 @@
-"""A token store, opened: its sequences, the way back to the input, and readers of others."""
+"""An open token store: its sequences, and where they came from."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_opened_store_knows_its_tokenizer_and_digests(byte_store: Callable[..., 
     assert (store.dtype, store.max_id, len(store)) == ("uint16", 258, 1)
 
 
-def test_lengths_are_read_part_by_part_and_held_when_asked_for(
+def test_lengths_are_read_part_by_part_and_cached(
     byte_store: Callable[..., Path],
 ) -> None:
     store = open_store(byte_store(["abc", "", "de", "f", "ghij"], part_bytes=20))
@@ -127,7 +127,7 @@ def test_lengths_are_read_part_by_part_and_held_when_asked_for(
     assert store.lengths.dtype == np.int32
 
 
-def test_open_store_may_leave_indices_to_those_who_read_them(
+def test_open_store_can_skip_the_check_of_indices(
     byte_store: Callable[..., Path],
 ) -> None:
     path = byte_store(["abc", "de"])

@@ -40,7 +40,7 @@ BOS, EOS = 257, 258  # of the byte tokenizer; <pad> is 256
 
 
 def run(inputs: list[Path], output: Path, **options: Any) -> dict[str, Any]:
-    """Tokenize in this process and give the manifest."""
+    """Tokenize in this process and return the manifest."""
     names = [str(path) for path in inputs]
     return tokenize(names, output, TokenizeOptions(**options), executor=HERE)[0]
 
@@ -56,7 +56,7 @@ def save_words(folder: Path, vocabulary: dict[str, int], *, unknown: str) -> Non
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-# Ids: the library that must agree
+# Ids equal those of the library
 
 
 @pytest.mark.parametrize("add_special_tokens", [True, False])
@@ -203,7 +203,7 @@ def test_id_beyond_int32_is_refused_before_anything_is_written(tmp_path: Path) -
 @pytest.mark.parametrize(
     "data", [b"", b'{"model"', b"[]", b"{}", b'{"model": "LSTM"}', b"\xff"], ids=repr
 )
-def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_file_that_is_not_a_tokenizer_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(data)
     with pytest.raises(DataError) as caught:
@@ -216,7 +216,7 @@ def test_file_that_is_no_tokenizer_is_refused(tmp_path: Path, data: bytes) -> No
     assert not (tmp_path / "store").exists()
 
 
-def test_document_that_the_tokenizer_can_not_encode_is_named(tmp_path: Path) -> None:
+def test_document_that_the_tokenizer_cannot_encode_is_named(tmp_path: Path) -> None:
     """A word-level vocabulary without its unknown token fails on every other word."""
     save_words(tmp_path, {"a": 0}, unknown="<unk>")
     corpus = tmp_path / "a.txt"
@@ -353,7 +353,7 @@ def test_document_limit_of_bytes_reaches_the_reader(byte_store: Callable[..., Pa
 # The manifest
 
 
-def test_manifest_says_nothing_of_how_the_run_was_done(tmp_path: Path) -> None:
+def test_manifest_does_not_depend_on_how_the_run_was_done(tmp_path: Path) -> None:
     corpus = write_lines(tmp_path / "a.txt", 3)
     manifest = run([corpus], tmp_path / "store")
     assert json.loads((tmp_path / "store" / "manifest.json").read_bytes()) == manifest
@@ -444,7 +444,7 @@ def test_bytes_are_the_same_for_any_number_of_workers(
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_error_in_a_worker_arrives_whole(tmp_path: Path, num_workers: int) -> None:
+def test_error_in_a_worker_arrives_complete(tmp_path: Path, num_workers: int) -> None:
     corpus = write_lines(tmp_path / "a.txt", 100)
     with corpus.open("ab") as file:
         file.write(b"\xff\n")
@@ -461,7 +461,7 @@ def test_error_in_a_worker_arrives_whole(tmp_path: Path, num_workers: int) -> No
     )
 
 
-# What a hint says works
+# Hints work
 
 
 def write_parts(folder: Path, last: bytes) -> Path:
@@ -534,7 +534,7 @@ def test_hint_about_the_field_replaces_parts_that_had_another(tmp_path: Path) ->
     assert caught.value.hint == "pass --text-field body --overwrite"
 
 
-def test_failure_is_repeated_by_readers_of_what_it_left(tmp_path: Path) -> None:
+def test_failure_is_reported_to_readers_of_the_unfinished_run(tmp_path: Path) -> None:
     corpus, output = write_parts(tmp_path / "corpus", b'{"text": 7}\n'), tmp_path / "store"
     with pytest.raises(DataError) as caught:
         run([corpus], output, part_bytes=200)
@@ -553,7 +553,7 @@ def test_failure_is_repeated_by_readers_of_what_it_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [7, {}, {"message": 7}, {"message": "x" * 10**6, "hint": 7}])
-def test_failure_of_a_stranger_is_cut_or_ignored(tmp_path: Path, failure: object) -> None:
+def test_failure_in_a_foreign_file_is_cut_or_ignored(tmp_path: Path, failure: object) -> None:
     corpus, output = write_parts(tmp_path / "corpus", b'{"text": 7}\n'), tmp_path / "store"
     with pytest.raises(DataError):
         run([corpus], output, part_bytes=200)
@@ -602,9 +602,7 @@ def unfinish(corpus: Path, output: Path, **options: Any) -> None:
     ],
     ids=["no bin", "cut idx", "cut bin", "no JSON", "no fields", "no files", "count", "no receipt"],
 )
-def test_part_that_is_not_whole_is_made_again(
-    tmp_path: Path, damage: Callable[[Path], object]
-) -> None:
+def test_incomplete_part_is_made_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     corpus = write_lines(tmp_path / "a.txt")
     run([corpus], tmp_path / "whole", part_bytes=500)
     unfinish(corpus, tmp_path / "store", part_bytes=500)
@@ -687,7 +685,7 @@ def test_refusal_of_the_input_leaves_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_file_name_that_is_no_utf8_is_kept_or_refused(tmp_path: Path) -> None:
+def test_file_name_that_is_not_utf8_is_kept_or_refused(tmp_path: Path) -> None:
     """Linux allows any bytes in a name: a store of such a file, or an error, but no traceback."""
     folder = tmp_path / "corpus"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Every common kind of tokenizer: each encoder's ids are the library's, text by text."""
+"""Every common kind of tokenizer: each encoder gives the library's ids, text by text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
-# What is said of each kind; where this changes, so does who encodes a run.
+# The reason why fastokens refuses each kind: a change here changes the encoder of a run.
 REFUSALS = dict.fromkeys(
     ("metaspace", "byte_fallback", "word_piece", "unigram", "word_level", "whitespace_bpe"),
     "it is not byte-level BPE",
@@ -51,7 +51,7 @@ SPELLED = (
     *(ADDED_TOKEN, ADDED_TOKEN[:-1], ADDED_TOKEN.title(), "[MASK]", "▁", "<0x41>", "##s", "Ġ"),
     *("'s", "'LL", "don't", "123", "1234", " x", "  y", "e\u0301", "\u1112\u1161\u11ab", "ſ", "İ"),
 )
-# Every general category; surrogates are no text.
+# Every general category; surrogates are not text.
 CATEGORIES = (
     *("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Zs", "Zl", "Zp"),
     *("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Cc", "Cf", "Co", "Cn"),
@@ -59,7 +59,7 @@ CATEGORIES = (
 
 
 def texts() -> st.SearchStrategy[str]:
-    """Any Unicode text, mixed with what tokenizers take for more than characters."""
+    """Any Unicode text, mixed with strings that tokenizers treat specially."""
     any_category = st.sampled_from(CATEGORIES).flatmap(
         lambda category: st.characters(categories=[category])
     )
@@ -82,7 +82,7 @@ def library_of(kind: str, allow: bool) -> Tokenizer:
 
 
 def split(encoded: EncodedTexts) -> list[list[int]]:
-    """Give the ids of each text."""
+    """Return the ids of each text."""
     ends = encoded.lengths.cumsum().tolist()
     return [
         encoded.ids[end - length : end].tolist()
@@ -146,7 +146,7 @@ def test_one_large_batch_equals_the_library_whatever_the_threads(name: str) -> N
     assert split(encode(documents)) == expected
 
 
-def test_kinds_that_fastokens_takes_are_known() -> None:
+def test_kinds_that_fastokens_supports_are_known() -> None:
     pytest.importorskip("fastokens")
     assert set(KINDS) == {*FAST_KINDS, *REFUSALS}
     refusals = {}
@@ -159,7 +159,7 @@ def test_kinds_that_fastokens_takes_are_known() -> None:
 
 
 def change_pattern(pattern: str) -> bytes:
-    """Give the tokenizer that is split by a pattern with another one."""
+    """Return the tokenizer that is split by a pattern with another one."""
     saved = json.loads(tokenizer_of("split_pattern"))
     saved["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
     return json.dumps(saved).encode()
@@ -169,7 +169,7 @@ def change_pattern(pattern: str) -> bytes:
 @pytest.mark.parametrize(
     "pattern", [r"\w+|.", r"a|\W", r"\b.", r"x\By|.", r"[^\s\w]+|.", "[[:alpha:]]+|.", r'"\w"|.']
 )
-def test_pattern_that_engines_read_differently_is_refused(pattern: str, allow: bool) -> None:
+def test_regex_that_engines_interpret_differently_is_refused(pattern: str, allow: bool) -> None:
     data = change_pattern(pattern)
     for spelled in (data, json.dumps(json.loads(data), indent=2).encode()):
         with pytest.raises(EncoderRefusedError) as caught:
@@ -188,7 +188,7 @@ def change_added_token(index: int, **changes: bool) -> bytes:
 
 @pytest.mark.parametrize("side", ["lstrip", "rstrip"])
 @pytest.mark.parametrize("index", [0, 3, -1])
-def test_added_tokens_that_take_blanks_are_refused_where_they_are_ids(
+def test_added_tokens_that_strip_spaces_are_refused_where_they_are_ids(
     side: str, index: int
 ) -> None:
     data = change_added_token(index, **{side: True})
@@ -225,7 +225,7 @@ def check_blanks(data: bytes) -> None:
 
 @pytest.mark.parametrize("side", ["lstrip", "rstrip"])
 @pytest.mark.parametrize("index", [0, 3, -1])
-def test_tokens_that_take_blanks_are_equal_or_found_where_special_ones_are_text(
+def test_tokens_that_strip_spaces_are_equal_or_found_where_special_ones_are_text(
     side: str, index: int
 ) -> None:
     """A token that is not special is always an id."""
@@ -252,7 +252,7 @@ CL100K_PATTERN = (
 
 
 def vowel_separator(pattern: str) -> bytes:
-    """U+180E is a blank for PCRE2, as until Unicode 6.3; Oniguruma does not take it for one."""
+    """U+180E is whitespace for PCRE2, as before Unicode 6.3, but not for Oniguruma."""
     saved: dict[str, Any] = json.loads(change_pattern(pattern))
     # Georgian, Vietnamese or Khmer gives a vocabulary "Ġá"; it counts where blanks go first.
     model = saved["model"]
@@ -300,7 +300,7 @@ def test_checked_encoder_equals_the_library_text_by_text(kind: str, allow: bool)
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_probe_finds_added_tokens_that_fastokens_numbers_otherwise(allow: bool) -> None:
+def test_probe_finds_added_tokens_with_other_ids_in_fastokens(allow: bool) -> None:
     pytest.importorskip("fastokens")
     data = added_tokens_out_of_order().encode()
     text = [f"some {ADDED_TOKEN}"]
@@ -344,7 +344,7 @@ def test_rows_of_a_store_equal_the_library(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_auto_takes_fastokens_for_the_kinds_that_agree(tmp_path: Path, kind: str) -> None:
+def test_auto_uses_fastokens_for_the_kinds_that_agree(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("fastokens")
     (tmp_path / "tokenizer.json").write_text(tokenizer_of(kind))
     (tmp_path / "a.txt").write_text("some text\n")

@@ -1,4 +1,4 @@
-"""Unpack gives the store's sequences back, in their own order."""
+"""Unpack returns the store's sequences in their original order."""
 
 from __future__ import annotations
 

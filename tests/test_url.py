@@ -26,7 +26,6 @@ from seqpack_cli.files.url import Url, find_place, is_shared, parse_place, spell
         ("C:/name", Path("C:/name")),
         ("folder/s3:/bucket", Path("folder/s3:/bucket")),
         ("-", Path("-")),
-        (Path("s3://x"), Path("s3:/x")),
         (Url("s3://x"), Url("s3://x")),
     ],
 )
@@ -37,12 +36,13 @@ def test_parse_place_tells_urls_from_paths(text: str | Path | Url, place: Path |
 @pytest.mark.parametrize(
     "text",
     [
+        Path("s3://x"),  # Path made it s3:/x
         *("s3://", "s3:///", "s3:///x", "s3://bucket//x", "s3://bucket/../x", "s3://bucket/./x"),
         *("simplecache::s3://y", "s3:/bucket/x", "S3:bucket", "file:/data/x", "file://data/x"),
-        *("http://host/x", "https://host/x"),
+        *("http://host/x", "https://host/x", Path("s3://x")),
     ],
 )
-def test_parse_place_refuses_what_is_no_place(text: str) -> None:
+def test_parse_place_refuses_what_is_no_place(text: str | Path) -> None:
     with pytest.raises(OptionError):
         parse_place(text)
 

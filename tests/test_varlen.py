@@ -1,4 +1,4 @@
-"""The varlen layout: rows of several sequences, where each begins, and rows that are none."""
+"""The varlen layout: rows of several sequences, where each begins, and invalid rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def draw_batch(lengths: list[int]) -> VarlenBatch:
 
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS)
-def test_cu_seqlens_and_position_ids_are_the_slow_ones(lengths: list[int]) -> None:
+def test_cu_seqlens_and_position_ids_agree_with_the_slow_ones(lengths: list[int]) -> None:
     batch = draw_batch(lengths)
     assert batch.cu_seqlens.dtype == np.int32  # what the attention kernels take
     assert batch.cu_seqlens.tolist() == [sum(lengths[:end]) for end in range(len(lengths) + 1)]

@@ -1,4 +1,4 @@
-"""A tokenizer.json -> the tokenizer and what its vocabulary is."""
+"""Build the tokenizer of a tokenizer.json and describe its vocabulary."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_roles_are_found_by_the_common_names(
 
 
 @pytest.mark.parametrize("largest", [2**31, 2**32 - 2])
-def test_id_that_no_store_holds_is_refused(largest: int) -> None:
+def test_id_above_the_maximum_is_refused(largest: int) -> None:
     data = word_level({"a": 0, "b": 77_777}).replace(b"77777", b"%d" % largest)
     with pytest.raises(DataError) as caught:
         describe_vocabulary(data)
@@ -101,7 +101,7 @@ def test_empty_vocabulary_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b"PK\3\4", b'{"model": {}}', b"1"])
-def test_file_that_is_no_tokenizer_is_refused(data: bytes) -> None:
+def test_file_that_is_not_a_tokenizer_is_refused(data: bytes) -> None:
     with pytest.raises(DataError) as caught:
         build_tokenizer(data, allow_special_tokens=False)
     assert caught.value.message.startswith("tokenizer.json: ")

@@ -308,7 +308,7 @@ def test_shards_without_their_store_know_no_places(tmp_path: Path) -> None:
     assert found["spelled_in_text"] == {"num_tokens": None, "tokens": None}
     assert [example["origin"] for example in found["unknown"]["examples"]] == [None]
     lines = show_vocabulary_use(found)
-    title = "special tokens spelled in the raw text"
+    title = "special tokens spelled out in the text"
     assert f"{title}  unknown: the token store is gone" in lines
     assert "  sequence 2, position 0: the token store is no longer there" in lines
 
@@ -388,7 +388,7 @@ def test_id_without_a_token_is_found_and_named(
             for example in found["missing"]["examples"]
         ]
         assert sorted(examples) == [(GAP, 2, 1, 3), (8, 3, 0, 4)]
-        assert "error: 2 tokens with ids that the vocabulary does not have" in (
+        assert "error: 2 tokens with ids that are not in the vocabulary" in (
             show_vocabulary_use(found)
         )
 
@@ -434,14 +434,14 @@ unknown tokens  1, 1.61% of all tokens: id 0 "<unk>"
   sequence 4, position 2: input/words.txt, record 6
     "<bos> the <unk> harbour and the old boat <eos>"
 
-special tokens as ids
+special tokens in the ids
             id          tokens   share  token
              0               1   1.61%  "<unk>"
              1               0   0.00%  "<pad>"
              2              10  16.13%  "<bos>"
              3              10  16.13%  "<eos>"
 
-special tokens spelled in the raw text  none
+special tokens spelled out in the text  none
 
 most frequent
             id          tokens   share  token
@@ -462,8 +462,8 @@ def test_lines_of_an_older_store_say_what_is_not_known(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "v4" / "tokens_bytes", tmp_path / "store")
     (tmp_path / "store" / "special_tokens.jsonl").unlink()
     lines = show_vocabulary_use(describe(tmp_path / "store"))
-    assert "special tokens spelled in the raw text  1" in lines
-    assert "  which and where is unknown: an older seqpack wrote this store" in lines
+    assert "special tokens spelled out in the text  1" in lines
+    assert "  which ones is unknown: the store was written by an older seqpack" in lines
 
 
 def test_lines_fit_whatever_stands_in_names_and_tokens(tmp_path: Path) -> None:

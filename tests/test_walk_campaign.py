@@ -63,7 +63,7 @@ PATTERNS = [
 
 
 def make_tree(root: Path, rng: random.Random, *, with_links: bool = True) -> None:
-    """Fill `root/in` and `root/out` with folders, files, links and what else there may be."""
+    """Fill `root/in` and `root/out` with folders, files, links and other entries."""
     folders = [root / "in", root / "out"]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -101,11 +101,11 @@ def can_read(path: str) -> bool:
     return os.access(path, os.R_OK, effective_ids=True)
 
 
-# The oracle: every path that leads anywhere, one at a time
+# The oracle: every path that exists, one at a time
 
 
 class Oracle:
-    """All that a pattern stands for, by real path."""
+    """All files that a pattern matches, by real path."""
 
     def __init__(self, output: str) -> None:
         self.files: dict[str, set[tuple[str, bool]]] = {}  # real path: spelled paths, named or not
@@ -117,7 +117,7 @@ class Oracle:
         self._seen: set[tuple[str, tuple[str, ...] | None]] = set()
 
     def visit(self, path: str, parts: tuple[str, ...] | None) -> None:
-        """Go through a folder; no parts take everything."""
+        """Go through a folder; without parts everything matches."""
         if (os.path.realpath(path), parts) in self._seen:
             return
         self._seen.add((os.path.realpath(path), parts))
@@ -172,7 +172,7 @@ class Oracle:
                 self.special.add(real)
 
     def wanted(self) -> set[str]:
-        """Give the real paths of the files to read."""
+        """Return the real paths of the files to read."""
         return {
             real
             for real, spelled in self.files.items()

@@ -1,4 +1,4 @@
-"""Windows of a stream, cut as they come."""
+"""Windows of a stream of lengths, cut into batches while they are read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Small tokenizers of every common kind, trained here on a few kB of the sample texts.
 
-Each has the special tokens of SPECIAL_TOKENS, whose spelling a text may hold by chance, the added
-token ADDED_TOKEN that is not special, and, as such tokenizers have, a template around a text.
+Each has the special tokens SPECIAL_TOKENS, which may occur in a text by chance, the added token
+ADDED_TOKEN, which is not special, and the template that is usual for its kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tokenizers import (
 )
 
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
-NUM_CHARACTERS = 6000  # of each file trained on
+NUM_CHARACTERS = 6000  # of each training file
 VOCAB_SIZE = 500  # 256 bytes and some merges
 SPECIAL_TOKENS = ["<unk>", "<pad>", "<s>", "</s>", "<|endoftext|>", "[CLS]", "[SEP]"]
 ADDED_TOKEN = "oat biscuits"  # noqa: S105
@@ -38,7 +38,7 @@ LLAMA_3_PATTERN = (
 
 @functools.cache
 def sample_texts() -> tuple[str, ...]:
-    """Give some texts in English and some in other languages and scripts."""
+    """Return some texts in English and some in other languages and scripts."""
     stories = (SAMPLE_DATA / "stories.txt").read_text()[:NUM_CHARACTERS].splitlines()
     lines = (SAMPLE_DATA / "languages.jsonl").read_text().strip().split("\n")
     texts = [json.loads(line)["text"] for line in lines]
@@ -47,7 +47,7 @@ def sample_texts() -> tuple[str, ...]:
 
 @functools.cache
 def tokenizer_of(kind: str) -> str:
-    """Train the tokenizer of a kind, one of KINDS, once; give its tokenizer.json."""
+    """Train the tokenizer of one of KINDS, once; return its tokenizer.json."""
     tokenizer = KINDS[kind]()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     tokenizer.add_tokens([AddedToken(ADDED_TOKEN, special=False)])
@@ -60,20 +60,20 @@ def byte_level() -> Tokenizer:
 
 
 def byte_level_with_prefix_space() -> Tokenizer:
-    """Make a byte-level BPE that puts a blank before a text, as RoBERTa's variants do."""
+    """Make a byte-level BPE that puts a space before a text, as RoBERTa's variants do."""
     tokenizer = _train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True))
     return _add_template(tokenizer, "<s> $A </s>", "<s>", "</s>")
 
 
 def byte_level_nfc() -> Tokenizer:
-    """Make a byte-level BPE that composes characters first, as Qwen's does."""
+    """Make a byte-level BPE that normalizes text to NFC first, as Qwen's does."""
     return _train_byte_level(
         pre_tokenizers.ByteLevel(add_prefix_space=False), normalizer=normalizers.NFC()
     )
 
 
 def split_pattern() -> Tokenizer:
-    """Make a byte-level BPE that is split by a pattern of its own, as Llama 3's is."""
+    """Make a byte-level BPE with its own split pattern, as Llama 3 has."""
     split = pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), behavior="isolated")
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer = _train_byte_level(pre_tokenizers.Sequence([split, bytes_only]), ignore_merges=True)
@@ -119,7 +119,7 @@ def unigram() -> Tokenizer:
     _train(
         tokenizer,
         trainers.UnigramTrainer(
-            vocab_size=1500,  # all characters have to fit
+            vocab_size=1500,  # room for all characters
             special_tokens=SPECIAL_TOKENS,
             unk_token=UNKNOWN,
             show_progress=False,
@@ -148,9 +148,9 @@ def whitespace_bpe() -> Tokenizer:
 
 
 def added_tokens_out_of_order() -> str:
-    """Give a file whose added tokens are not sorted: of those read here, the one that differs.
+    """Return a tokenizer.json with unsorted added tokens, which the two encoders read differently.
 
-    The library numbers them as they come, whatever the file says; fastokens believes it.
+    `tokenizers` numbers them in the order of the file; fastokens uses the ids in the file.
     """
     saved = json.loads(tokenizer_of("byte_level"))
     last = saved["added_tokens"].pop()
@@ -206,7 +206,7 @@ def _train_byte_fallback() -> Tokenizer:
         show_progress=False,
     )
     _train(tokenizer, trainer)
-    # A trainer takes the bytes only as special tokens, which they are not.
+    # A trainer accepts the bytes only as special tokens, which they are not.
     saved = json.loads(tokenizer.to_str())
     saved["pre_tokenizer"] = None
     saved["added_tokens"] = saved["added_tokens"][: len(SPECIAL_TOKENS)]

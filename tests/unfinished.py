@@ -1,4 +1,4 @@
-"""Runs that stop where one that is killed would."""
+"""Runs that stop before their end, like killed ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Stop(BaseException):
 
 @contextmanager
 def stopping_before_manifest() -> Iterator[None]:
-    """Stop the run in the block just before its manifest."""
+    """Stop the run in the block just before it writes its manifest."""
 
     def stop_at_manifest(path: Path, value: dict[str, Any]) -> str:
         if path.name == "manifest.json":

@@ -1,8 +1,8 @@
-"""The lengths of all sequences -> rows that several of them share, over the whole store.
+"""Plan varlen rows, which several sequences share, from the lengths of the whole store.
 
-`best-fit` packs tightly, and its rows are shuffled, since packing sorts them and sorted batches
-hurt training; `sequential` fills one row after another in the order of the input. A sequence that
-is longer than a row is split.
+`best-fit` leaves little room unused; its rows are shuffled by default, because best fit puts
+sequences of similar length together, which hurts training. `sequential` fills one row after another
+in the order of the store. A sequence that is longer than a row is split.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seqpack_cli.ranges import expand_ranges, to_offsets
 def fill_bins(
     lengths: np.ndarray, kept: LengthCounts, options: PackOptions, limits: Limits
 ) -> tuple[ArrayOrder, BatchTable]:
-    """Put the sequences that are kept, or pieces of long ones, into bins.
+    """Put the kept sequences, split if they are longer than a row, into bins.
 
     Args:
         lengths: int32, one per sequence of the store.
@@ -36,7 +36,7 @@ def fill_bins(
     assert capacity is not None  # noqa: S101 - resolved
     order = choose_order(lengths, kept, options)
     rows = _split(order, lengths[order], capacity)
-    del order  # else both the old and the new would be held
+    del order  # or both the old and the new order would be in memory
     if options.fill == "best-fit":
         places, offsets = _fill_bins(rows.lengths, capacity)
         rows = rows.take(places)
@@ -54,7 +54,7 @@ def fill_bins(
 
 
 def count_pieces(source: PartLengths, found: LengthCounts, options: PackOptions) -> int:
-    """Count the pieces that `fill_bins` would put into bins, before it takes their memory."""
+    """Count the pieces that `fill_bins` would put into bins, from counts of the lengths alone."""
     selection = Selection(source, found)
     drop_by_length(selection, options)
     if options.overflow != "split":
@@ -84,11 +84,11 @@ def _split(order: np.ndarray, lengths: np.ndarray, capacity: int) -> Rows:
 
 
 def _fill_bins(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows bin by bin, in each in the order given, and where each bin begins."""
+    """Return the rows bin by bin, within a bin in the given order, and where each bin begins."""
     by_length = length_order(lengths)
     bin_in_order = best_fit(lengths[by_length], capacity)
     bin_of = np.empty_like(bin_in_order)
     bin_of[by_length] = bin_in_order
-    del by_length, bin_in_order  # 12 bytes a sequence that the sort below can use
+    del by_length, bin_in_order  # frees 12 bytes per sequence for the sort below
     offsets = to_offsets(np.bincount(bin_of))
     return np.argsort(bin_of, kind="stable"), offsets

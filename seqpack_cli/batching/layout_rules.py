@@ -1,8 +1,8 @@
-"""The layouts by name, and what each asks of the plan: the one table that names them.
+"""The table of layouts: their names, and the rules that a plan for each must follow.
 
-A layout is a line here and a module of the same name in `shards/`, which says where its tokens lie.
-The round trip of `verify` takes flat batches whose rows are not shared for time steps: a layout
-that lies otherwise needs a line in `verification/integers/stacks.py` too.
+A new layout needs a line here and a module of the same name in `shards/`, which defines where its
+tokens lie. The round trip of `verify` assumes that flat data without shared rows is ordered by time
+steps; a layout with another order also needs a line in `verification/integers/stacks.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LayoutRules:
-    """What a layout asks of the batches that are planned for it."""
+    """The rules for the batches of a layout."""
 
-    fills_rectangle: bool = False  # rows are padded to one width, and a budget counts all cells
-    shares_rows: bool = False  # a batch is one row of several sequences, which are put into bins
+    fills_rectangle: bool = False  # rows are padded to one width, and max_tokens counts all cells
+    shares_rows: bool = False  # a batch is one row that several sequences share
 
 
 LAYOUTS = {

@@ -1,9 +1,9 @@
-"""What a batch may hold, and lengths in order -> where each batch begins.
+"""Cut ordered sequences into batches of limited rows and tokens.
 
-A batch is cut by a number of rows, by a budget of tokens, or by whichever comes first. The budget
-counts what the device computes: real tokens, or all cells of the rectangle for padded rows. Rows
-alone cost nothing to cut; a budget costs about 0.1 us a sequence. Where lengths are given as runs
-of equal ones, the time is 2 us a run, whatever the number of sequences.
+A batch ends at a number of rows, at a token budget, or at whichever comes first. The budget counts
+what the device computes: real tokens, or all cells of the rectangle for padded rows. A limit of
+rows takes no time; a budget takes about 0.1 us per sequence, or 2 us per run of equal lengths,
+whatever the number of sequences.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from seqpack_cli.batching.buckets import choose_buckets, find_buckets
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import PackOptions
 
-ROWS_PER_BLOCK = 1 << 16  # taken out of numpy at a time, which bounds the memory
+ROWS_PER_BLOCK = 1 << 16  # converted to Python integers at a time, to limit memory
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a batch may hold, of one bucket or of all sequences: rows, tokens, or both."""
+    """The limits of a batch in rows, tokens or both, for one bucket or for all sequences."""
 
     batch_size: int | None = None
     max_tokens: int | None = None  # no sequence is longer
     padded: bool = False  # a batch costs rows x longest, not the sum of its lengths
-    multiple: int = 1  # to which padded rows are rounded up
-    key: int | None = None  # the bucket's
+    multiple: int = 1  # padded widths are rounded up to it
+    key: int | None = None  # of the bucket
 
     def cut(self, lengths: np.ndarray) -> np.ndarray:
-        """Cut sequences, in the order given, into batches.
+        """Cut sequences into batches, in the given order.
 
         Args:
             lengths: integers, one per sequence.
@@ -61,8 +61,9 @@ class Limits:
             counts: sequences of each run, at least 1.
 
         Returns:
-            int64[3, N]: where the first of batches that are alike begins, the rows of each, and
-            how many there are. The last batch of all stands alone; several lie within one run.
+            int64[3, N], one column for each group of equal batches: first row, rows of a batch, and
+            number of batches. Groups of several batches lie inside one run; the last batch of all
+            is a group of its own.
 
         >>> Limits(batch_size=2).cut_runs(np.array([4, 3]), np.array([5, 2])).tolist()
         [[0, 4, 6], [2, 2, 1], [2, 1, 1]]
@@ -70,7 +71,7 @@ class Limits:
         needed = round_up(lengths, self.multiple)
         found, max_tokens = array("q"), self.max_tokens
         most_rows = self.batch_size or int(counts.sum())
-        start = num_rows = num_tokens = widest = 0  # of the batch that is open
+        start = num_rows = num_tokens = widest = 0  # of the unfinished batch
         for length, count in zip(needed.tolist(), counts.tolist(), strict=True):
             left = count
             if num_rows:
@@ -101,7 +102,7 @@ class Limits:
         return np.array(found, np.int64).reshape(-1, 3).T
 
     def is_full(self, batch: BatchTable) -> bool:
-        """Say whether the one batch of a table has no room for a sequence of a single token."""
+        """Return whether a table's only batch has no room for another row of a single token."""
         num_rows = int(batch.num_rows[0])
         if self.batch_size is not None and num_rows >= self.batch_size:
             return True
@@ -112,7 +113,7 @@ class Limits:
         return int(batch.num_tokens[0]) + 1 > self.max_tokens
 
     def pad(self, table: BatchTable) -> BatchTable:
-        """Return the table of batches that fill rectangles, if that is what they do."""
+        """Return the table with the cells of padded rectangles; unchanged if rows are unpadded."""
         if not self.padded:
             return table
         widths = round_up(table.longest, self.multiple) if self.key is None else self.key
@@ -120,7 +121,7 @@ class Limits:
 
 
 def choose_keys(kept: LengthCounts, options: PackOptions) -> list[int] | None:
-    """Return the bucket keys of the sequences that are kept, if there are any, in rising order."""
+    """Return the bucket keys in ascending order, None without buckets or kept sequences."""
     if options.buckets is None or not len(kept.lengths):
         return None
     if isinstance(options.buckets, tuple):
@@ -131,7 +132,7 @@ def choose_keys(kept: LengthCounts, options: PackOptions) -> list[int] | None:
 
 
 def make_limits(options: PackOptions, keys: Sequence[int] | None) -> list[Limits]:
-    """Give the limits of each bucket, the largest first, or of all sequences."""
+    """Return the limits of each bucket, the largest first, or of all sequences without keys."""
     if keys is None:
         return [_limit(options, None)]
     return [_limit(options, key) for key in reversed(keys)]
@@ -147,13 +148,13 @@ def _limit(options: PackOptions, key: int | None) -> Limits:
 
 
 def find_limits(lengths: np.ndarray, limits: Sequence[Limits]) -> np.ndarray:
-    """Return the place in limits of the bucket of each row, the largest bucket first."""
+    """Return the index in limits of each row's bucket; the largest bucket comes first."""
     keys = [limit.key for limit in reversed(limits) if limit.key is not None]
     return max(len(keys) - 1, 0) - find_buckets(lengths, keys)
 
 
 def round_up(lengths: np.ndarray, multiple: int) -> np.ndarray:
-    """Round lengths up to a multiple, in 64 bits unless there is nothing to round."""
+    """Round lengths up to a multiple, as int64; lengths themselves if the multiple is 1."""
     if multiple == 1:
         return lengths
     rounded: np.ndarray = -(-lengths.astype(np.int64) // multiple) * multiple

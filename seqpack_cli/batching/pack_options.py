@@ -1,7 +1,7 @@
-"""All that decides the bytes of shards, besides the store: one value, checked as a whole.
+"""The options of pack, which together with the store determine the bytes of the shards.
 
-What can not go together is refused here, with the option to leave out or to add, rather than
-passed over.
+Options that conflict, or that have no effect, raise an error that names the one to add or to leave
+out.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError, check_choice, check_positive
 from seqpack_cli.runs.arguments import check_fields
 
-# Raise it whenever the same lengths and options would be cut into other batches, rows or shards, or
-# put into another order: `verify` plans again only what was planned by its own version.
+# Increase it whenever the same lengths and options give other batches, rows, shards or another
+# order: `verify` repeats a plan only if it was made with the same version.
 PLAN_VERSION = 1
 DEFAULT_BATCH_SIZE = 64
-MAX_INT32 = 2**31 - 1  # tokens of a sequence at most, and so of all that is counted here
+MAX_INT32 = 2**31 - 1  # the longest sequence possible, and so the limit of all counts here
 DEFAULT_NUM_BUCKETS = 8
 MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
 MAX_SHARD_BYTES = 2**50
@@ -35,26 +35,32 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class PackOptions:
-    """How sequences become batches, rows and shards; None leaves the choice to `resolve`."""
+    """How sequences become batches, rows and shards, as the options of `seqpack pack` say.
+
+    `seqpack pack --help` explains each; None leaves the choice to `resolve`.
+
+    Raises:
+        ValueError: an option has an unknown value, or a number is out of range.
+    """
 
     layout: str = "packed"  # one of LAYOUTS
-    batch_size: int | None = None  # rows; None is 64, or no limit where max_tokens is given
-    max_tokens: int | None = None  # padded: cells of the rectangle; else real tokens
-    order: str = "length"  # or "none": as they come, or shuffled
-    window: int | None = None  # sort by length inside runs of so many sequences
-    shuffle: bool | None = None  # sequences, then batches; None is only for best-fit
-    seed: int = 0
-    buckets: str | Sequence[int] | None = None  # "auto" or keys
-    num_buckets: int | None = None  # of auto; None is 8
-    fill: str | None = None  # of varlen: "best-fit" (None) or "sequential"
-    overflow: str | None = None  # "error", "drop", "split"; None goes by what is too short
+    batch_size: int | None = None  # most rows in a batch; None is 64, or no limit with max_tokens
+    max_tokens: int | None = None  # most tokens in a batch; for padded, most cells
+    order: str = "length"  # or "none": the order of the store, or shuffled
+    window: int | None = None  # sort by length only inside runs of this many sequences
+    shuffle: bool | None = None  # sequences, then batches; None is True for best-fit, else False
+    seed: int = 0  # for shuffle
+    buckets: str | Sequence[int] | None = None  # "auto", or the bucket keys
+    num_buckets: int | None = None  # for buckets="auto"; None is 8
+    fill: str | None = None  # how varlen rows are filled: "best-fit" (None) or "sequential"
+    overflow: str | None = None  # "error", "drop" or "split"; None: varlen split, keys drop, error
     last_batch: str = "keep"  # or "drop", "pad"
     drop_shorter: int | None = None
     drop_longer: int | None = None
     pad_to_multiple: int = 1
     padding_side: str = "right"  # or "left"
-    pad_id: int | None = None  # None takes the tokenizer's, or 0
-    shard_bytes: int = 64 << 20  # of a file at most, unless one batch takes more
+    pad_id: int | None = None  # None is the tokenizer's, or 0
+    shard_bytes: int = 64 << 20  # largest file, unless a single batch is larger
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -74,38 +80,44 @@ class PackOptions:
         if self.buckets is not None and self.buckets != "auto":
             keys = tuple(self.buckets)
             if not keys or not all(type(key) is int and 1 <= key <= MAX_INT32 for key in keys):
-                raise ValueError(f"buckets are {self.buckets!r}, expected 'auto' or lengths")
+                raise ValueError(f"buckets is {self.buckets!r}, expected 'auto' or lengths")
             object.__setattr__(self, "buckets", tuple(sorted(set(keys))))
 
     @property
     def fills_rectangle(self) -> bool:
-        """Say whether budgets count the cells of a rectangle, whose width is rounded up."""
+        """Return whether max_tokens counts the cells of a rectangle, padding included."""
         return LAYOUTS[self.layout].fills_rectangle
 
     @property
     def shares_rows(self) -> bool:
-        """Say whether a batch is one row that several sequences share, or pieces of them."""
+        """Return whether a batch is one row that several sequences share."""
         return LAYOUTS[self.layout].shares_rows
 
     def resolve(self) -> PackOptions:
-        """Choose what was left open.
+        """Return the options with every default filled in.
 
         Raises:
-            OptionError: options that can not go together.
+            OptionError: options conflict, or one has no effect.
         """
+        options = self._choose()
+        if options.seed and not options.shuffle:
+            raise OptionError(
+                f"--seed {options.seed} has no effect without --shuffle",
+                hint="pass --shuffle, or leave out --seed",
+            )
+        return options
+
+    def _choose(self) -> PackOptions:
         if self.shares_rows:
             _check_varlen(self)
             fill = self.fill or "best-fit"
             shuffle = fill == "best-fit" if self.shuffle is None else self.shuffle
-            overflow = self.overflow or "split"
-            seed = self.seed if shuffle else 0
             return replace(
                 self,
                 fill=fill,
                 order="length" if fill == "best-fit" else "none",
                 shuffle=shuffle,
-                seed=seed,
-                overflow=overflow,
+                overflow=self.overflow or "split",
             )
         _check_rows(self)
         if not self.fills_rectangle:
@@ -120,15 +132,15 @@ class PackOptions:
             batch_size=batch_size,
             num_buckets=num_buckets,
             shuffle=bool(self.shuffle),
-            seed=self.seed if self.shuffle else 0,  # another one would change nothing
         )
 
 
 def _check_varlen(options: PackOptions) -> None:
-    """Refuse what means nothing where a batch is one row of several sequences."""
+    """Refuse options that conflict with batches of one row each."""
     if options.max_tokens is None:
         raise OptionError(
-            "--layout varlen: no length of a row", hint="pass --max-tokens, for example 2048"
+            "--layout varlen needs --max-tokens",
+            hint="pass the length of a row, for example --max-tokens 2048",
         )
     refused = {
         "--batch-size": options.batch_size is not None,
@@ -139,13 +151,13 @@ def _check_varlen(options: PackOptions) -> None:
     }
     _refuse(
         refused,
-        "--layout varlen: {} has no meaning, a batch is one row of --max-tokens",
+        "{} conflicts with --layout varlen: a batch is one row of at most --max-tokens",
         "leave out {}",
     )
     if options.order == "none" and options.fill != "sequential":
         raise OptionError(
-            "--layout varlen: --order none, but bins have no order of length",
-            hint="pass --fill sequential to keep the order of the input",
+            "--order none conflicts with --fill best-fit, the default of --layout varlen",
+            hint="pass --fill sequential to keep the order of the store",
         )
     _check_unpadded(options)
 
@@ -158,55 +170,51 @@ def _check_unpadded(options: PackOptions) -> None:
     }
     _refuse(
         refused,
-        f"--layout {options.layout}: {{}}, but these rows are not padded",
+        f"{{}} conflicts with --layout {options.layout}: its rows are not padded",
         "pass --layout padded, or leave out {}",
     )
 
 
 def _refuse(refused: dict[str, bool], message: str, hint: str) -> None:
-    """Raise OptionError for the first option that is given."""
-    for name, given in refused.items():
-        if given:
+    """Raise OptionError for the first option that is refused."""
+    for name, is_refused in refused.items():
+        if is_refused:
             raise OptionError(message.format(name), hint=hint.format(name))
 
 
 def _check_rows(options: PackOptions) -> None:
-    """Refuse what contradicts itself where a batch is several rows."""
+    """Refuse options that conflict where a batch has several rows."""
     if options.fill is not None:
         raise OptionError(
-            f"--layout {options.layout}: --fill {options.fill} is for rows that share bins",
+            f"--fill {options.fill} needs --layout varlen",
             hint="pass --layout varlen, or leave out --fill",
         )
     if options.overflow == "split":
         raise OptionError(
-            f"--layout {options.layout}: --overflow split is for varlen",
+            "--overflow split needs --layout varlen",
             hint="split with tokenize --max-length, or pass --overflow drop",
         )
     if options.overflow is not None and options.max_tokens is None and not _has_keys(options):
         raise OptionError(
-            f"--overflow {options.overflow}: no --max-tokens and no --buckets K1,K2,… "
-            "to be longer than",
+            f"--overflow {options.overflow} needs --max-tokens or --buckets K1,K2,…",
             hint="drop long sequences with --drop-longer",
         )
     if options.window is not None and options.order == "none":
-        raise OptionError(
-            "--window sorts by length, --order none does not", hint="leave out one of the two"
-        )
+        raise OptionError("--window conflicts with --order none", hint="leave out one of the two")
     if options.num_buckets is not None and options.buckets != "auto":
-        raise OptionError("--num-buckets is for --buckets auto", hint="pass --buckets auto")
+        raise OptionError("--num-buckets needs --buckets auto", hint="pass --buckets auto")
     if (options.num_buckets or 0) > MAX_NUM_BUCKETS:
         raise OptionError(
             f"--num-buckets {options.num_buckets}: expected at most {MAX_NUM_BUCKETS:,}"
         )
     if options.last_batch == "pad" and options.max_tokens is not None and not options.buckets:
         raise OptionError(
-            "--last-batch pad: with --max-tokens and no --buckets batches have no number of rows "
-            "to be filled up to",
-            hint="leave out --max-tokens, or add --buckets",
+            "--last-batch pad needs a fixed number of rows: --batch-size alone, or --buckets",
+            hint="pass --batch-size instead of --max-tokens, or add --buckets",
         )
     if options.max_tokens is not None and options.max_tokens < options.pad_to_multiple:
         raise OptionError(
-            f"--max-tokens {options.max_tokens}: no room for one row of "
+            f"--max-tokens {options.max_tokens}: expected at least one row of "
             f"--pad-to-multiple {options.pad_to_multiple}",
             hint=f"pass --max-tokens {options.pad_to_multiple}, or more",
         )
@@ -219,17 +227,17 @@ def _has_keys(options: PackOptions) -> bool:
 
 
 def _check_keys(options: PackOptions) -> None:
-    """Refuse bucket keys that the padding or the budget can not have."""
+    """Refuse bucket keys that conflict with --pad-to-multiple or --max-tokens."""
     for key in options.buckets or ():
         assert isinstance(key, int)  # noqa: S101 - "auto" has no keys
         if key % options.pad_to_multiple:
             raise OptionError(
-                f"--buckets {key}: no multiple of --pad-to-multiple {options.pad_to_multiple}",
-                hint="leave out --pad-to-multiple: each bucket is one width already",
+                f"--buckets {key}: not a multiple of --pad-to-multiple {options.pad_to_multiple}",
+                hint="leave out --pad-to-multiple: the buckets set the widths",
             )
         budget = options.max_tokens if options.fills_rectangle else None
         if budget is not None and key > budget:
             raise OptionError(
-                f"--buckets {key}: one row of it is above --max-tokens {budget:,}",
+                f"--buckets {key}: a single row exceeds --max-tokens {budget:,}",
                 hint=f"pass --max-tokens {key} or more, or leave out this bucket",
             )

@@ -1,6 +1,6 @@
-"""Which sequences of a store are kept, which are left out, by which option, and how many tokens.
+"""Select the sequences that are packed, and count the dropped ones by option.
 
-Whether a sequence is kept follows from its length alone, so counts of the lengths are all it takes.
+Whether a sequence is kept depends only on its length, so counts of the lengths are enough.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from seqpack_cli.batching.pack_options import PackOptions
 
 
 class OverlongError(ValueError):
-    """A sequence does not fit into a batch or row, and nothing says to drop it."""
+    """A sequence does not fit into a batch or row, and the options do not drop it."""
 
     def __init__(self, index: int, length: int, option: str, limit: int) -> None:
         super().__init__(f"sequence {index} has {length:,} tokens, {option} allows {limit:,}")
@@ -23,11 +23,11 @@ class OverlongError(ValueError):
 
 
 class Selection:
-    """The sequences that are left, and a ledger of those that are not.
+    """The kept sequences, and a ledger of the dropped ones.
 
     Args:
-        source: read only to name a sequence that is too long.
-        found: its lengths, counted.
+        source: read only for the index of a sequence that is too long.
+        found: counts of its lengths.
     """
 
     def __init__(self, source: PartLengths, found: LengthCounts) -> None:
@@ -37,35 +37,35 @@ class Selection:
         self._source = source
 
     def drop(self, reason: str, is_dropped: np.ndarray) -> None:
-        """Leave out sequences of some of the lengths that are left."""
+        """Drop all sequences of some of the kept lengths."""
         dropped = self.kept.take(is_dropped)
         num_tokens = int((dropped.lengths * dropped.counts).sum())
         self.count_dropped(reason, dropped.num_sequences, num_tokens)
         self.kept = self.kept.take(~is_dropped)
 
     def count_dropped(self, reason: str, num_sequences: int, num_tokens: int) -> None:
-        """Write down what is left out."""
+        """Add dropped sequences and tokens to the ledger."""
         sequences, tokens = self.num_dropped_sequences, self.num_dropped_tokens
         sequences[reason] = sequences.get(reason, 0) + num_sequences
         tokens[reason] = tokens.get(reason, 0) + num_tokens
 
     def check_at_most(self, limit: int, option: str) -> None:
-        """Raise OverlongError for the first of the longest sequences that are above the limit."""
+        """Raise OverlongError for the longest sequence, the first if several, above the limit."""
         longest = int(self.kept.lengths.max(initial=0))
         if longest > limit:
             raise OverlongError(find_first(self._source, longest), longest, option, limit)
 
 
 def select(source: PartLengths, found: LengthCounts, options: PackOptions) -> Selection:
-    """Leave out what is too short or too long, by itself or for a batch.
+    """Select the sequences to pack: drop those that the options drop or that do not fit a batch.
 
     Args:
-        found: the lengths of the source, counted.
+        found: counts of the source's lengths.
         options: resolved.
 
     Raises:
-        OverlongError: a sequence is longer than the largest bucket or than the budget of
-            `--max-tokens`, and the options do not say to drop or split it.
+        OverlongError: a sequence is longer than the largest bucket or than `--max-tokens`, and the
+            options do not drop or split it.
     """
     selection = Selection(source, found)
     drop_by_length(selection, options)
@@ -85,7 +85,7 @@ def select(source: PartLengths, found: LengthCounts, options: PackOptions) -> Se
 
 
 def drop_by_length(selection: Selection, options: PackOptions) -> None:
-    """Leave out sequences that are too short or too long by themselves."""
+    """Drop sequences by `--drop-shorter` and `--drop-longer`."""
     if options.drop_shorter is not None:
         selection.drop("drop_shorter", selection.kept.lengths < options.drop_shorter)
     if options.drop_longer is not None:

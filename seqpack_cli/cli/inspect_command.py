@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seqpack_cli.cli.options import PLACE, OneValueCommand, json_option, plot_option, quiet_option
+from seqpack_cli.cli.options import OneValueCommand, json_option, plot_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.url import Place
 
 if TYPE_CHECKING:

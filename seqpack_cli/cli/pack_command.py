@@ -7,17 +7,10 @@ from typing import Any
 import click
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.cli.options import (
-    BUCKETS,
-    PLACE,
-    POSITIVE,
-    SIZE,
-    OneValueCommand,
-    output_option,
-    run_options,
-)
+from seqpack_cli.cli.options import OneValueCommand, output_option, run_options
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.values import BUCKETS, PLACE, POSITIVE, SIZE
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 

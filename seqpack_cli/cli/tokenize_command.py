@@ -7,8 +7,6 @@ from typing import Any
 import click
 
 from seqpack_cli.cli.options import (
-    POSITIVE,
-    SIZE,
     OneValueCommand,
     format_option,
     output_option,
@@ -18,6 +16,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.values import POSITIVE, SIZE
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from seqpack_cli.cli.options import (
-    POSITIVE,
     OneValueCommand,
     errors_only_option,
     format_option,
@@ -18,6 +17,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
 
 

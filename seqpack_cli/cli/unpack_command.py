@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from seqpack_cli.cli.options import (
-    PLACE,
     OneValueCommand,
     errors_only_option,
     output_option,
@@ -13,6 +12,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_lines, write_stdout
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.url import Place
 
 

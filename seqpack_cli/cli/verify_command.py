@@ -6,16 +6,10 @@ from typing import Any
 
 import click
 
-from seqpack_cli.cli.options import (
-    PLACE,
-    POSITIVE,
-    OneValueCommand,
-    SampleType,
-    errors_only_option,
-    json_option,
-)
+from seqpack_cli.cli.options import OneValueCommand, errors_only_option, json_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.values import PLACE, POSITIVE, SampleType
 from seqpack_cli.files.url import Place
 
 EXIT_FAULT = 1
@@ -94,8 +88,8 @@ EXIT_FAULT = 1
     type=POSITIVE,
     default=32768,
     show_default=True,
-    help="Of a batch with more tokens, forward and backward compute only a part; lower it if "
-    "memory runs out.",
+    help="Largest batch that forward and backward compute completely; of a larger one they compute "
+    "N tokens. Lower it if memory runs out.",
 )
 @click.option(
     "--compare",

@@ -27,11 +27,18 @@ TEXT_FIELD_HINT = "pass --text-field"
 
 @dataclass(frozen=True)
 class DocumentOptions:
-    """How records become texts."""
+    """How records become texts.
+
+    Args:
+        text_field: the field of JSON lines, or the column of Parquet and CSV; a.b is nested.
+        encoding_errors: "error", "replace" or "skip" a record that is not valid UTF-8.
+        on_bad_record: "error" or "skip" a record without a text.
+        max_document_bytes: a longer document is an error.
+    """
 
     text_field: str = "text"
-    encoding_errors: str = "error"  # or "replace" or "skip"
-    on_bad_record: str = "error"  # or "skip"
+    encoding_errors: str = "error"
+    on_bad_record: str = "error"
     max_document_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:

@@ -141,7 +141,7 @@ def sync_file(file: FileIO, path: Path) -> None:
 
 
 def rename(temp: Path, path: Path, *, replace: bool = True) -> None:
-    """Give a complete file its final name, and sync its folder.
+    """Move a complete file to its final name, and sync its folder.
 
     Args:
         replace: False fails if a file of that name exists, on file systems with hard links.

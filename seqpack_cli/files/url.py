@@ -164,6 +164,8 @@ def parse_place(name: AnyPath) -> Place:
     if isinstance(name, Url):
         return name
     text = os.fspath(name)
+    if not text:
+        raise OptionError("the path is empty", hint="pass . for the current folder")
     check_address(text)
     protocol, key = split_url(text)
     if protocol is None:
@@ -185,6 +187,8 @@ def parse_place(name: AnyPath) -> Place:
 def spell_inputs(inputs: AnyPath | Sequence[AnyPath]) -> list[str]:
     """Return the inputs of a run, which may be a single one, as texts: they may be globs or `-`."""
     names = [inputs] if isinstance(inputs, str) or not isinstance(inputs, Sequence) else inputs
+    if not names:
+        raise ValueError("inputs is empty, expected at least one path")
     return [name if isinstance(name, str) else str(parse_place(name)) for name in names]
 
 

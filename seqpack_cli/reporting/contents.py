@@ -1,4 +1,4 @@
-"""A token store or shards -> the numbers that `inspect` shows, as plain values."""
+"""The numbers of a token store or shards that `inspect` shows, as plain values."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ SHARDS_FIELDS = (
 def inspect(path: AnyPath) -> dict[str, Any]:
     """Return the numbers of a token store or of shards, as `seqpack inspect --json` prints them.
 
+    Args:
+        path: the folder of either.
+
     Raises:
         FolderError: it is neither, incomplete or damaged.
     """
@@ -44,7 +47,7 @@ def inspect(path: AnyPath) -> dict[str, Any]:
 
 
 def describe(opened: Opened) -> dict[str, Any]:
-    """Give the numbers of a token store or of shards.
+    """Return the numbers of a token store or of shards.
 
     Raises:
         FolderError: its tokenizer.json is damaged.
@@ -99,10 +102,10 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
 
 
 def measure_batches(shards: ShardSet) -> BatchTable:
-    """Measure every batch; its cells are those of a rectangle, or of the row that sequences share.
+    """Measure every batch; its cells are those of a rectangle, or of varlen the room of the row.
 
     Raises:
-        FolderError: lengths do not belong to the ids.
+        FolderError: lengths do not match the ids.
     """
     numbers = range(shards.num_shards)
     table = BatchTable.join([_measure(shards.open_shard(number)) for number in numbers])
@@ -119,18 +122,18 @@ def _measure(shard: Shard) -> BatchTable:
     is_wrong = (table.num_tokens < 1) | (most > table.num_cells)
     is_wrong[arrays.batch_of_rows[lengths < 0]] = True
     for wrong in np.flatnonzero(is_wrong).tolist():
-        shard[wrong]  # which says what is wrong
+        shard[wrong]  # raises the error
     return table
 
 
 def find_capacity(shards: ShardSet) -> int:
-    """Return the tokens that a row of several sequences has room for."""
-    assert shards.options.max_tokens is not None  # noqa: S101 - of such shards
+    """Return the maximum number of tokens in a row of varlen shards."""
+    assert shards.options.max_tokens is not None  # noqa: S101 - varlen needs it
     return shards.options.max_tokens
 
 
 def read_lengths(opened: Opened) -> np.ndarray:
-    """Give the lengths of all sequences, of shards those of the rows that hold one or a piece."""
+    """Return the lengths of all sequences; of shards those of all rows but filler rows."""
     if isinstance(opened, TokenStore):
         return opened.lengths
     shards = (opened.open_shard(number) for number in range(opened.num_shards))
@@ -138,13 +141,13 @@ def read_lengths(opened: Opened) -> np.ndarray:
 
 
 def _read_lengths(shard: Shard) -> np.ndarray:
-    """Give the lengths of the rows that hold a sequence, or a piece of one."""
+    """Return the lengths of all rows but filler rows."""
     lengths: np.ndarray = shard.tensors["lengths"]
     longest = int(lengths.max())
     if longest != shard.entry["longest"]:
         expected = shard.entry["longest"]
         raise FolderError(f"{shard.path}: longest row {longest:,}, manifest says {expected:,}")
-    return lengths[lengths > 0]  # a copy: the shard need not stay open
+    return lengths[lengths > 0]  # a copy: the shard can be closed
 
 
 def _read_run(path: Place) -> dict[str, Any] | None:

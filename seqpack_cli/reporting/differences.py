@@ -1,7 +1,7 @@
-"""Two stores, or two shard sets -> all in which they differ, as plain values, and a verdict.
+"""Compare two stores, or two shard sets: what differs, as plain values, and a verdict.
 
-What the manifests say is set side by side; ids and batches are compared themselves. What only says
-how or where a run was done is no difference: run.json, the folders, the path of the token store.
+Manifests are compared field by field, ids and batches by their content. What only tells how or
+where a run was done is ignored: run.json, the folders, the path of the token store.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
-# Of a manifest: compared on their own, or no difference.
+# Fields of a manifest that are compared on their own, or ignored.
 NO_FACTS = ("options", "ledger", "sources", "parts", "shards", "tokens_path")
 
 
 @checks_arguments
 def diff(a: AnyPath, b: AnyPath, *, progress: Progress | None = None) -> dict[str, Any]:
-    """Compare two token stores, or two shard sets, as `seqpack diff --json` prints it.
+    """Compare two token stores, or the shards in two folders, as `seqpack diff --json` prints it.
+
+    Returns:
+        What differs, `identical` (bool) and the `verdict` in words.
 
     Raises:
         OptionError: one is a token store, the other is not.
@@ -80,19 +83,19 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
         )
     is_other = _has_other_sequences(found) or found["same_arrays"] is False
     found["identical"] = not is_other and not _name_others(found)
-    found["verdict"] = "the same" if found["identical"] else _judge(found)
+    found["verdict"] = "identical" if found["identical"] else _judge(found)
     return found
 
 
 def _compare_manifests(first: Opened, second: Opened, files: str) -> dict[str, Any]:
-    """Give the options, facts and counts that differ.
+    """Return the options, facts and counts that differ.
 
     Args:
-        files: the field that lists the parts or shards, which are counted.
+        files: the field that lists the parts or shards; their number is compared.
     """
     facts = []
     for opened in (first, second):
-        opened.read_tokenizer_json()  # which has the checksum that the manifest says, or it raises
+        opened.read_tokenizer_json()  # raises if its checksum is not that of the manifest
         manifest = opened.manifest
         fields = {name: value for name, value in manifest.items() if name not in NO_FACTS}
         facts.append({**fields, f"num_{files}": len(manifest[files])})
@@ -104,7 +107,7 @@ def _compare_manifests(first: Opened, second: Opened, files: str) -> dict[str, A
 
 
 def _list_differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List the names whose values differ; a side that lacks one has no value."""
+    """List the names whose values differ; a side without a value lacks its key."""
     listed = []
     for name in {**first, **second}:
         values = {side: x[name] for side, x in (("a", first), ("b", second)) if name in x}
@@ -115,7 +118,7 @@ def _list_differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list
 
 
 def _compare_ledgers(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List the counts that differ, and by how much; one that a side lacks is 0."""
+    """List the counts that differ, and by how much; a missing count is 0."""
     counts, others = _read_counts(first), _read_counts(second)
     return [
         {
@@ -130,7 +133,7 @@ def _compare_ledgers(first: Mapping[str, Any], second: Mapping[str, Any]) -> lis
 
 
 def _read_counts(ledger: Mapping[str, Any]) -> Counter[str]:
-    """Give the counts of a ledger by name; those that it has by reason, by name and reason."""
+    """Return the counts of a ledger by name, or by name and reason."""
     counts: Counter[str] = Counter()
     for name, value in ledger.items():
         by_reason = value if isinstance(value, dict) else {"": value}
@@ -143,13 +146,13 @@ def _read_counts(ledger: Mapping[str, Any]) -> Counter[str]:
 
 
 def _compare_sources(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Say which sources only one store has, and which changed: by path, text and documents."""
+    """Return which sources only one store has, and which changed in text or documents."""
     sources, others = _read_sources(first), _read_sources(second)
     in_both = [key for key in sources if key in others]
     changed = []
     for key in in_both:
         (values, texts), (other_values, other_texts) = sources[key], others[key]
-        # Ranges cut at other places tell nothing.
+        # Ranges that were cut differently cannot be compared.
         is_other_text = any(texts[cut] != other_texts[cut] for cut in texts.keys() & other_texts)
         if values != other_values or is_other_text:
             changed.append({"path": key[0], "a": values, "b": other_values})
@@ -167,7 +170,7 @@ def _read_sources(
     """Return size, documents and the checksum of each range of the sources.
 
     Returns:
-        By path and turn, which counts the sources of that path before.
+        By path and turn: 0 for the first source of this path, 1 for the second.
     """
     texts: dict[int, dict[tuple[int, int], str]] = defaultdict(dict)
     for part in manifest["parts"]:
@@ -188,8 +191,8 @@ def _has_other_sequences(found: Mapping[str, Any]) -> bool:
 
 
 def _name_others(found: Mapping[str, Any]) -> list[str]:
-    """Name all but the sequences in which the two differ."""
-    names = {"options": "options", "facts": "facts", "ledger": "counts"}
+    """Return the names of what differs, except sequences."""
+    names = {"options": "options", "facts": "properties", "ledger": "counts"}
     others = [word for name, word in names.items() if found[name]]
     sources = found["sources"]
     if sources is not None and (
@@ -201,13 +204,13 @@ def _name_others(found: Mapping[str, Any]) -> list[str]:
 
 
 def _judge(found: Mapping[str, Any]) -> str:
-    """Say in one line how two that are not the same differ."""
+    """Return one line about how the two differ."""
     sequences = found["sequences"]
     if not _has_other_sequences(found):
         others = _name_others(found)
         if len(others) > 1:
             others = [", ".join(others[:-1]) + f" and {others[-1]}"]
-        return ", ".join([*(f"other {words}" for words in others), _judge_batches(found)])
+        return "; ".join([*(f"different {words}" for words in others), _judge_batches(found)])
     num_compared, num_differing = sequences["num_compared"], sequences["num_differing"]
     if num_differing:
         verdict = (
@@ -216,7 +219,7 @@ def _judge(found: Mapping[str, Any]) -> str:
             f"the first is {sequences['first']['sequence']:,}"
         )
     else:
-        verdict = f"{count(num_compared, 'sequence')} the same"
+        verdict = f"{count(num_compared, 'sequence')} identical"
     for side in "ab":
         if num_only := sequences[f"num_only_in_{side}"]:
             verdict += f", {num_only:,} only in {side.upper()}"
@@ -224,15 +227,15 @@ def _judge(found: Mapping[str, Any]) -> str:
 
 
 def _judge_batches(found: Mapping[str, Any]) -> str:
-    """Say of the same sequences whether their batches are the same too."""
+    """Return whether equal sequences are in equal batches, in words."""
     batches = found["batches"]
     if batches is None:
-        return "the same sequences"
+        return "same sequences"
     if batches["first"] is None:
         is_as_said = found["same_arrays"] or _name_others(found)
-        return "the same sequences in the same batches" + (
-            "" if is_as_said else ", laid out otherwise"
+        return "same sequences in the same batches" + (
+            "" if is_as_said else ", laid out differently"
         )
     if batches["num_a"] == batches["num_b"] == batches["num_same_anywhere"]:
-        return "the same sequences in the same batches, in another order"
-    return "the same sequences in other batches"
+        return "same sequences in the same batches, in a different order"
+    return "same sequences in different batches"

@@ -1,7 +1,7 @@
-"""Two shard sets -> whether their arrays are equal, and which of their batches hold the same rows.
+"""Compare two shard sets: whether their arrays are equal, and which batches have the same rows.
 
 Arrays are compared at the speed of memory; rows by a digest of each batch, 2 us and 50 bytes of
-memory a batch.
+memory per batch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 
-ROW_NAMES = ("original_indices", "piece_starts", "lengths")  # the last two of varlen, of pieces
+ROW_NAMES = ("original_indices", "piece_starts", "lengths")  # the last two only of varlen
 
 
 def have_equal_arrays(first: ShardSet, second: ShardSet, progress: Progress) -> bool:
-    """Say whether shard by shard all arrays are equal, and mean the same rows.
+    """Return whether all arrays of all shards are equal, and mean the same rows.
 
     Raises:
         FolderError: a shard is missing, or its arrays do not belong together.
@@ -45,14 +45,14 @@ def have_equal_arrays(first: ShardSet, second: ShardSet, progress: Progress) -> 
 
 
 def compare_batches(first: ShardSet, second: ShardSet) -> dict[str, Any]:
-    """Compare the rows of batch i of shards with those of batch i of others of the same layout.
+    """Compare the rows of batch i with those of batch i of other shards of the same layout.
 
-    The rows of two batches are the same if they are of the same sequences, by their indices, in the
-    same order; in varlen of the same pieces.
+    Two batches are the same if they have the same sequences, or in varlen the same pieces of them,
+    in the same order.
 
     Returns:
-        How many batches either has, how many are the same at the same place, how many at any, and
-        the first that is not.
+        The number of batches of either, of equal batches at the same index and at any index, and
+        the first batch that differs.
     """
     digests, others = _hash_batches(first), _hash_batches(second)
     is_same = [digest == other for digest, other in zip(digests, others, strict=False)]
@@ -71,7 +71,7 @@ def compare_batches(first: ShardSet, second: ShardSet) -> dict[str, Any]:
 
 
 def _describe_kind(shards: ShardSet) -> tuple[str, str, int]:
-    # The side says which cells of a padded row are its ids.
+    # The padding side decides which cells of a row hold its ids.
     return shards.layout, shards.manifest["padding_side"], shards.num_shards
 
 
@@ -86,13 +86,13 @@ def _hash_batches(shards: ShardSet) -> list[bytes]:
 
 
 def _read_rows(shard: Shard) -> np.ndarray:
-    """Give what each row of a shard is: an index, or index, start and length of a piece."""
+    """Return what identifies each row: the index, or index, start and length of a piece."""
     names = ROW_NAMES if "piece_starts" in shard.tensors else ROW_NAMES[:1]
     return np.stack([shard.tensors[name] for name in names], axis=1)
 
 
 def _describe_batch(index: int, first: ShardSet, second: ShardSet) -> dict[str, Any]:
-    """Give the rows of batch `index` on both sides, None for a side without such a batch."""
+    """Return the rows of batch `index` on both sides, None for a side without such a batch."""
     found = [_read_batch(index, shards) for shards in (first, second)]
     rows = [np.empty((0, 1), np.int64) if batch is None else batch for batch in found]
     num_common = min(map(len, rows))

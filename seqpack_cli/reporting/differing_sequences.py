@@ -1,7 +1,7 @@
-"""Two stores, or two shard sets -> which of their sequences differ, id by id.
+"""Compare the sequences of two stores, or of two shard sets, id by id.
 
-Nothing that a manifest says is believed. Stores are compared as flat arrays, block by block, at
-about 2 ns a token; shards sequence by sequence in the order of the token store, 0.1 ms each.
+The counts of the manifests are not trusted. Stores are compared as flat arrays, block by block, at
+about 2 ns per token; shards sequence by sequence in the order of the token store, 0.1 ms each.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_store import TokenStore
 
 IDS_PER_BLOCK = 1 << 20  # compared at once, with a byte each for the result
-IDS_KEPT = 1 << 26  # of a store's maps: after so many it leaves this process's memory
-SEQUENCES_KEPT = 1 << 16  # the same of shards, where every sequence lies elsewhere
+IDS_KEPT = 1 << 26  # after so many ids the mapped pages of a store are released
+SEQUENCES_KEPT = 1 << 16  # the same for shards, where sequences are scattered
 NUM_AROUND = 8  # ids shown before and after the first that differs
 
 Found = tuple[int, np.ndarray]  # the index of a sequence in its token store, and its ids
-END: Found = (2**63, np.empty(0, np.int32))  # behind every index
+END: Found = (2**63, np.empty(0, np.int32))  # greater than every index
 
 
 def compare_stores(first: TokenStore, second: TokenStore, progress: Progress) -> dict[str, Any]:
-    """Compare sequence i of one store with sequence i of the other, for all that both have."""
+    """Compare sequence i of one store with sequence i of the other, for all i that both have."""
     counts = _begin_counts()
     num_compared = counts["num_compared"] = min(len(first), len(second))
     for side, store in (("a", first), ("b", second)):
@@ -51,11 +51,11 @@ def compare_shards(first: ShardSet, second: ShardSet, progress: Progress) -> dic
     """Compare the sequences that have the same index in the token store.
 
     Raises:
-        FolderError: a batch of either is damaged, or an index stands twice.
+        FolderError: a batch is damaged, or an index occurs twice.
     """
     counts = _begin_counts()
     progress.on_total(_count_rows(first) + _count_rows(second))
-    rows = Progress(on_advance=progress.on_advance)  # each side would set a total of its own
+    rows = Progress(on_advance=progress.on_advance)  # else each side would set its own total
     merged = _merge(iter_sequences(first, rows), iter_sequences(second, rows))
     for number, (index, ids_a, ids_b) in enumerate(merged, 1):
         if ids_a is not None and ids_b is not None:
@@ -75,7 +75,7 @@ def compare_shards(first: ShardSet, second: ShardSet, progress: Progress) -> dic
 
 
 def count_equal(shards: ShardSet) -> dict[str, Any]:
-    """Count the sequences of shards whose arrays are equal to those they are compared with."""
+    """Return the counts for shards with equal arrays: all sequences are the same."""
     counts = _begin_counts()
     for number in range(shards.num_shards):
         arrays = shards.open_shard(number).arrays
@@ -85,12 +85,12 @@ def count_equal(shards: ShardSet) -> dict[str, Any]:
 
 
 def is_equal(first: np.ndarray, second: np.ndarray) -> bool:
-    """Say whether two flat arrays hold the same numbers."""
+    """Return whether two flat arrays hold the same numbers."""
     return len(first) == len(second) == find_difference(first, second)
 
 
 def find_difference(first: np.ndarray, second: np.ndarray) -> int:
-    """Give the first place where two flat arrays differ, or the end of the shorter one.
+    """Return the first index where two flat arrays differ, or the length of the shorter one.
 
     >>> find_difference(np.array([1, 2, 3]), np.array([1, 5, 3])), find_difference(END[1], END[1])
     (1, 0)
@@ -113,7 +113,7 @@ def _begin_counts() -> dict[str, Any]:
 def _iter_differing(
     first: TokenStore, second: TokenStore, progress: Progress
 ) -> Iterator[np.ndarray]:
-    """Yield the indices of sequences that differ, some at a time, by rising index."""
+    """Yield the indices of sequences that differ, rising, one array per block."""
     num_compared = min(len(first), len(second))
     start = num_kept = 0
     while start < num_compared:
@@ -122,7 +122,7 @@ def _iter_differing(
             _view(first, start, stop),
             _view(second, start, stop),
         )
-        if stop - start == 1:  # which may be longer than a block
+        if stop - start == 1:  # one sequence may be longer than a block
             inside = np.flatnonzero([not is_equal(ids_a, ids_b)])
         else:
             inside = _compare_block(ids_a, ids_b, lengths_a, lengths_b)
@@ -139,7 +139,7 @@ def _iter_differing(
 
 
 def _find_stop(store: TokenStore, start: int) -> int:
-    """Give the end of a block within a part: sequences of few ids together, or a single one."""
+    """Return the end of a block within a part: several short sequences, or a single one."""
     part = int(np.searchsorted(store.part_offsets, start, "right")) - 1
     ids, starts = store.view_part(part)
     first = int(store.part_offsets[part])
@@ -148,7 +148,7 @@ def _find_stop(store: TokenStore, start: int) -> int:
 
 
 def _view(store: TokenStore, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give the ids of some sequences of one part, one after another, and the length of each."""
+    """Return the ids of some sequences of one part, concatenated, and the length of each."""
     part = int(np.searchsorted(store.part_offsets, start, "right")) - 1
     ids, starts = store.view_part(part)
     begin = int(starts[start - store.part_offsets[part]]) // ids.itemsize
@@ -159,7 +159,7 @@ def _view(store: TokenStore, start: int, stop: int) -> tuple[np.ndarray, np.ndar
 def _compare_block(
     ids_a: np.ndarray, ids_b: np.ndarray, lengths_a: np.ndarray, lengths_b: np.ndarray
 ) -> np.ndarray:
-    """Give the numbers, within a block, of the sequences that differ, rising."""
+    """Return the indices within the block of the sequences that differ, rising."""
     is_as_long = lengths_a == lengths_b
     if not is_as_long.all():
         ids_a, ids_b = _pick(ids_a, lengths_a, is_as_long), _pick(ids_b, lengths_b, is_as_long)
@@ -172,7 +172,7 @@ def _compare_block(
 
 
 def _pick(ids: np.ndarray, lengths: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
-    """Copy the ids of some sequences out of those of all."""
+    """Return a copy of the ids of the wanted sequences."""
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     picked: np.ndarray = ids[expand_ranges(starts[is_wanted], lengths[is_wanted])]
     return picked
@@ -181,7 +181,7 @@ def _pick(ids: np.ndarray, lengths: np.ndarray, is_wanted: np.ndarray) -> np.nda
 def _merge(
     first: Iterator[Found], second: Iterator[Found]
 ) -> Iterator[tuple[int, np.ndarray | None, np.ndarray | None]]:
-    """Yield each index with the ids that either side has, by rising index."""
+    """Yield each index, rising, with the ids of both sides; None for a side without it."""
     a, b = next(first, END), next(second, END)
     while (index := min(a[0], b[0])) < END[0]:
         ids_a, ids_b = (found[1] if found[0] == index else None for found in (a, b))
@@ -191,7 +191,7 @@ def _merge(
 
 
 def _count_rows(shards: ShardSet) -> int:
-    """Count the rows to read, as the manifest has it: for a bar."""
+    """Return the number of rows to read by the manifest, for the progress bar."""
     ledger = shards.manifest["ledger"]
     return max(int(ledger["num_rows"] - ledger["num_filler_rows"]), 0)
 
@@ -206,7 +206,7 @@ Side = tuple[Opened, np.ndarray]
 
 
 def _describe(index: int, first: Side, second: Side) -> dict[str, Any]:
-    """Describe how a sequence differs: where, the ids and text around, where it came from."""
+    """Return how a sequence differs: position, ids and text around it, and the sources."""
     position = find_difference(first[1], second[1])
     described: dict[str, Any] = {"sequence": index, "position": position}
     described["ids_from"] = start = max(position - NUM_AROUND, 0)
@@ -222,7 +222,7 @@ def _describe(index: int, first: Side, second: Side) -> dict[str, Any]:
 
 
 def _decode(opened: Opened, ids: np.ndarray) -> str | None:
-    """Give the text of ids, None if it has none: a damaged id is what a difference may be."""
+    """Return the text of ids, None if they cannot be decoded: an id may be damaged."""
     try:
         return open_decoder(opened.read_tokenizer_json())([ids])[0]
     except DataError:

@@ -1,7 +1,8 @@
-"""The numbers of a token store or of shards -> labels and values, for terminal and page alike."""
+"""The numbers of a token store or of shards as labels and values, for terminal and page."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
@@ -12,14 +13,14 @@ PATH_LABEL = "token store"  # of shards
 
 
 def list_facts(numbers: dict[str, Any]) -> Facts:
-    """Give the label and the value of all that is said of a token store or of shards."""
+    """Return the labels and values that describe a token store or shards."""
     if numbers["kind"] == "shards":
         return _list_facts_of_shards(numbers)
     return _list_facts_of_store(numbers)
 
 
 def list_length_facts(numbers: dict[str, Any]) -> Facts:
-    """Give the label and the value of what is said of lengths."""
+    """Return the labels and values that describe lengths."""
     lengths = numbers["lengths"]
     if lengths["longest"] is None:
         return []
@@ -29,13 +30,35 @@ def list_length_facts(numbers: dict[str, Any]) -> Facts:
     return [(label, f"{span} tokens, mean {lengths['mean']:,}"), ("percentiles", shares)]
 
 
+def list_run_facts(run: dict[str, Any] | None) -> Facts:
+    """Return command, date, duration and versions from `run.json`, as far as it has them."""
+    run = run or {}
+    versions, seconds = run.get("versions"), run.get("seconds")
+    named = versions.items() if isinstance(versions, dict) else ()
+    facts = {
+        "command": run.get("command"),
+        "date": _spell_date(run.get("date")),
+        "duration": f"{seconds:,.1f} s" if type(seconds) is float else None,
+        "versions": ", ".join(f"{name} {version}" for name, version in named),
+    }
+    return [(name, value) for name, value in facts.items() if isinstance(value, str) and value]
+
+
+def _spell_date(date: object) -> str | None:
+    """Return a date of `run.json` as people read it, None if it is not one."""
+    try:
+        return f"{datetime.fromisoformat(str(date)).astimezone(UTC):%Y-%m-%d %H:%M UTC}"
+    except (ValueError, OverflowError):
+        return None
+
+
 def list_nonzero(ledger: dict[str, int], labels: dict[str, str]) -> Facts:
-    """Return the counts of a ledger that are not 0, by their labels."""
+    """Return the counts of a ledger that are not 0, with their labels."""
     return [(label, f"{ledger[name]:,}") for name, label in labels.items() if ledger[name]]
 
 
 def list_dropped(ledger: dict[str, Any]) -> Facts:
-    """Return what was dropped for each reason."""
+    """Return the reasons for which sequences were dropped, each with the counts."""
     return [
         (
             reason,
@@ -58,6 +81,11 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("special ids", _special_ids(numbers)),
         ("encoder", str(run.get("encoder", "unknown"))),
         *list_nonzero(ledger, _STORE_LEDGER),
+        *(
+            ("special tokens", f"{ledger[name]:,} {what}")
+            for name, what in _SPECIAL_TOKENS.items()
+            if ledger[name]
+        ),
     ]
 
 
@@ -66,7 +94,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     size = f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}"
     facts = [
         ("batches", f"{ledger['num_batches']:,}"),
-        ("rows of a batch", show_span(rows["fewest"], rows["most"])),
+        ("rows per batch", show_span(rows["fewest"], rows["most"])),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
         ("padding", _padding(numbers)),
@@ -87,14 +115,16 @@ def _padding(numbers: dict[str, Any]) -> str:
 
 
 _SHARDS_LEDGER = {"num_filler_rows": "filler rows", "num_split_sequences": "split sequences"}
+_SPECIAL_TOKENS = {
+    "num_special_tokens_added": "added",
+    "num_special_tokens_in_text": "spelled out in the text (see --vocabulary)",
+}
 _STORE_LEDGER = {
     "num_empty_documents": "empty documents",
     "num_rejected": "rejected records",
     "num_dropped_documents": "dropped documents",
-    "num_special_tokens_added": "special added",
     "num_truncated_tokens": "truncated tokens",
     "num_dropped_tokens": "dropped tokens",
-    "num_special_tokens_in_text": "special in text",
 }
 
 

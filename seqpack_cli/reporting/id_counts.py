@@ -1,7 +1,7 @@
-"""How often each id occurs in a token store or in shards, and where a few of them do.
+"""Count how often each id occurs in a token store or in shards, and find examples of some.
 
-One pass over the maps in blocks that stay in the cache with their counts, 200 to 450 M ids/s; pages
-go when they were counted. Only a part or shard that holds a wanted id is searched for it, and only
+One pass over the mapped files in blocks that fit the cache with their counts, 200 to 450 M ids/s;
+counted pages are released. Only a part or shard that holds a wanted id is searched for it, and only
 until there are enough examples.
 """
 
@@ -23,18 +23,18 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
 BLOCK_IDS = 1 << 18
-BLOCKS_KEPT = 128  # of maps: 64 or 128 MiB
-MAX_TABLE_ID = 1 << 20  # up to which a count of every number is quicker than to look each id up
-LEAST_TABLE_ID = 1 << 16  # below which a table costs nothing
+BLOCKS_KEPT = 128  # mapped blocks before pages are released: 64 or 128 MiB
+MAX_TABLE_ID = 1 << 20  # up to here a count of every number is faster than looking each id up
+LEAST_TABLE_ID = 1 << 16  # below this a table costs nothing
 MAX_EXAMPLES = 5
-IDS_AROUND = 8  # that are kept on each side of an example
+IDS_AROUND = 8  # kept on each side of an example
 
 IsWanted = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Example:
-    """One place of a wanted id: the first in its sequence, or in its row of a shard."""
+    """The first occurrence of a wanted id in a sequence, or in a row of a shard."""
 
     id: int
     sequence: int  # index in the token store
@@ -44,12 +44,12 @@ class Example:
 
 @dataclass
 class IdCounts:
-    """What one pass over all ids found; padding is no token."""
+    """The result of one pass over all ids; padding is not counted."""
 
-    counts: np.ndarray  # int64, of each id of the vocabulary
+    counts: np.ndarray  # int64, for each id of the vocabulary
     num_tokens: int = 0
     unknown: list[Example] = field(default_factory=list)
-    missing: list[Example] = field(default_factory=list)  # of ids that the vocabulary lacks
+    missing: list[Example] = field(default_factory=list)  # ids that the vocabulary lacks
 
 
 def count_ids(
@@ -58,12 +58,13 @@ def count_ids(
     """Count every id of a token store or of shards.
 
     Args:
-        ids: int64, those of the vocabulary, sorted.
-        unk_id: whose first places are wanted, as are those of ids that are not in `ids`.
-        progress: hears of ids and padding cells.
+        ids: int64, the ids of the vocabulary, sorted.
+        unk_id: the unknown token; examples of it and of ids that are not in `ids` are returned.
+        progress: is told of ids and padding cells.
 
     Raises:
-        FolderError: an id is not from 0 to the manifest's largest, or padding is not as it must be.
+        FolderError: an id is not from 0 to the manifest's largest, or a padding cell is not the
+            padding id.
     """
     ledger, max_id = opened.manifest["ledger"], opened.manifest["max_id"]
     progress.on_total(ledger["num_tokens"] + ledger.get("num_padding_cells", 0))
@@ -98,7 +99,7 @@ class _PartRun:
         return np.searchsorted(self._starts, cells * self.ids.itemsize, "right") - 1
 
     def take_examples(self, sequence: int, cell: int, is_wanted: IsWanted) -> Iterator[Example]:
-        """Yield the first wanted id of a sequence, which is at this cell."""
+        """Yield the example of a sequence whose first wanted id is at this cell."""
         del is_wanted
         begin = int(self._starts[sequence]) // self.ids.itemsize
         ids = self.ids[begin : begin + int(self._lengths[sequence])]
@@ -121,13 +122,13 @@ class _ShardRun:
         return ((len(block), block) for _, block in _iter_blocks(self.ids))
 
     def _iter_unpadded(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Take the ids out of blocks of whole batches; raise FolderError if padding is another id.
+        """Yield the ids of blocks of whole batches; raise FolderError if padding is another id.
 
-        Padding is not counted and subtracted: a run of one id is counted slowest of all.
+        Padding is masked rather than counted and subtracted: long runs of one id are slow to count.
         """
         shard, offsets = self._shard, self._shard.tensors["data_offsets"]
         for unsound in np.flatnonzero(shard.arrays.find_wrong()).tolist():
-            shard[unsound]  # which says what is wrong
+            shard[unsound]  # raises the error
         first = 0
         while first < len(shard):
             most = int(np.searchsorted(offsets, offsets[first] + BLOCK_IDS, "right")) - 1
@@ -136,7 +137,7 @@ class _ShardRun:
             mask = shard.arrays.cut(first, last).mask_tokens()
             wrong = np.flatnonzero(~mask & (cells != shard.pad_id))
             if len(wrong):
-                shard[int(self.find(offsets[first] + wrong[:1])[0])]  # which says so
+                shard[int(self.find(offsets[first] + wrong[:1])[0])]  # raises the error
             yield len(cells), cells[mask]
             first = last
 
@@ -195,7 +196,7 @@ def _count_known(
     run: _Run, ids: np.ndarray, max_id: int, progress: Progress
 ) -> tuple[np.ndarray, int]:
     """Count the ids of a vocabulary, int64[ids], and all tokens of a part or shard."""
-    # A table is as quick as the ids are many, and costs as much for each of many small parts.
+    # A table pays only for many ids: it costs the same for each of many small parts.
     has_table = max_id <= min(MAX_TABLE_ID, max(len(run.ids), LEAST_TABLE_ID))
     counts = np.zeros(max_id + 1 if has_table else len(ids) + 1, np.int64)
     ids_and_none = np.append(ids, -1)

@@ -1,4 +1,4 @@
-"""Lengths -> percentiles and a histogram, as plain numbers."""
+"""Percentiles and a histogram of lengths, as plain numbers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 PERCENTILES = (1, 10, 25, 50, 75, 90, 99)
 MAX_BINS = 16
-WIDE_RANGE = 64  # a longest this many times the shortest gets bins that double
+WIDE_RANGE = 64  # if the longest is this many times the shortest, bins double
 
 
 def summarize_lengths(lengths: np.ndarray) -> dict[str, Any]:
-    """Give shortest, longest, mean, percentiles and histogram of lengths in tokens.
+    """Return shortest, longest, mean, percentiles and histogram of lengths in tokens.
 
-    A percentile is a length that occurs: at least that share of the sequences is no longer.
+    A percentile is a length that occurs: at least that share of the sequences is not longer.
 
     >>> summarize_lengths(np.array([1, 2, 3, 4]))["percentiles"]["50"]
     2
@@ -34,7 +34,7 @@ def summarize_lengths(lengths: np.ndarray) -> dict[str, Any]:
 
 
 def count_bins(lengths: np.ndarray, *, max_bins: int = MAX_BINS) -> list[dict[str, int]]:
-    """Count sequences by length, in bins that double or are equally wide; ends are included."""
+    """Count sequences by length, in bins that double or have equal widths; ends are included."""
     shortest, longest = int(lengths.min()), int(lengths.max())
     edges = _choose_edges(shortest, longest, max_bins)
     counts, _ = np.histogram(lengths, edges)
@@ -49,7 +49,7 @@ def count_bins(lengths: np.ndarray, *, max_bins: int = MAX_BINS) -> list[dict[st
 
 
 def is_wide_range(shortest: int, longest: int) -> bool:
-    """Say whether lengths are so uneven that only bins that double show them all."""
+    """Return whether lengths differ so much that bins must double."""
     return longest >= WIDE_RANGE * max(shortest, 1)
 
 

@@ -1,4 +1,4 @@
-"""The lengths of a token store -> what each way to pack it would cost, without packing."""
+"""Compare the ways to pack a token store from its lengths, without packing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,19 @@ from seqpack_cli.tokens.token_store import TokenStore
 BATCH_SIZES = (32, 64, 128)
 USUAL_BATCH_SIZE = 64
 NUM_BUCKETS = (4, 8, 16)
-LEAST_BUDGET = 16_384  # tokens of a batch, or the next power of two that holds the longest
+LEAST_BUDGET = 16_384  # tokens of a batch; more if the longest sequence needs it
 ROW_LENGTHS = (2048, 4096, 8192)
 
 
 @checks_arguments
 def plan(store: AnyPath, *, progress: Progress | None = None) -> dict[str, Any]:
-    """Plan a token store in many ways, as `seqpack plan --json` prints it; packs nothing.
+    """Compare the ways to pack a token store, as `seqpack plan --json` prints them.
+
+    Nothing is packed: only the lengths are read, and all ways together take 0.8 us per sequence.
+
+    Returns:
+        Under "plans", for each way: the options of `seqpack pack`, the number of batches, the
+        padding ratio and the bytes of the shards.
 
     Raises:
         OptionError: these are shards.
@@ -40,7 +46,7 @@ def plan(store: AnyPath, *, progress: Progress | None = None) -> dict[str, Any]:
 
 
 def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str, Any]:
-    """Plan a store in many ways and give the numbers of each, about 0.8 us a sequence for all.
+    """Plan a store in many ways and return the numbers of each; 0.8 us per sequence for all.
 
     Raises:
         OptionError: these are shards.
@@ -69,7 +75,7 @@ def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str,
 
 
 def list_ways(longest: int) -> list[PackOptions]:
-    """Give the ways to compare: layouts x batch sizes or budgets x bucket sets."""
+    """Return the ways to compare: layouts x batch sizes or budgets x bucket sets."""
     budget = min(max(LEAST_BUDGET, 1 << (longest - 1).bit_length()), MAX_INT32)
     ways = [PackOptions(batch_size=size) for size in BATCH_SIZES]
     ways.append(PackOptions(max_tokens=budget))
@@ -78,7 +84,7 @@ def list_ways(longest: int) -> list[PackOptions]:
     padded.append(PackOptions("padded", max_tokens=budget))
     for way in padded:
         ways.append(way)
-        usual = way.batch_size == USUAL_BATCH_SIZE  # beside which more bucket sets are compared
+        usual = way.batch_size == USUAL_BATCH_SIZE  # for which more bucket sets are compared
         for number in NUM_BUCKETS if usual else NUM_BUCKETS[1:2]:
             ways.append(replace(way, buckets="auto", num_buckets=number))
     ways += [PackOptions("varlen", max_tokens=length) for length in ROW_LENGTHS]
@@ -87,7 +93,7 @@ def list_ways(longest: int) -> list[PackOptions]:
 
 
 def spell_options(options: PackOptions) -> str:
-    """Spell the options of `seqpack pack` that differ from its own choice.
+    """Return the options of `seqpack pack` that differ from the defaults.
 
     >>> spell_options(PackOptions("padded", batch_size=32, buckets="auto", num_buckets=4))
     '--layout padded --batch-size 32 --buckets auto --num-buckets 4'
@@ -102,7 +108,7 @@ def spell_options(options: PackOptions) -> str:
 
 
 def read_options(plan: dict[str, Any]) -> dict[str, str]:
-    """Return the values of the spelled options of a way by name; each has one."""
+    """Return the options of a way as names and values."""
     words = plan["options"].split()
     return {
         name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)
@@ -110,13 +116,13 @@ def read_options(plan: dict[str, Any]) -> dict[str, str]:
 
 
 def find_best(plans: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the way that pads least, and of these the one of the fewest batches."""
+    """Return the padded way with the least padding; of several, the one with the fewest batches."""
     padded = [plan for plan in plans if LAYOUTS[read_options(plan)["layout"]].fills_rectangle]
     return min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
 
 
 def _measure(store: TokenStore, found: LengthCounts, way: PackOptions) -> dict[str, Any]:
-    options = replace(way.resolve(), shuffle=False)  # which changes none of the numbers
+    options = replace(way.resolve(), shuffle=False)  # the numbers are the same
     plan = plan_batches(store, options, found)
     table = plan.table
     num_bytes = count_bytes(table, options, np.dtype(store.dtype).itemsize)

@@ -1,4 +1,4 @@
-"""One batch, or one sequence with its text and its way back to the source, as plain values."""
+"""Describe one batch, or one sequence with its text and source, as plain values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
 
-MAX_SPLIT_IDS = 4096  # decoded for the text in which borders are looked for
+MAX_SPLIT_IDS = 4096  # decoded to find the text of each token
 
 
 def check_batch(opened: Opened, index: int) -> ShardSet:
-    """Give the shards back, or raise OptionError unless they are some, with such a batch."""
+    """Return `opened` if it is shards with such a batch, else raise OptionError."""
     if not isinstance(opened, ShardSet):
-        raise OptionError(f"{opened.path}: a token store has no batches", hint="name shards")
+        raise OptionError(
+            f"{opened.path}: a token store has no batches", hint="pass a folder of shards"
+        )
     if index >= len(opened):
         raise OptionError(f"--batch {index}: {opened.path} has batches 0 to {len(opened) - 1}")
     return opened
@@ -30,7 +32,10 @@ def check_batch(opened: Opened, index: int) -> ShardSet:
 def describe_batch(
     opened: Opened, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
-    """Give one batch of shards with all its rows, and the text of so many ids of each.
+    """Return one batch of shards with all its rows.
+
+    Args:
+        max_text_ids: decode only so many ids of each row; decoding may be slow.
 
     Raises:
         OptionError: this is a token store, or there is no such batch.
@@ -67,12 +72,12 @@ def describe_batch(
 def describe_sequence(
     opened: Opened, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
-    """Give one sequence by its index in the token store, from the store or from shards.
+    """Return one sequence by its index in the token store, from the store or from shards.
 
-    `tokens` is the beginning of its text and ids, cut where tokens end.
+    `tokens` has the text and ids of its first tokens.
 
     Args:
-        max_text_ids: decode so many of its ids; a stranger's decoder may be slow.
+        max_text_ids: decode only so many of its ids; decoding may be slow.
 
     Raises:
         OptionError: there is no such sequence.
@@ -96,23 +101,23 @@ def describe_sequence(
 
 
 def _describe_shape(batch: Batch, shards: ShardSet) -> dict[str, Any]:
-    """Return what only a batch of this layout has, its room or bucket too where it has one."""
+    """Return the fields of this layout, with the row length or the bucket if there is one."""
     shape, rules = batch.describe_shape(), LAYOUTS[shards.layout]
     if rules.shares_rows:
         return {"max_tokens": shards.manifest["options"]["max_tokens"], **shape}
     keys = shards.manifest["bucket_keys"]
-    if keys is None or rules.fills_rectangle:  # whose width is the key
+    if keys is None or rules.fills_rectangle:  # the width is the key
         return shape
     return {**shape, "bucket_key": find_bucket_key(keys, int(batch.lengths[0]))}
 
 
 def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.ndarray]:
-    """Find a sequence, all its pieces if it was split; the place is that of the first."""
+    """Return where a sequence begins in the shards, and its ids, joined if it was split."""
     pieces = []
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
         starts = shard.arrays.piece_starts
-        checked: dict[int, Batch] = {}  # the batch of the row before
+        checked: dict[int, Batch] = {}  # the batch of the previous row
         for position in np.flatnonzero(shard.tensors["original_indices"] == index).tolist():
             inside, row = shard.arrays.find_batch(position)
             batch = int(shards.batch_offsets[number]) + inside

@@ -1,7 +1,7 @@
-"""A token store or shards -> what its ids say of the vocabulary, as plain values.
+"""How a token store or shards use the vocabulary, as plain values.
 
 How often tokens occur and which never do, unknown tokens with the text around them, and special
-tokens: those that occur as ids, and those that are spelled in the raw text.
+tokens: those that occur as ids, and those that are spelled out in the text.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import describe_vocabulary, list_ids, list_special_tokens
 
-MAX_NEVER_USED = 5  # that are named, of each kind
+MAX_NEVER_USED = 5  # examples of each kind
 MAX_FREQUENT = 10
 
 
 def describe_vocabulary_use(opened: Opened, progress: Progress | None = None) -> dict[str, Any]:
-    """Count all ids and say what they are; about 300 M ids/s, in memory that stays.
+    """Count all ids and describe them; about 300 M ids/s, in constant memory.
 
     Args:
-        progress: hears of ids and padding cells.
+        progress: is told of ids and padding cells.
 
     Raises:
-        FolderError: an id is beyond the manifest's largest, or a file is damaged.
+        FolderError: an id is larger than `max_id`, or a file is damaged.
     """
     manifest = opened.manifest
     tokenizer_json = opened.read_tokenizer_json()
@@ -67,7 +67,7 @@ def describe_vocabulary_use(opened: Opened, progress: Progress | None = None) ->
 def _describe_never_used(
     tokenizer_json: bytes, ids: np.ndarray, counts: np.ndarray, is_special: np.ndarray
 ) -> dict[str, Any]:
-    """Count the ids of the vocabulary that occur and those that do not, and name some."""
+    """Count the ids of the vocabulary that occur and those that do not, with examples."""
     is_unused = counts == 0
     num_unused = int(is_unused.sum())
     never_used = {}
@@ -98,7 +98,7 @@ def _describe_unknown(
 
 
 def _describe_spelled(store: TokenStore | None) -> dict[str, Any]:
-    """Give the special tokens in the raw text as far as it is known."""
+    """Return the special tokens spelled out in the text; None where that is not known."""
     tokens = None if store is None else read_spelled_tokens(store.path, store.manifest)
     for entry in tokens or ():
         for place in entry["places"]:
@@ -126,7 +126,7 @@ def _describe_examples(
 def _count_tokens(
     tokenizer_json: bytes, some: Sequence[int], ids: np.ndarray, found: IdCounts
 ) -> list[dict[str, Any]]:
-    """Give some ids with their spelling, how often they occur, and their share of all tokens."""
+    """Return some ids with their text, how often they occur, and their share of all tokens."""
     ids_and_none, counts_and_none = np.append(ids, -1), np.append(found.counts, 0)
     places = np.searchsorted(ids, np.asarray(some, np.int64))
     numbers = np.where(ids_and_none[places] == some, counts_and_none[places], 0).tolist()
@@ -145,7 +145,7 @@ def _spell(tokenizer_json: bytes, some: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _find_frequent(ids: np.ndarray, counts: np.ndarray) -> list[int]:
-    """Give the ids that occur most, ties by id."""
+    """Return the most frequent ids, ties by id."""
     order = np.argsort(-counts, kind="stable")[:MAX_FREQUENT]
     frequent: list[int] = ids[order[counts[order] > 0]].tolist()
     return frequent

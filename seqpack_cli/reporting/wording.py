@@ -1,8 +1,8 @@
-"""Numbers and texts as people read them: counts, sizes and rates; lines that fit 80 columns.
+"""Format numbers and texts for people: counts, sizes and rates; lines of 80 columns.
 
-A Chinese character takes two columns, a combining mark none. What is cut is cut between what a
-reader takes for characters: a letter with its marks, a joined emoji, a flag. Counted from Unicode's
-tables, 1.5 us a character; terminals differ on a few emoji.
+A Chinese character takes two columns, a combining mark none. Texts are cut between what readers see
+as characters: a letter with its marks, a joined emoji, a flag. Widths come from Unicode's tables,
+1.5 us per character; terminals differ on a few emoji.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from collections.abc import Iterator, Sequence
 from seqpack_cli.errors import escape_controls
 
 WIDTH = 80
-LABEL_WIDTH = 18  # of a pair, whose value begins in column 21
+LABEL_WIDTH = 18  # of a pair; its value begins in column 21
 VALUE_WIDTH = WIDTH - LABEL_WIDTH - 3
 MAX_LISTED = 16
-MAX_TOKEN_CHARACTERS = 304  # which fill no cell if they have no width
-MAX_CODES_OF_COLUMN = 8  # a character may have marks, but not without end
+MAX_TOKEN_CHARACTERS = 304  # a limit for characters without width
+MAX_CODES_OF_COLUMN = 8  # a limit for the marks of a character
 ZERO_WIDTH_JOINER = "\u200d"
 SOFT_HYPHEN = "\xad"  # a format character that terminals show
-VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # which make a symbol wider in some terminals
+VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # they make a symbol wider in some terminals
 SKIN_TONES = range(0x1F3FB, 0x1F400)
 FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 JOINING_LETTERS = (range(0x1160, 0x1200), range(0xD7B0, 0xD800))  # Korean, after another letter
 
 
 def count(number: int, noun: str) -> str:
-    """Put a number before its noun.
+    """Return a number with its noun.
 
     >>> count(1, "shard"), count(2000, "batch")
     ('1 shard', '2,000 batches')
@@ -38,7 +38,7 @@ def count(number: int, noun: str) -> str:
 
 
 def show_bytes(count: int) -> str:
-    """Give a size in a unit that is easily read."""
+    """Return a size in a readable unit."""
     for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= 0.99995 * size:  # less would be rounded to 999.9 of the unit below
             return f"{count / size:.1f} {unit}"
@@ -46,7 +46,7 @@ def show_bytes(count: int) -> str:
 
 
 def show_share(share: float) -> str:
-    """Show a share in percent; only all is 100 %, only none is 0 %.
+    """Return a share in percent; only 1 is 100 %, only 0 is 0 %.
 
     >>> show_share(0.12345), show_share(0.99999), show_share(1), show_share(1e-9)
     ('12.35%', '99.99%', '100.00%', '0.01%')
@@ -57,7 +57,7 @@ def show_share(share: float) -> str:
 
 
 def show_span(first: int, last: int) -> str:
-    """Show from where to where numbers go.
+    """Return a range of numbers.
 
     >>> show_span(1, 2000), show_span(64, 64)
     ('1 to 2,000', '64')
@@ -66,7 +66,7 @@ def show_span(first: int, last: int) -> str:
 
 
 def show_rounded(number: float) -> str:
-    """Show a number in three digits.
+    """Return a number in three digits.
 
     >>> show_rounded(41_234_567), show_rounded(2_340), show_rounded(12), show_rounded(999_600)
     ('41.2 M', '2.34 k', '12', '1.00 M')
@@ -78,7 +78,7 @@ def show_rounded(number: float) -> str:
 
 
 def count_columns(text: str) -> int:
-    """Count the columns that a terminal gives a text without control characters.
+    """Count the terminal columns of a text without control characters.
 
     >>> count_columns("quick"), count_columns("雨"), count_columns("e\\u0301")
     (5, 2, 1)
@@ -87,7 +87,7 @@ def count_columns(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Keep the beginning of a text that is too wide, and say so with "…".
+    """Cut the end of a text that is too wide, and mark it with "…".
 
     >>> cut("雨が降る", 6)
     '雨が…'
@@ -99,7 +99,7 @@ def cut(text: str, width: int) -> str:
 
 
 def cut_front(text: str, width: int) -> str:
-    """Keep the end of a path that is too wide: the name of the file.
+    """Cut the front of a path that is too wide: the file name stays.
 
     >>> cut_front("a/long/way/name.txt", 12)
     '…ay/name.txt'
@@ -112,12 +112,12 @@ def cut_front(text: str, width: int) -> str:
 
 
 def fill(text: str, width: int) -> str:
-    """Add blanks up to a width."""
+    """Add spaces up to a width."""
     return text + " " * (width - count_columns(text))
 
 
 def wrap(text: str, width: int, *, max_lines: int | None = None) -> list[str]:
-    """Break a text at blanks, or anywhere where a line has none; the last line may end with "…".
+    """Break a text at spaces, or anywhere in a line without one; the last line may end with "…".
 
     >>> wrap("one two three", 7)
     ['one two', 'three']
@@ -140,7 +140,7 @@ def wrap(text: str, width: int, *, max_lines: int | None = None) -> list[str]:
 
 
 def iter_characters(text: str) -> Iterator[str]:
-    """Yield what a reader takes for one character each.
+    """Yield what readers see as one character each.
 
     >>> [len(character) for character in iter_characters("ae\\u0301")]
     [1, 2]
@@ -155,42 +155,42 @@ def iter_characters(text: str) -> Iterator[str]:
 
 
 def pair(label: str, value: str) -> str:
-    """Give the line of a label and its value, cut where the terminal ends."""
+    """Return the line of a label and its value, cut to the width of the terminal."""
     return f"  {label:<{LABEL_WIDTH}} {cut(escape_controls(value), VALUE_WIDTH)}"
 
 
 def pair_of_path(label: str, path: str, more: str = "") -> str:
-    """Give the line of a label and a path, cut at its front, with more after it."""
+    """Return the line of a label and a path, cut at its front, with more text after it."""
     room = max(VALUE_WIDTH - count_columns(more), 1)
     return pair(label, cut_front(escape_controls(path), room) + more)
 
 
 def pair_of_text(label: str, text: str, *, max_lines: int) -> list[str]:
-    """Give the lines of a label and a longer text, which is quoted."""
+    """Return the lines of a label and a longer text, in quotes."""
     first, *others = wrap(quote_text(text), VALUE_WIDTH, max_lines=max_lines)
     return [pair(label, first), *(pair("", line) for line in others)]
 
 
 def show_token(text: str) -> str:
-    """Show all that a token holds in characters that have a width.
+    """Return a token with its invisible characters replaced by visible ones.
 
     >>> show_token(" a\\n"), show_token("  "), show_token("\\u0301")
     (' a↵', '␣␣', '◌́')
     """
     shown = "".join(map(_show_character, text[:MAX_TOKEN_CHARACTERS]))
     if shown and unicodedata.category(shown[0])[0] == "M":
-        shown = "◌" + shown  # else the mark would stand on the border
+        shown = "◌" + shown  # else the mark would join the border
     kept = shown.rstrip(" ")
     return kept + "␣" * (len(shown) - len(kept)) + "…" * (len(text) > MAX_TOKEN_CHARACTERS)
 
 
 def quote_text(text: str) -> str:
-    """Quote a text as JSON does, with nothing in it that would move the cursor."""
+    """Quote a text as JSON does, without control characters."""
     return escape_controls(json.dumps(text, ensure_ascii=False))
 
 
 def list_some(values: Sequence[int], width: int = VALUE_WIDTH) -> str:
-    """List as many numbers as fit, and count the rest.
+    """List as many numbers as fit, and the count of the others.
 
     >>> list_some(range(30), 20)
     '0 1 2 3 and 26 more'
@@ -214,7 +214,7 @@ def _show_character(character: str) -> str:
 
 
 def _take(characters: Iterator[str], width: int) -> list[str]:
-    """Take characters as long as they fit."""
+    """Return the first characters that fit."""
     kept, columns = [], 0
     for character in characters:
         columns += count_columns(character)
@@ -225,17 +225,17 @@ def _take(characters: Iterator[str], width: int) -> list[str]:
 
 
 def _iter_narrow(text: str, width: int) -> Iterator[str]:
-    """Yield characters; one that is wider than a line, as a joined emoji may be, in its parts."""
+    """Yield characters; one that is wider than a line, such as a joined emoji, in its parts."""
     for character in iter_characters(text):
         yield from [character] if count_columns(character) <= width else character
 
 
 def _continues(text: str, start: int, place: int) -> bool:
-    """Say whether what stands at a place belongs to the character that begins at start."""
+    """Return whether the code point at `place` belongs to the character that begins at `start`."""
     code = ord(text[place])
     if code in FLAG_LETTERS:
         return place == start + 1 and ord(text[start]) in FLAG_LETTERS
-    if code in SKIN_TONES:  # alone they are a patch of colour, two columns wide
+    if code in SKIN_TONES:  # alone they are a square of colour, two columns wide
         return _count_columns_of_one(text[start]) == 2
     num_columns = _count_columns_of_one(text[place])
     is_joined = text[place - 1] == ZERO_WIDTH_JOINER and num_columns == 2

@@ -19,7 +19,14 @@ _report: Callable[[int, int], None] = _ignore
 
 @dataclass(frozen=True)
 class Progress:
-    """Callbacks of a run, for a progress bar and for notices; the defaults do nothing."""
+    """Callbacks of a run, for a progress bar and for notices; the defaults do nothing.
+
+    Args:
+        on_total: called with the amount of work, in bytes, tokens or sequences.
+        on_advance: called with the amount done since the last call.
+        on_tokens: called with the tokens made since the last call.
+        on_notice: called with a sentence that the user should see.
+    """
 
     on_total: Callable[[int], None] = lambda _: None
     on_advance: Callable[[int], None] = lambda _: None

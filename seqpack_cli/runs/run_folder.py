@@ -8,7 +8,9 @@ command runs again, it finds an equal plan, keeps what has a receipt and makes t
 from __future__ import annotations
 
 import contextlib
+import platform
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items
@@ -35,6 +37,7 @@ from seqpack_cli.runs.earlier_run import (
     remove_own_files,
     remove_plan,
 )
+from seqpack_cli.runs.version import __version__
 
 RUN_NAME = "run.json"
 
@@ -44,8 +47,9 @@ Task = TypeVar("Task")
 class RunFolder:
     """The folder of a run, held by its lock; `path` is the place to write to."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Place, command: str = "") -> None:
         self.path = path
+        self._command = command  # which does the same run
         self.manifest: dict[str, Any] | None = None  # of an equal run that is already complete
         self._plan: dict[str, Any] | None = None  # of this run, while it is unfinished
         self._files: list[dict[str, Any]] = []  # other than parts or shards
@@ -105,6 +109,25 @@ class RunFolder:
         """Publish the tokenizer.json of a store or shard set."""
         with self.publish("tokenizer.json") as file:
             file.write(tokenizer_json)
+
+    def write_record(self, done: dict[str, Any], versions: dict[str, str]) -> None:
+        """Publish `run.json`, which says how the run was done; no reader needs it.
+
+        Args:
+            done: fields to add to the command, the date and the versions.
+            versions: of the packages that did the work.
+        """
+        record = {
+            "command": self._command,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            **done,
+            "versions": {
+                "seqpack": __version__,
+                "python": platform.python_version(),
+                **versions,
+            },
+        }
+        write_json(self.path / RUN_NAME, record)
 
     def read_receipt(self, name: str, fields: dict[str, type]) -> dict[str, Any] | None:
         """Read the receipt of a part or shard; None if it or a file of it is missing or damaged.
@@ -177,7 +200,7 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def hold_folder(folder: Place) -> Iterator[RunFolder]:
+def hold_folder(folder: Place, *, command: str = "") -> Iterator[RunFolder]:
     """Create a folder and lock it against other writers.
 
     Raises:
@@ -188,7 +211,7 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
     try:
         with at(folder).lock_folder() as held:
             remove_temporary_files(held)
-            run = RunFolder(held)
+            run = RunFolder(held, command)
             try:
                 yield run
             except (DataError, OptionError) as error:  # the same command would fail again
@@ -202,9 +225,11 @@ def hold_folder(folder: Place) -> Iterator[RunFolder]:
 
 
 @contextlib.contextmanager
-def open_run(folder: Place, plan: dict[str, Any], *, overwrite: bool) -> Iterator[RunFolder]:
+def open_run(
+    folder: Place, plan: dict[str, Any], *, overwrite: bool, command: str = ""
+) -> Iterator[RunFolder]:
     """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
-    with hold_folder(folder) as run:
+    with hold_folder(folder, command=command) as run:
         run.begin(plan, overwrite=overwrite)
         yield run
 

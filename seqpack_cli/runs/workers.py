@@ -30,14 +30,20 @@ Result = TypeVar("Result")
 class Executor:
     """Where the tasks of a run are done, and how many at a time.
 
+    Args:
+        name: "local" for processes of this machine, or "ray" for a Ray cluster.
+        ray_address: the cluster; None finds a running one, or starts one on this machine.
+        num_workers: tasks at a time; None is one per core, or fewer if the work is not worth it. 1
+            works in this process, so a script needs no `if __name__ == "__main__":`.
+
     Raises:
-        ValueError: there is no such executor, or num_workers is below 1.
+        ValueError: name is neither, or num_workers is below 1.
         MachineError: Ray is not installed.
     """
 
-    name: str = "local"  # in processes of this machine; "ray": on a Ray cluster
-    ray_address: str | None = None  # None: a running cluster, or a new one on this machine
-    num_workers: int | None = None  # None: one per core, or fewer if there is little work
+    name: str = "local"
+    ray_address: str | None = None
+    num_workers: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -20,6 +20,13 @@ from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.token_store import TokenStore
 
+# What to type when everything was dropped for a reason.
+LOOSER_OPTIONS = {
+    "drop_shorter": "pass a smaller --drop-shorter",
+    "drop_longer": "pass a larger --drop-longer",
+    "overflow": "pass a larger --max-tokens, or add a larger bucket",
+    "last_batch": "pass --last-batch keep",
+}
 BYTES_PER_NUMBER = 8
 NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
 
@@ -64,7 +71,7 @@ def _check_batches(store: TokenStore, plan: Plan) -> None:
         reasons = [f"{number:,} by --{name.replace('_', '-')}" for name, number in dropped.items()]
         raise DataError(
             f"{store.path}: no batch is left, sequences dropped: {join_items(reasons)}",
-            hint=f"loosen --{next(iter(dropped), 'drop_shorter').replace('_', '-')}",
+            hint=LOOSER_OPTIONS[next(iter(dropped), "drop_shorter")],
         )
 
 

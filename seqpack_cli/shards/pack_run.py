@@ -8,7 +8,6 @@ counts the dropped sequences by reason.
 from __future__ import annotations
 
 import functools
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import needs_array
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
-from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, open_run
+from seqpack_cli.runs.run_folder import RunFolder, open_run
 from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.pack_plan import (
@@ -58,27 +57,41 @@ def pack(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], bool]:
-    """Pack a token store into shards.
+    """Pack a token store into shards, as `seqpack pack` does.
 
     Args:
+        store: the token store's folder.
         output: the shards' folder; an interrupted run there is continued.
-        executor: where, and by how many workers; None is this machine, with a process a core.
+        executor: where the work is done, and by how many workers; None is this machine, with one
+            process per core.
+        overwrite: replace earlier shards in the folder.
+        progress: what to call with tokens packed and notices.
 
     Returns:
-        The shards' manifest, and whether it was complete before.
+        The shards' manifest, and whether the shards were already complete.
 
     Raises:
-        SeqpackError: see its children; nothing unfinished counts as shards.
+        OptionError: options conflict, or a sequence does not fit and overflow is "error".
+        FolderError: the store is damaged, the folder holds something else, or another run is
+            writing there.
+        MachineError: the disk, the memory or a worker process failed.
     """
-    options = (options or PackOptions()).resolve()
+    options = options or PackOptions()
     store_path, output = parse_place(store), parse_place(output)
+    command = spell_command("pack", [store_path], output, options)
+    options = options.resolve()
     workers = find_workers(executor, progress, (store_path, output))
     with workers.hold():
-        return _pack(store_path, output, options, workers, overwrite)
+        return _pack(store_path, output, options, workers, overwrite, command)
 
 
 def _pack(
-    store_path: Place, output: Place, options: PackOptions, workers: Workers, overwrite: bool
+    store_path: Place,
+    output: Place,
+    options: PackOptions,
+    workers: Workers,
+    overwrite: bool,
+    command: str,
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
     is_here = workers.are_local or needs_array(options)
@@ -88,7 +101,7 @@ def _pack(
     head = _make_head(store, options)
     plan = plan_store(store, options, None if is_here else count_store(store, workers))
     check_memory(plan.table, np.dtype(store.dtype).itemsize)
-    with open_run(output, head, overwrite=overwrite) as run:
+    with open_run(output, head, overwrite=overwrite, command=command) as run:
         output = run.path  # from here on with the holder of its lock
         if run.manifest is not None:
             run.check_whole(open_shards)
@@ -104,7 +117,8 @@ def _pack(
         manifest = make_manifest(store, store_path, output, head, plan, receipts)
         check_ledger(manifest["ledger"], store)
         seconds = time.monotonic() - started
-        write_json(output / RUN_NAME, _describe_run(manifest, workers, seconds))
+        done = _describe_run(manifest, workers, seconds)
+        run.write_record(done, {"numpy": np.__version__})
         run.finish(manifest, receipts)
     return manifest, False
 
@@ -160,5 +174,4 @@ def _describe_run(manifest: dict[str, Any], workers: Workers, seconds: float) ->
         or (count_cores() if workers.are_local else None),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(num_tokens / seconds),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
     }

@@ -24,7 +24,7 @@ from seqpack_cli.shards.time_steps import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PackedBatch:
     """Sequences of one batch, longest first."""
 

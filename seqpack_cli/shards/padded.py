@@ -16,7 +16,7 @@ from seqpack_cli.shards.time_steps import check_lengths
 CELLS_PER_BLOCK = 1 << 20  # of padding checked at a time; their places take 8 bytes each
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PaddedBatch:
     """Sequences of one batch, padded to a rectangle."""
 

@@ -1,8 +1,8 @@
-"""The options of `pack` in the manifest of shards: written by one function, read by the other.
+"""Write and read the options of `pack` in the manifest of shards.
 
-A reader believes none of them before they are checked: the same types, names and combinations that
-`pack` takes, and no bucket and no dropped sequence that they do not allow. What else follows from
-them needs the lengths of the token store: `verify` plans again.
+A reader checks them before use: names, types and combinations must be those that `pack` accepts,
+and bucket keys and reasons for dropped sequences must agree with them. Everything else that follows
+from the options needs the lengths of the token store: `verify` repeats the plan for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.url import Place
 
 MAX_KEY = 2**32  # a length, rounded up to a multiple
-APART = ("layout", "pad_id", "padding_side")  # these are fields of the manifest itself
+APART = ("layout", "pad_id", "padding_side")  # fields of the manifest itself
 NAMES = tuple(name for name in PackOptions.__dataclass_fields__ if name not in APART)
 TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(COUNTS, (int, type(None))),
@@ -30,21 +30,28 @@ TYPES: dict[str, tuple[type, ...]] = {
     "overflow": (str, type(None)),
     "last_batch": (str,),
 }
+SPELLED_TYPES = {
+    int: "an integer",
+    bool: "true or false",
+    str: "a string",
+    list: "a list",
+    type(None): "null",
+}
 
 
 def record_options(options: PackOptions) -> dict[str, Any]:
-    """Return resolved options as they are written to the manifest."""
+    """Return resolved options in the form of the manifest."""
     values = dataclasses.asdict(options)
     if isinstance(options.buckets, tuple):
-        values["buckets"] = list(options.buckets)  # as it comes back from JSON
+        values["buckets"] = list(options.buckets)  # JSON has no tuples
     return {name: values[name] for name in NAMES}
 
 
 def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
-    """Return the options that a manifest records, resolved.
+    """Return the options recorded in a manifest, resolved.
 
     Raises:
-        FolderError: `pack` cannot have written them.
+        FolderError: `pack` cannot have recorded them.
     """
     values = manifest["options"]
     if set(values) != set(NAMES):
@@ -54,13 +61,16 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
         )
     for name in NAMES:
         if type(values[name]) not in TYPES[name]:
-            raise FolderError(f"{source}: option {name} is {quote(values[name])}")
+            expected = " or ".join(SPELLED_TYPES[kind] for kind in TYPES[name])
+            raise FolderError(
+                f"{source}: option {name} is {quote(values[name])}, expected {expected}"
+            )
     apart = {name: manifest[name] for name in APART}
     try:
         options = PackOptions(**apart, **values).resolve()
     except (ValueError, OptionError) as error:
         what = error.message if isinstance(error, OptionError) else str(error)
-        raise FolderError(f"{source}: options that pack refuses: {what[:200]}") from error
+        raise FolderError(f"{source}: options that pack does not accept: {what[:200]}") from error
     for name, value in record_options(options).items():
         if value != values[name]:
             raise FolderError(
@@ -71,10 +81,10 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
 
 
 def check_plan_fields(manifest: dict[str, Any], options: PackOptions, source: Place) -> None:
-    """Raise FolderError for bucket keys, or reasons to drop sequences, that contradict the options.
+    """Raise FolderError if bucket keys or reasons for dropped sequences contradict the options.
 
     Args:
-        options: those of the manifest.
+        options: the options recorded in the manifest.
     """
     keys = manifest["bucket_keys"]
     if not _are_keys(keys, options):
@@ -84,8 +94,8 @@ def check_plan_fields(manifest: dict[str, Any], options: PackOptions, source: Pl
     for reason, count in manifest["ledger"]["num_dropped_sequences"].items():
         if reason not in possible:
             raise FolderError(
-                f"{source}: {count:,} sequences dropped by {quote(reason)}, which the options "
-                "do not do"
+                f"{source}: {count:,} sequences dropped by {quote(reason)}, which its options "
+                "never do"
             )
 
 

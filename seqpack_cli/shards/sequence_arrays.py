@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -86,8 +87,8 @@ def pad_sequence(
         ids [B, total_length] in the dtype of the first, lengths int64[B].
 
     Raises:
-        ValueError: there is no sequence, one is longer than total_length, or padding_side is
-            neither "right" nor "left".
+        ValueError: there is no sequence, one is longer than total_length, padding_value is not of
+            the ids' dtype, or padding_side is neither "right" nor "left".
 
     >>> pad_sequence([np.array([1, 2, 3]), np.array([9])]).ids.tolist()
     [[1, 2, 3], [9, 0, 0]]
@@ -121,6 +122,7 @@ def pad_ids(
     longest = int(lengths.max())
     if longest > total_length:
         raise ValueError(f"a sequence of {longest} ids is longer than total_length {total_length}")
+    _check_fits("padding_value", padding_value, ids.dtype)
     cells = np.full(len(lengths) * total_length, padding_value, ids.dtype)
     begins = np.arange(len(lengths)) * total_length
     if padding_side == "left":
@@ -148,6 +150,12 @@ def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:
     if len(padded.lengths) and not 0 <= padded.lengths.min() <= padded.lengths.max() <= width:
         raise ValueError(f"a length is not from 0 to the width {width}")
     return [padded.row(row) for row in range(len(padded.lengths))]
+
+
+def _check_fits(name: str, value: int, dtype: np.dtype[Any]) -> None:
+    """Raise ValueError for a value that an array of integers would hold as another one."""
+    if dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        raise ValueError(f"{name} is {value}, the ids are {dtype}")
 
 
 def _join(sequences: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -151,13 +151,14 @@ class ShardSet:
 
 @checks_arguments
 def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
-    """Open finished shards.
+    """Open finished shards; batches are read and checked when they are asked for.
 
     Args:
-        check_present: look at once whether every shard file is there, in full size.
+        path: the shards' folder.
+        check_present: check now that every shard file exists in full size.
 
     Raises:
-        FolderError: they are incomplete, of another version, or no shards.
+        FolderError: they are incomplete, of another version, or not shards.
     """
     path = parse_place(path)
     return ShardSet(path, read_shards_manifest(path, check_present=check_present))

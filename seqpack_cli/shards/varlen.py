@@ -18,7 +18,7 @@ from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields, iter_pieces
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VarlenBatch:
     """One row and the sequences in it."""
 

@@ -231,9 +231,10 @@ class TokenStore:
 
 @checks_arguments
 def open_store(path: AnyPath, *, check_indices: bool = True) -> TokenStore:
-    """Open a finished token store.
+    """Open a finished token store; ids are read when they are asked for.
 
     Args:
+        path: the store's folder.
         check_indices: check every index now, not each when it is first used.
 
     Raises:

@@ -19,12 +19,26 @@ from seqpack_cli.tokens.vocabulary import BYTES, spell_tokenizer
 class TokenizeOptions:
     """How text becomes ids: all that decides the bytes of a token store, besides the input.
 
+    Args:
+        tokenizer: a tokenizer.json, a folder that holds one, "bytes", or a name on the Hub (only
+            as a str).
+        file_format: "text", "jsonl", "parquet" or "csv"; "auto" goes by the suffix of each file.
+        document: what one document of a text file is: "line", "file" or "paragraph".
+        documents: how records become texts, text_field among it.
+        add_special_tokens: apply the tokenizer's own template.
+        bos, eos: a token of the vocabulary to put first or last in each document.
+        allow_special_tokens: encode special tokens spelled in the text as their ids.
+        max_length: most tokens in a sequence.
+        overflow: "split", "truncate" or "drop" a longer document, or "error".
+        part_bytes: bytes of input in each part of the store.
+        encoder: "fastokens", "tokenizers", or "auto" for the faster one with the same ids.
+
     Raises:
         ValueError: an option has an unknown value.
         OptionError: overflow is set, and max_length is not.
     """
 
-    tokenizer: AnyPath = BYTES  # a str may also be a name on the Hub
+    tokenizer: AnyPath = BYTES
     file_format: str = "auto"
     document: str = "line"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
@@ -35,7 +49,7 @@ class TokenizeOptions:
     max_length: int | None = None
     overflow: str = "split"
     part_bytes: int = 64 << 20
-    encoder: str = "auto"  # or "fastokens" or "tokenizers"; the bytes are the same
+    encoder: str = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -7,7 +7,6 @@ interruption.
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +18,11 @@ from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, join_items
-from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
 from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RUN_NAME, RunFolder, hold_folder
+from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
@@ -54,25 +53,32 @@ def tokenize(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], bool]:
-    """Tokenize files, folders and globs into a token store.
+    """Tokenize text into a token store, as `seqpack tokenize` does.
 
     Args:
-        inputs: files, folders, globs and `-`, in the order their documents shall have.
+        inputs: a file, folder, glob or URL, `-` for standard input, or a sequence of them, in the
+            order of their documents.
         output: the store's folder; an interrupted run there is continued.
-        executor: where, and by how many workers; None is this machine, with as many processes as
-            the input is worth, at most one a core.
+        executor: where the work is done, and by how many workers; None is this machine, with as
+            many processes as the input is worth, at most one per core.
+        overwrite: replace an earlier token store in the folder.
+        progress: what to call with bytes read, tokens made and notices.
 
     Returns:
-        The store's manifest, and whether it was complete before.
+        The store's manifest, and whether the store was already complete.
 
     Raises:
-        SeqpackError: see its children; nothing unfinished counts as a store.
+        OptionError: an input does not exist, or an option cannot be used.
+        DataError: a record or the tokenizer cannot be read.
+        FolderError: the folder holds something else, or another run is writing there.
+        MachineError: the disk, the memory or a worker process failed.
     """
     options = options or TokenizeOptions()
     inputs, output = spell_inputs(inputs), parse_place(output)
     workers = find_workers(executor, progress, (*inputs, output))
+    command = spell_command("tokenize", inputs, output, options)
     # The cluster first: if none answers, no folder is made.
-    with workers.hold(), hold_folder(output) as run:
+    with workers.hold(), hold_folder(output, command=command) as run:
         if STANDARD_INPUT in inputs:
             run.check_foreign(overwrite=overwrite)  # before waiting for standard input
         with spool_standard_input(inputs, output) as spool:
@@ -123,8 +129,6 @@ def _describe_run(
     tokenizer: str, encoder: str, executor: Executor, sources: list[Source], seconds: float
 ) -> dict[str, Any]:
     """Return how the run was done, for run.json; no reader needs it."""
-    import tokenizers
-
     num_bytes = sum(source.num_bytes for source in sources)
     return {
         "tokenizer": tokenizer,
@@ -133,7 +137,6 @@ def _describe_run(
         "num_workers": executor.num_workers,
         "seconds": round(seconds, 3),
         "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
-        "versions": {"python": platform.python_version(), "tokenizers": tokenizers.__version__},
     }
 
 
@@ -145,6 +148,8 @@ def _publish(
     done: dict[str, Any],
 ) -> None:
     """Write the files beside the parts, the manifest last."""
+    import tokenizers
+
     ledger = manifest["ledger"]
     if ledger["num_sequences"] == 0:
         run.abandon()
@@ -156,7 +161,7 @@ def _publish(
         raise AssertionError(f"the ledger does not add up: {ledger}")
     write_rejects(run, sources, manifest["parts"], receipts)
     write_spelled_tokens(run, manifest, receipts)
-    write_json(run.path / RUN_NAME, done)
+    run.write_record(done, {"tokenizers": tokenizers.__version__})
     run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
 
 

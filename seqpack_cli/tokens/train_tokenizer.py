@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import OptionError, check_choice
+from seqpack_cli.errors import OptionError, check_choice, check_positive
 from seqpack_cli.files.single_file import publish_alone
 from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
 from seqpack_cli.runs.arguments import check_fields, checks_arguments
@@ -35,18 +36,33 @@ MODELS = ("bpe", "wordpiece", "unigram", "wordlevel")
 
 @dataclass(frozen=True)
 class TrainTokenizerOptions:
-    """The options of `seqpack train-tokenizer`."""
+    """What to train, as the options of `seqpack train-tokenizer` say.
+
+    Args:
+        model: "bpe" (byte-level), "wordpiece", "unigram" or "wordlevel".
+        vocab_size: most tokens, special ones included.
+        min_frequency: how often a merge or word must occur; unigram ignores it.
+        special_tokens: added after <pad>, <bos>, <eos> and, except in bpe, <unk>.
+        file_format: as in TokenizeOptions.
+        documents: how records become texts, text_field among it.
+
+    Raises:
+        ValueError: an option has an unknown value.
+    """
 
     model: str = "bpe"
     vocab_size: int = 32000
     min_frequency: int = 2
-    special_tokens: Sequence[str] = ()  # after <pad>, <bos>, <eos> and, except in bpe, <unk>
+    special_tokens: Sequence[str] = ()
     file_format: str = "auto"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
 
     def __post_init__(self) -> None:
         check_fields(self)
         check_choice("model", self.model, MODELS)
+        check_choice("file_format", self.file_format, ("auto", *FORMATS))
+        check_positive("vocab_size", self.vocab_size)
+        check_positive("min_frequency", self.min_frequency)
 
     @property
     def all_special_tokens(self) -> list[str]:

@@ -61,8 +61,8 @@ def read_tokenizer_json(name: str) -> bytes:
     """Read the tokenizer.json of a name: `bytes`, a file, a folder, or a repository on the Hub.
 
     Raises:
-        OptionError: there is no file or folder of that name, and the Hub has none.
-        MachineError: there is no file or folder of that name, and the Hub cannot be reached.
+        OptionError: no file or folder has that name, and it is not on the Hub.
+        MachineError: no file or folder has that name, and the Hub cannot be reached.
     """
     if name == BYTES:
         return byte_tokenizer_json()

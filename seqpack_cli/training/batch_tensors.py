@@ -1,11 +1,12 @@
-"""A batch of each layout as torch's tensors: what a DataLoader gives and a model takes.
+"""The batch classes, one per layout: torch tensors that a DataLoader returns and a model takes.
 
-Ids are int64, which `nn.Embedding` and `cross_entropy` need on every device. `to` moves what a
-model computes with; `lengths`, `original_indices` and torch's `batch_sizes` stay on the CPU, where
-torch's functions want them.
+Ids are int64, which `nn.Embedding` and `cross_entropy` need on every device. `to` moves the tensors
+that a model computes with; `lengths`, `original_indices` and torch's `batch_sizes` stay on the CPU,
+where torch's functions need them.
 
-On the way out of a DataLoader's worker torch makes each tensor a file of shared memory; up to
-MAX_INLINE_BYTES its bytes go through the pipe instead: 0.8 ms for a batch of 60 kB, and not 3.3.
+When a DataLoader's worker returns a batch, torch puts each tensor into a file of shared memory.
+Tensors of up to MAX_INLINE_BYTES are sent through the pipe instead: 0.8 ms, not 3.3 ms, for a batch
+of 60 kB.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from seqpack_cli.shards.varlen import VarlenBatch
 
 MAX_INLINE_BYTES = 1 << 20
 IGNORED = -100  # cross_entropy's ignore_index
-ON_CPU = ("lengths", "original_indices")  # wherever the others are
+ON_CPU = ("lengths", "original_indices")  # they stay there when the others move
 Device = torch.device | str | int
 Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")
 
@@ -37,12 +38,12 @@ def _to(tensors: Tensors, device: Device, non_blocking: bool = False) -> Tensors
 
 
 def _pin_memory(tensors: Tensors) -> Tensors:
-    """Return the batch in page-locked memory, as DataLoader(pin_memory=True) asks."""
+    """Return the batch in page-locked memory, for DataLoader(pin_memory=True)."""
     return _changed(tensors, lambda it: it.pin_memory())
 
 
 def _reduce(tensors: BatchTensors) -> tuple[Any, ...]:
-    """Say how to send a batch to another process."""
+    """Return how to send a batch to another process, for pickle."""
     values = [getattr(tensors, field.name) for field in fields(tensors)]
     return _restore, (type(tensors), [_to_wire(value) for value in values])
 
@@ -64,9 +65,9 @@ class PackedTensors:
 
     @classmethod
     def from_batch(cls, batch: PackedBatch, labels: str | None = None) -> PackedTensors:
-        """Return a batch that was checked as tensors of their own, which may be changed."""
+        """Return tensors of a checked batch, copied so that they may be changed."""
         batch_sizes = torch.from_numpy(batch.batch_sizes.copy())
-        # the checks of PackedSequence's own constructor hold already
+        # skips the checks of PackedSequence's constructor, which were made already
         sequences = PackedSequence._make((_widen(batch.data), batch_sizes, None, None))
         return cls(sequences, *_copy_rows(batch, labels))
 
@@ -85,8 +86,8 @@ class PaddedTensors:
 
     @classmethod
     def from_batch(cls, batch: PaddedBatch, labels: str | None = None) -> PaddedTensors:
-        """Return a batch that was checked as tensors of their own, which may be changed."""
-        mask = torch.from_numpy(batch.mask.copy())  # of the left side it is a turned view
+        """Return tensors of a checked batch, copied so that they may be changed."""
+        mask = torch.from_numpy(batch.mask.copy())  # for left padding it is a reversed view
         return cls(_widen(batch.ids), mask, *_copy_rows(batch, labels))
 
 
@@ -106,7 +107,7 @@ class VarlenTensors:
 
     @classmethod
     def from_batch(cls, batch: VarlenBatch, labels: str | None = None) -> VarlenTensors:
-        """Return a batch that was checked as tensors of their own, which may be changed."""
+        """Return tensors of a checked batch, copied so that they may be changed."""
         cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
         longest = int(batch.lengths.max())
         return cls(
@@ -120,8 +121,8 @@ BatchTensors = PackedTensors | PaddedTensors | VarlenTensors
 def make_next_labels(batch: Batch) -> np.ndarray:
     """Return the next-token labels of a batch that was checked.
 
-    A label stands at the token that it follows, so that a model's outputs and its labels are
-    aligned. The last token of a sequence, or of a piece of one, and padding have IGNORED.
+    The label at each token is the next token, so that a model's outputs and labels are aligned.
+    The last token of a sequence, or of a piece of one, and padding have IGNORED.
 
     Returns:
         int64, in the shape of the batch's ids: [S], or [B, width] for padded.
@@ -130,7 +131,7 @@ def make_next_labels(batch: Batch) -> np.ndarray:
 
 
 def check_labels(labels: str | None) -> None:
-    """Raise ValueError for labels that nobody makes."""
+    """Raise ValueError unless labels is None or "next"."""
     check_choice("labels", labels, (None, "next"))
 
 
@@ -141,8 +142,8 @@ def _widen(ids: np.ndarray) -> torch.Tensor:
 def _copy_rows(
     batch: Batch, labels: str | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return what all layouts have: lengths, original_indices and labels."""
-    assert batch.original_indices is not None  # noqa: S101 - of shards or a store
+    """Return the fields of all layouts: lengths, original_indices and labels."""
+    assert batch.original_indices is not None  # noqa: S101 - shards and stores have them
     lengths = torch.from_numpy(batch.lengths.copy())
     original_indices = torch.from_numpy(batch.original_indices.copy())
     made = torch.from_numpy(make_next_labels(batch)) if labels is not None else None
@@ -150,7 +151,7 @@ def _copy_rows(
 
 
 def _changed(tensors: Tensors, change: Callable[[Any], Any]) -> Tensors:
-    """Return a batch whose tensors that a model computes with are changed."""
+    """Return a copy with change applied to the tensors that a model computes with."""
     values = {field.name: getattr(tensors, field.name) for field in fields(tensors)}
     for name, value in values.items():
         if name not in ON_CPU and isinstance(value, (torch.Tensor, PackedSequence)):

@@ -1,7 +1,7 @@
-"""Sequences of a token store -> one batch: collate functions for torch's DataLoader, one a layout.
+"""Collate functions for torch's DataLoader, one per layout: sequences -> one batch.
 
-They are pack's own layout functions, and take any sequences, those of a sampler of your own too.
-Here alone training asks which layout something is.
+They use pack's own layout functions and take any sequences, also those of your own sampler. The
+table of layouts at the end is the only one in `training`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 def collate_packed(
     sequences: Sequence[TokenSequence], *, labels: str | None = None, sort: bool = True
 ) -> PackedTensors:
-    """Lay sequences out as a PackedSequence.
+    """Lay sequences out as torch's PackedSequence.
 
     Args:
+        sequences: items of a StoreDataset, in any order, none empty.
         labels: "next" adds next-token labels.
         sort: True puts the rows longest first, equal ones as they come. False keeps the order of
             the samples, as torch's `pack_sequence(enforce_sorted=False)` does: lengths,
@@ -67,6 +68,9 @@ def collate_padded(
     """Lay sequences out as a rectangle, padded on one side.
 
     Args:
+        sequences: items of a StoreDataset, in any order; an empty one is a filler row.
+        pad_id: the id in padding cells.
+        padding_side: "right" or "left".
         pad_to_multiple: the width is the longest sequence's, rounded up to a multiple.
         bucket_keys: in rising order; the width is the smallest that holds the longest sequence.
         labels: "next" adds next-token labels.
@@ -91,7 +95,7 @@ def collate_padded(
     if width is None:
         raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
     if not width:
-        raise ValueError("expected a sequence that is not empty, or buckets")
+        raise ValueError("all sequences are empty: expected one with ids, or bucket_keys")
     batch = pad_ids(
         rows.ids, rows.lengths, total_length=width, padding_value=pad_id, padding_side=padding_side
     )
@@ -104,6 +108,7 @@ def collate_varlen(
     """Lay sequences out one after another in one row.
 
     Args:
+        sequences: items of a StoreDataset, none empty.
         labels: "next" adds next-token labels.
         sort: True puts the longest first; False keeps the order of the samples.
 
@@ -121,7 +126,7 @@ def collate_varlen(
     return VarlenTensors.from_batch(batch, labels)
 
 
-# Where torch takes each layout otherwise: the tensors of a batch, and how sequences become one.
+# Of each layout: the class of its batches, and the function that makes one from sequences.
 OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors]]] = {
     "packed": (PackedTensors, collate_packed),
     "padded": (PaddedTensors, collate_padded),

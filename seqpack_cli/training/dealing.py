@@ -1,4 +1,4 @@
-"""How the batches of an epoch are dealt to ranks, and what is left after some steps of it."""
+"""Deal the batches of an epoch to ranks, and find which are left after some steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class SamplerOptions:
     """How an EpochSampler deals the batches of an epoch to ranks.
 
     Args:
-        drop_last: the last batches of an epoch, if fewer than the ranks, are left out; else as many
-            as lack are repeated from the beginning.
-        balance: give the ranks batches of about the same number of cells at each step.
-        longest_first: begin epoch 0 with the batches of most cells, one for each rank, so that a
-            memory that is too small shows at once.
+        drop_last: leave out the last batches of an epoch if they are fewer than the ranks; False
+            repeats batches from the beginning instead.
+        balance: deal batches with about the same number of cells to all ranks at each step.
+        longest_first: begin epoch 0 with the batches of most cells, one for each rank, so that
+            running out of memory shows at once.
         skip: numbers of batches of shards to leave out.
     """
 
@@ -38,7 +38,7 @@ class SamplerOptions:
 
 @dataclass(frozen=True)
 class Dealing:
-    """One way of dealing, and how many steps were dealt so."""
+    """How batches are dealt, and how many steps were dealt that way."""
 
     world_size: int
     options: SamplerOptions
@@ -46,15 +46,15 @@ class Dealing:
 
     @classmethod
     def from_state(cls, state: Any) -> Dealing:
-        """Read what `to_state` gave.
+        """Read a state written by `to_state`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not such a state.
         """
         flags = [field.name for field in fields(SamplerOptions) if field.name != "skip"]
         names = {"world_size", "num_steps", "skip", *flags}
         if not isinstance(state, dict) or set(state) != names:
-            raise ValueError(f"the state has no dealing of {', '.join(sorted(names))}: {state!r}")
+            raise ValueError(f"the state has taken {state!r}, expected {', '.join(sorted(names))}")
         skip = state["skip"]
         if not (
             _is_count(state["world_size"])
@@ -64,33 +64,33 @@ class Dealing:
             and isinstance(skip, list)
             and all(map(_is_count, skip))
         ):
-            raise ValueError(f"the state has a dealing that can not be: {state!r}")
+            raise ValueError(f"the state has taken {state!r}, a value in it is out of range")
         options = SamplerOptions(**{name: state[name] for name in flags}, skip=skip)
         return cls(state["world_size"], options, state["num_steps"])
 
     def to_state(self) -> dict[str, Any]:
-        """Give numbers, flags and a list."""
+        """Return plain values for a checkpoint."""
         flat = {"world_size": self.world_size, **asdict(self.options), "num_steps": self.num_steps}
         return {**flat, "skip": [*self.options.skip]}
 
     def is_like(self, other: Dealing) -> bool:
-        """Say whether both deal in the same way."""
+        """Return whether both deal in the same way."""
         return replace(self, num_steps=0) == replace(other, num_steps=0)
 
     def check_skip(self, plan: EpochPlan) -> None:
-        """Raise ValueError for a number to skip that is no batch's."""
+        """Raise ValueError if `skip` has a number that no batch has."""
         for number in self.options.skip:
             if not 0 <= number < len(plan.keys):
-                raise ValueError(f"batch {number} to skip, expected one of {len(plan.keys)} from 0")
+                raise ValueError(f"skip has batch {number}, expected 0 to {len(plan.keys) - 1}")
 
     def deal(
         self, plan: EpochPlan, rest: np.ndarray, *, seed: int | None, is_start: bool
     ) -> np.ndarray:
-        """Deal all that is left.
+        """Deal the batches that are left.
 
         Args:
-            rest: int64[N], numbers of batches in their order.
-            seed: of the epoch, None where nothing is shuffled.
+            rest: int64[N], numbers of batches in order.
+            seed: of the epoch; None without shuffling.
             is_start: whether training begins here.
 
         Returns:
@@ -114,22 +114,22 @@ class Dealing:
     def leave(
         self, plan: EpochPlan, rest: np.ndarray, *, seed: int | None, is_start: bool
     ) -> np.ndarray:
-        """Give what is left after `num_steps` steps, in the order it had.
+        """Return the batches left after `num_steps` steps, in the same order.
 
         Raises:
-            ValueError: there are not so many, or a number to skip is no batch's.
+            ValueError: there are fewer steps, or `skip` has a number that no batch has.
         """
         self.check_skip(plan)
         steps = self.deal(plan, rest, seed=seed, is_start=is_start)
         if self.num_steps > len(steps):
             raise ValueError(
-                f"the state has {self.num_steps} steps of {self.world_size} ranks, the epoch "
+                f"the state has {self.num_steps} steps of {self.world_size} ranks, the epoch has "
                 f"{len(steps)}"
             )
         return _leave_out(rest, steps[: self.num_steps], plan)
 
     def _find_repeated(self, plan: EpochPlan) -> np.ndarray:
-        """Give the batches that make up a last step: the first of the epoch."""
+        """Return the batches that fill up the last step: the first ones of the epoch."""
         return self._skip(plan.order[: self.world_size + len(self.options.skip)], plan)
 
     def _skip(self, rest: np.ndarray, plan: EpochPlan) -> np.ndarray:

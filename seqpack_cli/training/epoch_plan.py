@@ -1,4 +1,4 @@
-"""What one epoch consists of: its batches, their order, and what each costs."""
+"""The plan of one epoch: its batches, their order, and their sizes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 class EpochPlan:
     """The batches of an epoch, before they are dealt to ranks."""
 
-    keys: Sequence[Any]  # what the dataset is asked for, one for each batch
+    keys: Sequence[Any]  # the key of each batch in the dataset
     order: np.ndarray  # int64[batches], numbers of keys
-    count_cells: Callable[[], np.ndarray]  # of each batch, int64[batches], where somebody asks
+    count_cells: Callable[[], np.ndarray]  # returns int64[batches]; called only if needed
 
 
 class EpochBatches(Protocol):
-    """What an EpochSampler orders: the batches of a ShardDataset, or StoreBatches."""
+    """What an EpochSampler orders: a ShardDataset, StoreBatches, or a class of your own."""
 
     fingerprint: str  # the same for the same batches
-    is_fixed: bool  # a batch is the same, under the same number, in every epoch
+    is_fixed: bool  # whether the batches and their numbers are the same in every epoch
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
-        """Make the batches of an epoch; without a seed, in the order of the data."""
+        """Plan an epoch, shuffled by a seed; None keeps the order of the data."""

@@ -1,8 +1,8 @@
-"""A torch Sampler that knows where it stands: an order for every epoch and rank, to be continued.
+"""A torch Sampler with a state: an order of batches for every epoch and rank, which can be resumed.
 
-The order of an epoch follows from the seed and the epoch's number alone. What was taken of it is a
-few lines: so many steps, dealt in this way to so many ranks. From them the rest of the epoch
-follows without reading a batch, for another number of ranks or another way of dealing too.
+The order of an epoch depends on the seed and the epoch's number alone. The state holds how many
+steps were taken, and how they were dealt to how many ranks. From it the rest of the epoch is
+computed without reading a batch, also for another number of ranks or other options.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from seqpack_cli.training.tracked_loader import TrackedLoader
 
 
 class EpochSampler(Sampler[Any]):
-    """Give the batches of one rank, epoch after epoch; iterating gives the rest of an epoch.
+    """Yield the batches of one rank, epoch after epoch; a pass yields the rest of an epoch.
 
-    Use it as `DataLoader(dataset, batch_size=None, sampler=sampler)`, and go through that loader as
-    `sampler.track(loader)`: then `state_dict` says how far the training loop is. Without `track` it
-    says how far the loader is, which with `num_workers` is ahead of the loop.
+    Use it as `DataLoader(dataset, batch_size=None, sampler=sampler)`, and iterate over
+    `sampler.track(loader)`: then `state_dict` is the position of the training loop. Without `track`
+    it is the position of the loader, which with `num_workers` is ahead of the loop.
 
     Args:
         batches: a ShardDataset, a torch Subset or ConcatDataset of them, or StoreBatches (the
             sampler is then the loader's `batch_sampler`).
-        seed: with the number of the epoch it makes the order.
-        shuffle: False leaves the batches in the order of the data.
-        rank, world_size: this process, of how many; None asks torch.distributed, and takes 0 of 1
-            where that is not initialized. Every rank gets the same number of batches.
+        seed: the order of an epoch follows from it and the number of the epoch.
+        shuffle: False keeps the order of the data.
+        rank, world_size: this process, and the number of processes; None asks torch.distributed,
+            and is 0 and 1 if that is not initialized. Every rank gets the same number of batches.
         options: how the batches are dealt to the ranks.
 
     Raises:
-        ValueError: a rank or a number to skip that is not there.
+        TypeError: batches is something else.
+        ValueError: there is no such rank, or no batch that options names.
     """
 
     @checks_arguments
@@ -57,18 +58,17 @@ class EpochSampler(Sampler[Any]):
         options: SamplerOptions | None = None,
     ) -> None:
         found_rank, found_world_size = _find_rank()
-        self.batches = find_batches(batches)
-        self.seed, self.shuffle = operator.index(seed), shuffle
+        self.batches, self.seed, self.shuffle = find_batches(batches), operator.index(seed), shuffle
         self.rank = found_rank if rank is None else operator.index(rank)
         num_ranks = found_world_size if world_size is None else operator.index(world_size)
         if not 0 <= self.rank < num_ranks:
-            raise ValueError(f"rank is {self.rank}, expected one of {num_ranks} from 0")
+            raise ValueError(f"rank is {self.rank}, expected 0 or more, below {num_ranks}")
         self._dealing = Dealing(num_ranks, options or SamplerOptions())
         if self._dealing.options.skip and not self.batches.is_fixed:
-            raise ValueError("skip names batches, but those of a token store are new in each epoch")
+            raise ValueError("skip needs shards: a token store has new batches in each epoch")
         self._is_tracked = False
         self._begin(0, [])
-        epoch_seed(self.seed, 0)  # which refuses some
+        epoch_seed(self.seed, 0)  # raises ValueError for a wrong seed
         if self._dealing.options.skip:
             self._dealing.check_skip(self._make_plan())
 
@@ -79,15 +79,12 @@ class EpochSampler(Sampler[Any]):
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch where the sampler is, from 0; `set_epoch` changes it."""
+        """The number of the current epoch, from 0; `set_epoch` changes it."""
         return self._epoch
 
     @property
     def epoch_seed(self) -> int | None:
-        """The seed of this epoch's order; `pack --shuffle --seed` makes StoreBatches' batches.
-
-        None without shuffle.
-        """
+        """The seed of this epoch, with which `pack` makes the batches of StoreBatches, or None."""
         return epoch_seed(self.seed, self._epoch) if self.shuffle else None
 
     def __iter__(self) -> Iterator[Any]:
@@ -103,14 +100,14 @@ class EpochSampler(Sampler[Any]):
             self._settle()
 
     def __len__(self) -> int:
-        """Count the batches that are left for this rank in this epoch, at its beginning all."""
+        """Return the number of batches left for this rank in this epoch."""
         return len(self._make_steps()) - self._num_taken
 
     def track(self, loader: Any) -> TrackedLoader:
-        """Give the loader back as an iterable that tells this sampler what the loop was given.
+        """Return an iterable over a loader's batches that counts them for this sampler.
 
-        A DataLoader that fetches several batches at a time (`batch_size=16, collate_fn=list`) gives
-        them one by one.
+        A DataLoader that fetches several batches at a time (`batch_size=16, collate_fn=list`)
+        yields them one by one.
 
         Raises:
             ValueError: a DataLoader that has another sampler, or in_order=False.
@@ -118,15 +115,15 @@ class EpochSampler(Sampler[Any]):
         return TrackedLoader(self, loader, self._count_given)
 
     def count_steps(self) -> int:
-        """Count the batches of this whole epoch for one rank; a store's differ between epochs."""
+        """Count the batches of this whole epoch for one rank; a store's vary with the epoch."""
         options, num_ranks = self._dealing.options, self._dealing.world_size
         num_batches = len(self._make_plan().keys) - len(options.skip)
         return num_batches // num_ranks if options.drop_last else -(-num_batches // num_ranks)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch, as torch's DistributedSampler does.
+        """Go to the beginning of an epoch; nothing changes if it is the current one.
 
-        In the epoch where the sampler is, after `load_state_dict` too, it changes nothing.
+        Call it as for torch's DistributedSampler, after `load_state_dict` too.
         """
         epoch = operator.index(epoch)
         if epoch < 0:
@@ -135,25 +132,25 @@ class EpochSampler(Sampler[Any]):
             self._begin(epoch, [])
 
     def peek(self, num_steps: int) -> np.ndarray:
-        """Give the numbers of the batches that come next, int64[steps, world_size]."""
+        """Return the numbers of the next batches of all ranks, int64[steps, world_size]."""
         if num_steps < 0:
-            raise ValueError(f"{num_steps} steps to look at, expected at least 0")
+            raise ValueError(f"num_steps is {num_steps}, expected at least 0")
         return self._make_steps()[self._num_taken :][:num_steps].copy()
 
     def skip_steps(self, num_steps: int) -> None:
-        """Leave out the next steps of this epoch on every rank, as after a spike of the loss.
+        """Skip the next steps of this epoch on every rank, for example after a loss spike.
 
-        Within a loop over the loader it ends that loop; the next one gives what is left.
+        A loop over the loader ends; the next one yields what is left.
         """
         if not 0 <= num_steps <= len(self):
-            raise ValueError(f"{num_steps} steps to skip, {len(self)} are left in this epoch")
+            raise ValueError(f"num_steps is {num_steps}, expected 0 to {len(self)} in this epoch")
         self._num_taken += operator.index(num_steps)
         self._change = object()
 
     def state_dict(self) -> dict[str, Any]:
-        """Say where the sampler stands, in numbers, strings and lists: the same on every rank.
+        """Return the position as numbers, strings and lists, the same on every rank.
 
-        After the last batch of an epoch that is the beginning of the next.
+        After the last batch of an epoch it is the beginning of the next one.
         """
         is_over = self._num_taken > 0 and not len(self)
         taken = [] if is_over else [*self._taken]
@@ -164,10 +161,10 @@ class EpochSampler(Sampler[Any]):
         return SamplerState(fingerprint, self.seed, self.shuffle, epoch, taken).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Stand where a sampler stood, of any rank and any number of ranks.
+        """Continue at the position of a sampler of any rank and any number of ranks.
 
-        Seed and shuffle become those of the state; what was taken stays taken, and the rest of the
-        epoch is dealt as this sampler was told.
+        Seed and shuffle become those of the state; batches already taken stay taken, and the rest
+        of the epoch is dealt with the ranks and options of this sampler.
 
         Raises:
             ValueError: the state is of other batches, or no state of a sampler; nothing changes.
@@ -176,21 +173,21 @@ class EpochSampler(Sampler[Any]):
         before, taken = vars(self).copy(), found.taken
         self.seed, self.shuffle = found.seed, found.shuffle
         self._begin(found.epoch, taken)
-        if taken and taken[-1].is_like(self._dealing):  # nothing changed: no new way of dealing
+        if taken and taken[-1].is_like(self._dealing):  # dealt as before: continue its count
             self._taken, self._num_taken = taken[:-1], taken[-1].num_steps
         try:
             if self._num_taken > len(self._make_steps()):
-                raise ValueError(f"the state has {self._num_taken} steps, the epoch fewer")
+                raise ValueError(f"the state has {self._num_taken} steps, the epoch has fewer")
         except ValueError:
             vars(self).update(before)
             raise
         self._settle()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plan": None, "_steps": None}  # which are made again
+        return {**self.__dict__, "_plan": None, "_steps": None}  # they are made again
 
     def _count_given(self, batches: Iterator[Any], drops_last: bool) -> Iterator[Any]:
-        """Yield the batches that the loop is given in one pass, each counted."""
+        """Yield the batches of one pass over the loader, and count them."""
         self._settle()
         self._is_tracked, change, was_given, is_over = True, self._change, False, False
         try:
@@ -200,7 +197,7 @@ class EpochSampler(Sampler[Any]):
                 yield batch
                 if self._change is not change:
                     return
-            is_over = drops_last or not was_given  # what is left of the epoch is never given
+            is_over = drops_last or not was_given  # the loader drops the rest of the epoch
         finally:
             self._is_tracked = False
             if is_over:
@@ -210,13 +207,13 @@ class EpochSampler(Sampler[Any]):
 
     def _begin(self, epoch: int, taken: list[Dealing]) -> None:
         self._epoch = epoch
-        self._taken, self._num_taken = taken, 0  # before now, and since, in this epoch
+        self._taken, self._num_taken = taken, 0  # in this epoch: earlier, and from now on
         self._plan: EpochPlan | None = None
         self._steps: np.ndarray | None = None
-        self._change = object()  # whoever iterates over what was before sees that it is over
+        self._change = object()  # ends the iterators that were started before
 
     def _settle(self) -> None:
-        """Go on to the next epoch if nothing is left of this one."""
+        """Begin the next epoch if nothing is left of this one."""
         if not len(self):
             self._begin(self._epoch + 1, [])
 
@@ -235,17 +232,15 @@ class EpochSampler(Sampler[Any]):
                 is_start = False
             steps = self._dealing.deal(plan, rest, seed=seed, is_start=is_start)
             if not len(steps) and not self._taken:
-                num_skipped, num_ranks = len(self._dealing.options.skip), self._dealing.world_size
-                raise ValueError(
-                    f"{len(plan.keys)} batches without {num_skipped} to skip leave none for each "
-                    f"of {num_ranks} ranks"
-                )
+                num_ranks, num_skipped = self._dealing.world_size, len(self._dealing.options.skip)
+                counts = f"{len(plan.keys)} in the epoch, {num_skipped} of them skipped"
+                raise ValueError(f"too few batches for {num_ranks} ranks: {counts}")
             self._steps = steps
         return self._steps
 
 
 def _find_rank() -> tuple[int, int]:
-    """Give the rank of this process and the number of ranks, as torch.distributed has them."""
+    """Return the rank and the world size, from torch.distributed if it is initialized."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of an EpochSampler: numbers, strings and lists, nothing of torch."""
+"""The state of an EpochSampler in a checkpoint: numbers, strings and lists, no tensors."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ TYPES = {"batches": str, "seed": int, "shuffle": bool, "epoch": int, "taken": li
 
 @dataclass(frozen=True)
 class SamplerState:
-    """Where a sampler stands, the same for every rank."""
+    """The position of a sampler, the same on every rank."""
 
     batches: str  # their fingerprint
     seed: int
     shuffle: bool
     epoch: int
-    taken: list[Dealing]  # of this epoch, one after another
+    taken: list[Dealing]  # the steps taken in this epoch
 
     @classmethod
     def from_dict(cls, state: Any, *, batches: str) -> SamplerState:
-        """Read what `to_dict` gave.
+        """Read a state written by `to_dict`.
 
         Raises:
-            ValueError: it is something else, or of other batches.
+            ValueError: it is not such a state, or of other batches.
         """
         if not isinstance(state, dict):
             raise ValueError(f"the state is a {type(state).__name__}, expected a dict")
         for name, kind in TYPES.items():
             if type(state.get(name)) is not kind:
                 found = repr(state.get(name))
-                raise ValueError(f"the state has {name} {found}, expected a {kind.__name__}")
+                raise ValueError(f"the state has {name} {found}, expected {kind.__name__}")
         if state["batches"] != batches:
-            raise ValueError("the state is of other shards, or of a store packed otherwise")
+            raise ValueError("the state is of other shards, or of a store with other options")
         if state["seed"] < 0 or state["epoch"] < 0:
-            raise ValueError(f"the state has seed {state['seed']} and epoch {state['epoch']}")
+            found = f"seed {state['seed']} and epoch {state['epoch']}"
+            raise ValueError(f"the state has {found}, expected at least 0")
         taken = [Dealing.from_state(dealing) for dealing in state["taken"]]
         return cls(**{**{name: state[name] for name in TYPES}, "taken": taken})
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values, which JSON and torch.load(weights_only=True) take."""
+        """Return plain values, for JSON and torch.load(weights_only=True)."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "taken": [dealing.to_state() for dealing in self.taken]}

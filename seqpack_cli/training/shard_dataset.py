@@ -1,9 +1,9 @@
 """A torch Dataset over shards: one item is one whole batch, ready for a model.
 
-Give it to torch's own `DataLoader(dataset, batch_size=None, shuffle=True, num_workers=...,
-pin_memory=True)`: batches are made already, the loader only fetches them. Nothing but memory maps
-is kept, so workers share one copy: a shard's index arrays are checked when it is first asked for,
-ids at each item, and pages that were read are let go again.
+Use it with torch's `DataLoader(dataset, batch_size=None, shuffle=True, num_workers=...,
+pin_memory=True)`: the batches are already made, the loader only fetches them. Shards are memory
+mapped, so workers share one copy. The index arrays of a shard are checked when it is opened, ids
+when a batch is read, and pages that were read are released again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seqpack_cli.training.batch_tensors import BatchTensors, check_labels
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
 
-BYTES_KEPT_BY_WORKER = 2 << 20  # of maps: there may be many workers
+BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
 
 class ShardDataset(Dataset[BatchTensors]):
@@ -80,14 +80,14 @@ class ShardDataset(Dataset[BatchTensors]):
         return tensors
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
-        """Put the batches into an order of the seed, or leave them in that of the shards."""
+        """Shuffle the batches by a seed; None keeps the order of the shards."""
         order = np.arange(len(self))
         if seed is not None:
             order = shuffled(len(self), seed=seed, stream=BATCHES)
         return EpochPlan(range(len(self)), order, self._open().count_cells)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_shards": None}  # maps are opened anew in a spawned worker
+        return {**self.__dict__, "_shards": None}  # a spawned worker opens its own maps
 
     def _open(self) -> ShardSet:
         if self._shards is None:

@@ -1,9 +1,9 @@
-"""Batches of a token store, new ones in every epoch, planned as `pack` plans them.
+"""Batches of a token store, planned anew in every epoch as `pack` plans them.
 
-For corpora that are small enough to be laid out while training: shuffled and sorted in windows,
-cut by rows or tokens, in buckets, or put into rows of several sequences, by the same functions.
-Planning takes about 0.2 s for a million sequences at the beginning of each epoch, and 12 bytes for
-each until its end (45 while it plans). An epoch may have some batches more or fewer than another.
+For corpora that are small enough to be laid out while training. The functions of `pack` shuffle and
+sort in windows, limit rows or tokens, form buckets, or fill varlen rows. At the start of each epoch
+planning takes about 0.2 s per million sequences; it takes 45 bytes per sequence while it runs and
+12 until the epoch ends. The number of batches may differ between epochs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ class StoreBatches:
         sampler = EpochSampler(batches, seed=0)
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=batches.make_collate())
 
+    The batches of an epoch are those that `pack` makes with the options and the epoch's seed.
+
     Args:
-        options: as for `pack`, but for `shuffle` and `seed`, which are the sampler's, and
-            `shard_bytes`, which has no meaning here.
+        dataset: the sequences.
+        options: as for `pack`, without `shuffle` and `seed`, which the sampler sets; `shard_bytes`
+            is ignored.
 
     Raises:
-        ValueError: the options name a shuffle or a seed.
-        OptionError: options that can not go together; when an epoch begins, that a sequence does
-            not fit.
+        TypeError: dataset is a Subset or ConcatDataset: batches need the lengths of a whole store.
+        ValueError: options has shuffle or seed.
+        OptionError: options conflict, or, when an epoch begins, a sequence does not fit.
     """
 
     is_fixed = False
@@ -54,7 +57,7 @@ class StoreBatches:
             )
         convert("options", options, PackOptions)
         if options.shuffle is not None or options.seed:
-            raise ValueError("shuffle and seed are the sampler's, leave them out of the options")
+            raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
         self.dataset = dataset
         self.options = replace(options, shuffle=False).resolve()
         described = f"{dataset.open_store().digest} {_describe(self.options)}"
@@ -64,7 +67,7 @@ class StoreBatches:
         return f"StoreBatches({self.dataset!r}, {_spell_options(self.options)})"
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
-        """Make batches, shuffled by the seed, or in the order of pack without one."""
+        """Plan batches, shuffled by a seed; None keeps the order of pack."""
         shuffling = replace(self.options, shuffle=seed is not None, seed=seed or 0)
         store = self.dataset.open_store()
         plan = plan_store(store, shuffling)
@@ -73,7 +76,7 @@ class StoreBatches:
         return EpochPlan(_BatchKeys(rows.find(store)), order, lambda: table.expand().num_cells)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
-        """Give the function that lays out these batches, for DataLoader's `collate_fn`.
+        """Return the function that lays out these batches, for DataLoader's `collate_fn`.
 
         Args:
             labels: "next" adds next-token labels.
@@ -84,8 +87,9 @@ class StoreBatches:
             return functools.partial(collate, labels=labels)
         store = self.dataset.open_store()
         keys = None
-        if self.options.buckets is not None:  # they follow from the lengths, whatever their order
-            sorting = replace(self.options, order="length", window=None)  # counts of them will do
+        if self.options.buckets is not None:
+            # the keys depend on the lengths alone, which this order only counts
+            sorting = replace(self.options, order="length", window=None)
             keys = plan_store(store, sorting).bucket_keys
         return functools.partial(
             collate,
@@ -98,7 +102,7 @@ class StoreBatches:
 
 
 class _BatchKeys(Sequence[list[int | Piece]]):
-    """What a StoreDataset is asked for, for each batch of a plan."""
+    """The keys with which each batch of a plan is read from a StoreDataset."""
 
     def __init__(self, rows: ShardRows) -> None:
         self._rows = rows

@@ -1,8 +1,8 @@
 """A torch Dataset over a token store: one item is one sequence, or a piece of one.
 
-For batches that are made anew in every epoch: `StoreBatches` says which sequences are together,
-and a collate function lays them out. All sequences of a batch are read at once, in the order of the
-disk.
+For batches that are made anew in every epoch: `StoreBatches` chooses the sequences of each batch,
+and a collate function lays them out. All sequences of a batch are read at once, in the order in
+which they are on disk.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
-BYTES_KEPT = 16 << 20  # of maps by a worker: there may be many
-BYTES_PER_ROW = 1 << 16  # a look at a row maps 64 KiB around it
+BYTES_KEPT = 16 << 20  # mapped bytes that a worker keeps; there may be many workers
+BYTES_PER_ROW = 1 << 16  # reading a row maps 64 KiB around it
 
 
 class Piece(NamedTuple):
-    """Some tokens of a sequence of the store."""
+    """A key of StoreDataset: some tokens of one sequence."""
 
     original_index: int
     start: int
@@ -43,6 +43,9 @@ class StoreDataset(Dataset[TokenSequence]):
     `dataset[i]` is the sequence i, `dataset[Piece(i, start, length)]` a piece of it, as a
     `TokenSequence`; i may be negative. `dataset[FILLER]` has no ids and the index -1. A slice is a
     torch `Subset`, which reads nothing before it is asked for a sequence.
+
+    Args:
+        path: the token store's folder.
 
     Raises:
         FolderError: the store is incomplete or damaged, found on opening or at the item.
@@ -89,7 +92,7 @@ class StoreDataset(Dataset[TokenSequence]):
         return TokenSequences(ids, lengths, indices)
 
     def open_store(self) -> TokenStore:
-        """Give the store, opened anew in a worker that was spawned."""
+        """Return the store; a spawned worker opens it again."""
         if self._store is None:
             self._store = open_store(self.path)
         return self._store
@@ -97,7 +100,7 @@ class StoreDataset(Dataset[TokenSequence]):
     def _find(
         self, store: TokenStore, keys: Sequence[SupportsIndex | Piece]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Check keys; give the sequence, the first token and the length of each."""
+        """Check keys; return sequence, first token and length of each."""
         indices = _to_indices(keys)
         if indices is None:
             pieces = [self._find_piece(store, key) for key in keys]
@@ -120,15 +123,15 @@ class StoreDataset(Dataset[TokenSequence]):
             raise IndexError(f"sequence {index} of {len(self)}")
         longest = int(store.lengths[index])
         if start < 0 or length < 1 or start + length > longest:
-            raise IndexError(f"{key}, but the sequence has {longest} tokens")
+            raise IndexError(f"{key} is out of range: the sequence has {longest} tokens")
         return Piece(index, start, length)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_store": None}  # maps are opened anew in a spawned worker
+        return {**self.__dict__, "_store": None}  # a spawned worker opens its own maps
 
 
 def _to_indices(keys: Sequence[SupportsIndex | Piece]) -> np.ndarray | None:
-    """Give the keys as an array, or None unless all are indices."""
+    """Return the keys as an array, or None unless all are indices."""
     try:
         indices = np.array(keys)
     except ValueError:  # some are pieces

@@ -1,7 +1,7 @@
-"""Sequences of one batch, as a StoreDataset gives them and a collate function takes them.
+"""The sequences of one batch, as StoreDataset returns them and a collate function takes them.
 
-They lie one after another in one array, in the store's dtype, and become tensors only where
-somebody asks for one of them: a batch is laid out without making 64 tensors and joining them again.
+They are stored one after another in one array, in the store's dtype, and become tensors only when
+one is accessed: a batch is laid out without making 64 tensors and joining them again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from seqpack_cli.ranges import copy_ranges
 
 
 class TokenSequence(NamedTuple):
-    """The ids of a sequence, or of a piece of it."""
+    """The ids of a sequence or of a piece of it: an item of StoreDataset."""
 
     ids: torch.Tensor  # int64[length]
     original_index: int
 
 
 class TokenSequences(Sequence[TokenSequence]):
-    """Some sequences; each that is asked for is a copy of its own."""
+    """Sequences read together; an item is a copy."""
 
     def __init__(self, ids: np.ndarray, lengths: np.ndarray, original_indices: np.ndarray) -> None:
         self.ids = ids  # [S], one after another
@@ -32,7 +32,7 @@ class TokenSequences(Sequence[TokenSequence]):
 
     @classmethod
     def join(cls, sequences: Sequence[TokenSequence]) -> TokenSequences:
-        """Put any sequences one after another."""
+        """Put sequences one after another in one array."""
         if isinstance(sequences, TokenSequences):
             return sequences
         try:

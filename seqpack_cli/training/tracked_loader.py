@@ -1,4 +1,4 @@
-"""A loader whose EpochSampler knows what the training loop was given, whatever was read ahead."""
+"""Iterate over a loader and count for its EpochSampler what the training loop has received."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader
 
-# Of a pass: its batches, and whether the loader drops the last of an epoch; gives them on, counted.
+# Takes the batches of a pass and whether the loader drops the last ones; yields and counts them.
 Count = Callable[[Iterator[Any], bool], Iterator[Any]]
 
 
 class TrackedLoader:
-    """Iterates over a loader while its sampler counts; see EpochSampler.track."""
+    """A loader whose batches are counted by its sampler; see EpochSampler.track."""
 
     def __init__(self, sampler: Sized, loader: Any, count_given: Count) -> None:
         self.sampler = sampler
         self.loader = loader
         self._count_given = count_given
-        # torch's own BatchSampler over ours: an item is a list of batches
+        # torch's BatchSampler around our sampler: an item is a list of batches
         self._is_grouped = isinstance(getattr(loader, "batch_sampler", None), BatchSampler)
         if isinstance(loader, TrackedLoader):
-            raise ValueError("the loader is tracked already")
+            raise ValueError("the loader is already tracked")
         if isinstance(loader, DataLoader):
             self._check_loader(loader)
 
@@ -29,14 +29,14 @@ class TrackedLoader:
         return self._count_given(self._iter_batches(), self._is_grouped and self.loader.drop_last)
 
     def __len__(self) -> int:
-        """Count the batches that are left in this epoch."""
+        """Return the number of batches left in this epoch."""
         return len(self.sampler)
 
     def _iter_batches(self) -> Iterator[Any]:
         for item in self.loader:
             if self._is_grouped and not isinstance(item, list):
                 raise TypeError(
-                    f"a fetch of several batches gave a {type(item).__name__}, expected a list: "
+                    f"collate_fn made a {type(item).__name__} of several batches, expected a list: "
                     "pass collate_fn=list, or batch_size=None"
                 )
             yield from item if self._is_grouped else [item]
@@ -45,6 +45,6 @@ class TrackedLoader:
         samplers = (loader.sampler, loader.batch_sampler)
         inner = getattr(loader.batch_sampler, "sampler", None)
         if not any(found is self.sampler for found in (*samplers, inner)):
-            raise ValueError("the loader has another sampler: give it this one")
+            raise ValueError("the loader has another sampler, expected this one")
         if getattr(loader, "in_order", True) is False:
-            raise ValueError("a loader with in_order=False gives batches in no order to go on from")
+            raise ValueError("the loader has in_order=False, which cannot be tracked")

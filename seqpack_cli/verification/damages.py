@@ -84,7 +84,7 @@ def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def repeat_index(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Give one row the original index of another."""
+    """Copy the original index of one row to another."""
     indices = shard.tensors["original_indices"].copy()
     rows = np.flatnonzero((indices >= 0) & (shard.arrays.piece_starts == 0))
     if len(rows) < 2:

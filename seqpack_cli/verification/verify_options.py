@@ -23,13 +23,30 @@ MIN_HIDDEN_SIZE = 4  # the outputs of fewer units may all be near zero by chance
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """How deep to look, and with what.
+    """How deep to verify, and with what.
+
+    Args:
+        tokens: the token store's folder; None is where the shards' manifest says.
+        device: "cpu", "cuda" or "cuda:N".
+        level: "structure", "roundtrip", "run", "forward" or "backward"; each includes those
+            before it.
+        cell: "lstm", "gru" or "rnn": the model, with num_layers, bidirectional and hidden_size.
+        dtype: "float64", "float32", "bfloat16" or "float16"; errors of the last two are reported,
+            not judged.
+        sample: number of batches that forward and backward compute; None is all.
+        every_batch: run the model over every batch before forward and backward; None is on a GPU
+            only.
+        max_batch_tokens: of a larger batch only a part is computed.
+        compare: measure the speed of each layout on the device.
+        self_test: damage a shard in memory and check that each damage is found.
+        seed: of the weights and the sample.
 
     Raises:
-        OptionError: a value is none of those there are.
+        ValueError: an option has an unknown value.
+        OptionError: options conflict, or hidden_size is too small.
     """
 
-    tokens: AnyPath | None = None  # the token store; None: where the manifest says
+    tokens: AnyPath | None = None
     device: str = "cpu"
     level: str = "backward"
     cell: str = "lstm"
@@ -37,11 +54,11 @@ class VerifyOptions:
     bidirectional: bool = False
     hidden_size: int = 64
     dtype: str = "float32"
-    sample: int | None = 32  # batches that forward and backward compute; None: all
-    every_batch: bool | None = None  # level run before forward and backward; None: on a GPU only
-    max_batch_tokens: int = 32_768  # of a larger batch only a part is computed
-    compare: bool = False  # measure the speed of each layout on the device
-    self_test: bool = False  # damage a shard in memory and check that it is found
+    sample: int | None = 32
+    every_batch: bool | None = None
+    max_batch_tokens: int = 32_768
+    compare: bool = False
+    self_test: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -51,6 +68,8 @@ class VerifyOptions:
         check_choice("dtype", self.dtype, DTYPES)
         for name in ("num_layers", "hidden_size", "sample", "max_batch_tokens"):
             check_positive(name, getattr(self, name))
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}, expected at least 0")
         if self.hidden_size < MIN_HIDDEN_SIZE:
             raise OptionError(
                 f"--hidden-size {self.hidden_size}: expected {MIN_HIDDEN_SIZE} or more"

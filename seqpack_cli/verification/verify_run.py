@@ -35,11 +35,19 @@ from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 def verify(
     shards: AnyPath, options: VerifyOptions | None = None, *, progress: Progress | None = None
 ) -> Report:
-    """Prove shards on a device.
+    """Verify shards against their token store on a device, as `seqpack verify` does.
+
+    Args:
+        shards: the shards' folder.
+        progress: what to call with the steps done and notices.
+
+    Returns:
+        What was checked and what was found; `passed` if there are no findings.
 
     Raises:
-        FolderError: they are incomplete or no shards, or the token store is not theirs.
-        MachineError: the device is not there, or its memory is not enough.
+        FolderError: the shards are incomplete or not shards, or the token store is missing or
+            another one.
+        MachineError: the device is missing, or out of memory.
     """
     options = options or VerifyOptions()
     opened = open_shards(shards, check_present=False)

@@ -1,11 +1,11 @@
 """Run the fuzz targets many times: `python tests/campaigns/fuzz.py --executions 100000`.
 
-Inputs follow from the seed, the target and their number, so that every run is the same run. Workers
-are processes under the limits of `fuzz_guard`; one that dies, or that stands still, is named with
-the input it held, and another goes on behind it. The input of every kind of finding is kept in a
-file, to be run again with `--replay FILE`. With `--atheris` the coverage of the package guides the
-inputs instead: pip install atheris in an environment of its own. About 400 executions a second and
-core. The last line of stdout is one JSON document; the exit code is 1 if something was found.
+Inputs follow from the seed, the target and their number, so that runs are reproducible. Workers are
+processes under the limits of `fuzz_guard`; if one dies or hangs, its input is reported and another
+worker continues after it. One input of every kind of finding is kept in a file, to be run again
+with `--replay FILE`. With `--atheris` the coverage of the package guides the inputs: pip install
+atheris in a separate environment. About 400 executions per second and core. The last line of stdout
+is one JSON document; the exit code is 1 if something was found.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-NUM_BYTES = 96  # of an input: more than a target decides
-CHUNK = 2000  # executions that a worker does between two reports
+NUM_BYTES = 96  # of an input: more than any target reads
+CHUNK = 2000  # executions of a worker between two reports
 GUIDED_CHUNK = 50_000  # executions of one process under atheris
-NUM_WARM_UP = 40  # executions of each target, among which is every use
-NUM_FIRST_INPUTS = 300  # that atheris begins with
-STILL_SECONDS = 90.0  # without a new execution, after which a worker is ended
-# Shares of the executions; those that take longer than 2 ms have less.
+NUM_WARM_UP = 40  # executions of each target, enough for every use
+NUM_FIRST_INPUTS = 300  # for atheris to begin with
+STILL_SECONDS = 90.0  # without a new execution, until a worker is killed
+# Shares of the executions; targets that take longer than 2 ms have smaller ones.
 WEIGHTS = {"ids": 2, "tokenizer_json": 2, "file_kinds": 2, "output_folder": 1}
 USUAL_WEIGHT = 6
 Count = Counter[tuple[str, bool, str]]
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass
 class Result:
-    """What came of some executions of one target."""
+    """The counts and findings of some executions of one target."""
 
     target: str
     counts: Count = field(default_factory=Counter)
@@ -96,7 +96,7 @@ def draw_input(seed: int, target: str, number: int) -> bytes:
 
 
 def execute(target: str, data: bytes, result: Result) -> None:
-    """Run a target once and count what came of it."""
+    """Run a target once and count its outcome."""
     from fuzz_controls import CONTROLS
     from fuzz_targets import TARGETS
 
@@ -128,7 +128,7 @@ def prepare(targets: Iterable[str]) -> None:
 
 
 def work(connection: Connection, state: str, seed: int, targets: list[str]) -> None:
-    """Be a worker: do the chunks that come, and send what came of them."""
+    """Be a worker: run the chunks received, and send their results."""
     prepare(targets)
     with open(state, "r+b") as file:  # noqa: PTH123
         number = memoryview(mmap.mmap(file.fileno(), 8)).cast("Q")
@@ -141,7 +141,7 @@ def work(connection: Connection, state: str, seed: int, targets: list[str]) -> N
 
 
 class Worker:
-    """A worker process as its parent sees it."""
+    """The parent's side of a worker process."""
 
     def __init__(self, folder: Path, number: int, seed: int, targets: list[str]) -> None:
         self._state = folder / f"state-{number}"
@@ -156,18 +156,18 @@ class Worker:
         self._seen, self._since = -1, time.monotonic()
 
     def give(self, chunk: Chunk | None) -> None:
-        """Give it work, or none any more."""
+        """Send it a chunk, or None to end it."""
         self.chunk, self._since = chunk, time.monotonic()
         with contextlib.suppress(BrokenPipeError):
             self.connection.send(chunk)
 
     @property
     def number(self) -> int:
-        """Give the execution that it does, or died of."""
+        """Return the number of the execution that it runs, or died in."""
         return int.from_bytes(self._state.read_bytes(), sys.byteorder)
 
     def end_if_still(self) -> bool:
-        """Kill it if it has been at one execution for too long."""
+        """Kill it if one execution takes too long."""
         if self.number != self._seen:
             self._seen, self._since = self.number, time.monotonic()
         is_still = time.monotonic() - self._since > STILL_SECONDS
@@ -176,7 +176,7 @@ class Worker:
         return is_still
 
     def describe_end(self) -> str:
-        """Wait for its end and say how it was."""
+        """Wait for its end and describe it."""
         self._process.join()
         return f"the process ended with {self._process.exitcode}"
 
@@ -184,7 +184,7 @@ class Worker:
 def run(
     targets: list[str], *, executions: int, seed: int, num_workers: int, folder: Path
 ) -> dict[str, Result]:
-    """Run targets in worker processes; give what came of each."""
+    """Run targets in worker processes; return what came of each."""
     results = {target: Result(target) for target in targets}
     chunks = deque(cut_chunks(targets, executions))
     workers = [
@@ -204,7 +204,7 @@ def run(
                     busy[place] = worker = _replace(worker, results, chunks, folder, place, seed)
                 worker.give(chunks.popleft() if chunks else None)
             else:
-                worker.end_if_still()  # which is seen as the end of its connection
+                worker.end_if_still()  # then its connection ends
         busy = [worker for worker in busy if worker.chunk is not None]
     return results
 
@@ -217,7 +217,7 @@ def _replace(
     place: int,
     seed: int,
 ) -> Worker:
-    """Note what a worker died of, and do its chunk again around it."""
+    """Note the input that a worker died of, and run the rest of its chunk in a new worker."""
     chunk, number = worker.chunk, worker.number
     assert chunk is not None
     end = worker.describe_end()
@@ -233,7 +233,7 @@ def _replace(
 
 
 def cut_chunks(targets: list[str], executions: int) -> Iterator[Chunk]:
-    """Share executions out to the targets, and cut them into chunks, targets by turns.
+    """Divide executions among the targets, and cut them into chunks that alternate targets.
 
     >>> [chunk.last for chunk in cut_chunks(["index", "output_folder"], 10)]
     [9, 1]
@@ -251,7 +251,7 @@ def cut_chunks(targets: list[str], executions: int) -> Iterator[Chunk]:
 def run_atheris(
     targets: list[str], *, executions: int, seed: int, num_workers: int, folder: Path
 ) -> dict[str, Result]:
-    """Run targets under coverage guidance, each in a process of its own."""
+    """Run targets guided by coverage, each in its own process."""
     share = -(-executions // len(targets))
     with ThreadPoolExecutor(num_workers) as pool:
         results = pool.map(lambda target: _run_guided(target, share, seed, folder), targets)
@@ -259,7 +259,7 @@ def run_atheris(
 
 
 def _run_guided(target: str, executions: int, seed: int, folder: Path) -> Result:
-    """Run one target, in a new process every so often, which begins with what was learned."""
+    """Run one target, in a new process from time to time, with the inputs found so far."""
     result = Result(target)
     corpus = folder / f"corpus-{target}"
     corpus.mkdir()
@@ -320,7 +320,7 @@ def guide(target: str, executions: int, seed: int, state: Path, corpus: Path) ->
 
 
 def report(results: dict[str, Result], *, seconds: float, kept: Path) -> dict[str, Any]:
-    """Keep the inputs of findings, print them, and give all counts as plain values."""
+    """Keep the inputs of findings, print them, and return all counts as plain values."""
     document: dict[str, Any] = {"executions": 0, "seconds": round(seconds, 1), "targets": {}}
     findings = []
     for target, result in results.items():
@@ -374,7 +374,7 @@ def replay(path: Path) -> None:
 
 
 def main() -> int:
-    """Run what the command line asks for; give the exit code."""
+    """Run what the command line asks for; return the exit code."""
     from fuzz_controls import CONTROLS
     from fuzz_lab import HOME_VARIABLE, find_memory_folder
     from fuzz_targets import TARGETS
@@ -395,7 +395,7 @@ def main() -> int:
     targets = options.target or [*TARGETS]
     prefix, home = "seqpack-fuzz-run-", find_memory_folder()
     with tempfile.TemporaryDirectory(prefix=prefix, dir=home) as folder:
-        os.environ[HOME_VARIABLE] = folder  # of workers, which may end without tidying up
+        os.environ[HOME_VARIABLE] = folder  # of workers, which may end without a cleanup
         common = {"executions": options.executions, "seed": options.seed, "folder": Path(folder)}
         run_all = run_atheris if options.atheris else run
         results = run_all(targets, num_workers=options.num_workers, **common)

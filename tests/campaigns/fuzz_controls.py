@@ -1,4 +1,4 @@
-"""What the runner of the fuzzer must notice: a target that does, once in a while, what none may."""
+"""A target that misbehaves from time to time, to check that the runner of the fuzzer notices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fuzz_uses import Outcome, run_use
 
 
 def fuzz_faults(data: bytes) -> Outcome:
-    """Do, once in a while, what the runner must notice."""
+    """Misbehave from time to time."""
 
     def commit(folder: Path, choices: Choices) -> Iterator[None]:
         yield

@@ -1,8 +1,8 @@
-"""Limits of one execution of a fuzz target: its time, its memory, the files it may touch.
+"""Limits of one execution of a fuzz target: time, memory, and the files it may touch.
 
-`Guard` is meant for processes that do nothing else: its audit hook stays for good, and so does its
-limit of memory. `limited` is for a test. What goes beyond a limit becomes an exception that no code
-of ours catches, or a MemoryError.
+`Guard` is for processes that do nothing else: its audit hook and its memory limit are permanent.
+`limited` is for a test. Exceeding a limit raises an exception that seqpack never catches, or a
+MemoryError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-SECONDS = 40.0  # of one execution, which takes 1 ms; the machine may be busy with other things
+SECONDS = 40.0  # of one execution, which takes 1 ms; the machine may be busy
 GROWTH_BYTES = 1 << 30  # of memory, over all executions of a process
 WRITES = (
     *("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"),
@@ -31,11 +31,11 @@ Event = tuple[str, tuple[object, ...]]
 
 
 class LimitError(BaseException):
-    """An execution took too long, too much, or touched what is not its own."""
+    """An execution took too much time or memory, or touched a file that it may not touch."""
 
 
 class Guard:
-    """Watches the executions of this process, from its start to its end."""
+    """Watches all executions of this process."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -54,7 +54,7 @@ class Guard:
         """Watch one execution.
 
         Raises:
-            LimitError: it went beyond a limit.
+            LimitError: it exceeded a limit.
         """
         self._violations.clear()
         self._armed = True
@@ -123,7 +123,7 @@ def limited(*, seconds: float = SECONDS, growth_bytes: int = GROWTH_BYTES) -> It
 
 
 def _limit_memory(growth_bytes: int) -> tuple[int, int]:
-    """Let this process take only so much address space more; give the limits before."""
+    """Limit how much more address space this process may take; return the previous limits."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -1,7 +1,7 @@
-"""Good folders that a fuzzer damages: token stores, and shards of each layout.
+"""Correct folders for a fuzzer to damage: token stores, and shards of each layout.
 
-Built once a process, in memory where there is a tmpfs. Beside them lies a folder outside, which
-nothing may touch: what stands in the place of a file may point there.
+They are built once per process, in a tmpfs if there is one. Beside them is an outside folder that
+nothing may touch: a file may be replaced by a link into it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHARDS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Seed:
-    """A good folder, and its files as they were made."""
+    """A correct folder, and its original files."""
 
     folder: Path
     files: dict[str, bytes]
@@ -51,13 +51,13 @@ class Seed:
 
     @property
     def entries(self) -> str:
-        """Where in the manifest the files are listed."""
+        """Return the place in the manifest where the files are listed."""
         return "parts" if ("parts",) in self.manifest.places else "shards"
 
 
 @dataclass(frozen=True)
 class Lab:
-    """The good folders of this process, and one beside them that nothing may touch."""
+    """The correct folders of this process, and the outside folder that nothing may touch."""
 
     root: Path
     outside: Path
@@ -66,14 +66,14 @@ class Lab:
 
 
 def find_memory_folder() -> str | None:
-    """Give the folder to work in: that of the runner, which removes it, or a tmpfs."""
+    """Return the folder to work in: that of the runner, which removes it, or a tmpfs."""
     tmpfs = "/dev/shm"  # noqa: S108 - there is no other name for it
     return os.environ.get(HOME_VARIABLE) or (tmpfs if os.access(tmpfs, os.W_OK) else None)
 
 
 @functools.lru_cache(maxsize=1)
 def open_lab() -> Lab:
-    """Build the good folders."""
+    """Build the correct folders."""
     home = Path(tempfile.mkdtemp(prefix="seqpack-fuzz-", dir=find_memory_folder())).resolve()
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     root, outside = home / "root", home / "outside"
@@ -105,7 +105,7 @@ def _read_seed(folder: Path) -> Seed:
 
 @contextlib.contextmanager
 def replace_files(seed: Seed, changes: Files) -> Iterator[None]:
-    """Replace files of a folder until the block ends; by a rename, so that old maps stay whole."""
+    """Replace files of a folder until the block ends, by renaming, so that old maps stay valid."""
     try:
         for name, raw in changes.items():
             put_file(seed.folder / name, raw)
@@ -139,7 +139,7 @@ FILE_KINDS: dict[str, Callable[[Path], object]] = {
     "folder": Path.mkdir,
     "pipe": os.mkfifo,
     "socket": functools.partial(os.mknod, mode=0o600 | stat.S_IFSOCK),
-    "link": _link("{kept}"),  # to the good file, outside the folder
+    "link": _link("{kept}"),  # to the original file, outside the folder
     "link to itself": _link("{path}"),
     "link to nothing": _link("{kept}.none"),
     "link to a new file": _link("{kept}.new"),

@@ -1,9 +1,9 @@
 """Bytes -> decisions -> hostile variants of JSON texts, arrays and raw files.
 
-A fuzzer gives bytes; `Choices` reads decisions out of them, one after another, so that bytes near
-each other give cases near each other. Mutations keep most of a good file: what is changed reaches
-the checks behind the parser. A JSON text is edited where its values stand, never parsed, which
-costs about 5 us and can spell what no serializer would: doubled keys, NaN, numbers of 5,000 digits.
+`Choices` reads decisions out of a fuzzer's bytes, one after another, so that similar bytes make
+similar cases. Mutations keep most of a correct file, so that the changes reach the checks behind
+the parser. A JSON text is edited in place, not parsed and written: that takes about 5 us and can
+make what no serializer writes, such as duplicate keys, NaN, and numbers of 5,000 digits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 Item = TypeVar("Item")
-Edit = tuple[int, int, bytes]  # from, to, what stands there instead
+Edit = tuple[int, int, bytes]  # start, end, replacement
 Path = tuple[str | int, ...]
 
-# Ends of integer types, of what a float64 counts exactly, and sizes that no memory has.
+# Limits of integer types and of exact integers in float64, and sizes larger than any memory.
 NUMBERS = (
     *(0, 1, 2, 3, 4, 7, 8, 9, 16, 127, 128, 255, 256, 258, 259, 1000, 65_535, 65_536, 70_000),
     *(-1, -2, -8, -(2**15), -(2**31), -(2**31) - 1, -(2**62), -(2**63) + 1, -(2**63)),
@@ -102,27 +102,27 @@ NAMES = (
 
 @dataclass
 class Choices:
-    """Decisions that bytes make; where they run out, the first of everything."""
+    """Decisions read from bytes; when the bytes run out, always the first choice."""
 
     data: bytes
     place: int = 0
 
     def byte(self) -> int:
-        """Give the next byte."""
+        """Return the next byte."""
         if self.place >= len(self.data):
             return 0
         self.place += 1
         return self.data[self.place - 1]
 
     def below(self, count: int) -> int:
-        """Give a number from 0 to count - 1, or 0 if there is none."""
+        """Return a number from 0 to count - 1, or 0 if there is none."""
         number = self.byte()
         if count > 256:
             number = number * 256 + self.byte()
         return number % max(count, 1)
 
     def one_in(self, count: int) -> bool:
-        """Say yes to one of so many."""
+        """Return True in one of `count` cases."""
         return self.byte() % count == count - 1
 
     def choose(self, items: Sequence[Item]) -> Item:
@@ -132,20 +132,20 @@ class Choices:
 
 @dataclass(frozen=True)
 class JsonText:
-    """A JSON text and where in it everything stands."""
+    """A JSON text with the positions of its values."""
 
     raw: bytes
     values: list[tuple[Path, int, int]]
-    members: list[tuple[int, int, int]]  # of an object or list: begin, begin of the value, end
+    members: list[tuple[int, int, int]]  # of an object or list: start, start of the value, end
     places: dict[Path, tuple[int, int]]
 
     def set(self, path: Path, value: object) -> Edit:
-        """Give the edit that sets a value."""
+        """Return the edit that sets a value."""
         return (*self.places[path], json.dumps(value).encode())
 
 
 def spell(value: Any) -> JsonText:
-    """Spell a value as JSON and note where each value and member stands.
+    """Write a value as JSON and record the position of each value and member.
 
     >>> text = spell({"a": [1, 2]})
     >>> apply_edits(text.raw, [text.set(("a", 1), "x")])
@@ -178,7 +178,7 @@ def spell(value: Any) -> JsonText:
 
 
 def apply_edits(raw: bytes, edits: Sequence[Edit]) -> bytes:
-    """Apply edits that are given by the places in the unchanged text; of two in one place, one."""
+    """Apply edits, given by positions in the unchanged text; of overlapping edits, apply one."""
     pieces, done = [], 0
     for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
         if start >= done:
@@ -225,7 +225,7 @@ def _draw_edit(text: JsonText, choices: Choices) -> Edit:
 
 
 def _draw_alike(raw: bytes, choices: Choices) -> bytes:
-    """Draw another value of the kind that stands there, which only a later check can refuse."""
+    """Draw another value of the same type, which only a later check can refuse."""
     if raw.isdigit():
         if choices.one_in(2):
             return str(
@@ -242,7 +242,7 @@ def _draw_alike(raw: bytes, choices: Choices) -> bytes:
 
 
 def _draw_number(raw: bytes, choices: Choices) -> bytes:
-    """Draw a number, near the one that stands there if there is one."""
+    """Draw a number, near the present one if there is one."""
     if raw.isdigit() and choices.one_in(2):
         near = (int(raw) + change for change in (1, -1, 2, -2, 2**31, 2**32, 2**53))
         return str(choices.choose((*near, 2 * int(raw), -int(raw), int(raw) // 2))).encode()
@@ -250,7 +250,7 @@ def _draw_number(raw: bytes, choices: Choices) -> bytes:
 
 
 def mutate_raw(raw: bytes, choices: Choices) -> bytes:
-    """Damage a file without knowing what it is."""
+    """Damage a file of unknown content."""
     changed = bytearray(raw)
     for _ in range(choices.choose((1, 1, 2, 4))):
         kind, place = choices.below(9), choices.below(len(changed) + 1)
@@ -310,7 +310,7 @@ def mutate_array(array: np.ndarray, choices: Choices, *, keeps_length: bool = Fa
 
 
 def _fit(number: int, dtype: np.dtype[Any]) -> int:
-    """Wrap a number around as the type would."""
+    """Wrap a number around as an integer type does."""
     bits = 8 * dtype.itemsize
     number %= 1 << bits
     return number - (1 << bits) if dtype.kind == "i" and number >> (bits - 1) else number

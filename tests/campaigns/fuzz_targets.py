@@ -1,9 +1,9 @@
-"""Fuzz targets: bytes -> which file of good folders, how it is damaged, one use of them.
+"""Fuzz targets: the bytes choose a file of a correct folder, its damage, and one use of the folder.
 
-`fuzz_...(data)` gives the `Outcome` of one execution, and raises whatever is a finding. Folders of
-each layout are built once a process, in memory where there is a tmpfs; an execution replaces the
-files that it damages and puts them back, about 0.5 ms in all. Sizes, counts and digests in the
-manifest are often mended, so that the damage is not found by the first check.
+`fuzz_...(data)` returns the `Outcome` of one execution; any finding is raised. Folders of each
+layout are built once per process, in a tmpfs if there is one; an execution replaces the files that
+it damages and restores them, in about 0.5 ms. Sizes, counts and digests in the manifest are often
+corrected, so that the first check does not find the damage.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ def fuzz_shards_manifest(data: bytes) -> Outcome:
 
 
 def fuzz_index(data: bytes) -> Outcome:
-    """Damage an `.idx`, and mend what the manifest says of it."""
+    """Damage an `.idx`, and correct its entry in the manifest."""
     choices = Choices(data)
     seed = choices.choose(open_lab().stores)
     name = choices.choose([name for name in seed.files if name.endswith(".idx")])
     raw = seed.files[name]
     if choices.one_in(6):
-        return _run(seed, _mend(seed, {name: mutate_raw(raw, choices)}, choices), choices)
+        return _run(seed, _fix_manifest(seed, {name: mutate_raw(raw, choices)}, choices), choices)
     _, version, code, num_sequences, num_firsts = HEADER.unpack_from(raw)
     head = [version, code, num_sequences, num_firsts]
     arrays = _read_arrays(raw, num_sequences, num_firsts)
     for _ in range(choices.choose((1, 1, 2, 3))):
         place = choices.below(3)
         arrays[place] = mutate_array(arrays[place], choices, keeps_length=not choices.one_in(3))
-    if not choices.one_in(3):  # starts and documents that follow from the lengths
+    if not choices.one_in(3):  # make starts and documents fit the lengths
         itemsize = 2 if code == CODE_OF_DTYPE["uint16"] else 4
         ends = np.cumsum(arrays[0], dtype=np.int64)
         arrays[1] = (ends - arrays[0]) * itemsize
@@ -101,7 +101,7 @@ def fuzz_index(data: bytes) -> Outcome:
             np.arange(14, dtype=f"<i{itemsize}"), counts["num_tokens"]
         ).tobytes()
     edits = [seed.manifest.set(("parts", part, key), value) for key, value in counts.items()]
-    return _run(seed, _mend(seed, changes, choices, edits), choices)
+    return _run(seed, _fix_manifest(seed, changes, choices, edits), choices)
 
 
 def fuzz_ids(data: bytes) -> Outcome:
@@ -114,11 +114,11 @@ def fuzz_ids(data: bytes) -> Outcome:
     array = np.frombuffer(raw, dtype)
     array = mutate_array(array, choices, keeps_length=not choices.one_in(8))
     raw = mutate_raw(raw, choices) if choices.one_in(4) else array.tobytes()
-    return _run(seed, _mend(seed, {name: raw}, choices), choices)
+    return _run(seed, _fix_manifest(seed, {name: raw}, choices), choices)
 
 
 def fuzz_shard(data: bytes) -> Outcome:
-    """Change the arrays of a shard, and mend what the manifest says of it."""
+    """Change the arrays of a shard, and correct its entry in the manifest."""
     choices = Choices(data)
     seed = choices.choose(open_lab().shards)
     name = choices.choose([name for name in seed.files if name.endswith(".safetensors")])
@@ -133,11 +133,11 @@ def fuzz_shard(data: bytes) -> Outcome:
             del arrays[tensor]
     raw = _join_shard(_make_header(arrays, metadata).raw, arrays)
     edits = _count_rows(seed, name, arrays) if choices.one_in(2) else []
-    return _run(seed, _mend(seed, {name: raw}, choices, edits), choices)
+    return _run(seed, _fix_manifest(seed, {name: raw}, choices, edits), choices)
 
 
 def fuzz_shard_header(data: bytes) -> Outcome:
-    """Damage the header of a shard, or the file anywhere."""
+    """Damage a shard file, in its header or anywhere."""
     choices = Choices(data)
     seed = choices.choose(open_lab().shards)
     name = choices.choose([name for name in seed.files if name.endswith(".safetensors")])
@@ -152,7 +152,7 @@ def fuzz_shard_header(data: bytes) -> Outcome:
             text = apply_edits(header.raw, draw_edits(header, choices))
         length = choices.choose(NUMBERS) % 2**64 if kind == 7 else None
         raw = _join_shard(text, arrays, length=length)
-    return _run(seed, _mend(seed, {name: raw}, choices), choices)
+    return _run(seed, _fix_manifest(seed, {name: raw}, choices), choices)
 
 
 def fuzz_tokenizer_json(data: bytes) -> Outcome:
@@ -170,7 +170,7 @@ def fuzz_tokenizer_json(data: bytes) -> Outcome:
 
 
 def fuzz_file_kinds(data: bytes) -> Outcome:
-    """Put a link, a pipe, a folder, a socket, or nothing in the place of a file."""
+    """Replace a file by a link, a pipe, a folder, a socket, or nothing."""
     choices = Choices(data)
     lab = open_lab()
     seed = choices.choose([*lab.stores, *lab.shards])
@@ -182,7 +182,7 @@ def fuzz_file_kinds(data: bytes) -> Outcome:
 
 
 def fuzz_output_folder(data: bytes) -> Outcome:
-    """Pack into a folder in which a stranger left a plan, receipts, shards or a manifest."""
+    """Pack into a folder that contains a hostile plan, receipts, shards or manifest."""
     choices = Choices(data)
     lab = open_lab()
     seed = choices.choose(lab.shards[: len(SHARDS)])
@@ -209,7 +209,7 @@ def _pack(store: Path, output: Path, options: PackOptions, choices: Choices) -> 
 
 
 def _run(seed: Seed, changes: Files, choices: Choices) -> Outcome:
-    """Use a damaged folder, and put back what was good."""
+    """Use a damaged folder, and restore it."""
     if seed.entries == "shards":
         with replace_files(seed, changes):
             return run_use(_choose_use(SHARDS_USES, choices), seed.folder, choices)
@@ -236,12 +236,12 @@ def _damage_json(text: JsonText, choices: Choices) -> bytes:
     return apply_edits(text.raw, draw_edits(text, choices))
 
 
-def _mend(
+def _fix_manifest(
     seed: Seed, changes: Mapping[str, bytes | None], choices: Choices, edits: Sequence[Edit] = ()
 ) -> Files:
-    """Make the manifest name size, mostly, and checksum, sometimes, of the files that changed."""
+    """Correct the sizes (mostly) and checksums (sometimes) of changed files in the manifest."""
     edits = list(edits)
-    mends_checksum = choices.one_in(2)
+    fixes_checksum = choices.one_in(2)
     if choices.one_in(16):
         return dict(changes)
     for name, raw in changes.items():
@@ -249,7 +249,7 @@ def _mend(
         if raw is None:
             continue
         edits.append(seed.manifest.set((*path, "bytes"), len(raw)))
-        if mends_checksum:
+        if fixes_checksum:
             edits.append(seed.manifest.set((*path, "blake3"), blake3(raw).hexdigest()))
     if choices.one_in(24):
         edits = [*draw_edits(seed.manifest, choices), *edits]
@@ -273,7 +273,7 @@ def _read_arrays(raw: bytes, num_sequences: int, num_firsts: int) -> list[np.nda
 
 @functools.lru_cache(maxsize=64)
 def _load_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Load a good shard; asked for before it is damaged."""
+    """Load a correct shard; call it before the shard is damaged."""
     return load_shard(path)
 
 
@@ -283,7 +283,7 @@ def _make_good_header(path: Path) -> JsonText:
 
 
 def _make_header(arrays: Arrays, metadata: Mapping[str, str]) -> JsonText:
-    """Describe arrays as a safetensors header does."""
+    """Return a safetensors header for arrays."""
     names = {"uint16": "U16", "int32": "I32", "int64": "I64"}
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
@@ -304,7 +304,7 @@ def _join_shard(header: bytes, arrays: Arrays, *, length: int | None = None) -> 
 
 
 def _draw_lies(header: JsonText, arrays: Arrays, choices: Choices) -> list[Edit]:
-    """Say something else of arrays, of the same size or of one that no machine has."""
+    """Draw a false description of arrays, of the same size or larger than any memory."""
     edits = []
     for name in {choices.choose(list(arrays)) for _ in range(2)}:
         count, itemsize = len(arrays[name]), arrays[name].itemsize
@@ -329,7 +329,7 @@ def _draw_lies(header: JsonText, arrays: Arrays, choices: Choices) -> list[Edit]
 
 
 def _count_rows(seed: Seed, name: str, arrays: Arrays) -> list[Edit]:
-    """Make the manifest count what a shard's arrays now hold."""
+    """Correct the counts in the manifest for a shard's changed arrays."""
     path = _find_entry(seed, name)
     counts = {}
     if len(arrays.get("lengths", ())):
@@ -340,7 +340,7 @@ def _count_rows(seed: Seed, name: str, arrays: Arrays) -> list[Edit]:
 
 
 def _damage_entry(seed: Seed, name: str, choices: Choices) -> Files:
-    """Say of a file that it is as large as what may stand in its place."""
+    """Set the size of a file in the manifest to that of its possible replacement."""
     if not name.startswith(("part-", "shard-")):
         return {}
     size = choices.choose((0, 1, 4096))
@@ -356,7 +356,7 @@ OUTPUT_NAMES = (
 
 
 def _draw_unfinished(seed: Seed, choices: Choices) -> dict[str, bytes]:
-    """Draw what a pack run left that was stopped, or that had finished, with one file damaged."""
+    """Draw the output of a stopped or finished pack run, with one file damaged."""
     manifest = json.loads(seed.manifest.raw)
     names = ("format", "format_version", "layout", "dtype", "pad_id", "padding_side")
     names += ("tokenizer_blake3", "tokens_blake3", "options")

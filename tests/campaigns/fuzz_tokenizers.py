@@ -1,4 +1,4 @@
-"""Kinds of tokenizer.json, each of which the library reads by another way."""
+"""Kinds of tokenizer.json, which the tokenizers library reads by different code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MODELS: list[Any] = [
 
 @functools.lru_cache(maxsize=64)
 def spell_tokenizer(raw: bytes, kind: int) -> JsonText:
-    """Spell a tokenizer of some kind; of kind 0, or if it is none, the given one."""
+    """Write a tokenizer of some kind; of kind 0, or if that is impossible, the given one."""
     value = json.loads(raw)
     if kind and "model" in value:
         value |= {

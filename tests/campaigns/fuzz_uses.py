@@ -1,9 +1,8 @@
-"""What commands and library do with a folder of a stranger, one function for each use.
+"""Uses of a hostile folder by the commands and the library, one function for each.
 
-A use is a generator: it yields once the folder was opened, so that a caller can tell what was
-refused at the door from what was refused inside. Whatever is neither success nor a `SeqpackError`
-is a finding and is left to be raised; so is output that could not be printed, or would move the
-cursor of a terminal.
+A use is a generator: it yields once the folder is open, so that a caller can tell what was refused
+on opening from what was refused later. Anything except success and a `SeqpackError` is a finding
+and is raised; so is output that cannot be printed, or would move the cursor of a terminal.
 """
 
 from __future__ import annotations
@@ -50,36 +49,36 @@ STORE_BATCHES_OPTIONS = tuple(
     {name: value for name, value in options.items() if name != "shuffle"}
     for options in PACK_OPTIONS
 )
-# A stranger's text on a terminal: all but the end of a line would move the cursor or ring.
+# Hostile text on a terminal: all of these except the line end would move the cursor or ring.
 CONTROL = frozenset(map(chr, [*range(10), *range(11, 32), 127, *range(0x80, 0xA0)]))
 
 
 class UnprintableTextError(Exception):
-    """A message or a table holds what a terminal would take as a command."""
+    """A message or table contains characters that control a terminal."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one use."""
+    """The outcome of one use."""
 
     use: str
     opened: bool
     error: str | None  # kind and place of a SeqpackError
 
 
-# What watches each use; the runner puts its limits here.
+# Watches each use; the runner sets its limits here.
 _guard: list[Callable[[], contextlib.AbstractContextManager[None]]] = [contextlib.nullcontext]
 
 
 def set_guard(guard: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-    """Watch every use of this process from now on."""
+    """Set what watches every use of this process."""
     _load_fonts()
     _guard[0] = guard
 
 
 @functools.lru_cache(maxsize=1)
 def _load_fonts() -> None:
-    """Draw once, so that no watched execution reads or writes matplotlib's list of fonts."""
+    """Draw once, so that no watched execution reads or writes matplotlib's font cache."""
     from seqpack_cli.reporting.pictures.panels import make_panels
 
     for panel in make_panels(open_any(open_lab().stores[0].folder)):
@@ -108,7 +107,7 @@ def _describe(error: SeqpackError) -> str:
 
 
 def read_store(folder: Path, choices: Choices) -> Iterator[None]:
-    """Read every sequence and its way back, all checksums and the tokenizer."""
+    """Read every sequence and its source, all checksums and the tokenizer."""
     store = open_store(folder)
     yield
     num_ids = 0
@@ -123,7 +122,7 @@ def read_store(folder: Path, choices: Choices) -> Iterator[None]:
 
 
 def read_batches(folder: Path, choices: Choices) -> Iterator[None]:
-    """Read every batch and all its rows; one that is refused is found by the quick way too."""
+    """Read every batch and all its rows; check that the quick way refuses the same batches."""
     shards = open_shards(folder)
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
@@ -201,7 +200,7 @@ def run_vocabulary(folder: Path, choices: Choices) -> Iterator[None]:
 
 
 def run_diff(folder: Path, choices: Choices) -> Iterator[None]:
-    """Run `seqpack diff` with another of its kind, or itself, on either side."""
+    """Run `seqpack diff` with itself or another folder of its kind, in either order."""
     from seqpack_cli.cli.diff_command import command
 
     opened, lab = open_any(folder), open_lab()
@@ -267,7 +266,7 @@ def read_items(folder: Path, choices: Choices) -> Iterator[None]:
 
 
 def use_tensors(batch: BatchTensors) -> None:
-    """Do with a batch what would crash torch if it were wrong."""
+    """Use a batch in the ways that would crash torch if it were wrong."""
     from torch.nn.utils.rnn import pad_packed_sequence
 
     from seqpack_cli.training.batch_tensors import PackedTensors
@@ -306,7 +305,7 @@ def run_verify(folder: Path, choices: Choices) -> Iterator[None]:
 
 
 def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
-    """Run `seqpack pack` into a new folder, and read what it made."""
+    """Run `seqpack pack` into a new folder, and read its output."""
     from seqpack_cli.shards import pack_shard
     from seqpack_cli.shards.pack_run import pack
 
@@ -326,7 +325,7 @@ def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
 def pack_and_read(
     store: Path, output: Path, options: PackOptions, *, overwrite: bool
 ) -> Iterator[None]:
-    """Pack a good store into a folder that a stranger began, and read what is there then."""
+    """Pack a correct store into a folder with hostile files, and read the result."""
     from seqpack_cli.shards import pack_shard
     from seqpack_cli.shards.pack_run import pack
 
@@ -340,7 +339,7 @@ def pack_and_read(
 
 
 def _run_command(command: click.Command, *arguments: object) -> str:
-    """Run a command without the group that turns errors into messages; give its output.
+    """Run a command without the group that prints errors; return its output.
 
     Output is caught as a strict UTF-8 terminal or file would get it.
     """
@@ -373,7 +372,7 @@ class _Page(HTMLParser):
 
 
 def check_page(text: str) -> None:
-    """Raise if a page can not be written, or holds elements that are not its own."""
+    """Raise if a page cannot be written, or contains foreign elements."""
     text.encode()
     page = _Page(text)
     allowed = {"html", "head", "meta", "title", "style", "body", "header", "nav", "footer"}
@@ -388,13 +387,13 @@ def check_page(text: str) -> None:
     assert len(set(page.ids)) == len(page.ids)
     (places,) = re.findall(r'id="places">(.*?)</script>', text, re.DOTALL)
     json.loads(places)
-    found = CONTROL.difference("\t").intersection(text)  # a tab stands beside its sign
+    found = CONTROL.difference("\t").intersection(text)  # a tab is printed after its sign
     if found:
         raise UnprintableTextError(f"{min(found)!r} in the page")
 
 
 def check_output(text: str, *, as_json: bool) -> None:
-    """Raise unless it is JSON, or lines that a terminal shows as they are."""
+    """Raise unless it is JSON, or lines without characters that control a terminal."""
     if as_json:
         json.loads(text)
         return
@@ -419,5 +418,5 @@ SHARDS_USES: tuple[Use, ...] = (
     read_items,
     run_verify,
 )
-# Of stores and shards alike; they cost more, and the hostile folders ask `run_inspect` already.
+# For stores and shards; they are slower, and the hostile folders already use `run_inspect`.
 REPORT_USES: tuple[Use, ...] = (run_vocabulary, run_diff, make_pictures, make_html)

@@ -1,10 +1,9 @@
-"""Kill real runs at random times, run them again, and compare every byte with an unbroken run.
+"""Kill runs at random times, run them again, and compare every byte with an uninterrupted run.
 
 `PYTHONPATH=tests python tests/campaigns/kills.py --kills 200 --megabytes 200` runs the whole
-campaign by hand; the tests run small ones. Runs are chained: run, kill, look at what was left, run
+campaign by hand; the tests run small ones. Runs are chained: run, kill, check what is left, run
 again, kill, ... until one ends by itself; then its bytes are compared and a new chain begins. Each
-run has a session of its own, so that all its processes can be found. Linux only: they are found in
-/proc.
+run has its own session, so that all its processes can be found, in /proc (Linux only).
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from command import run
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 COMMAND = [sys.executable, "-m", "seqpack_cli"]
-END_SECONDS = 10  # until every process of a killed run must be gone
+END_SECONDS = 10  # in which every process of a killed run must end
 STUCK_SECONDS = 300  # until a run that was not killed counts as hanging
-PIPE_BYTES = 1 << 16  # a task that is larger is still being sent while its worker is killed
+PIPE_BYTES = 1 << 16  # a larger task is still being sent when its worker is killed
 RECEIPT = re.compile(r"(part|shard)-\d{5,}\.json")
 LEFTOVER = re.compile(r"\..*|plan\.json|" + RECEIPT.pattern)
 
-# What is killed; `at once` runs again while the orphaned workers may still live.
+# What is killed; `at once` runs again while orphaned workers may still be alive.
 KINDS = ("parent", "worker", "interrupt", "terminate", "all", "parent, at once")
 
 
@@ -53,18 +52,18 @@ class Ended:
     stderr: str
     was_killed: bool
     had_begun: bool = True  # it held the folder's lock when it was killed
-    hanging: tuple[str, ...] = ()  # what did not end in time
+    hanging: tuple[str, ...] = ()  # the processes that did not end in time
 
 
 @dataclass
 class Counts:
-    """What a campaign saw."""
+    """The counts of a campaign."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     num_chains: int = 0
-    num_resumed: int = 0  # parts or shards that a later run took as they were
+    num_resumed: int = 0  # finished parts or shards that a later run kept
     num_complete_after_kill: int = 0
     num_tracebacks: int = 0
     faults: list[str] = field(default_factory=list)
@@ -74,7 +73,7 @@ class Counts:
         return sum(self.kinds.values())
 
     def describe(self) -> dict[str, object]:
-        """Give everything as plain values, with the number of kills."""
+        """Return everything as plain values, with the number of kills."""
         return {"num_kills": self.num_kills, **vars(self)}
 
 
@@ -82,12 +81,12 @@ class Counts:
 
 
 def list_session(session: int) -> dict[int, str]:
-    """Give the living processes of a session, and how they were called."""
+    """Return the living processes of a session, and how they were called."""
     found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # it may have ended
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] not in "ZX":
                 found[int(folder.name)] = (folder / "cmdline").read_text(errors="replace")
@@ -99,7 +98,7 @@ def list_workers(session: int) -> list[int]:
 
 
 def wait_for_end(session: int, seconds: float = END_SECONDS) -> list[str]:
-    """Wait until a session has no process; kill and give those that outlive the deadline."""
+    """Wait until a session has no process; kill and return those left at the deadline."""
     deadline = time.monotonic() + seconds
     while alive := list_session(session):
         if time.monotonic() > deadline:
@@ -157,7 +156,7 @@ def run_until(
     delay: float = 0,
     chance: random.Random | None = None,
 ) -> tuple[Ended, int]:
-    """Run the program, killed after a delay unless it ends before; give its end and session."""
+    """Run the program, killed after a delay unless it ends before; return its end and session."""
     arguments = [*arguments, "-o", str(folder)]
     with tempfile.TemporaryFile() as stderr, start(arguments, stderr) as process:
         was_killed = had_begun = False
@@ -185,7 +184,7 @@ def run_until(
 
 
 def hash_folder(folder: Path) -> dict[str, str]:
-    """Give the checksum of every file but run.json, which alone may differ between equal runs."""
+    """Return the checksum of every file except run.json, which may differ between equal runs."""
     found = {}
     for path in folder.iterdir():
         if path.name != "run.json":
@@ -195,7 +194,7 @@ def hash_folder(folder: Path) -> dict[str, str]:
 
 
 def holds_lock(folder: Path, pid: int) -> bool:
-    """Say whether a process has come so far that it wrote itself into the folder's lock."""
+    """Return whether a process has come so far that it wrote itself into the folder's lock."""
     try:
         return (folder / ".lock").read_text().split()[-1:] == [str(pid)]
     except OSError:
@@ -224,7 +223,7 @@ def name_state(folder: Path, num_tasks: int) -> str:
 
 
 def find_fault(ended: Ended, kind: str, folder: Path, whole: dict[str, str]) -> str | None:
-    """Give what a killed run must not have done, if anything."""
+    """Return a fault in what a killed run left, if any."""
     inspected = run("inspect", folder)
     if inspected.exit_code not in (0, 4):
         return f"inspect ends with {inspected.exit_code}: {inspected.output}"
@@ -256,7 +255,7 @@ def find_fault(ended: Ended, kind: str, folder: Path, whole: dict[str, str]) -> 
 
 
 def find_difference(folder: Path, whole: dict[str, str]) -> str | None:
-    """Give what is wrong with a folder whose run ended with 0, if anything."""
+    """Return a fault in the folder of a run that ended with exit code 0, if any."""
     found = hash_folder(folder)
     if set(found) != set(whole):
         return f"files differ: {sorted(set(found) ^ set(whole))}"
@@ -276,12 +275,12 @@ def run_campaign(
     kinds: tuple[str, ...] = KINDS,
     share: float = 1.0,
 ) -> Counts:
-    """Kill runs of a command until so many were killed and the last one's chain has ended.
+    """Kill runs of a command num_kills times, then let the last chain end.
 
     Args:
-        arguments: of the program, without `-o`; nothing but the output decides where it writes.
-        folder: where both the unbroken and the broken runs write, below names of their own.
-        share: of the unbroken run's duration within which a run is killed.
+        arguments: of the program, without `-o`.
+        folder: for the outputs of the uninterrupted and the killed runs.
+        share: of the uninterrupted run's duration, within which a run is killed.
     """
     chance = random.Random(seed)
     unbroken, broken = folder / "unbroken", folder / "broken"
@@ -329,7 +328,7 @@ def run_campaign(
 
 
 def _count_resumed(counts: Counts, stderr: str, num_receipts: int, was_alone: bool) -> None:
-    """Count the finished parts that a run took; it must have taken all that were there."""
+    """Count the finished parts that a run kept; it must have kept all of them."""
     notice = re.search(r"(\d+) of \d+ (?:parts|shards) were finished before", stderr)
     if notice is None:
         return
@@ -343,7 +342,7 @@ def _count_resumed(counts: Counts, stderr: str, num_receipts: int, was_alone: bo
 
 
 def write_text(path: Path, num_bytes: int) -> Path:
-    """Write so many bytes of text: Python's own library, else the samples, each file numbered."""
+    """Write num_bytes of text: Python's own library, else the samples, with each file numbered."""
     left = num_bytes
     with path.open("wb") as file:
         for number, text in enumerate(_iter_texts()):
@@ -369,7 +368,7 @@ def _iter_texts() -> Iterator[str]:
 
 
 def write_long_tokenizer(path: Path) -> Path:
-    """Write the sample tokenizer with blanks after it: each task takes more than a pipe holds."""
+    """Write the sample tokenizer with spaces after it, so that a task is larger than a pipe."""
     path.write_bytes((SAMPLE_DATA / "tokenizer.json").read_bytes() + b" " * 4 * PIPE_BYTES)
     return path
 
@@ -392,7 +391,7 @@ def main() -> None:
 def campaign_of_both(
     folder: Path, num_kills: int, num_bytes: int, seed: int, share: float
 ) -> list[str]:
-    """Kill tokenize runs over a text, then pack runs over its store; print what was seen."""
+    """Kill tokenize runs over a text, then pack runs over its store; print the counts."""
     text = write_text(folder / "text.txt", num_bytes)
     tokenizer = write_long_tokenizer(folder / "tokenizer.json")
     size = max(30_000, num_bytes // 50)  # about fifty parts and shards

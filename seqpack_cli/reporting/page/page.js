@@ -1,5 +1,5 @@
 "use strict";
-// Answers "where is sequence I?" from the arrays of the page; #sequence=I asks at once.
+// Finds a sequence in the arrays of the page; #sequence=I searches when the page opens.
 const places = JSON.parse(document.getElementById("places").textContent);
 
 function decodeInt32(base64) {
@@ -31,11 +31,11 @@ function describe(index) {
       `${places.num_sequences.toLocaleString("en")}, counted from 0`];
   }
   if (index >= places.num_sent) {
-    return [...parts, `only the first ${places.num_sent.toLocaleString("en")} are in this page`];
+    return [...parts, `not in this page, which has the first ${places.num_sent.toLocaleString("en")}`];
   }
-  if (lengths[index] < 0) return [...parts, "is not in these shards: it was dropped"];
+  if (lengths[index] < 0) return [...parts, "not in these shards: dropped"];
   if (pieces && pieces[index] > 1) {
-    parts.push(`split into ${pieces[index].toLocaleString("en")} rows, the first in`);
+    parts.push(`split into ${pieces[index].toLocaleString("en")} pieces, the first in`);
   }
   if (batches) {
     parts.push(`batch ${batches[index].toLocaleString("en")}`);
@@ -55,7 +55,7 @@ function show(text) {
   document.querySelectorAll("article.found").forEach((row) => row.classList.remove("found"));
   const digits = text.replace(/[,\s]/g, "");
   if (!/^\d{1,15}$/.test(digits)) {
-    result.textContent = "type the index of a sequence: a number from 0 on";
+    result.textContent = "enter the index of a sequence: 0, 1, 2, …";
     return;
   }
   const index = Number(digits);
@@ -82,13 +82,13 @@ function answerHash() {
   try {
     text = decodeURIComponent(text);
   } catch {
-    // as it is
+    // not percent-encoded
   }
   document.getElementById("search-index").value = text;
   show(text);
 }
 
-// A click on a head sorts the batches by that column, a second one turns them round.
+// Sorts the batches by a column; a second click reverses the order.
 function sortBy(head, column) {
   const body = head.closest("table").tBodies[0];
   const falls = head.getAttribute("aria-sort") !== "descending";
@@ -98,6 +98,22 @@ function sortBy(head, column) {
   head.setAttribute("aria-sort", falls ? "descending" : "ascending");
   body.append(...sorted);
 }
+
+// Marks the sides on which a table or chart goes on; page.css fades them.
+function markEdges(box) {
+  const { scrollTop, scrollLeft, clientHeight, clientWidth, scrollHeight, scrollWidth } = box;
+  box.classList.toggle("more-below", scrollTop + clientHeight + 1 < scrollHeight);
+  box.classList.toggle("more-right", scrollLeft + clientWidth + 1 < scrollWidth);
+}
+
+function markAllEdges() {
+  boxes.forEach(markEdges);
+}
+
+const boxes = document.querySelectorAll(".scroll, .drawing");
+boxes.forEach((box) => box.addEventListener("scroll", () => markEdges(box)));
+addEventListener("resize", markAllEdges);
+markAllEdges();
 
 document.getElementById("search-form").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -1,7 +1,7 @@
-"""A token store or shards -> one HTML page that stands alone: numbers, pictures, batches, rows.
+"""Write a self-contained HTML page about a token store or shards.
 
-Nothing is loaded from elsewhere, and the page's own policy forbids it; texts and names are data of
-strangers and are escaped. The same folder gives the same page.
+The page loads nothing, and its content security policy forbids it to. Texts and names are untrusted
+and escaped. The same folder makes the same page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.single_file import FileKind, publish_alone
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.contents import measure_batches
-from seqpack_cli.reporting.facts import list_facts, list_length_facts
+from seqpack_cli.reporting.facts import list_facts, list_length_facts, list_run_facts
 from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
@@ -37,20 +37,21 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".htm")
 MAX_BATCHES = 500  # in the table
-MAX_WORST = 20  # and these
+MAX_WORST = 20  # batches that are added to those
 MAX_OPTION_CHARACTERS = 200
+MAX_RUN_CHARACTERS = 5_000  # of the command
 PAGE = FileKind(
     "a page that seqpack wrote", lambda head: b'<meta name="generator" content="seqpack ' in head
 )
 
 
 def check_page_path(path: Place) -> None:
-    """Raise, before any work, unless a page can be made, and is to be named as one.
+    """Check, before any work, that a page can be made and written.
 
     Raises:
         OptionError: the suffix is neither .html nor .htm.
-        FolderError: there is a file that is not to be replaced.
-        MachineError: what a page is made with is not installed.
+        FolderError: the file exists and is not a page of seqpack.
+        MachineError: matplotlib or Jinja is not installed.
     """
     check_output(path, PAGE, SUFFIXES, ["matplotlib", "jinja2"])
 
@@ -61,11 +62,11 @@ def write_page(
     """Make the page and publish it; a page of seqpack is replaced.
 
     Args:
-        numbers: what `describe` gives.
+        numbers: what `describe` returns.
         panels: the pictures, in their order.
 
     Raises:
-        FolderError: a batch that is shown is damaged, or there is another file.
+        FolderError: a batch is damaged, or the file exists and is not a page of seqpack.
         MachineError: the disk failed.
     """
     page = make_page(opened, numbers, panels)
@@ -74,7 +75,7 @@ def write_page(
 
 
 def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) -> str:
-    """Make the text of the page; see `write_page`."""
+    """Return the text of the page; see `write_page`."""
     store = find_store(opened)
     environment = _open_environment()
     script = _read(environment, "page.js")
@@ -91,6 +92,10 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         facts=[
             (label, escape_controls(value))
             for label, value in [*list_facts(numbers), *list_length_facts(numbers)]
+        ],
+        run=[
+            (label, escape_controls(value[:MAX_RUN_CHARACTERS]))
+            for label, value in list_run_facts(numbers["run"])
         ],
         options=[
             (_spell(name), _spell(value)) for name, value in sorted(numbers["options"].items())
@@ -126,7 +131,7 @@ def _read(environment: Environment, name: str) -> str:
 
 
 def _describe_batches(opened: Opened) -> dict[str, Any]:
-    """Give the table of batches: MAX_BATCHES evenly spread, and those that waste most."""
+    """Return the table of batches: MAX_BATCHES evenly spread, and those with the most padding."""
     if not isinstance(opened, ShardSet):
         return {"batches": [], "num_batches": 0, "columns": [], "worst_name": ""}
     numbers, rules = measure_batches(opened), LAYOUTS[opened.layout]
@@ -165,12 +170,12 @@ def _describe_batches(opened: Opened) -> dict[str, Any]:
 
 
 def _name_columns(rules: LayoutRules) -> tuple[str, str, str]:
-    """Say what the cells of a batch are, what the share of them is, and which batches are worst."""
+    """Return the names of the columns of cells and of their share, and of the worst batches."""
     if rules.shares_rows:
-        return "room", "full", "least full"
+        return "room", "filled", "least filled ones"
     if rules.fills_rectangle:
-        return "cells", "padding", "most padded"
-    return "as a rectangle", "padding if padded", "most uneven"
+        return "cells", "padding", "ones with the most padding"
+    return "cells if padded", "padding if padded", "ones that would have the most padding"
 
 
 def _spell(value: object) -> str:

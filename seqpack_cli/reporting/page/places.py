@@ -1,6 +1,6 @@
-"""Where each sequence is, for the page's search: arrays that its script reads.
+"""Where each sequence is: the arrays that the search of the page reads.
 
-Sent are the first MAX_SEQUENCES, 16 or 20 bytes each; the rest is found by the command line.
+The page has the first MAX_SEQUENCES, 16 or 20 bytes each; the command line finds the others.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_SEQUENCES = 100_000
 MAX_SOURCES = 10_000
-NOWHERE = -1  # a sequence that was dropped, a document that is not known
+NOWHERE = -1  # a dropped sequence, an unknown document
 
 
 def collect_places(opened: Opened, store: TokenStore | None) -> dict[str, Any]:
-    """Give batch, row, length and document of each sequence by its index in the token store.
+    """Return batch, row, length and document of each sequence, by its index in the token store.
 
     Args:
-        store: that the shards came from, if it is still there.
+        store: the token store of the shards; None if it is no longer there.
 
     Returns:
-        `num_sequences` in all, `num_sent` of them, base64 of little-endian int32 arrays, and
-        `sources` with the first document of each; a length of -1 is not there. Where sequences are
-        split, `pieces` too.
+        `num_sequences`, and `num_sent` of them; base64 of little-endian int32 arrays, in which a
+        dropped sequence has length -1; `sources` with the first document of each. `pieces` counts
+        the rows of each sequence, if any is split.
     """
     num_sequences = len(opened) if isinstance(opened, TokenStore) else opened.num_store_sequences
     num_sent = min(num_sequences, MAX_SEQUENCES)
@@ -47,7 +47,7 @@ def collect_places(opened: Opened, store: TokenStore | None) -> dict[str, Any]:
 
 
 def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
-    """Find batch and row of each sequence, of a split one of its first piece, and its length."""
+    """Find the length of each sequence, and the batch and row of it or of its first piece."""
     batches, rows, lengths = (np.full(num_sent, NOWHERE, np.int64) for _ in range(3))
     pieces = np.zeros(num_sent, np.int64)
     for number in range(shards.num_shards):
@@ -59,7 +59,7 @@ def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
         row = np.arange(len(indices)) - starts[batch]
         batches[indices[is_first]] = batch[is_first] + shards.batch_offsets[number]
         rows[indices[is_first]] = row[is_first]
-        lengths[indices[is_first]] += 1  # from nowhere to none
+        lengths[indices[is_first]] += 1  # from NOWHERE to 0
         np.add.at(lengths, indices[is_sent], tensors["lengths"][is_sent])
         np.add.at(pieces, indices[is_sent], 1)
     found = {"batches": batches, "rows": rows, "lengths": lengths}
@@ -77,7 +77,7 @@ def _find_documents(store: TokenStore, num_sent: int) -> np.ndarray:
 
 
 def _list_sources(store: TokenStore) -> list[list[Any]]:
-    """Give path and first document of each source, none if they are too many."""
+    """Return path and first document of each source; none if there are more than MAX_SOURCES."""
     sources = store.manifest["sources"]
     if len(sources) > MAX_SOURCES:
         return []

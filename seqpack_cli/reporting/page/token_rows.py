@@ -1,4 +1,4 @@
-"""The first rows of shards, or sequences of a store, decoded with their token borders."""
+"""The first rows of shards, or sequences of a store, decoded token by token."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
 MAX_ROWS = 40
 MAX_TOKENS = 240  # of a row
-MAX_CHARACTERS = 4_000  # of a row: a stranger's tokens may be long
+MAX_CHARACTERS = 4_000  # of a row: tokens of an unknown tokenizer may be long
 
 
 def make_rows(opened: Opened, store: TokenStore | None) -> tuple[list[dict[str, Any]], str]:
-    """Give the first rows, and the title that says which they are.
+    """Return the first rows, and the heading above them.
 
     Raises:
         FolderError: a batch is damaged.
@@ -35,7 +35,7 @@ def make_rows(opened: Opened, store: TokenStore | None) -> tuple[list[dict[str, 
         pieces = _take_pieces(split_at_tokens(decode, ids[:MAX_TOKENS]))
         rows.append(
             {
-                # A split sequence has several rows, a page each id once.
+                # A split sequence has several rows, and ids must be unique in a page.
                 "anchor": None if index in seen else f"sequence-{index}",
                 "heading": f"{name}: {len(ids):,} {'token' if len(ids) == 1 else 'tokens'}",
                 "place": _spell_place(store, index),
@@ -45,11 +45,11 @@ def make_rows(opened: Opened, store: TokenStore | None) -> tuple[list[dict[str, 
         )
         seen.add(index)
     kind = "sequences" if isinstance(opened, TokenStore) else "rows"
-    return rows, f"The first {len(rows)} {kind}"
+    return rows, f"First {len(rows)} {kind}"
 
 
 def _take_pieces(pieces: list[TextPiece]) -> list[TextPiece]:
-    """Take the first pieces, as far as their texts are short enough to be shown."""
+    """Return the first pieces, up to MAX_CHARACTERS of text."""
     num_characters = 0
     for number, piece in enumerate(pieces):
         num_characters += len(piece.text)
@@ -59,7 +59,7 @@ def _take_pieces(pieces: list[TextPiece]) -> list[TextPiece]:
 
 
 def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray]]:
-    """Yield index in the token store, name and ids of one row after another."""
+    """Yield the index in the token store, the heading and the ids of each row."""
     if isinstance(opened, TokenStore):
         yield from ((index, f"sequence {index:,}", opened[index]) for index in range(len(opened)))
         return
@@ -70,14 +70,14 @@ def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray]]:
         for row, (index, ids) in enumerate(zip(whole.original_indices, whole.rows(), strict=True)):
             name = f"batch {number:,}, row {row:,}, sequence {int(index):,}"
             if starts is not None and starts[row]:
-                name += f" from its token {int(starts[row]):,} on"
+                name += f" from token {int(starts[row]):,}"
             yield int(index), name, ids
 
 
 def _spell_place(store: TokenStore | None, index: int) -> str:
     origin = describe_origin(store, index)
     if origin is None:
-        return "source unknown"
+        return "unknown source"
     place = f"{origin['source']}, record {origin['record']:,}, document {origin['document']:,}"
     if origin["num_pieces"] > 1:
         place += f", piece {origin['piece'] + 1:,} of {origin['num_pieces']:,}"
@@ -93,7 +93,7 @@ def _show_token(piece: TextPiece, special_tokens: set[str]) -> dict[str, Any]:
 
 
 def _make_visible(text: str) -> str:
-    """Show line ends and tabs beside what they do, and other controls as escapes.
+    """Mark line ends and tabs, and escape other control characters.
 
     >>> _make_visible("a\\tb\\n\\x00")
     'a⇥\\tb↵\\n\\\\x00'

@@ -1,4 +1,4 @@
-"""The numbers of a token store or of shards -> lines for a terminal of 80 columns."""
+"""Show the numbers of a token store or of shards in a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BAR_WIDTH = 40
 
 
 def show_numbers(numbers: dict[str, Any]) -> list[str]:
-    """Show the numbers of a token store or of shards."""
+    """Return the lines of a token store or of shards."""
     facts = [
         pair_of_path(label, value) if label == PATH_LABEL else pair(label, value)
         for label, value in list_facts(numbers)
@@ -43,7 +43,7 @@ def _show_lengths(lengths: dict[str, Any], *, are_pieces: bool) -> list[str]:
 
 
 def _show_shares(shares: list[str]) -> list[str]:
-    """Show percentiles two blanks apart, in as many lines as they need."""
+    """Return the percentiles in as many lines as they need."""
     lines = [""]
     for share in shares:
         if len(lines[-1]) + 2 + len(share) > WIDTH:

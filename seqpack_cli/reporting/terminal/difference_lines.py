@@ -1,4 +1,4 @@
-"""The differences of two stores, or of two shard sets -> lines for a terminal of 80 columns."""
+"""Show the differences of two stores, or of two shard sets, in a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seqpack_cli.reporting.wording import (
 NAME_WIDTH = 28
 SIDE_WIDTH = 24  # of a value
 COUNT_WIDTH = 15
-MAX_CHARACTERS = 1_000  # of a value that are looked at
+MAX_CHARACTERS = 1_000  # of a value; the rest is ignored
 MAX_SHOWN = 20  # names of a table
 MAX_ID_LINES = 4
 MAX_TEXT_LINES = 2
@@ -31,10 +31,10 @@ SIDES = {"a": "A", "b": "B"}
 
 
 def show_differences(found: dict[str, Any]) -> list[str]:
-    """Show what differs, and in the last line the verdict."""
+    """Return the lines of what differs; the last one is the verdict."""
     sections = [
         _show_values("options", found["options"]),
-        _show_values("facts", found["facts"]),
+        _show_values("properties", found["facts"]),
         _show_counts(found["ledger"]),
         _show_sources(found["sources"]),
         _show_batches(found["batches"]),
@@ -77,12 +77,12 @@ def _fit_name(name: str) -> str:
 
 def _spell(entry: Mapping[str, Any], side: str) -> str:
     if side not in entry:
-        return "not there"
+        return "absent"
     return escape_controls(json.dumps(entry[side], ensure_ascii=False))
 
 
 def _cut_both(first: str, second: str) -> tuple[str, str]:
-    """Cut two values so that one sees where they differ.
+    """Cut two values so that the place where they differ is visible.
 
     >>> _cut_both("the same for many letters, A", "the same for many letters, B")
     ('…rs, A', '…rs, B')
@@ -112,7 +112,7 @@ def _show_sources(sources: Mapping[str, Any] | None) -> list[str]:
     changed = [(entry["path"], f": {_say_change(entry)}") for entry in sources["changed"]]
     lines += _list_paths("changed", changed)
     if not sources["same_order"]:
-        lines.append(pair("order", "those in both do not come in the same order"))
+        lines.append(pair("order", "different for the sources in both"))
     return ["sources", *lines] if lines else []
 
 
@@ -130,19 +130,21 @@ def _say_change(entry: Mapping[str, Any]) -> str:
         for name, word in (("bytes", "bytes"), ("num_documents", "documents"))
         if entry["a"][name] != entry["b"][name]
     ]
-    return ", ".join(changes) or "another text of as many bytes"
+    return ", ".join(changes) or "different text of the same size"
 
 
 def _show_batches(batches: Mapping[str, Any] | None) -> list[str]:
     if batches is None:
         return []
     numbers = f"{batches['num_a']:,} in A, {batches['num_b']:,} in B"
-    same = f"{batches['num_same']:,} at the same place, {batches['num_same_anywhere']:,} at any"
+    same = (
+        f"{batches['num_same']:,} at the same index, {batches['num_same_anywhere']:,} at any index"
+    )
     lines = ["batches", pair("number", numbers), pair("same rows", same)]
     first = batches["first"]
     if first is not None:
         lines.append(
-            pair("first that differs", f"batch {first['batch']:,}, from row {first['row']:,}")
+            pair("first difference", f"batch {first['batch']:,}, from row {first['row']:,}")
         )
         lines += [pair(f"  {title}", _list_rows(first, side)) for side, title in SIDES.items()]
     return lines
@@ -155,13 +157,13 @@ def _list_rows(first: Mapping[str, Any], side: str) -> str:
     head = count(len(indices), "row")
     others = indices[first["row"] :]
     if not others:
-        return f"{head}, which end before"
+        return f"{head}, ends before"
     return f"{head}, from there {list_some(others, VALUE_WIDTH - len(head) - len(', from there '))}"
 
 
 def _show_sequences(sequences: Mapping[str, Any]) -> list[str]:
     lines = ["sequences", pair("in both", f"{sequences['num_compared']:,}")]
-    lines.append(pair("of these differ", f"{sequences['num_differing']:,}"))
+    lines.append(pair("differ", f"{sequences['num_differing']:,}"))
     for side, title in SIDES.items():
         if num_only := sequences[f"num_only_in_{side}"]:
             first = sequences[f"first_only_in_{side}"]
@@ -170,11 +172,11 @@ def _show_sequences(sequences: Mapping[str, Any]) -> list[str]:
 
 
 def _show_first(first: Mapping[str, Any] | None) -> list[str]:
-    """Show the first sequence that differs: on each side its place, and the ids around."""
+    """Return the lines of the first sequence that differs: its source and ids on each side."""
     if first is None:
         return []
     lines = [
-        f"sequence {first['sequence']:,}, the first that differs: at token {first['position']:,}"
+        f"first sequence that differs: {first['sequence']:,}, from token {first['position']:,}"
     ]
     for side, title in SIDES.items():
         entry = first[side]
@@ -189,14 +191,14 @@ def _show_first(first: Mapping[str, Any] | None) -> list[str]:
         ids = wrap(_mark_ids(first, entry), VALUE_WIDTH, max_lines=MAX_ID_LINES)
         lines += [pair("" if number else "  ids", line) for number, line in enumerate(ids)]
         if entry["text"] is None:
-            lines.append(pair("  text", "unknown: the tokenizer does not take these ids"))
+            lines.append(pair("  text", "unknown: the tokenizer cannot decode these ids"))
         else:
             lines += pair_of_text("  text", entry["text"], max_lines=MAX_TEXT_LINES)
     return lines
 
 
 def _mark_ids(first: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    """Spell the ids around the first that differs, which stands in brackets."""
+    """Return the ids around the first that differs, which is in brackets."""
     place = first["position"] - first["ids_from"]
     words = [f"[{id_}]" if number == place else str(id_) for number, id_ in enumerate(entry["ids"])]
     if place == len(words):

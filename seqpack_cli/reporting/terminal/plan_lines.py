@@ -1,4 +1,4 @@
-"""The ways to pack a store, compared -> a table of 80 columns and the options of the best."""
+"""Show the comparison of `seqpack plan` as a table of 80 columns."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from seqpack_cli.reporting.wording import WIDTH, cut, cut_front, show_bytes, sho
 
 HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "longest", "largest")
 LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)
-NUM_NAMES = 2  # columns of words, on the left; numbers stand on the right
+NUM_NAMES = 2  # columns of words, aligned left; numbers are aligned right
 EXACT_BELOW = 10_000_000
 BEST = "*"
 FOOTER = [
-    "batch: rows are --batch-size, tokens and cells --max-tokens, unsorted is",
-    "--order none, sequential --fill sequential; buckets: --buckets auto",
-    "--num-buckets; longest: steps, columns or tokens in a row of the longest batch;",
-    "largest: cells of the largest. No way drops a sequence; varlen splits long ones.",
+    "batch    at most this many rows (--batch-size), tokens or cells (--max-tokens);",
+    "         unsorted: --order none; sequential: --fill sequential",
+    "buckets  --buckets auto with this --num-buckets",
+    "longest  time steps, columns or tokens in a row of the longest batch",
+    "largest  cells of the largest batch",
+    "No sequence is dropped; varlen splits those that are longer than a row.",
 ]
 
 
 def show_plans(compared: dict[str, Any]) -> list[str]:
-    """Show the ways as a table, and the options of the padded way with the least padding."""
+    """Return the table, and the options of the padded way with the least padding."""
     plans = compared["plans"]
     best = find_best(plans)
     rows = [HEAD, *(_make_row(plan, is_best=plan is best) for plan in plans)]
@@ -40,7 +42,7 @@ def show_plans(compared: dict[str, Any]) -> list[str]:
         "",
         *(cut(_join_cells(row, widths), WIDTH) for row in rows),
         "",
-        f"{BEST} the least padding of all padded ways:",
+        f"{BEST} least padding of the padded layouts:",
         f"    {best['options']}",
         "",
         *FOOTER,
@@ -63,7 +65,7 @@ def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
 
 
 def _name_batch(options: dict[str, str]) -> str:
-    """Say what limits a batch.
+    """Name what limits a batch.
 
     >>> _name_batch({"layout": "padded", "batch-size": "64", "order": "none"})
     '64 rows, unsorted'
@@ -78,7 +80,7 @@ def _name_batch(options: dict[str, str]) -> str:
 
 
 def _show_number(number: int) -> str:
-    """Show a number exactly while its column is narrow, then in three digits.
+    """Show a number exactly if it is narrow enough for its column, else in three digits.
 
     >>> _show_number(9_999_999), _show_number(2_147_483_647)
     ('9,999,999', '2.15 G')

@@ -1,4 +1,4 @@
-"""One batch or one sequence -> lines for a terminal of 80 columns."""
+"""Show one batch or one sequence in a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_TEXT_LINES = 5
 
 
 def show_batch(batch: dict[str, Any]) -> list[str]:
-    """Show one batch: its shape, a drawing of it, and the beginning of each row."""
+    """Return the lines of a batch: its shape, a drawing, and the beginning of each row."""
     lines = [
         cut(f"batch {batch['batch']}  ({batch['shard']}, batch {batch['batch_in_shard']})", WIDTH),
         pair("rows", f"{batch['num_rows']:,}"),
@@ -47,7 +47,7 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
 
 
 def show_sequence(sequence: dict[str, Any]) -> list[str]:
-    """Show one sequence: where it came from, its tokens with their ids, and its text."""
+    """Return the lines of a sequence: its source, its tokens with their ids, and its text."""
     lines = [f"sequence {sequence['sequence']:,}"]
     origin = sequence["origin"]
     if origin is None:
@@ -62,7 +62,12 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
         place = f", batch {sequence['batch']:,}, row {sequence['row']:,}"
         lines.append(pair_of_path("shard", sequence["shard"], place))
         if sequence["num_rows"] > 1:
-            lines.append(pair("rows", f"{sequence['num_rows']:,}, this is that of its first piece"))
+            lines.append(
+                pair(
+                    "rows",
+                    f"{sequence['num_rows']:,}, one per piece; the place is that of the first",
+                )
+            )
     return [
         *lines,
         pair("length", count(sequence["length"], "token")),

@@ -1,8 +1,7 @@
-"""The lengths of a batch's rows -> a drawing of the batch in at most 16 bars of 60 blocks.
+"""Draw a batch from the lengths of its rows, in at most 16 bars of 60 blocks.
 
-Rows longest first make a staircase over the time steps, a padded batch a rectangle, and a varlen
-batch one row of segments. Where rows share a bar it says where all of them and where some hold
-tokens, so that no row's length is lost in a mean.
+A packed batch is a staircase over the time steps, a padded batch a rectangle, a varlen batch one
+row of segments. A bar of several rows shows where all of them and where only some have tokens.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from seqpack_cli.reporting.wording import WIDTH, count, wrap
 
 MAX_BARS = 16
 MAX_BLOCKS = 60  # of a bar
-MAX_BLOCKS_OF_STEP = 4  # where there are few
-BLOCKS_OF_SEGMENT = 3  # at least, on the average, where lines allow
+MAX_BLOCKS_OF_STEP = 4  # if there are few steps
+BLOCKS_OF_SEGMENT = 3  # at least, on average, if there is room
 NUM_TICKS = 4
 INDENT = 2
 EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
@@ -27,7 +26,7 @@ SHADES = "█▓"
 
 @dataclass(frozen=True)
 class _Bar:
-    """Some rows, one below the other, that share a line."""
+    """Consecutive rows that share a line."""
 
     label: str
     shortest: int
@@ -35,11 +34,11 @@ class _Bar:
 
 
 def draw_packed(lengths: Sequence[int], batch_sizes: Sequence[int]) -> list[str]:
-    """Draw a packed batch as a staircase, with the rows alive at a few steps.
+    """Draw a packed batch as a staircase, with `batch_sizes` at a few steps.
 
     Args:
         lengths: of the rows, longest first.
-        batch_sizes: rows alive at each step.
+        batch_sizes: number of rows alive at each step.
     """
     num_steps, bars = len(batch_sizes), _share_bars(lengths)
     label_width = _label_width(["batch_sizes", *(bar.label for bar in bars)])
@@ -50,19 +49,19 @@ def draw_packed(lengths: Sequence[int], batch_sizes: Sequence[int]) -> list[str]
     axis.append((num_blocks, f"{num_steps:,}"))
     alive = [(place, f"{batch_sizes[step]:,}") for place, step in ticks]
     drawn += [("step", _place(axis, num_blocks)), ("batch_sizes", _place(alive, num_blocks))]
-    title = f"over {count(num_steps, 'time step')}; {_scale(num_steps, num_blocks, 'step')}"
+    title = f"{count(num_steps, 'time step')}; {_scale(num_steps, num_blocks, 'step')}"
     if len(bars) == len(lengths):
-        return _put_together([f"each row {title}"], drawn, label_width)
-    legend = f"{TOKENS} tokens of all its rows, {SOME} of some"
-    return _put_together([f"each bar {title}", legend], drawn, label_width)
+        return _put_together([title], drawn, label_width)
+    legend = f"{TOKENS} tokens in all rows of the bar, {SOME} in some"
+    return _put_together([title, legend], drawn, label_width)
 
 
 def draw_padded(lengths: Sequence[int], width: int, *, padding_side: str) -> list[str]:
     """Draw a padded batch as a rectangle.
 
     Args:
-        lengths: of the rows; those that only fill the batch up have none.
-        width: columns of the rectangle, padding included.
+        lengths: of the rows; filler rows have 0.
+        width: columns of the rectangle, with padding.
     """
     bars = _share_bars(lengths)
     label_width = _label_width(["column", *(bar.label for bar in bars)])
@@ -76,13 +75,11 @@ def draw_padded(lengths: Sequence[int], width: int, *, padding_side: str) -> lis
         blocks += PADDING * (num_blocks - num_held)
         drawn.append((bar.label, blocks[::-1] if padding_side == "left" else blocks))
     drawn.append(("column", _place([(0, "0"), (num_blocks, f"{width:,}")], num_blocks)))
-    title = f"over {count(width, 'column')}; {_scale(width, num_blocks, 'column')}"
-    if len(bars) == len(lengths):
-        lines = [f"each row {title}", f"{TOKENS} tokens, {PADDING} padding"]
-    else:
-        legend = f"{TOKENS} tokens of all its rows, {SOME} of some, {PADDING} padding"
-        lines = [f"each bar {title}", legend]
-    return _put_together(lines, drawn, label_width)
+    title = f"{count(width, 'column')}; {_scale(width, num_blocks, 'column')}"
+    legend = f"{TOKENS} tokens, {PADDING} padding"
+    if len(bars) < len(lengths):
+        legend = f"{TOKENS} tokens in all rows of the bar, {SOME} in some, {PADDING} padding"
+    return _put_together([title, legend], drawn, label_width)
 
 
 def draw_varlen(lengths: Sequence[int], capacity: int) -> list[str]:
@@ -90,7 +87,7 @@ def draw_varlen(lengths: Sequence[int], capacity: int) -> list[str]:
 
     Args:
         lengths: of the sequences in the row, in their order.
-        capacity: tokens that the row may hold, at least those that it does.
+        capacity: maximum number of tokens of the row, at least the sum of the lengths.
     """
     ends = list(accumulate(lengths))
     label_width = max(len("token"), len(f"{capacity:,}"))
@@ -98,7 +95,7 @@ def draw_varlen(lengths: Sequence[int], capacity: int) -> list[str]:
     num_lines = max(min(num_lines, MAX_BARS, capacity // MAX_BLOCKS), 1)
     per_line = -(-capacity // num_lines)
     num_blocks = _count_blocks(per_line, label_width)
-    # The sequence that holds the middle of each block, or one more where the row ends before.
+    # The sequence in the middle of each block; len(lengths) after the end of the last one.
     middles = [
         line * per_line + (2 * block + 1) * per_line // (2 * num_blocks)
         for line in range(num_lines)
@@ -118,17 +115,17 @@ def draw_varlen(lengths: Sequence[int], capacity: int) -> list[str]:
         axis = _place([(0, "0"), (num_blocks, f"{capacity:,}")], num_blocks)
         drawn = [("row", blocks), ("token", axis)]
     title = (
-        f"one row of at most {count(capacity, 'token')}, {capacity - ends[-1]:,} of them free; "
+        f"one row of up to {count(capacity, 'token')}, {capacity - ends[-1]:,} of them free; "
         f"{_scale(per_line, num_blocks, 'token')}"
     )
-    legend = f"{count(len(lengths), 'sequence')}, in turn {' and '.join(SHADES)}"
-    legend += f", {num_hidden:,} too short to be seen" if num_hidden else ""
+    legend = f"{count(len(lengths), 'sequence')}, alternately {' and '.join(SHADES)}"
+    legend += f", {num_hidden:,} too short to be drawn" if num_hidden else ""
     legend += f", free {FREE}" if FREE in blocks else ""
     return _put_together([title, legend], drawn, label_width)
 
 
 def _share_bars(lengths: Sequence[int]) -> list[_Bar]:
-    """Share the rows among bars, as many to each."""
+    """Divide the rows among bars, the same number to each."""
     size = -(-len(lengths) // MAX_BARS)
     bars = []
     for first in range(0, len(lengths), size):
@@ -144,7 +141,7 @@ def _label_width(labels: Iterable[str]) -> int:
 
 
 def _count_blocks(num_steps: int, label_width: int) -> int:
-    """Count the blocks of a bar: some for each step where there are few steps."""
+    """Return the number of blocks of a bar: several per step if there are few steps."""
     room = min(MAX_BLOCKS, WIDTH - 2 * INDENT - label_width)
     return min(room, num_steps * max(min(room // num_steps, MAX_BLOCKS_OF_STEP), 1))
 
@@ -160,14 +157,14 @@ def draw_bar(num_blocks: float) -> str:
 
 
 def _count_held(length: int, width: int, num_blocks: int) -> int:
-    """Count the blocks of so many tokens; where there are tokens, or padding, there is a block."""
+    """Return the number of blocks of tokens; any tokens and any padding have at least one."""
     num_held = (2 * length * num_blocks + width) // (2 * width)  # rounded
     num_held = min(num_held, num_blocks - (length < width))
     return max(num_held, min(length, 1))
 
 
 def _draw_stairs(bar: _Bar, blocks_per_step: float) -> str:
-    """Draw the steps of some rows, to an eighth of a block if they are about the same."""
+    """Draw the steps of some rows, to an eighth of a block if they have about the same length."""
     num_full = int(bar.shortest * blocks_per_step + 0.5)
     num_held = max(int(bar.longest * blocks_per_step + 0.5), 1)
     if num_held > num_full and bar.longest > bar.shortest:
@@ -178,12 +175,12 @@ def _draw_stairs(bar: _Bar, blocks_per_step: float) -> str:
 
 def _scale(num_steps: int, num_blocks: int, noun: str) -> str:
     if num_blocks >= num_steps:
-        return f"one {noun} is {count(num_blocks // num_steps, 'block')}"
-    return f"one block is {num_steps / num_blocks:,.1f} {noun}s"
+        return f"1 {noun} = {count(num_blocks // num_steps, 'block')}"
+    return f"1 block = {num_steps / num_blocks:,.1f} {noun}s"
 
 
 def _choose_ticks(num_steps: int, num_blocks: int, *, most: int) -> list[tuple[int, int]]:
-    """Choose some steps whose numbers have room below their blocks, as (block, step)."""
+    """Choose steps whose numbers fit below their blocks; return pairs (block, step)."""
     number = min(num_steps, NUM_TICKS)
     while number > 1 and num_blocks // number < len(f"{most:,}") + 2:
         number -= 1
@@ -192,7 +189,7 @@ def _choose_ticks(num_steps: int, num_blocks: int, *, most: int) -> list[tuple[i
 
 
 def _place(texts: Iterable[tuple[int, str]], num_blocks: int) -> str:
-    """Write each text below its block; the one of the end stands before it."""
+    """Write each text below its block; the one of the end is aligned to its left."""
     line = ""
     for place, text in texts:
         begin = place - len(text) if place == num_blocks else place

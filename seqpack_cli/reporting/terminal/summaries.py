@@ -1,4 +1,4 @@
-"""What a command says when it is done: a few lines for the terminal."""
+"""The lines that `tokenize` and `pack` print when they are done."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from seqpack_cli.reporting.facts import list_dropped, list_nonzero
 from seqpack_cli.reporting.wording import count
 
 OF_STORE = {
-    "num_empty_documents": "empty documents, which have no sequence",
-    "num_rejected": "records put aside in rejects.jsonl",
+    "num_empty_documents": "empty documents, without a sequence",
+    "num_rejected": "records skipped, listed in rejects.jsonl",
     "num_dropped_documents": "documents dropped as too long",
     "num_truncated_tokens": "tokens cut off",
     "num_special_tokens_in_text": (
-        "special tokens spelled in the text, listed in special_tokens.jsonl"
+        "special tokens spelled out in the text, listed in special_tokens.jsonl"
     ),
 }
 OF_SHARDS = {
-    "num_filler_rows": "empty rows that fill up last batches",
+    "num_filler_rows": "filler rows that complete last batches",
     "num_split_sequences": "sequences split into pieces",
 }
 
 
 def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
-    """Say what a token store holds, and what of the input it does not."""
+    """Return what a token store holds, and what of the input it leaves out."""
     ledger = manifest["ledger"]
     lines = [
         _done(output, was_complete=was_complete),
@@ -38,7 +38,7 @@ def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete:
 
 
 def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
-    """Say what shards hold, and what of the store they do not."""
+    """Return what shards hold, and what of the store they leave out."""
     ledger = manifest["ledger"]
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     batches = count(ledger["num_batches"], manifest["layout"] + " batch")

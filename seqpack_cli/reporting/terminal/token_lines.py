@@ -1,7 +1,7 @@
-"""Tokens -> a drawing: the text of each token between borders, and its ids below it.
+"""Draw tokens in cells: the text of each token, and its ids below it.
 
-What is no character to look at is shown as Python escapes it, a line end as ↵, blanks at the end of
-a token as ␣: whatever a token holds, its cell has the width of what is in it.
+A line end is shown as ↵, spaces at the end of a token as ␣, other invisible characters as Python
+escapes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Cell = tuple[str, str]  # a token's text and ids, equally wide
 
 
 def draw_tokens(tokens: Sequence[Mapping[str, Any]], *, num_tokens: int) -> list[str]:
-    """Draw the first tokens, and count those that have no room.
+    """Return the lines of the first tokens, and the number of those that do not fit.
 
     Args:
         tokens: the first pieces, each with its `text` and `ids`.
@@ -58,7 +58,7 @@ def _draw_line(cells: Iterable[Cell]) -> list[str]:
 
 
 def _keep_in_place(text: str) -> str:
-    """Mark a text that is read from right to left, which would change places with its neighbour."""
+    """Mark a right-to-left text, so that a terminal does not swap it with its neighbour."""
     if any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text):
         return f"{LEFT_TO_RIGHT_MARK}{text}{LEFT_TO_RIGHT_MARK}"
     return text

@@ -1,4 +1,4 @@
-"""What a vocabulary is used for -> lines for a terminal of 80 columns."""
+"""Show how a vocabulary is used in a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, pair, quote_text
 
 MAX_SHOWN = 16  # of many special tokens
-MAX_CHARACTERS = 256  # of a token or text: the terminal has no room for more
+MAX_CHARACTERS = 256  # of a token or text; more does not fit a line
 HEAD = f"{'id':>14} {'tokens':>15} {'share':>7}  token"
 
 
 def show_vocabulary_use(found: dict[str, Any]) -> list[str]:
-    """Show which tokens are used and which are not, unknown and special ones with their places."""
+    """Return the lines of used and unused tokens, and of unknown and special ones with examples."""
     title = "vocabulary  "
     lines = [
         title + cut_front(escape_controls(found["path"]), WIDTH - len(title)),
@@ -53,14 +53,14 @@ def _show_missing(missing: dict[str, Any]) -> Iterator[str]:
     if missing["num_tokens"]:
         yield ""
         tokens = count(missing["num_tokens"], "token")
-        yield f"error: {tokens} with ids that the vocabulary does not have"
+        yield f"error: {tokens} with ids that are not in the vocabulary"
         for example in missing["examples"]:
             yield from _show_example(example, f"id {example['id']:,}, ")
 
 
 def _show_unknown(unknown: dict[str, Any] | None) -> Iterator[str]:
     if unknown is None:
-        yield "unknown tokens  none: the vocabulary has no token for them"
+        yield "unknown tokens  none: the vocabulary has no unknown token"
         return
     counted = f"{unknown['num_tokens']:,}, {unknown['share']:.2%} of all tokens"
     yield f"unknown tokens  {counted}: id {unknown['id']} {_name(unknown)}"
@@ -84,20 +84,20 @@ def _show_special(tokens: list[dict[str, Any]]) -> Iterator[str]:
     if not tokens:
         yield "special tokens  none"
         return
-    yield "special tokens as ids"
+    yield "special tokens in the ids"
     yield HEAD
     yield from map(_show_counted, tokens[:MAX_SHOWN])
     yield from _count_hidden(tokens)
 
 
 def _show_spelled(spelled: dict[str, Any]) -> Iterator[str]:
-    title = "special tokens spelled in the raw text"
+    title = "special tokens spelled out in the text"
     number, tokens = spelled["num_tokens"], spelled["tokens"]
     if number is None:
         yield f"{title}  unknown: the token store is gone"
     elif tokens is None:
         yield f"{title}  {number:,}"
-        yield "  which and where is unknown: an older seqpack wrote this store"
+        yield "  which ones is unknown: the store was written by an older seqpack"
     elif not tokens:
         yield f"{title}  none"
     else:
@@ -109,7 +109,7 @@ def _show_spelled(spelled: dict[str, Any]) -> Iterator[str]:
 
 
 def _show_places(entry: dict[str, Any]) -> Iterator[str]:
-    """Show the first records that hold a token, those of one source on a line."""
+    """Yield the first records that hold a token, one line per source."""
     for source, places in groupby(entry["places"], key=lambda place: place["source"]):
         records = [f"{place['record']:,}" for place in places]
         listed = f", record{'s' * (len(records) > 1)} {', '.join(records)}"
@@ -128,7 +128,7 @@ def _count_hidden(tokens: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _name(entry: dict[str, Any]) -> str:
-    """Quote the text of a token, or what stands for it where it is no text of its own."""
+    """Return the quoted text of a token; its bytes or its name if it is not text of its own."""
     if entry["bytes"] is not None:
         return f"bytes {entry['bytes']}"[:MAX_CHARACTERS]
     text = entry["text"] if entry["text"] and "\ufffd" not in entry["text"] else entry["token"]

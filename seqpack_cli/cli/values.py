@@ -1,0 +1,131 @@
+"""The types of option values: sizes, counts, buckets, paths and URLs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from seqpack_cli.batching.pack_options import MAX_INT32
+from seqpack_cli.files.url import Place, is_shared, parse_place
+from seqpack_cli.sizes import read_size
+
+MAX_SIZE = 2**50
+
+
+class SizeType(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes: 1048576, 2MB, 64MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes."""
+        if isinstance(value, int):
+            return value
+        size = read_size(value)
+        if size is None:
+            self.fail(
+                f"{value!r} is not a size, expected for example 1048576, 2MB or 64MiB", param, ctx
+            )
+        if not 1 <= size <= MAX_SIZE:
+            self.fail(f"{value!r} is not a size from 1 byte to 1024 TiB", param, ctx)
+        return size
+
+
+class CountType(click.ParamType):  # type: ignore[type-arg]
+    """A number from 1 to 2**31 - 1, the limit for counts of tokens and rows."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if not _is_count(str(value).strip(), at_most=MAX_INT32):
+            self.fail(f"{str(value)[:60]!r} is not a number from 1 to {MAX_INT32:,}", param, ctx)
+        return int(value)
+
+
+class SampleType(click.ParamType):  # type: ignore[type-arg]
+    """A number of batches, or `all`."""
+
+    name = "N|all"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        """Return the number; None for all."""
+        if value == "all":
+            return None
+        if isinstance(value, int) or _is_count(value, at_most=MAX_SIZE):
+            return int(value)
+        self.fail(f"{value!r} is not 'all' or a number above 0", param, ctx)
+
+
+class BucketsType(click.ParamType):  # type: ignore[type-arg]
+    """Bucket keys: auto, or 32,64,128."""
+
+    name = "auto|K1,K2,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | tuple[int, ...]:
+        """Return the keys, or "auto"."""
+        if value == "auto" or isinstance(value, tuple):
+            return "auto" if value == "auto" else value
+        keys = str(value).split(",")
+        if not all(_is_count(key.strip(), at_most=MAX_INT32) for key in keys):
+            self.fail(f"{value!r}, expected auto or lengths like 32,64,128", param, ctx)
+        return tuple(int(key) for key in keys)
+
+
+class PlaceType(click.ParamType):  # type: ignore[type-arg]
+    """A path, or the URL of an object store."""
+
+    name = "path"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        """Return the path or URL."""
+        if not str(value):
+            self.fail("the name is empty", param, ctx)  # most often an unset shell variable
+        place = parse_place(value)
+        if not is_shared(place):
+            self.fail(f"{value}: memory:// ends with this command", param, ctx)
+        return place
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Leave the completion of paths to the shell."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
+
+
+class OutputType(PlaceType):
+    """A path or URL to write to: a folder, or a file."""
+
+    def __init__(self, *, is_file: bool, takes_stdout: bool) -> None:
+        self._is_file = is_file
+        self._takes_stdout = takes_stdout
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        """Return the path or URL."""
+        if value == "-" and not self._takes_stdout:
+            self.fail("stdout is not supported here; pass ./- for a file of this name", param, ctx)
+        if self._is_file and str(value).endswith("/"):
+            self.fail(f"{value}: names a folder, expected a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _is_count(text: str, *, at_most: int) -> bool:
+    """Return whether a text is a number from 1 to at_most; int() itself refuses very long ones."""
+    return text.isdecimal() and len(text) <= len(str(at_most)) and 0 < int(text) <= at_most
+
+
+SIZE = SizeType()
+BUCKETS = BucketsType()
+POSITIVE = CountType()
+PLACE = PlaceType()

@@ -1,0 +1,47 @@
+"""The command line that does a run again, spelled from its arguments, for `run.json`.
+
+A run started from Python has one too. Options with their default value are left out, and so is what
+does not decide the result: workers, executor, `--overwrite`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from seqpack_cli.errors import escape_controls, mask_secrets
+from seqpack_cli.files.url import Place
+
+OTHER_NAMES = {"file_format": "format"}  # fields whose option has another name
+
+
+def spell_command(name: str, inputs: Sequence[Place | str], output: Place, options: Any) -> str:
+    """Return the command line of a run.
+
+    Args:
+        options: a dataclass whose fields are the options of the command.
+
+    >>> from seqpack_cli import PackOptions
+    >>> spell_command("pack", ["my tokens"], "shards", PackOptions("padded", shuffle=False))
+    "seqpack pack 'my tokens' -o shards --layout padded --no-shuffle"
+    """
+    words = [name, *map(str, inputs), "-o", str(output), *_spell_options(options)]
+    return mask_secrets(escape_controls(shlex.join(["seqpack", *words])))
+
+
+def _spell_options(options: Any) -> Iterator[str]:
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _spell_options(value)
+            continue
+        name = OTHER_NAMES.get(field.name, field.name).replace("_", "-")
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            yield f"--{name}" if value else f"--no-{name}"
+        else:
+            yield f"--{name}"
+            yield ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

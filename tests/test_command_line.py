@@ -1,0 +1,96 @@
+"""The command line in `run.json`: typed again, it makes the same bytes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from command import run
+from reference import read_folder
+
+from seqpack_cli import DocumentOptions, PackOptions, TokenizeOptions, pack, tokenize
+from seqpack_cli.cli import pack_command, tokenize_command
+from seqpack_cli.runs.command_line import spell_command
+
+TOKENIZE_OPTIONS = TokenizeOptions(
+    tokenizer="my tokenizer.json",
+    file_format="jsonl",
+    document="file",
+    documents=DocumentOptions("body", "replace", "skip", 1000),
+    add_special_tokens=False,
+    bos="<s>",
+    eos="it's",
+    allow_special_tokens=True,
+    max_length=7,
+    overflow="drop",
+    part_bytes=99,
+    encoder="tokenizers",
+)
+PACK_OPTIONS = (
+    PackOptions("padded", batch_size=3, window=9, shuffle=True, seed=5, pad_id=2, shard_bytes=99),
+    PackOptions("padded", max_tokens=99, buckets=(8, 16), overflow="drop", last_batch="pad"),
+    PackOptions("padded", buckets="auto", num_buckets=3, pad_to_multiple=8, padding_side="left"),
+    PackOptions("padded", order="none", drop_shorter=2, drop_longer=9),
+    PackOptions("varlen", max_tokens=99, fill="sequential", shuffle=False),
+    PackOptions(),
+)
+
+
+def parse(command: click.Command, line: str) -> dict[str, Any]:
+    program, name, *words = shlex.split(line)
+    assert (program, name) == ("seqpack", command.name)
+    return command.make_context(name, words).params
+
+
+def test_every_option_of_tokenize_is_spelled() -> None:
+    line = spell_command("tokenize", ["a b.txt", "-"], "out", TOKENIZE_OPTIONS)
+    found = parse(tokenize_command.command, line)
+    assert (found["inputs"], str(found["output"])) == (("a b.txt", "-"), "out")
+    expected = {**vars(TOKENIZE_OPTIONS), **vars(TOKENIZE_OPTIONS.documents)}
+    del expected["documents"]
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("options", PACK_OPTIONS)
+def test_every_option_of_pack_is_spelled(options: PackOptions) -> None:
+    found = parse(pack_command.command, spell_command("pack", ["tokens"], "out", options))
+    assert {name: found[name] for name in vars(options)} == vars(options)
+
+
+def test_no_option_of_pack_is_forgotten_here() -> None:
+    for name, field in PackOptions.__dataclass_fields__.items():
+        assert any(getattr(options, name) != field.default for options in PACK_OPTIONS), name
+
+
+def test_passwords_are_not_spelled() -> None:
+    line = spell_command("pack", ["s3://me:pass@bucket/key"], "out", PackOptions())
+    assert line == "seqpack pack s3://***@bucket/key -o out"
+
+
+def test_run_json_says_how_to_make_the_folder_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a b.txt").write_text("one\ntwo\nthree\n")
+    tokenize("a b.txt", "tokens", TokenizeOptions(max_length=4))
+    pack("tokens", "shards", PackOptions("padded", batch_size=2, last_batch="pad"))
+    for folder, expected in (
+        ("shards", "seqpack pack tokens -o shards --layout padded --batch-size 2 --last-batch pad"),
+        ("tokens", "seqpack tokenize 'a b.txt' -o tokens --max-length 4"),
+    ):
+        done = json.loads(Path(folder, "run.json").read_text())
+        assert done["command"] == expected
+        age = datetime.now(UTC) - datetime.fromisoformat(done["date"])
+        assert 0 <= age.total_seconds() < 600
+        assert {"seqpack", "python"} <= set(done["versions"])
+        before = read_folder(Path(folder))
+        shutil.rmtree(folder)
+        result = run(*shlex.split(done["command"])[1:])
+        assert result.exit_code == 0, result.stderr
+        assert read_folder(Path(folder)) == before
