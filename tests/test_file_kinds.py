@@ -212,6 +212,12 @@ def test_compiled_file_is_known(tmp_path: Path) -> None:
         check_text(Path(str(path)).read_bytes(), Source("a.pyc", "text", "line", 9))
 
 
+@pytest.mark.parametrize("magic", [b"\xa7\r", b"\xcb\r", b"\xf3\r", b"+\x0e"], ids=str)
+def test_files_compiled_by_python_3_11_to_3_14_are_known(magic: bytes) -> None:
+    with pytest.raises(DataError, match="Python bytecode"):
+        check_text(magic + b"\r\n" + bytes(12) + b"\xe3", Source("a.pyc", "text", "line", 9))
+
+
 NO_CONTROLS = st.characters(exclude_categories=["Cs"], exclude_characters=[*map(chr, range(9))])
 BEGINS = st.sampled_from(["PK", "PAR1", "ARROW1", "BZh9", "%PDF-1.4\n%", "7z", "GIF89a", "\ufeff"])
 

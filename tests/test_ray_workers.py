@@ -202,7 +202,8 @@ def test_killed_worker_costs_its_part_and_not_the_run(
         os.kill(wait_for_worker(), signal.SIGKILL)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
-    assert [path for path, then in finished.items() if path.stat().st_mtime_ns != then] == []
+    remade = [path for path, then in finished.items() if path.stat().st_mtime_ns != then]
+    assert len(remade) <= 1  # the worker's own, if it died between its receipt and its answer
     assert hash_folder(output) == hash_folder(store)
 
 

@@ -27,7 +27,7 @@ PATTERNS = {
     "Parquet": rb"PAR1\x15[\0\x04\x06]",
     "Arrow": rb"ARROW1\0\0|\xff\xff\xff\xff",
     "pickle": rb"\x80[\x02-\x05]",
-    "Python bytecode": rb".\r\r\n[\0-\3]\0\0\0",
+    "Python bytecode": rb".[\r\x0e]\r\n[\0-\3]\0\0\0",  # before 3.14 and from it on
     "NumPy": rb"\x93NUMPY",
     "safetensors": rb".{5}\0\0\0\{",
     "indexed dataset": rb"MMIDIDX\0\0",
