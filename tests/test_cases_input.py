@@ -404,8 +404,8 @@ def test_case_25_other_store_than_the_shards(tmp_path: Path) -> None:
     shards = make_shards(tmp_path / "one")
     make_shards(tmp_path / "two", seed=1)
     result = run("verify", shards, "--tokens", tmp_path / "two" / "store")
-    found = "another token store than the one these shards were packed from"
-    hint = "hint: pass --tokens STORE with that one, or pack again"
+    found = "not the token store that these shards were packed from"
+    hint = "hint: pass the right one with --tokens STORE, or pack again"
     check_refused(result, 4, f"{tmp_path}/two/store: {found}", hint)
 
 
