@@ -11,7 +11,9 @@ from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.url import Place
 
 
-@click.command("diff", cls=OneValueCommand)
+@click.command(
+    "diff", cls=OneValueCommand, short_help="Show what differs between two stores or shards."
+)
 @click.argument("a", type=PLACE)
 @click.argument("b", type=PLACE)
 @json_option
@@ -19,8 +21,8 @@ from seqpack_cli.files.url import Place
 def command(a: Place, b: Place, as_json: bool, quiet: bool) -> None:
     """Show what differs between two token stores, or between two folders of shards.
 
-    Compares options, counts, input files, sequences and batches. Exits with 0 whether they differ
-    or not; the field `identical` of --json says which.
+    Compares options, counts, input files, sequences and batches. The exit code is 0 also if they
+    differ; the field `identical` of --json is true if nothing differs.
 
     \b
     Two stores, made with different options or from different input:

@@ -10,7 +10,7 @@ import click
 from seqpack_cli.cli.options import OneValueCommand, json_option, plot_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.cli.values import PLACE
+from seqpack_cli.cli.values import NATURAL, PLACE
 from seqpack_cli.files.url import Place
 
 if TYPE_CHECKING:
@@ -21,26 +21,27 @@ MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters 
 Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 
 
-@click.command("inspect", cls=OneValueCommand)
+@click.command("inspect", cls=OneValueCommand, short_help="Show what a store or shards contain.")
 @click.argument("path", type=PLACE)
 @click.option(
     "--batch",
-    type=click.IntRange(min=0),
+    type=NATURAL,
     metavar="I",
     help="Show the rows of batch I of shards, counted from 0.",
 )
 @click.option(
     "--sequence",
-    type=click.IntRange(min=0),
+    type=NATURAL,
     metavar="I",
-    help="Show sequence I of the token store, counted from 0: its tokens, ids and text, the file "
-    "and record it came from, and its place in the shards.",
+    help="Show sequence I of the token store, counted from 0: its tokens, ids and text, and the "
+    "file and record it came from. If PATH is a folder of shards, also its batch and row.",
 )
 @click.option(
     "--vocabulary",
     is_flag=True,
-    help="Count how often each id is used. Shows unknown tokens, ids that never occur, and "
-    "special tokens that are spelled out in the text, with the records that hold them.",
+    help="Count how often each id of a token store or shards is used. Shows ids that never occur, "
+    "unknown tokens, and special tokens that are spelled out in the text, with records where they "
+    "occur.",
 )
 @plot_option(
     "Write a picture of the lengths, the padding and one batch (with --batch, of that batch) to "
@@ -51,13 +52,16 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     type=PLACE,
     metavar="FILE",
     help="Write one self-contained HTML page with numbers, pictures, batches, rows and a search "
-    "to FILE instead of printing the numbers. An existing FILE is replaced only if seqpack wrote "
-    "it.",
+    "box to FILE instead of printing the numbers. An existing FILE is replaced only if seqpack "
+    "wrote it.",
 )
 @json_option
 @quiet_option
 def command(path: Place, as_json: bool, quiet: bool, **asked: Any) -> None:
     """Show what a token store or a folder of shards contains.
+
+    Use at most one of --batch, --sequence and --vocabulary. --plot and --html replace the printed
+    numbers; with --json they are printed too.
 
     \b
     Counts, lengths and padding; the same as a picture or as a page:

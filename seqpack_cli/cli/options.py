@@ -42,7 +42,8 @@ format_option = click.option(
     type=click.Choice(["auto", "text", "jsonl", "parquet", "csv"]),
     default="auto",
     show_default=True,
-    help="Format of the input. auto: by the suffix of each file.",
+    help="Format of the input. auto: by the suffix of each file; text for - and for unknown "
+    "suffixes of files that are named.",
 )
 text_field_option = click.option(
     "--text-field",
@@ -58,36 +59,43 @@ RECORD_OPTIONS = (
         default="error",
         show_default=True,
         help="What to do with a record that is not valid UTF-8: stop with an error, replace the "
-        "wrong bytes with U+FFFD, or skip the record.",
+        "invalid bytes with U+FFFD, or skip the record.",
     ),
     click.option(
         "--on-bad-record",
         type=click.Choice(["error", "skip"]),
         default="error",
         show_default=True,
-        help="What to do with a record that has no text or cannot be read: stop with an error, or "
-        "skip it; tokenize lists skipped records in rejects.jsonl.",
+        help="What to do with a JSON line or table row that cannot be read or has no text field: "
+        "stop with an error, or skip it. tokenize lists all skipped records in rejects.jsonl in "
+        "the token store.",
     ),
     click.option(
         "--max-document-bytes",
         type=SIZE,
         default="64MiB",
         show_default=True,
-        help="Maximum size of one document; a larger one is an error.",
+        help="Maximum size of one document; a larger one stops the run with an error.",
     ),
 )
 overwrite_option = click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace an earlier output of this command; files that it did not write stay.",
+    help="Start again, and replace an earlier output of this command in the same place. What this "
+    "command did not write is never replaced.",
 )
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print the result as one JSON document."
+    "--json", "as_json", is_flag=True, help="Print the numbers as one JSON document on stdout."
 )
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print no progress bar and no notes on stderr."
+    "-q", "--quiet", is_flag=True, help="Print no progress bar and no notes."
 )
-errors_only_option = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+errors_only_option = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Print no progress, notes or summary, only errors (and what --json prints).",
+)
 
 
 def output_option(
@@ -112,7 +120,8 @@ RUN_OPTIONS = (
     click.option(
         "--num-workers",
         type=POSITIVE,
-        help="Number of worker processes.  [default: number of CPU cores]",
+        help="Number of worker processes.  [default: number of CPU cores, of this machine or of "
+        "the cluster]",
     ),
     click.option(
         "--executor",
@@ -124,8 +133,8 @@ RUN_OPTIONS = (
     click.option(
         "--ray-address",
         metavar="HOST:PORT",
-        help="Ray cluster to connect to, with --executor ray.  [default: RAY_ADDRESS, or a "
-        "cluster running on this machine, or a new one on this machine]",
+        help="Ray cluster to connect to, with --executor ray.  [default: the environment variable "
+        "RAY_ADDRESS, else a cluster running on this machine, else a new one on this machine]",
     ),
     overwrite_option,
     json_option,

@@ -10,12 +10,14 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.cli.options import OneValueCommand, output_option, run_options
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.cli.values import BUCKETS, PLACE, POSITIVE, SIZE
+from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 
 
-@click.command("pack", cls=OneValueCommand)
+@click.command(
+    "pack", cls=OneValueCommand, short_help="Turn a token store into batches for training."
+)
 @click.argument("store", type=PLACE)
 @output_option("Folder to create for the shards.")
 @click.option(
@@ -23,46 +25,48 @@ from seqpack_cli.runs.workers import Executor
     type=click.Choice(list(LAYOUTS)),
     default="packed",
     show_default=True,
-    help="Form of a batch. packed: data and batch_sizes of torch's PackedSequence; padded: one "
-    "rectangle of rows filled up with the pad id; varlen: several sequences in one row without "
-    "padding, with cu_seqlens.",
+    help="Form of a batch. packed: data and batch_sizes of torch's PackedSequence; padded: rows "
+    "of one width, filled up with the pad id; varlen: one row of several sequences without "
+    "padding, with cu_seqlens (where each sequence begins, as FlashAttention takes it).",
 )
 @click.option(
     "--batch-size",
     type=POSITIVE,
-    help="Maximum number of sequences in a batch (packed and padded).  [default: 64, or no limit "
-    "with --max-tokens]",
+    help="Maximum number of sequences in a batch; not for varlen.  [default: 64, or no limit with "
+    "--max-tokens]",
 )
 @click.option(
     "--max-tokens",
     type=POSITIVE,
-    help="Maximum number of tokens in a batch; for padded, padding counts too. Required for "
-    "varlen, where it is the length of a row.",
+    help="Maximum number of tokens in a batch; for padded, padding counts too; for varlen, the "
+    "maximum length of a row (required).  [default: no limit]",
 )
 @click.option(
     "--order",
     type=click.Choice(["length", "none"]),
     default="length",
     show_default=True,
-    help="length: sort the sequences by length, longest first, so that those of a batch have "
-    "similar lengths; none: keep the order of the token store (or of --shuffle).",
+    help="length: sort the sequences by length, longest first, so that a batch holds sequences of "
+    "similar length; none: take them as they are in the store or, with --shuffle, at random. Rows "
+    "of a packed or padded batch are sorted by length either way. Not for varlen.",
 )
 @click.option(
     "--window",
     type=POSITIVE,
     metavar="N",
     help="Sort by length only within windows of N consecutive sequences, so that with --shuffle "
-    "batches stay random.  [default: all sequences]",
+    "batches stay random; not for varlen.  [default: all sequences]",
 )
 @click.option(
     "--shuffle/--no-shuffle",
     default=None,
-    help="Shuffle the sequences before sorting, and the finished batches.  [default: --shuffle "
-    "for varlen with --fill best-fit, else --no-shuffle]",
+    help="Shuffle the sequences before sorting, and the finished batches. The result is stored: "
+    "EpochSampler, not pack, makes a new order in each epoch.  [default: on for varlen with "
+    "--fill best-fit, which sorts, else off]",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=NATURAL,
     default=0,
     show_default=True,
     help="Random seed for --shuffle.",
@@ -71,8 +75,9 @@ from seqpack_cli.runs.workers import Executor
     "--buckets",
     type=BUCKETS,
     help="Bucket lengths, such as 32,64,128. Each sequence goes into the smallest bucket that "
-    "holds it, and a batch takes sequences of one bucket only; padded rows have the bucket's "
-    "length. auto: choose the lengths that need the least padding.",
+    "holds it, and a batch takes sequences of one bucket only; padded rows get the bucket's "
+    "length as width. auto: choose the lengths that need the least padding. Not for varlen.  "
+    "[default: no buckets]",
 )
 @click.option(
     "--num-buckets",
@@ -82,47 +87,55 @@ from seqpack_cli.runs.workers import Executor
 @click.option(
     "--fill",
     type=click.Choice(["best-fit", "sequential"]),
-    help="How varlen fills its rows. best-fit: each sequence into the fullest row that has room, "
-    "for the fewest rows; sequential: one row after another in the order of the store.  [default: "
-    "best-fit]",
+    help="How varlen fills its rows. best-fit: put each sequence into the row with the least room "
+    "that is enough, for the fewest rows; sequential: fill one row after another in the order of "
+    "the store (or of --shuffle), and start a new row for a sequence that does not fit.  "
+    "[default: best-fit]",
 )
 @click.option(
     "--overflow",
     type=click.Choice(["error", "drop", "split"]),
     help="What to do with a sequence longer than --max-tokens or the largest bucket: stop with an "
-    "error, drop it, or split it over several rows (varlen only).  [default: split for varlen, "
-    "drop with --buckets, else error]",
+    "error, drop it (counted), or split it over several rows (varlen only).  [default: varlen: "
+    "split; with --buckets: drop; otherwise: error]",
 )
 @click.option(
     "--last-batch",
     type=click.Choice(["keep", "drop", "pad"]),
     default="keep",
     show_default=True,
-    help="What to do with the last batch (of each bucket) if it has fewer rows than --batch-size: "
-    "keep it, drop it, or fill it up with empty rows (padded only).",
+    help="What to do with the last batch (of each bucket) if it has fewer rows than the others: "
+    "keep it, drop it (counted), or, for padded, add empty rows.",
 )
 @click.option(
-    "--drop-shorter", type=POSITIVE, help="Drop sequences of fewer than N tokens; they are counted."
+    "--drop-shorter",
+    type=POSITIVE,
+    help="Before anything else, drop sequences of fewer than N tokens (counted).  [default: none]",
 )
 @click.option(
-    "--drop-longer", type=POSITIVE, help="Drop sequences of more than N tokens; they are counted."
+    "--drop-longer",
+    type=POSITIVE,
+    help="Before anything else, drop sequences of more than N tokens (counted).  [default: none]",
 )
 @click.option(
     "--pad-to-multiple",
     type=POSITIVE,
     default=1,
     metavar="M",
-    help="Round the width of padded batches up to a multiple of M.",
+    help="For padded, round the width of batches and of automatic buckets up to a multiple of M.  "
+    "[default: no rounding]",
 )
 @click.option(
     "--padding-side",
     type=click.Choice(["right", "left"]),
     default="right",
     show_default=True,
-    help="Side of each row on which padded adds the padding.",
+    help="For padded, the side of each row where the padding goes.",
 )
 @click.option(
-    "--pad-id", type=int, help="Token id to pad with.  [default: the tokenizer's pad token, or 0]"
+    "--pad-id",
+    type=int,
+    help="Token id to pad with.  [default: the tokenizer's pad token, or 0]",
 )
 @click.option(
     "--shard-bytes",
@@ -143,8 +156,11 @@ def command(
 ) -> None:
     """Pack a token store into shards: files of batches that are ready to train on.
 
-    Sequences of similar length go into one batch. STORE is a folder that `seqpack tokenize` wrote.
-    Running the same command again continues an interrupted run.
+    STORE is a folder that `seqpack tokenize` wrote. By default sequences of similar length go into
+    one batch (see --order); with --layout varlen, rows are filled with sequences of any length. An
+    option that does not apply to the layout is an error. What is dropped is counted in the summary.
+    Running the same command again continues an interrupted run. In training code, read the shards
+    with seqpack_cli.ShardDataset("shards").
 
     \b
     Batches of 64 sequences as torch's PackedSequence:

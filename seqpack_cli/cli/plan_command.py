@@ -11,7 +11,7 @@ from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.url import Place
 
 
-@click.command("plan", cls=OneValueCommand)
+@click.command("plan", cls=OneValueCommand, short_help="Compare what each way to pack would cost.")
 @click.argument("store", type=PLACE)
 @plot_option("Write a picture of the comparison to FILE instead of printing it.")
 @json_option
@@ -19,8 +19,9 @@ from seqpack_cli.files.url import Place
 def command(store: Place, plot: Place | None, as_json: bool, quiet: bool) -> None:
     """Compare the ways to pack a token store, before packing it.
 
-    For each layout and several batch sizes, bucket sets and row lengths: the number of batches, the
-    share of padding, and the size of the shards. Only the lengths of the sequences are read.
+    For each layout and a fixed list of batch sizes, buckets and row lengths (--batch-size,
+    --buckets and --max-tokens of `seqpack pack`): the number of batches, the share of padding, and
+    the size of the shards. Only the lengths of the sequences are read.
 
     \b
     As a table:

@@ -21,15 +21,16 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 
 
-@click.command("tokenize", cls=OneValueCommand)
+@click.command("tokenize", cls=OneValueCommand, short_help="Turn text files into a token store.")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @output_option("Folder to create for the token store.")
 @click.option(
     "--tokenizer",
     default="bytes",
     show_default=True,
-    help="Path of a tokenizer.json or of a folder that contains one, the name of a model on the "
-    "Hugging Face Hub, or 'bytes': one id per UTF-8 byte, plus <pad>, <bos> and <eos>.",
+    help="Path of a tokenizer.json or of a folder that contains one, else the name of a model on "
+    "the Hugging Face Hub that has one, or 'bytes': one id per UTF-8 byte, with tokens <pad>, "
+    "<bos> and <eos> for --bos and --eos.",
 )
 @format_option
 @click.option(
@@ -37,19 +38,29 @@ from seqpack_cli.runs.workers import Executor
     type=click.Choice(["line", "file", "paragraph"]),
     default="line",
     show_default=True,
-    help="In text files, what becomes one document: each line, each whole file, or each paragraph "
-    "(separated by blank lines).",
+    help="What becomes one document of a text file: each line, each whole file, or each paragraph "
+    "(separated by blank lines). Empty lines and files are counted and give no sequence.",
 )
 @text_field_option
 @click.option(
     "--add-special-tokens/--no-add-special-tokens",
     default=True,
     show_default=True,
-    help="Whether to add the special tokens that the tokenizer itself defines, such as [CLS] and "
-    "[SEP] of BERT.",
+    help="Whether to add the special tokens that the tokenizer's own template adds, such as [CLS] "
+    "and [SEP] of BERT. 'bytes' has no template.",
 )
-@click.option("--bos", metavar="TOKEN", help="Special token to add at the start of each document.")
-@click.option("--eos", metavar="TOKEN", help="Special token to add at the end of each document.")
+@click.option(
+    "--bos",
+    metavar="TOKEN",
+    help="Token of the vocabulary to add at the start of each document, before those of the "
+    "template.  [default: none]",
+)
+@click.option(
+    "--eos",
+    metavar="TOKEN",
+    help="Token of the vocabulary to add at the end of each document, after those of the "
+    "template.  [default: none]",
+)
 @click.option(
     "--allow-special-tokens",
     is_flag=True,
@@ -59,16 +70,17 @@ from seqpack_cli.runs.workers import Executor
 @click.option(
     "--max-length",
     type=POSITIVE,
-    help="Maximum length of a sequence in tokens, added special tokens included.  [default: no "
-    "limit]",
+    help="Maximum length of a sequence in tokens, added special tokens included. Truncation saved "
+    "in tokenizer.json is ignored.  [default: no limit]",
 )
 @click.option(
     "--overflow",
     type=click.Choice(["split", "truncate", "drop", "error"]),
     default="split",
     show_default=True,
-    help="What to do with a document longer than --max-length: split it into several sequences, "
-    "keep its first tokens only, drop it, or stop with an error.",
+    help="What to do with a document longer than --max-length: split it into several sequences "
+    "(added special tokens only at the start of the first and the end of the last), keep only its "
+    "first tokens (and the added special tokens), drop it (counted), or stop with an error.",
 )
 @record_options
 @click.option(
@@ -76,16 +88,16 @@ from seqpack_cli.runs.workers import Executor
     type=SIZE,
     default="64MiB",
     show_default=True,
-    help="Amount of input for one part file of the store. Workers take one part at a time, and an "
-    "interrupted run continues after the last finished part.",
+    help="Size of the input for one part file of the store. Workers take one part at a time, and "
+    "an interrupted run continues after the last finished part. It does not change the sequences.",
 )
 @click.option(
     "--encoder",
     type=click.Choice(["auto", "fastokens", "tokenizers"]),
     default="auto",
     show_default=True,
-    help="Tokenizer implementation. auto: fastokens if it gives the same ids as tokenizers, else "
-    "tokenizers.",
+    help="Library that tokenizes. auto: fastokens, a faster one, if it is installed and gives the "
+    "same ids as tokenizers in a check, else tokenizers. The ids are the same either way.",
 )
 @run_options
 def command(
@@ -99,9 +111,12 @@ def command(
 ) -> None:
     """Tokenize text files into a token store, the folder that `seqpack pack` reads.
 
-    INPUT is a file, a folder (all .txt .text .md .jsonl .ndjson .parquet .csv .tsv files below it),
-    a glob pattern, a URL such as s3://bucket/corpus, or - for standard input. Files may be
-    compressed (.gz .bz2 .xz .zst). Running the same command again continues an interrupted run.
+    INPUT is a file, a folder (all .txt .text .md .jsonl .ndjson .parquet .csv .tsv files below it,
+    in the order of their paths), a glob pattern, a URL (s3:// or gs://), or - for standard input.
+    Files may be compressed (.gz .bz2 .xz .zst). A record is one line, file or paragraph of text,
+    one JSON line, or one table row; its text is a document, and each document becomes one
+    sequence, or several if it is split. Running the same command again continues an interrupted
+    run.
 
     \b
     A folder of text files, one document per line, one id per byte:

@@ -21,7 +21,7 @@ from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
 
 
-@click.command("train-tokenizer", cls=OneValueCommand)
+@click.command("train-tokenizer", cls=OneValueCommand, short_help="Train a tokenizer.json on text.")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @output_option("File to write, usually named tokenizer.json.", is_file=True)
 @click.option(
@@ -52,8 +52,8 @@ from seqpack_cli.files.url import Place
     type=POSITIVE,
     default=2,
     show_default=True,
-    help="Ignore pairs (bpe, wordpiece) or words (wordlevel) that occur less often; unigram does "
-    "not use it.",
+    help="Ignore pairs (bpe, wordpiece) or words (wordlevel) that occur fewer than N times; "
+    "unigram does not use it.",
 )
 @format_option
 @text_field_option
@@ -65,7 +65,8 @@ def command(
 ) -> None:
     """Train a tokenizer on text files and write it as a tokenizer.json of the tokenizers library.
 
-    INPUT is what `seqpack tokenize` takes: files, folders, glob patterns, URLs, or -.
+    INPUT is what `seqpack tokenize` takes: files, folders, glob patterns, URLs, or -. In text
+    files, each line is a document.
 
     \b
     Byte-level BPE with 16,000 tokens, and how to use it:

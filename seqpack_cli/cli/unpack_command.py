@@ -16,7 +16,9 @@ from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.url import Place
 
 
-@click.command("unpack", cls=OneValueCommand)
+@click.command(
+    "unpack", cls=OneValueCommand, short_help="Get the ids or the text back out of shards."
+)
 @click.argument("shards", type=PLACE)
 @output_option("JSON lines file to write, or - for stdout.", is_file=True, takes_stdout=True)
 @click.option(
@@ -24,20 +26,21 @@ from seqpack_cli.files.url import Place
     "as_ids",
     default=True,
     show_default=True,
-    help="Write the token ids of each sequence, or the text decoded from them.",
+    help="Write the token ids of each sequence, or the text decoded from them, special tokens "
+    "included.",
 )
 @overwrite_option
 @errors_only_option
 def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: bool) -> None:
     """Write the sequences of shards as JSON lines, in the order of the token store.
 
-    The inverse of `seqpack pack`: batches are taken apart, padding is removed, and the pieces of a
-    split sequence are joined. Sequences that pack dropped are missing.
+    The inverse of `seqpack pack`: batches are taken apart, padding is removed, and pieces of a
+    sequence that pack split are joined. Sequences that pack dropped are missing.
 
     \b
     Token ids, one line per sequence, {"index": 0, "ids": [72, 105]}:
         seqpack unpack shards -o rows.jsonl
-    Text, printed to stdout:
+    Text, {"index": 0, "text": "Hi"}, printed to stdout:
         seqpack unpack shards --text -o -
     """
     from seqpack_cli.shards.shard_set import open_shards

@@ -34,14 +34,19 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
 
 
 class CountType(click.ParamType):  # type: ignore[type-arg]
-    """A number from 1 to 2**31 - 1, the limit for counts of tokens and rows."""
+    """A number in a range."""
 
     name = "N"
 
+    def __init__(self, *, at_least: int, at_most: int) -> None:
+        self._at_least = at_least
+        self._at_most = at_most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
-        if not _is_count(str(value).strip(), at_most=MAX_INT32):
-            self.fail(f"{str(value)[:60]!r} is not a number from 1 to {MAX_INT32:,}", param, ctx)
+        if not _is_count(str(value).strip(), at_least=self._at_least, at_most=self._at_most):
+            expected = f"a number from {self._at_least} to {self._at_most:,}"
+            self.fail(f"{str(value)[:60]!r} is not {expected}", param, ctx)
         return int(value)
 
 
@@ -120,12 +125,13 @@ class OutputType(PlaceType):
         return super().convert(value, param, ctx)
 
 
-def _is_count(text: str, *, at_most: int) -> bool:
-    """Return whether a text is a number from 1 to at_most; int() itself refuses very long ones."""
-    return text.isdecimal() and len(text) <= len(str(at_most)) and 0 < int(text) <= at_most
+def _is_count(text: str, *, at_least: int = 1, at_most: int) -> bool:
+    """Return whether a text is a number in the range; int() itself refuses very long ones."""
+    return text.isdecimal() and len(text) <= len(str(at_most)) and at_least <= int(text) <= at_most
 
 
 SIZE = SizeType()
 BUCKETS = BucketsType()
-POSITIVE = CountType()
+POSITIVE = CountType(at_least=1, at_most=MAX_INT32)  # the limit for tokens and rows
+NATURAL = CountType(at_least=0, at_most=2**63 - 1)
 PLACE = PlaceType()

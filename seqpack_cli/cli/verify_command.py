@@ -9,13 +9,13 @@ import click
 from seqpack_cli.cli.options import OneValueCommand, errors_only_option, json_option
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.cli.values import PLACE, POSITIVE, SampleType
+from seqpack_cli.cli.values import NATURAL, PLACE, POSITIVE, SampleType
 from seqpack_cli.files.url import Place
 
 EXIT_FAULT = 1
 
 
-@click.command("verify", cls=OneValueCommand)
+@click.command("verify", cls=OneValueCommand, short_help="Check shards before training on them.")
 @click.argument("shards", type=PLACE)
 @click.option(
     "--tokens",
@@ -35,16 +35,18 @@ EXIT_FAULT = 1
     default="backward",
     show_default=True,
     help="How much to check; each level includes the ones before it. structure: files, checksums, "
-    "counts and batches; roundtrip: unpacking in torch gives every id back; run: the model takes "
-    "every batch; forward: outputs equal those of each sequence alone; backward: gradients too.",
+    "counts, and that the batches are those that pack's options give; roundtrip: unpacking in "
+    "torch gives every id back; run: the test model computes every batch without an error "
+    "(forward and backward include this on a GPU, or with --every-batch); forward: outputs equal "
+    "those of each sequence alone; backward: so do gradients.",
 )
 @click.option(
     "--cell",
     type=click.Choice(["lstm", "gru", "rnn"]),
     default="lstm",
     show_default=True,
-    help="Recurrent network of the test model, for packed and padded shards: nn.LSTM, nn.GRU or "
-    "nn.RNN.",
+    help="Recurrent network of the test model: nn.LSTM, nn.GRU or nn.RNN. varlen shards are "
+    "tested with causal attention too.",
 )
 @click.option(
     "--layers",
@@ -75,37 +77,37 @@ EXIT_FAULT = 1
     type=SampleType(),
     default=32,
     show_default=True,
-    help="Number of batches to compute at the levels forward and backward.",
+    help="Number of batches whose results are compared at the levels forward and backward, or all.",
 )
 @click.option(
     "--every-batch/--no-every-batch",
     default=None,
-    help="With --level forward or backward: whether to check the level run too.  [default: only "
-    "on a GPU]",
+    help="With --level forward or backward: whether to include the level run, which computes "
+    "every batch and not only the sample.  [default: only on a GPU]",
 )
 @click.option(
     "--max-batch-tokens",
     type=POSITIVE,
     default=32768,
     show_default=True,
-    help="Largest batch that forward and backward compute completely; of a larger one they compute "
-    "N tokens. Lower it if memory runs out.",
+    help="At the levels forward and backward, compute only part of a batch that has more than N "
+    "tokens. Lower it if memory runs out.",
 )
 @click.option(
     "--compare",
     is_flag=True,
-    help="Also measure the speed of the model in tokens/s: on packed batches, on the same "
+    help="Also measure the speed of the test model in tokens/s: on packed batches, on the same "
     "sequences padded, and on rows of equal length.",
 )
 @click.option(
     "--self-test",
     is_flag=True,
-    help="Also test verify itself: damage a copy of one shard in memory in many ways and check "
+    help="Also test verify itself: damage a copy of one shard in memory in several ways and check "
     "that each damage is found.",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=NATURAL,
     default=0,
     show_default=True,
     help="Random seed for the sampled batches and the weights of the test model.",
@@ -113,14 +115,14 @@ EXIT_FAULT = 1
 @json_option
 @errors_only_option
 def command(shards: Place, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Check shards against their token store, on the device that will train on them.
+    """Check shards against their token store, on the device that you will train on.
 
-    Every file, checksum and id is checked. A small test model then computes a sample of the batches
-    and each of their sequences alone, and the results must be equal. Exits with 1 if a fault is
-    found.
+    Every file, checksum and id is checked. A small test model is then run on a sample of the
+    batches and on each of their sequences alone; the results must agree within rounding errors. The
+    exit code is 1 if a fault is found.
 
     \b
-    On the GPU that will train:
+    On the GPU that you will train on:
         seqpack verify shards --device cuda
     Files, checksums and ids only, without a model:
         seqpack verify shards --level roundtrip
