@@ -443,7 +443,7 @@ def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> N
         ("--window 0", "'0' is not a number from 1 to 2,147,483,647"),
         ("--num-buckets 0", "'0' is not a number from 1 to 2,147,483,647"),
         ("--pad-to-multiple 0", "'0' is not a number from 1 to 2,147,483,647"),
-        ("--seed -1", "'-1' is not a number from 0 to 9,223,372,036,854,775,807"),
+        ("--seed -1", "'-1' is not a number from 0 to 18,446,744,073,709,551,615"),
     ],
 )
 def test_pack_refuses_what_is_no_value_of_an_option(

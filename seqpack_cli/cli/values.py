@@ -133,5 +133,5 @@ def _is_count(text: str, *, at_least: int = 1, at_most: int) -> bool:
 SIZE = SizeType()
 BUCKETS = BucketsType()
 POSITIVE = CountType(at_least=1, at_most=MAX_INT32)  # the limit for tokens and rows
-NATURAL = CountType(at_least=0, at_most=2**63 - 1)
+NATURAL = CountType(at_least=0, at_most=2**64 - 1)  # seeds have 64 bits
 PLACE = PlaceType()
