@@ -34,7 +34,8 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     type=NATURAL,
     metavar="I",
     help="Show sequence I of the token store, counted from 0: its tokens, ids and text, and the "
-    "file and record it came from. If PATH is a folder of shards, also its batch and row.",
+    "file and record it came from (if PATH is a folder of shards, also its batch and row; the "
+    "origin only while the store is where pack found it).",
 )
 @click.option(
     "--vocabulary",
@@ -60,8 +61,8 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 def command(path: Place, as_json: bool, quiet: bool, **asked: Any) -> None:
     """Show what a token store or a folder of shards contains.
 
-    Use at most one of --batch, --sequence and --vocabulary. --plot and --html replace the printed
-    numbers; with --json they are printed too.
+    Use at most one of --batch, --sequence and --vocabulary; of these, --plot works with --batch and
+    --html with none. Both replace the printed numbers, unless --json is given.
 
     \b
     Counts, lengths and padding; the same as a picture or as a page:

@@ -42,8 +42,8 @@ format_option = click.option(
     type=click.Choice(["auto", "text", "jsonl", "parquet", "csv"]),
     default="auto",
     show_default=True,
-    help="Format of the input. auto: by the suffix of each file; text for - and for unknown "
-    "suffixes of files that are named.",
+    help="Format of the input, for all files. auto: by the suffix of each file; text for - and "
+    "for unknown suffixes of files that are named. csv includes tab-separated files (.tsv).",
 )
 text_field_option = click.option(
     "--text-field",
@@ -94,7 +94,7 @@ errors_only_option = click.option(
     "-q",
     "--quiet",
     is_flag=True,
-    help="Print no progress, notes or summary, only errors (and what --json prints).",
+    help="Print no progress, notes or summary, only errors.",
 )
 
 

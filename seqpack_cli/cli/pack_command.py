@@ -60,9 +60,10 @@ from seqpack_cli.runs.workers import Executor
 @click.option(
     "--shuffle/--no-shuffle",
     default=None,
-    help="Shuffle the sequences before sorting, and the finished batches. The result is stored: "
-    "EpochSampler, not pack, makes a new order in each epoch.  [default: on for varlen with "
-    "--fill best-fit, which sorts, else off]",
+    help="Shuffle the sequences before sorting, and the finished batches. Without it, batches are "
+    "stored longest first. Which sequences share a batch is fixed here; in training, "
+    "seqpack_cli.EpochSampler gives whole batches a new order in each epoch.  [default: on for "
+    "varlen with --fill best-fit, which sorts, else off]",
 )
 @click.option(
     "--seed",
@@ -96,16 +97,18 @@ from seqpack_cli.runs.workers import Executor
     "--overflow",
     type=click.Choice(["error", "drop", "split"]),
     help="What to do with a sequence longer than --max-tokens or the largest bucket: stop with an "
-    "error, drop it (counted), or split it over several rows (varlen only).  [default: varlen: "
-    "split; with --buckets: drop; otherwise: error]",
+    "error, drop it (counted), or, for varlen, split it into pieces that are placed like "
+    "sequences of their own.  [default: varlen: split; longer than the largest bucket: drop; "
+    "otherwise: error]",
 )
 @click.option(
     "--last-batch",
     type=click.Choice(["keep", "drop", "pad"]),
     default="keep",
     show_default=True,
-    help="What to do with the last batch (of each bucket) if it has fewer rows than the others: "
-    "keep it, drop it (counted), or, for padded, add empty rows.",
+    help="What to do with the last batch (of each bucket) if more sequences would fit into it: "
+    "keep it, drop it (counted), or, for padded, add empty rows up to the number that fits (with "
+    "--batch-size or --buckets). Not for varlen.",
 )
 @click.option(
     "--drop-shorter",
@@ -122,8 +125,8 @@ from seqpack_cli.runs.workers import Executor
     type=POSITIVE,
     default=1,
     metavar="M",
-    help="For padded, round the width of batches and of automatic buckets up to a multiple of M.  "
-    "[default: no rounding]",
+    help="For padded, round the width of batches and of automatic buckets up to a multiple of M; "
+    "lengths given in --buckets must be multiples.  [default: no rounding]",
 )
 @click.option(
     "--padding-side",
@@ -135,7 +138,7 @@ from seqpack_cli.runs.workers import Executor
 @click.option(
     "--pad-id",
     type=int,
-    help="Token id to pad with.  [default: the tokenizer's pad token, or 0]",
+    help="Token id of the padding.  [default: the tokenizer's pad token, or 0]",
 )
 @click.option(
     "--shard-bytes",
@@ -159,8 +162,9 @@ def command(
     STORE is a folder that `seqpack tokenize` wrote. By default sequences of similar length go into
     one batch (see --order); with --layout varlen, rows are filled with sequences of any length. An
     option that does not apply to the layout is an error. What is dropped is counted in the summary.
-    Running the same command again continues an interrupted run. In training code, read the shards
-    with seqpack_cli.ShardDataset("shards").
+    Running the same command again continues an interrupted run; with other options it is an error
+    unless --overwrite is given. In training code, read the shards with
+    seqpack_cli.ShardDataset("shards").
 
     \b
     Batches of 64 sequences as torch's PackedSequence:
@@ -169,7 +173,7 @@ def command(
         seqpack pack tokens --layout padded --max-tokens 16384 --shuffle --window 4096 -o shards
     Padded batches of at most eight different shapes, for torch.compile:
         seqpack pack tokens --layout padded --buckets auto --last-batch pad -o shards
-    Rows of 2,048 tokens, each with several whole sequences, for a transformer:
+    Rows of at most 2,048 tokens that several sequences share, for a transformer:
         seqpack pack tokens --layout varlen --max-tokens 2048 -o shards
     What each way to pack would cost:
         seqpack plan tokens

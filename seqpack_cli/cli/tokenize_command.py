@@ -29,8 +29,8 @@ from seqpack_cli.runs.workers import Executor
     default="bytes",
     show_default=True,
     help="Path of a tokenizer.json or of a folder that contains one, else the name of a model on "
-    "the Hugging Face Hub that has one, or 'bytes': one id per UTF-8 byte, with tokens <pad>, "
-    "<bos> and <eos> for --bos and --eos.",
+    "the Hugging Face Hub that has one, or 'bytes': one id per UTF-8 byte, plus <pad>, <bos> and "
+    "<eos>, of which the last two are added only with --bos and --eos.",
 )
 @format_option
 @click.option(
@@ -52,14 +52,14 @@ from seqpack_cli.runs.workers import Executor
 @click.option(
     "--bos",
     metavar="TOKEN",
-    help="Token of the vocabulary to add at the start of each document, before those of the "
-    "template.  [default: none]",
+    help="Token of the vocabulary to add at the start of each document, unless the template "
+    "already puts it there.  [default: none]",
 )
 @click.option(
     "--eos",
     metavar="TOKEN",
-    help="Token of the vocabulary to add at the end of each document, after those of the "
-    "template.  [default: none]",
+    help="Token of the vocabulary to add at the end of each document, unless the template already "
+    "puts it there.  [default: none]",
 )
 @click.option(
     "--allow-special-tokens",
@@ -116,7 +116,7 @@ def command(
     Files may be compressed (.gz .bz2 .xz .zst). A record is one line, file or paragraph of text,
     one JSON line, or one table row; its text is a document, and each document becomes one
     sequence, or several if it is split. Running the same command again continues an interrupted
-    run.
+    run; with other options or a changed input it is an error unless --overwrite is given.
 
     \b
     A folder of text files, one document per line, one id per byte:

@@ -26,8 +26,8 @@ from seqpack_cli.files.url import Place
     "as_ids",
     default=True,
     show_default=True,
-    help="Write the token ids of each sequence, or the text decoded from them, special tokens "
-    "included.",
+    help="Write the token ids of each sequence, or the text decoded from them with the tokenizer "
+    "that is kept in the shards, special tokens included.",
 )
 @overwrite_option
 @errors_only_option
@@ -35,7 +35,8 @@ def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: 
     """Write the sequences of shards as JSON lines, in the order of the token store.
 
     The inverse of `seqpack pack`: batches are taken apart, padding is removed, and pieces of a
-    sequence that pack split are joined. Sequences that pack dropped are missing.
+    sequence that pack split are joined (those that tokenize split are sequences of their own).
+    Sequences that pack dropped are missing. The token store is not needed.
 
     \b
     Token ids, one line per sequence, {"index": 0, "ids": [72, 105]}:

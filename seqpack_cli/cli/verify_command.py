@@ -34,11 +34,11 @@ EXIT_FAULT = 1
     type=click.Choice(["structure", "roundtrip", "run", "forward", "backward"]),
     default="backward",
     show_default=True,
-    help="How much to check; each level includes the ones before it. structure: files, checksums, "
-    "counts, and that the batches are those that pack's options give; roundtrip: unpacking in "
-    "torch gives every id back; run: the test model computes every batch without an error "
-    "(forward and backward include this on a GPU, or with --every-batch); forward: outputs equal "
-    "those of each sequence alone; backward: so do gradients.",
+    help="How much to check; each level includes the ones before it, but on a CPU forward and "
+    "backward leave out run unless --every-batch is given. structure: files, checksums, counts, "
+    "and that the batches are those that pack's options give; roundtrip: unpacking in torch gives "
+    "every id back; run: the test model computes every batch without an error; forward: outputs "
+    "equal those of each sequence alone; backward: so do gradients.",
 )
 @click.option(
     "--cell",
@@ -91,13 +91,13 @@ EXIT_FAULT = 1
     default=32768,
     show_default=True,
     help="At the levels forward and backward, compute only part of a batch that has more than N "
-    "tokens. Lower it if memory runs out.",
+    "tokens; run always computes whole batches.",
 )
 @click.option(
     "--compare",
     is_flag=True,
-    help="Also measure the speed of the test model in tokens/s: on packed batches, on the same "
-    "sequences padded, and on rows of equal length.",
+    help="Also measure the speed of the test model in tokens/s on this device: on sampled batches "
+    "as PackedSequence, on the same sequences padded, and on rows of equal length.",
 )
 @click.option(
     "--self-test",
