@@ -127,10 +127,13 @@ def find_index(index: SupportsIndex, length: int, name: str) -> int:
 
     Raises:
         IndexError: there is no such item.
+        TypeError: it is not an integer.
 
     >>> find_index(-1, 3, "batch")
     2
     """
+    if isinstance(index, bool):
+        raise TypeError(f"{name} {index}, expected an integer")
     number = operator.index(index)  # of numpy and torch too
     if not -length <= number < length:
         raise IndexError(f"{name} {number} of {length}")

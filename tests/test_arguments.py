@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,20 @@ from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import check_fields, checks_arguments, convert
 
 
+class Name(str, Enum):  # noqa: UP042 - the str() of a StrEnum is its value
+    PADDED = "padded"
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "expected"),
     [
         (5, int | None, 5),
         (None, int | None, None),
         (np.uint16(5), int, 5),
+        (np.bool_(True), bool | None, True),
+        (Name.PADDED, str, "padded"),
+        ([np.str_("a.txt")], AnyPath | Sequence[AnyPath], ("a.txt",)),
+        (np.array(["a.txt"]), AnyPath | Sequence[AnyPath], ("a.txt",)),
         (torch.tensor(5), int, 5),
         ("auto", str | Sequence[int] | None, "auto"),
         ([np.int64(8), 4], str | Sequence[int] | None, (8, 4)),
@@ -81,6 +90,17 @@ def test_fields_become_what_they_are_annotated_as() -> None:
 @checks_arguments
 def add(first: int, second: int = 0, *, twice: bool = False) -> int:
     return (first + second) * (1 + twice)
+
+
+@checks_arguments
+def spell(*, names: Sequence[str], upper: bool = False) -> list[str]:
+    return [name.upper() if upper else f"{name}" for name in names]
+
+
+def test_checked_function_gets_the_converted_arguments() -> None:
+    names = (name for name in (Name.PADDED, np.str_("b")))
+    assert spell(names=[*names], upper=np.bool_(False)) == ["padded", "b"]  # type: ignore[arg-type]
+    assert type(add(np.int8(100), np.int8(100))) is int  # type: ignore[arg-type]
 
 
 def test_checked_function_is_called_as_before() -> None:

@@ -182,7 +182,7 @@ def test_equal_lengths_stay_as_they_come(layout: str) -> None:
 def test_bucket_is_the_smallest_that_holds_the_longest() -> None:
     for longest, width in ((1, 4), (4, 4), (5, 10), (9, 10), (10, 10)):
         rows = [[7], [5] * longest, [3]]
-        batch = collate_padded(make_sequences(rows), pad_id=0, bucket_keys=(4, 10))
+        batch = collate_padded(make_sequences(rows), pad_id=0, bucket_keys=(10, 4))
         assert batch.ids.shape == (3, width)
         assert batch.mask.sum() == 2 + longest
     with pytest.raises(ValueError, match=r"^a sequence of 11 ids, the buckets are \(4, 10\)$"):
@@ -303,6 +303,31 @@ def test_padding_of_another_type_is_refused(options: dict[str, Any], said: str) 
     with pytest.raises(TypeError) as caught:
         collate_padded(make_sequences([[1]]), **{"pad_id": 0, **options})
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("layout", COLLATES)
+def test_sequences_of_another_kind_are_refused(layout: str) -> None:
+    with pytest.raises(TypeError, match=r"^sequences is a generator, expected a sequence of Token"):
+        COLLATES[layout](sequence for sequence in make_sequences([[1]]))
+    with pytest.raises(TypeError, match=r"^the ids are float32, expected integers$"):
+        COLLATES[layout]([TokenSequence(torch.tensor([1.5]), 0)])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"pad_id": -1}, "pad_id is -1, expected at least 0"),
+        ({"pad_to_multiple": 10**30}, f"pad_to_multiple is {10**30}, expected at most 2147483647"),
+        ({"bucket_keys": [10**30]}, f"a bucket key is {10**30}, expected at most 2147483647"),
+        (
+            {"bucket_keys": [16, 100], "pad_to_multiple": 8},
+            "bucket key 100 is not a multiple of pad_to_multiple 8",
+        ),
+    ],
+)
+def test_padding_out_of_range_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        collate_padded(make_sequences([[1]]), **{"pad_id": 0, **options})
 
 
 @pytest.mark.parametrize("layout", COLLATES)

@@ -486,7 +486,8 @@ def test_a_state_of_other_shards_is_refused(tmp_path: Path, dataset: ShardDatase
     EpochSampler(again).load_state_dict(EpochSampler(dataset).state_dict())
 
 
-DEALING = {"world_size": 2, "num_steps": 1, "skip": []}
+FLAGS = {"drop_last": False, "balance": False, "longest_first": False}
+DEALING = {"world_size": 2, "num_steps": 1, "skip": [], **FLAGS}
 NO_STATES: list[Any] = [None, [], {}, "state"]
 NO_VALUES: list[tuple[str, Any]] = [
     *[(name, value) for name in ("seed", "epoch") for value in (-1, "3", 1.5, None)],
@@ -494,7 +495,7 @@ NO_VALUES: list[tuple[str, Any]] = [
     *[("taken", value) for value in (None, {}, "ab", [1], [{}])],
 ]
 NO_DEALINGS: list[dict[str, Any]] = [
-    *[{"world_size": value} for value in (0, -1, "2", None)],
+    *[{"world_size": value} for value in (0, -1, "2", None, 2**20 + 1, 10**12)],
     *[{"num_steps": value} for value in (-1, "1", None)],
     {"num_steps": 99},  # more than there are
     *[{"skip": value} for value in (None, ["a"], [99])],
@@ -507,7 +508,7 @@ def check_refused(change: Callable[[State], Any]) -> None:
     sampler = EpochSampler(NumberedBatches(range(8)), world_size=2)
     sampler.skip_steps(1)
     state = change(sampler.state_dict())
-    with pytest.raises(ValueError, match="state"):
+    with pytest.raises(ValueError, match=r"the state |skip has batch 99"):
         sampler.load_state_dict(state)
     assert (sampler.seed, sampler.shuffle, sampler.epoch, len(sampler)) == (0, True, 0, 3)
 
@@ -525,6 +526,17 @@ def test_a_state_that_lacks_something_is_refused(name: str) -> None:
 @pytest.mark.parametrize(("name", "value"), NO_VALUES)
 def test_a_state_with_a_wrong_value_is_refused(name: str, value: Any) -> None:
     check_refused(lambda state: {**state, name: value})
+
+
+def test_more_ranks_than_memory_holds_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^world_size is 1000000000000, expected at most 1048576"):
+        EpochSampler(NumberedBatches(range(8)), rank=0, world_size=10**12)
+
+
+def test_the_dealing_that_the_next_test_changes_is_a_state() -> None:
+    sampler = EpochSampler(NumberedBatches(range(8)), world_size=2)
+    sampler.load_state_dict({**sampler.state_dict(), "taken": [DEALING]})
+    assert len(sampler) == 3
 
 
 @pytest.mark.parametrize("change", NO_DEALINGS, ids=str)

@@ -11,10 +11,10 @@ import click
 import pytest
 from command import run
 
-from seqpack_cli import PackOptions, TokenizeOptions, TrainTokenizerOptions
+from seqpack_cli import Executor, PackOptions, TokenizeOptions, TrainTokenizerOptions
 from seqpack_cli.cli.values import BUCKETS
 from seqpack_cli.corpus.document_block import DocumentOptions
-from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE
+from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE, OptionError
 from seqpack_cli.verification.verify_run import VerifyOptions
 
 
@@ -64,6 +64,30 @@ def test_options_refuse_what_no_run_can_follow(
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         options(**values)
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "said"),
+    [
+        (
+            TrainTokenizerOptions,
+            {"special_tokens": [""]},
+            "--special-token '': expected at least one character",
+        ),
+        (
+            TrainTokenizerOptions,
+            {"special_tokens": ["a\ud800"]},
+            "--special-token 'a\\ud800': expected valid UTF-8",
+        ),
+        (Executor, {"ray_address": "auto"}, "--ray-address needs --executor ray"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    options: Callable[..., object], values: dict[str, object], said: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        options(**values)
+    assert caught.value.message == said
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,12 @@ def test_unpack_refuses_batch_sizes_that_would_crash_torch(
         sequence_arrays.unpack_sequence(batch)
 
 
+def test_unpack_refuses_lists() -> None:
+    batch = PackedBatch(np.arange(3), [2, 1], np.array([2, 1]))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^packed_sequences.batch_sizes is \[2, 1\], expected nd"):
+        sequence_arrays.unpack_sequence(batch)
+
+
 def test_unpack_refuses_a_sum_that_wraps_around() -> None:
     sizes = np.array([2**62, 2**62, 2**62, 2**62 - 7, 7, 7], np.int64)
     assert int(sizes.sum()) == 7  # of 64 bits

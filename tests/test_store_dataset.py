@@ -174,9 +174,9 @@ def test_piece_of_a_negative_length_is_an_index_error(store: Path) -> None:
         StoreDataset(store)[Piece(1, 0, -1)]
 
 
-@pytest.mark.parametrize("key", [1.9, "1", Piece(1, 0.5, 2)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("key", [1.9, "1", True, (1,), (1, 2, 3, 4), Piece(1, 0.5, 2)])  # type: ignore[arg-type]
 def test_key_that_is_no_integer_is_a_type_error(store: Path, key: object) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="integer"):
         StoreDataset(store)[key]  # type: ignore[index]
 
 

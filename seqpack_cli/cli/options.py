@@ -168,8 +168,6 @@ def run_options(function: Command) -> Command:
     def command(
         num_workers: int | None, executor: str, ray_address: str | None, **others: Any
     ) -> None:
-        if ray_address is not None and executor != "ray":
-            raise click.UsageError("--ray-address needs --executor ray")
         function(executor=Executor(executor, ray_address, num_workers), **others)
 
     return _add(RUN_OPTIONS, command)

@@ -1,7 +1,8 @@
 """Check what a caller of the library passes against the annotations, before any work begins.
 
 `checks_arguments` checks the arguments of a public function, `check_fields` the fields of an
-options class. An integer of numpy or torch becomes an int, a sequence becomes a tuple.
+options class. An integer of numpy or torch becomes an int, a bool of numpy a bool, a string of a
+subclass of str (a member of an enum) a plain str, and a sequence a tuple.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ NO_CLASSES = (Any, typing.TypeVar)
 
 
 def checks_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Make a function raise TypeError at once for an argument of another type than annotated."""
+    """Convert the arguments of a function to their annotated types, or raise TypeError at once."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
-        given = signature.bind(*args, **kwargs).arguments
+        given = signature.bind(*args, **kwargs)
         for name, kind in _find_types(function).items():
-            if name in given:
-                convert(name, given[name], kind)
-        return function(*args, **kwargs)
+            if name in given.arguments:
+                given.arguments[name] = convert(name, given.arguments[name], kind)
+        return function(*given.args, **given.kwargs)
 
     return checked
 
@@ -82,6 +83,10 @@ def _convert(value: Any, kind: Any) -> Any:
         return _convert_items(value, typing.get_args(kind)[0], is_ordered=origin is not Collection)
     if origin is int:
         return _convert_int(value)
+    if origin is str and isinstance(value, str):
+        return str.__str__(value)  # str() asks the subclass, and an enum returns its own name
+    if origin is bool and type(value).__name__ in ("bool", "bool_"):
+        return bool(value)  # of numpy too
     if origin is Callable:
         return value if callable(value) else WRONG
     if not isinstance(origin, type) or getattr(origin, "_is_protocol", False) or origin is Any:

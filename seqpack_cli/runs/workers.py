@@ -37,7 +37,8 @@ class Executor:
             works in this process, so a script needs no `if __name__ == "__main__":`.
 
     Raises:
-        ValueError: name is neither, or num_workers is below 1.
+        ValueError: name is neither, or num_workers is out of range.
+        OptionError: ray_address is set, and name is not "ray".
         MachineError: Ray is not installed.
     """
 
@@ -51,6 +52,8 @@ class Executor:
         check_positive("num_workers", self.num_workers)
         if self.name == "ray":
             check_installed()
+        elif self.ray_address is not None:
+            raise OptionError("--ray-address needs --executor ray")
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ def unpack_sequence(packed_sequences: PackedBatch) -> list[np.ndarray]:
     [[1, 2, 3], [9]]
     """
     packed: PackedBatch = convert("packed_sequences", packed_sequences, PackedBatch)
+    for name in ("data", "batch_sizes"):
+        convert(f"packed_sequences.{name}", getattr(packed, name), np.ndarray)
     check_batch_sizes(packed.batch_sizes, num_ids=len(packed.data))
     steps = np.cumsum(packed.batch_sizes) - packed.batch_sizes
     lengths = count_alive(packed.batch_sizes)  # the same relation, read the other way
@@ -148,6 +150,8 @@ def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:
     [[1, 2, 3], [9]]
     """
     padded: PaddedBatch = convert("padded_sequences", padded_sequences, PaddedBatch)
+    for name in ("ids", "lengths"):
+        convert(f"padded_sequences.{name}", getattr(padded, name), np.ndarray)
     width = padded.ids.shape[1]
     if len(padded.lengths) != len(padded.ids):
         raise ValueError(f"{len(padded.lengths)} lengths for {len(padded.ids)} rows")

@@ -19,7 +19,7 @@ from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.errors import OptionError, check_choice, check_positive, quote
 from seqpack_cli.files.single_file import publish_alone
 from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
 from seqpack_cli.runs.arguments import check_fields, checks_arguments
@@ -48,6 +48,7 @@ class TrainTokenizerOptions:
 
     Raises:
         ValueError: an option has an unknown value.
+        OptionError: a special token is empty or cannot be encoded in UTF-8.
     """
 
     model: str = "bpe"
@@ -63,6 +64,8 @@ class TrainTokenizerOptions:
         check_choice("file_format", self.file_format, ("auto", *FORMATS))
         check_positive("vocab_size", self.vocab_size)
         check_positive("min_frequency", self.min_frequency)
+        for token in self.special_tokens:
+            _check_special_token(token)
 
     @property
     def all_special_tokens(self) -> list[str]:
@@ -120,6 +123,15 @@ def _train(
         with catch_failure():
             tokenizer.train_from_iterator(_iter_texts(sources, options, progress), trainer)
     return tokenizer
+
+
+def _check_special_token(token: str) -> None:
+    if not token:  # most often an unset shell variable
+        raise OptionError("--special-token '': expected at least one character")
+    try:
+        token.encode()
+    except UnicodeEncodeError as error:
+        raise OptionError(f"--special-token {quote(token)}: expected valid UTF-8") from error
 
 
 def _check_vocab_size(options: TrainTokenizerOptions) -> None:

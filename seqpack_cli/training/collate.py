@@ -72,26 +72,30 @@ def collate_padded(
         pad_id: the id in padding cells.
         padding_side: "right" or "left".
         pad_to_multiple: the width is the longest sequence's, rounded up to a multiple.
-        bucket_keys: in rising order; the width is the smallest that holds the longest sequence.
+        bucket_keys: multiples of pad_to_multiple; the width is the smallest that holds the longest
+            sequence.
         labels: "next" adds next-token labels.
         sort: True puts the rows longest first, equal ones as they come, empty ones last; False
             keeps the order of the samples.
 
     Raises:
-        ValueError: there is no sequence with ids, or no bucket for the longest.
+        ValueError: there is no sequence with ids, or no bucket for the longest, or a number is out
+            of range.
     """
     check_labels(labels)
     check_choice("padding_side", padding_side, ("right", "left"))
     pad_id = convert("pad_id", pad_id, int)
-    check_positive("pad_to_multiple", convert("pad_to_multiple", pad_to_multiple, int))
+    if pad_id < 0:
+        raise ValueError(f"pad_id is {pad_id}, expected at least 0")
+    pad_to_multiple = convert("pad_to_multiple", pad_to_multiple, int)
+    check_positive("pad_to_multiple", pad_to_multiple)
     rows = _join(sequences)
     if convert("sort", sort, bool):
         rows = rows.longest_first()
     longest = int(rows.lengths.max())
     width: int | None = int(round_up(np.array(longest), pad_to_multiple))
     if bucket_keys is not None:
-        keys = convert("bucket_keys", bucket_keys, Sequence[int])
-        width = find_bucket_key(list(keys), longest)
+        width = find_bucket_key(_check_keys(bucket_keys, pad_to_multiple), longest)
     if width is None:
         raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
     if not width:
@@ -147,7 +151,19 @@ def _restore_order(tensors: PackedTensors, samples: TokenSequences) -> PackedTen
     )
 
 
-def _join(sequences: Sequence[TokenSequence]) -> TokenSequences:
+def _check_keys(bucket_keys: Sequence[int], multiple: int) -> list[int]:
+    keys = list(convert("bucket_keys", bucket_keys, Sequence[int]))
+    for key in keys:
+        check_positive("a bucket key", key)
+        if key % multiple:
+            raise ValueError(f"bucket key {key} is not a multiple of pad_to_multiple {multiple}")
+    return keys
+
+
+def _join(sequences: Any) -> TokenSequences:
+    if not isinstance(sequences, Sequence):
+        found = type(sequences).__name__
+        raise TypeError(f"sequences is a {found}, expected a sequence of TokenSequence")
     if not len(sequences):
         raise ValueError("expected at least one sequence")
     return TokenSequences.join(sequences)

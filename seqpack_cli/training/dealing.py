@@ -12,6 +12,8 @@ from seqpack_cli.batching.rank_steps import deal_steps, put_first
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.training.epoch_plan import EpochPlan
 
+MAX_RANKS = 2**20  # a step of all ranks takes 8 bytes for each
+
 
 @dataclass(frozen=True)
 class SamplerOptions:
@@ -57,8 +59,8 @@ class Dealing:
             raise ValueError(f"the state has taken {state!r}, expected {', '.join(sorted(names))}")
         skip = state["skip"]
         if not (
-            _is_count(state["world_size"])
-            and state["world_size"] > 0
+            type(state["world_size"]) is int
+            and 1 <= state["world_size"] <= MAX_RANKS
             and _is_count(state["num_steps"])
             and all(type(state[name]) is bool for name in flags)
             and isinstance(skip, list)

@@ -17,9 +17,10 @@ import torch.distributed
 from torch.utils.data import ConcatDataset, Sampler, Subset
 
 from seqpack_cli.batching.shuffle import epoch_seed
+from seqpack_cli.errors import check_positive
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.training.combined_batches import find_batches
-from seqpack_cli.training.dealing import Dealing, SamplerOptions
+from seqpack_cli.training.dealing import MAX_RANKS, Dealing, SamplerOptions
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
 from seqpack_cli.training.sampler_state import SamplerState
 from seqpack_cli.training.tracked_loader import TrackedLoader
@@ -43,7 +44,8 @@ class EpochSampler(Sampler[Any]):
 
     Raises:
         TypeError: batches is something else.
-        ValueError: there is no such rank, or no batch that options names.
+        ValueError: there is no such rank, or no batch that options names, or a number is out of
+            range.
     """
 
     @checks_arguments
@@ -58,11 +60,12 @@ class EpochSampler(Sampler[Any]):
         options: SamplerOptions | None = None,
     ) -> None:
         found_rank, found_world_size = _find_rank()
-        self.batches, self.seed, self.shuffle = find_batches(batches), operator.index(seed), shuffle
-        self.rank = found_rank if rank is None else operator.index(rank)
-        num_ranks = found_world_size if world_size is None else operator.index(world_size)
+        self.batches, self.seed, self.shuffle = find_batches(batches), seed, shuffle
+        self.rank = found_rank if rank is None else rank
+        num_ranks = found_world_size if world_size is None else world_size
         if not 0 <= self.rank < num_ranks:
             raise ValueError(f"rank is {self.rank}, expected 0 or more, below {num_ranks}")
+        check_positive("world_size", num_ranks, at_most=MAX_RANKS)
         self._dealing = Dealing(num_ranks, options or SamplerOptions())
         if self._dealing.options.skip and not self.batches.is_fixed:
             raise ValueError("skip needs shards: a token store has new batches in each epoch")

@@ -118,6 +118,8 @@ class StoreDataset(Dataset[TokenSequence]):
         if not isinstance(key, tuple):
             index = find_index(key, len(self), "sequence")
             return Piece(index, 0, int(store.lengths[index]))
+        if len(key) != len(FILLER):
+            raise TypeError(f"sequence {key}, expected an integer or a Piece")
         index, start, length = map(operator.index, key)
         if not 0 <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")

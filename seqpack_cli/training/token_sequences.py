@@ -42,7 +42,10 @@ class TokenSequences(Sequence[TokenSequence]):
             kinds = " and ".join(sorted({type(sequence).__name__ for sequence in sequences}))
             raise TypeError(f"sequences are {kinds}, expected TokenSequence") from error
         lengths = np.array([row.numel() for row in rows], np.int64)
-        return cls(torch.cat(rows).numpy() if rows else np.empty(0, np.int64), lengths, indices)
+        ids = torch.cat(rows).numpy() if rows else np.empty(0, np.int64)
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"the ids are {ids.dtype}, expected integers")
+        return cls(ids, lengths, indices)
 
     def longest_first(self) -> TokenSequences:
         """Sort by length, equal ones as they come."""

@@ -94,7 +94,7 @@ def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | 
 
 
 def _open_matching(shards: ShardSet, path: AnyPath | None) -> TokenStore:
-    found = path or shards.find_store()
+    found = shards.find_store() if path is None else path
     if found is None:
         place = shards.manifest["tokens_path"][:200]
         raise FolderError(
