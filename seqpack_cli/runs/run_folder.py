@@ -47,7 +47,7 @@ Task = TypeVar("Task")
 class RunFolder:
     """The folder of a run, held by its lock; `path` is the place to write to."""
 
-    def __init__(self, path: Place, command: str = "") -> None:
+    def __init__(self, path: Place, command: str | None = None) -> None:
         self.path = path
         self._command = command  # which does the same run
         self.manifest: dict[str, Any] | None = None  # of an equal run that is already complete
@@ -200,7 +200,7 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def hold_folder(folder: Place, *, command: str = "") -> Iterator[RunFolder]:
+def hold_folder(folder: Place, *, command: str | None = None) -> Iterator[RunFolder]:
     """Create a folder and lock it against other writers.
 
     Raises:
@@ -226,7 +226,7 @@ def hold_folder(folder: Place, *, command: str = "") -> Iterator[RunFolder]:
 
 @contextlib.contextmanager
 def open_run(
-    folder: Place, plan: dict[str, Any], *, overwrite: bool, command: str = ""
+    folder: Place, plan: dict[str, Any], *, overwrite: bool, command: str | None = None
 ) -> Iterator[RunFolder]:
     """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
     with hold_folder(folder, command=command) as run:
