@@ -127,7 +127,8 @@ def test_tokenize_refuses_a_folder_that_is_in_use(tmp_path):
     assert result.exit_code == 4
     assert result.stderr == (
         f"Error: {tmp_path}/out: holds other files (thesis.doc), expected an empty folder\n\n"
-        "hint: choose another -o, or pass --overwrite to replace what is there\n"
+        "hint: choose another -o, or pass --overwrite, which keeps these files and replaces an "
+        "earlier run\n"
     )
     assert (tmp_path / "out" / "thesis.doc").read_text() == "years of work"
 

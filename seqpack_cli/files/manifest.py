@@ -86,6 +86,18 @@ def is_run_folder(folder: Place) -> bool:
     return False
 
 
+def check_outside_runs(path: Place) -> None:
+    """Raise FolderError if a path is inside the folder of a store or shards."""
+    folder = path.resolve()
+    while folder != folder.parent:
+        folder = folder.parent
+        if is_run_folder(folder):
+            raise FolderError(
+                f"{path}: {folder} holds a store or shards, expected another folder",
+                hint="choose a name outside it",
+            )
+
+
 def check_files(folder: Place, files: list[Any], find_size: FindSize | None = None) -> None:
     """Raise FolderError unless all files of a part or shard exist in full size.
 

@@ -25,11 +25,12 @@ from seqpack_cli.files.manifest import (
     RECEIPT_PATTERN,
     check_files,
     check_not_lost,
+    check_outside_runs,
 )
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.earlier_run import (
-    OVERWRITE_HINT,
+    KEEPING_HINT,
     OWN_PATTERN,
     REMAKE_HINT,
     Adapt,
@@ -60,7 +61,7 @@ class RunFolder:
         if foreign and not overwrite:
             raise FolderError(
                 f"{self.path}: holds other files ({join_items(foreign)}), expected an empty folder",
-                hint=OVERWRITE_HINT,
+                hint=KEEPING_HINT,
             )
 
     def begin(
@@ -204,11 +205,12 @@ def hold_folder(folder: Place, *, command: str | None = None) -> Iterator[RunFol
     """Create a folder and lock it against other writers.
 
     Raises:
-        FolderError: the folder is in use.
+        FolderError: the folder is in use, or inside a store or shards.
         MachineError: the folder cannot be created.
     """
     new_folders = at(folder).make_folder()
     try:
+        check_outside_runs(folder)
         with at(folder).lock_folder() as held:
             remove_temporary_files(held)
             run = RunFolder(held, command)
