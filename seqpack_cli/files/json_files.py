@@ -47,7 +47,9 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
             parse_constant=_refuse_constant,
             parse_float=_read_float,
         )
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise FolderError(f"{source}: not JSON (nested too deeply)") from error
+    except ValueError as error:
         raise FolderError(f"{source}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise FolderError(f"{source}: a JSON {type(value).__name__}, expected an object")
