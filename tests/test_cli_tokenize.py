@@ -65,6 +65,7 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
     ("data", "options", "code", "message"),
     [
         (b"", [], 3, "a.txt: no document with a token (0 documents read)"),
+        (b"\n", [], 3, "a.txt: no document with a token (1 document read)"),
         (b"\n\n", [], 3, "a.txt: no document with a token (2 documents read)"),
         (b"a\n\xff\n", [], 3, "a.txt:2: byte 0xff, expected UTF-8"),
         (b"\xff\xfea\0", [], 3, "UTF-16"),

@@ -478,7 +478,12 @@ def read(folder: Path) -> dict[str, Any]:
         (
             {"format": "seqpack.tokens", "format_version": 1},
             "format version 1, expected 2",
-            "run seqpack tokenize again, or install the one that wrote it",
+            "run seqpack tokenize again, or install the version of seqpack that wrote it",
+        ),
+        (
+            {"format": "seqpack.tokens"},
+            "no format version, expected 2",
+            "run seqpack tokenize again, or install the version of seqpack that wrote it",
         ),
         (
             {"format": "seqpack.tokens", "format_version": 2, "dtype": "uint16"},

@@ -68,10 +68,15 @@ def read_manifest(
         )
     found_version = manifest.get("format_version")
     if type(found_version) is not int or found_version != version:
-        found = quote(found_version)
+        found = (
+            "no format version"
+            if found_version is None
+            else f"format version {quote(found_version)}"
+        )
         raise FolderError(
-            f"{path}: format version {found}, expected {version}",
-            hint=f"run seqpack {WRITERS[format_name][0]} again, or install the one that wrote it",
+            f"{path}: {found}, expected {version}",
+            hint=f"run seqpack {WRITERS[format_name][0]} again, or install the version of seqpack "
+            "that wrote it",
         )
     check_fields(manifest, fields, source=path)
     return manifest, blake3(data).hexdigest(), find_size

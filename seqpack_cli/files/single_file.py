@@ -48,7 +48,7 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
     size = at(path).check_size()
     if size and not kind.matches(at(path).read_head(min(size, kind.max_bytes))):
         raise FolderError(
-            f"{path}: not {kind.name}, which is all that --overwrite replaces here",
+            f"{path}: not {kind.name}; other files are not replaced",
             hint=f"{OTHER_NAME}, or remove the file yourself",
         )
 
