@@ -19,8 +19,9 @@ from seqpack_cli.files.json_files import check_fields, check_name, parse_json, r
         (b"\x80", "not JSON ('utf-8' codec can't decode byte 0x80 in position 0"),
         (b"[" * 200_000, "not JSON (nested too deeply)"),
         (b'{"a": ' + b"1" * 5000 + b"}", "not JSON (Exceeds the limit"),
-        (b"[]", "a JSON list, expected an object"),
-        (b"null", "a JSON NoneType, expected an object"),
+        (b"[]", "a list, expected an object"),
+        (b"null", "null, expected an object"),
+        (b"7", "an integer, expected an object"),
     ],
 )
 def test_file_that_is_no_json_object_is_refused(tmp_path: Path, data: bytes, said: str) -> None:

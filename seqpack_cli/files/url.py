@@ -190,7 +190,7 @@ def spell_inputs(inputs: AnyPath | Sequence[AnyPath]) -> list[str]:
     names = [inputs] if isinstance(inputs, str) or not isinstance(inputs, Sequence) else inputs
     if not names:
         raise ValueError("inputs is empty, expected at least one path")
-    return [name if isinstance(name, str) else str(parse_place(name)) for name in names]
+    return [name if isinstance(name, str) and name else str(parse_place(name)) for name in names]
 
 
 def find_local_name(name: str) -> str:

@@ -12,13 +12,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqpack_cli.errors import escape_controls, mask_secrets
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import Place, is_url
 
 OTHER_NAMES = {"file_format": "format"}  # fields whose option has another name
 
 
-def spell_command(name: str, inputs: Sequence[Place | str], output: Place, options: Any) -> str:
+def spell_command(
+    name: str, inputs: Sequence[Place | str], output: Place, options: Any
+) -> str | None:
     """Return the command line of a run.
+
+    None if it cannot be typed: a name has control characters, or is not Unicode.
 
     Args:
         options: a dataclass whose fields are the options of the command.
@@ -27,8 +31,18 @@ def spell_command(name: str, inputs: Sequence[Place | str], output: Place, optio
     >>> spell_command("pack", ["my tokens"], "shards", PackOptions("padded", shuffle=False))
     "seqpack pack 'my tokens' -o shards --layout padded --no-shuffle"
     """
-    words = [name, *map(str, inputs), "-o", str(output), *_spell_options(options)]
-    return mask_secrets(escape_controls(shlex.join(["seqpack", *words])))
+    names = [_spell_place(place) for place in inputs]
+    looks_like_option = any(str(place).startswith("-") and str(place) != "-" for place in inputs)
+    folder = "./-" if str(output) == "-" else _spell_place(output)  # `-o -` means stdout
+    others = ["-o", folder, *map(shlex.quote, _spell_options(options))]
+    words = [*others, "--", *names] if looks_like_option else [*names, *others]
+    line = " ".join(["seqpack", name, *words])
+    return line if line == escape_controls(line) else None
+
+
+def _spell_place(place: Place | str) -> str:
+    quoted = shlex.quote(str(place))
+    return mask_secrets(quoted) if is_url(str(place)) else quoted
 
 
 def _spell_options(options: Any) -> Iterator[str]:
