@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -78,6 +79,13 @@ if "hypothesis" not in _missing:
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
     settings.load_profile("seqpack")
+
+
+def import_zstd() -> Any:
+    """Import zstd: of the standard library from Python 3.14 on, else the package."""
+    if sys.version_info >= (3, 14):
+        return importlib.import_module("compression.zstd")
+    return pytest.importorskip("backports.zstd")
 
 
 def pytest_report_header() -> str:

@@ -78,7 +78,7 @@ def test_token_that_is_not_in_the_vocabulary_is_refused(option: str) -> None:
             byte_tokenizer_json(), add_special_tokens=True, bos=names["bos"], eos=names["eos"]
         )
     assert caught.value.message == "token '<start>': not in the tokenizer's vocabulary"
-    assert caught.value.hint == "pass a token exactly as it is spelled in tokenizer.json"
+    assert caught.value.hint == "pass one of its special tokens: '<pad>', '<bos>', '<eos>'"
 
 
 def test_template_without_the_text_is_refused() -> None:

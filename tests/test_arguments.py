@@ -64,6 +64,8 @@ def test_convert_returns_the_value_as_its_type(value: Any, kind: Any, expected: 
         ({3: 4}, Collection[int], "{3: 4}, expected a sequence of int"),
         (3, Callable[[int], None], "3, expected a function"),
         (3, AnyPath, "3, expected str, PathLike or Url"),
+        ({}, AnyPath, "{}, expected str, PathLike or Url"),
+        ("run", seqpack.VerifyOptions | None, "'run', expected VerifyOptions or None"),
     ],
 )
 def test_convert_refuses_another_type(value: Any, kind: Any, said: str) -> None:
@@ -165,6 +167,8 @@ TOKENIZE_OPTIONS = seqpack.TokenizeOptions()
             {"executor": "ray"},
             "executor is 'ray', expected Executor or None; pass Executor('ray')",
         ),
+        ("pack", {"executor": {}}, "executor is {}, expected Executor or None"),
+        ("pack", {"progress": {}}, "progress is {}, expected Progress or None"),
         ("tokenize", {"executor": 4}, "executor is 4, expected Executor or None"),
         ("tokenize", {"progress": print}, "progress is <built-in function print>, expected Progr"),
         ("tokenize", {"overwrite": "no"}, "overwrite is 'no', expected bool"),
@@ -179,6 +183,7 @@ def test_runs_refuse_arguments_of_another_type(
     with pytest.raises(TypeError) as caught:
         getattr(seqpack, name)(tmp_path, output, **arguments)
     assert str(caught.value).startswith(said)
+    assert ("; pass " in str(caught.value)) == ("; pass " in said)
     assert not output.exists()
 
 

@@ -32,7 +32,6 @@ from shard_reference import (
 )
 
 SHARD = "shard-00000.safetensors"
-OVERWRITE = "hint: choose another -o, or pass --overwrite to replace what is there"
 CONTINUE = "hint: run the same {} command again: it continues where it stopped"
 INTERRUPTED = "\nInterrupted: run the same command again\n"
 DEADLINE = 30.0  # seconds, for a process on a busy machine

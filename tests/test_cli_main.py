@@ -142,6 +142,8 @@ def test_option_that_takes_one_value_is_refused_when_given_twice():
     result = run("pack", "tokens", "-o", "a", "--output", "b")
     assert result.exit_code == 2
     assert result.stderr.endswith("Error: --output was given 2 times, expected one value\n")
+    result = run("unpack", "shards", "--text", "-o", "-", "--ids")
+    assert result.stderr.endswith("Error: --ids/--text was given 2 times, expected one value\n")
     twice = ("--special-token", "<a>", "--special-token", "<b>")  # takes many
     assert "given" not in run("train-tokenizer", "none.txt", "-o", "t.json", *twice).stderr
 

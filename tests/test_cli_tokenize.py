@@ -65,6 +65,7 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
     ("data", "options", "code", "message"),
     [
         (b"", [], 3, "a.txt: no document with a token (0 documents read)"),
+        (b"\n", [], 3, "a.txt: no document with a token (1 document read)"),
         (b"\n\n", [], 3, "a.txt: no document with a token (2 documents read)"),
         (b"a\n\xff\n", [], 3, "a.txt:2: byte 0xff, expected UTF-8"),
         (b"\xff\xfea\0", [], 3, "UTF-16"),
@@ -127,7 +128,8 @@ def test_tokenize_refuses_a_folder_that_is_in_use(tmp_path):
     assert result.exit_code == 4
     assert result.stderr == (
         f"Error: {tmp_path}/out: holds other files (thesis.doc), expected an empty folder\n\n"
-        "hint: choose another -o, or pass --overwrite to replace what is there\n"
+        "hint: choose another -o, or pass --overwrite, which keeps these files and replaces an "
+        "earlier run\n"
     )
     assert (tmp_path / "out" / "thesis.doc").read_text() == "years of work"
 

@@ -61,3 +61,11 @@ def test_train_tokenizer_takes_what_its_hints_name(tmp_path, line, hint):
     assert hint[0] in result.stderr.partition("hint: ")[2]
     options[hint[0]] = hint[1]
     assert run(*command, *sum(options.items(), ())).exit_code == 0
+
+
+def test_input_without_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n\n")
+    result = run("train-tokenizer", tmp_path / "empty.txt", "-o", tmp_path / "tokenizer.json")
+    assert result.exit_code == 3
+    assert result.stderr == f"Error: {tmp_path / 'empty.txt'}: no text to train on\n"
+    assert not (tmp_path / "tokenizer.json").exists()

@@ -56,13 +56,27 @@ def test_verify_runs_the_model_over_every_batch_at_level_run(shards: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("option", ["--every-batch", "--no-every-batch"])
-def test_verify_refuses_every_batch_where_it_has_no_effect(shards: Path, option: str) -> None:
-    result = run("verify", shards, "--level", "roundtrip", option)
+@pytest.mark.parametrize(
+    ("level", "option", "hint"),
+    [
+        (
+            "roundtrip",
+            "--every-batch",
+            "pass --level run to run the model over every batch and stop there",
+        ),
+        ("roundtrip", "--no-every-batch", "leave out --no-every-batch"),
+        ("run", "--every-batch", "leave out --every-batch"),
+        ("run", "--no-every-batch", "pass --level roundtrip, which does not run the model"),
+    ],
+)
+def test_verify_refuses_every_batch_where_it_has_no_effect(
+    shards: Path, level: str, option: str, hint: str
+) -> None:
+    result = run("verify", shards, "--level", level, option)
     assert result.exit_code == 2
     assert result.stderr == (
-        f"Error: {option} needs --level forward or backward, found --level roundtrip\n\n"
-        "hint: pass --level run to run the model over every batch and stop there\n"
+        f"Error: {option} needs --level forward or backward, found --level {level}\n\n"
+        f"hint: {hint}\n"
     )
 
 

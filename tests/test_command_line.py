@@ -42,7 +42,8 @@ PACK_OPTIONS = (
 )
 
 
-def parse(command: click.Command, line: str) -> dict[str, Any]:
+def parse(command: click.Command, line: str | None) -> dict[str, Any]:
+    assert line is not None
     program, name, *words = shlex.split(line)
     assert (program, name) == ("seqpack", command.name)
     return command.make_context(name, words).params
@@ -68,9 +69,29 @@ def test_no_option_of_pack_is_forgotten_here() -> None:
         assert any(getattr(options, name) != field.default for options in PACK_OPTIONS), name
 
 
-def test_passwords_are_not_spelled() -> None:
-    line = spell_command("pack", ["s3://me:pass@bucket/key"], "out", PackOptions())
-    assert line == "seqpack pack s3://***@bucket/key -o out"
+def test_names_and_tokens_that_look_like_urls_with_passwords_are_spelled() -> None:
+    options = TokenizeOptions(bos="http://me:pass@host", eos="-x")
+    line = spell_command("tokenize", ["d:/me@h.txt", "a:/b@c?token=7"], "x:/y@z", options)
+    assert line == (
+        "seqpack tokenize d:/me@h.txt 'a:/b@c?token=7' -o x:/y@z --bos http://me:pass@host --eos -x"
+    )
+
+
+@pytest.mark.parametrize("inputs", [("-q b.txt",), ("a.txt", "--", "-"), ("--max-length",)])
+def test_inputs_that_look_like_options_are_inputs(inputs: tuple[str, ...]) -> None:
+    line = spell_command("tokenize", inputs, "-", TOKENIZE_OPTIONS)
+    found = parse(tokenize_command.command, line)
+    assert (found["inputs"], str(found["output"])) == (inputs, "-")
+    assert found["max_length"] == TOKENIZE_OPTIONS.max_length
+    found = parse(pack_command.command, spell_command("pack", ["-q"], "-o", PackOptions()))
+    assert (str(found["store"]), str(found["output"])) == ("-q", "-o")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "a\udcff", "a\u202eb"])
+def test_a_name_that_cannot_be_typed_has_no_command(name: str) -> None:
+    assert spell_command("tokenize", [name], "out", TokenizeOptions()) is None
+    assert spell_command("tokenize", ["a"], name, TokenizeOptions()) is None
+    assert spell_command("tokenize", ["a"], "out", TokenizeOptions(bos=name)) is None
 
 
 def test_run_json_says_how_to_make_the_folder_again(

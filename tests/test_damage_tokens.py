@@ -137,7 +137,7 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest a list": (
         lambda store: (store / "manifest.json").write_text("[]"),
         "manifest.json",
-        "a JSON list, expected an object",
+        "a list, expected an object",
     ),
     "manifest other format": (
         manifest(lambda value: value.update(format="numpy")),

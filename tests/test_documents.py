@@ -192,11 +192,20 @@ def test_bad_json_record_is_rejected_if_asked(
     assert rejects == [Reject(record=1, byte=17, reason=reason)]
 
 
-@pytest.mark.parametrize("inner", ["[" * 200_000, '{"a":' * 200_000, "1" * 5000])
-def test_json_too_deep_or_too_long_to_read_is_an_error(tmp_path: Path, inner: str) -> None:
+DEEP = "nested too deeply)"
+
+
+@pytest.mark.parametrize(
+    ("inner", "reason"),
+    [("[" * 200_000, DEEP), ('{"a":' * 200_000, DEEP), ("1" * 5000, "Exceeds the limit (")],
+    ids=["arrays", "objects", "digits"],
+)
+def test_json_too_deep_or_too_long_to_read_is_an_error(
+    tmp_path: Path, inner: str, reason: str
+) -> None:
     path = tmp_path / "a.jsonl"
     error = read_error(path, b'{"text": ' + inner.encode() + b"}\n")
-    assert error.message.startswith(f"{path}:1: cannot be parsed as JSON (")
+    assert error.message.startswith(f"{path}:1: cannot be parsed as JSON ({reason}")
     assert error.hint == SKIP_HINT
 
 

@@ -478,6 +478,11 @@ def test_a_state_of_other_batches_is_refused() -> None:
         sampler.load_state_dict(state)
 
 
+def test_a_state_that_is_not_a_dict_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^the state is 7, expected a dict$"):
+        EpochSampler(NumberedBatches(range(8))).load_state_dict(7)  # type: ignore[arg-type]
+
+
 def test_a_state_of_other_shards_is_refused(tmp_path: Path, dataset: ShardDataset) -> None:
     other = ShardDataset(make_shards(tmp_path, [5] * NUM_BATCHES, batch_size=1))
     with pytest.raises(ValueError, match="the state is of other shards"):

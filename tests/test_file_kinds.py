@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
-import importlib
 import importlib.util
 import io
 import lzma
@@ -19,12 +18,11 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from command import run
-from conftest import HERE
+from conftest import HERE, import_zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,12 +82,6 @@ def make_parquet() -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"text": ["a"]}), sink)
     return bytes(sink.getvalue())
-
-
-def import_zstd() -> Any:
-    if sys.version_info >= (3, 14):
-        return importlib.import_module("compression.zstd")
-    return pytest.importorskip("backports.zstd")
 
 
 def make_bytecode() -> bytes:

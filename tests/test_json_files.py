@@ -17,10 +17,11 @@ from seqpack_cli.files.json_files import check_fields, check_name, parse_json, r
         (b"", "not JSON (Expecting value: line 1 column 1 (char 0))"),
         (b'{"a": 1', "not JSON (Expecting ',' delimiter: line 1 column 8 (char 7))"),
         (b"\x80", "not JSON ('utf-8' codec can't decode byte 0x80 in position 0"),
-        (b"[" * 200_000, "not JSON (maximum recursion depth exceeded"),
+        (b"[" * 200_000, "not JSON (nested too deeply)"),
         (b'{"a": ' + b"1" * 5000 + b"}", "not JSON (Exceeds the limit"),
-        (b"[]", "a JSON list, expected an object"),
-        (b"null", "a JSON NoneType, expected an object"),
+        (b"[]", "a list, expected an object"),
+        (b"null", "null, expected an object"),
+        (b"7", "an integer, expected an object"),
     ],
 )
 def test_file_that_is_no_json_object_is_refused(tmp_path: Path, data: bytes, said: str) -> None:

@@ -376,7 +376,12 @@ def test_a_tokenizer_that_is_a_path_is_not_asked_from_the_hub(work: Path) -> Non
 def test_no_input_and_no_name_are_refused(work: Path) -> None:
     with pytest.raises(ValueError, match=r"^inputs is empty, expected at least one path$"):
         seqpack.tokenize([], "other")
-    for call in (seqpack.open_store, lambda name: seqpack.pack("tokens", name)):
+    for call in (
+        seqpack.open_store,
+        lambda name: seqpack.pack("tokens", name),
+        lambda name: seqpack.tokenize(name, "other"),
+        lambda name: seqpack.train_tokenizer(["corpus", name], "other.json"),
+    ):
         with pytest.raises(seqpack.OptionError, match=r"^the path is empty"):
             call("")
     assert sorted(path.name for path in work.iterdir()) == ["corpus", "shards", "tokens"]

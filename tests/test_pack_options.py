@@ -19,9 +19,9 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or 'pad'"),
     ({"padding_side": "both"}, "padding_side is 'both', expected 'right' or 'left'"),
     ({"seed": -1}, "seed is -1, expected at least 0"),
-    ({"buckets": ()}, "buckets is (), expected 'auto' or lengths"),
-    ({"buckets": (8, 0)}, "buckets is (8, 0), expected 'auto' or lengths"),
-    ({"buckets": "most"}, "buckets is 'most', expected 'auto' or lengths"),
+    ({"buckets": ()}, "buckets is (), expected 'auto' or lengths, such as [32, 64]"),
+    ({"buckets": (8, 0)}, "buckets is (8, 0), expected 'auto' or lengths, such as [32, 64]"),
+    ({"buckets": "most"}, "buckets is 'most', expected 'auto' or lengths, such as [32, 64]"),
     *(({name: 0}, f"{name} is 0, expected at least 1") for name in COUNTS),
 ]
 

@@ -173,6 +173,25 @@ def test_plan_store_refuses_to_leave_no_batch(
     assert caught.value.hint == hint
 
 
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [
+        ({"layout": "varlen", "max_tokens": 4, "overflow": "drop"}, "pass a larger --max-tokens"),
+        ({"layout": "padded", "buckets": (2, 4), "max_tokens": 8}, "add a larger bucket"),
+        ({"buckets": (4,), "batch_size": 8}, "add a larger bucket"),
+        ({"buckets": (9,), "max_tokens": 4, "overflow": "drop"}, "pass a larger --max-tokens"),
+    ],
+    ids=str,
+)
+def test_plan_store_names_the_limit_above_which_everything_is(
+    tmp_path: Path, values: dict[str, Any], hint: str
+) -> None:
+    path = make_store(tmp_path, make_texts([5, 9]))
+    with pytest.raises(DataError, match="sequences dropped: 2 by --overflow") as caught:
+        plan_store(open_store(path), PackOptions(**values).resolve())
+    assert caught.value.hint == hint
+
+
 def test_plan_store_hints_at_a_budget_that_suffices(store: Path) -> None:
     values = {"layout": "padded", "pad_to_multiple": 8}
     with pytest.raises(OptionError, match="--max-tokens allows 8") as caught:

@@ -329,6 +329,24 @@ def test_a_page_of_many_sequences_names_the_command(
     assert "not in this page, which has the first 4" in page
 
 
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("-q x", "seqpack inspect './-q x'"),
+        ("it's", "seqpack inspect 'it'\"'\"'s'"),
+        ("a\nb", None),
+    ],
+)
+def test_a_page_names_only_a_command_that_can_be_typed(folder: str, expected: str | None) -> None:
+    Path("packed").rename(folder)
+    assert run("inspect", "--html", "a.html", "--", folder).exit_code == 0
+    (data,) = re.findall(
+        r'<script type="application/json".*?>(.*?)</script>', Path("a.html").read_text(), re.DOTALL
+    )
+    assert json.loads(data)["command"] == expected
+
+
 @needs_browser
 def test_a_page_in_a_browser_runs_no_other_script(work: Path) -> None:
     page = make("packed")

@@ -10,20 +10,26 @@ from contextlib import contextmanager
 
 import pytest
 
+# It waits in short steps: Python does not hear a signal that comes just before it reads a pipe.
 PROGRAM = """
-import signal, sys
+import select, signal, sys
 from seqpack_cli.cli import process
+
+def wait():
+    while not select.select([sys.stdin], [], [], 0.05)[0]:
+        pass
+    sys.stdin.readline()
 
 process.CLEANUP_SECONDS = float(sys.argv[1])
 interrupts = process.Interrupts()
 process.Interrupts.has_work = True
 try:
     print("working", flush=True)
-    sys.stdin.readline()
+    wait()
     print("done", flush=True)
 except KeyboardInterrupt:
     print("cleaning", flush=True)
-    sys.stdin.readline()
+    wait()
     print("cleaned", flush=True)
 interrupts.end()
 sys.exit(0 if interrupts.first is None else 130)

@@ -29,6 +29,11 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder, open_run, remove_temporary_files, write_receipt
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
+KEEPING_HINT = (
+    "choose another -o, or pass --overwrite, which keeps these files and replaces an earlier run"
+)
+SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
+REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
 PLAN: dict[str, Any] = {
     "format": "seqpack.tokens",
     "options": {"a": 1, "b": None},
@@ -181,7 +186,8 @@ def test_other_run_is_refused_with_what_differs(
     before = read_folder(tmp_path)
     error = refusal(tmp_path, plan)
     assert error.message == f"{tmp_path}: holds a run that differs: {said}"
-    assert error.hint == OVERWRITE_HINT
+    is_same = plan["format"] == PLAN["format"]
+    assert error.hint == (OVERWRITE_HINT if is_same else SAME_COMMAND_HINT)
     assert read_folder(tmp_path) == before
 
 
@@ -200,7 +206,7 @@ def test_foreign_files_are_refused_and_stay(tmp_path: Path) -> None:
     assert error.message == (
         f"{tmp_path}: holds other files (photos, thesis.doc), expected an empty folder"
     )
-    assert error.hint == OVERWRITE_HINT
+    assert error.hint == KEEPING_HINT
     assert {path.name for path in tmp_path.iterdir()} == {"thesis.doc", "photos"}
 
 
@@ -221,15 +227,38 @@ def test_overwrite_does_not_take_a_run_of_another_command(tmp_path: Path) -> Non
     before = read_folder(tmp_path)
     error = refusal(tmp_path, {**PLAN, "format": "seqpack.shards"}, overwrite=True)
     assert error.message == f"{tmp_path}: holds 'seqpack.tokens', expected seqpack.shards"
-    assert error.hint == "choose another -o; --overwrite only replaces what the same command wrote"
+    assert error.hint == SAME_COMMAND_HINT
     assert read_folder(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "plan.json"])
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_folder_inside_a_store_or_shards_is_refused(tmp_path: Path, name: str, place: str) -> None:
+    """The store's own command would find a foreign folder there."""
+    folder = tmp_path / "out" if place == "disk" else Url(f"memory://{tmp_path.name}/out")
+    if isinstance(folder, Path):
+        folder.mkdir()
+    write_json(folder / name, PLAN)
+    inner = folder / "a" / "b"
+    error = refusal(inner)
+    assert error.message == (f"{inner}: {folder} holds a store or shards, expected another folder")
+    assert error.hint == "choose a name outside it"
+    assert [path.name for path in folder.iterdir()] == [name]
+
+
+def test_folder_that_links_into_a_store_is_refused(tmp_path: Path) -> None:
+    finish(tmp_path / "store")
+    (tmp_path / "store" / "inside").mkdir()
+    (tmp_path / "link").symlink_to("store/inside")
+    assert "holds a store or shards" in refusal(tmp_path / "link").message
 
 
 def test_parts_without_manifest_or_plan_are_refused(tmp_path: Path) -> None:
     (tmp_path / "part-00000.bin").write_bytes(b"ids")
     error = refusal(tmp_path)
     assert error.message == f"{tmp_path}: holds part-00000.bin without a manifest or plan"
-    assert error.hint == OVERWRITE_HINT
+    assert error.hint == REMOVE_HINT
+    assert refusal(tmp_path, overwrite=True).hint == REMOVE_HINT
     assert (tmp_path / "part-00000.bin").exists()
 
 
@@ -449,7 +478,12 @@ def read(folder: Path) -> dict[str, Any]:
         (
             {"format": "seqpack.tokens", "format_version": 1},
             "format version 1, expected 2",
-            "run seqpack tokenize again, or install the one that wrote it",
+            "run seqpack tokenize again, or install the version of seqpack that wrote it",
+        ),
+        (
+            {"format": "seqpack.tokens"},
+            "no format version, expected 2",
+            "run seqpack tokenize again, or install the version of seqpack that wrote it",
         ),
         (
             {"format": "seqpack.tokens", "format_version": 2, "dtype": "uint16"},

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 from command import run
-from conftest import HERE
+from conftest import HERE, import_zstd
 from object_store import (
     FaultProxy,
     put_object,
@@ -61,8 +61,9 @@ def url(server: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def corpus(tmp_path_factory: pytest.TempPathFactory, sample_data: Path) -> Path:
     """Write a folder of every kind of file."""
     import pyarrow
-    from backports import zstd
     from pyarrow import parquet
+
+    zstd = import_zstd()
 
     folder = tmp_path_factory.mktemp("s3") / "corpus"
     (folder / "deep er").mkdir(parents=True)

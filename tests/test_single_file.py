@@ -23,7 +23,7 @@ from seqpack_cli.files.url import Place, Url
 
 LINES = FileKind("lines of seven", lambda head: head.startswith(b"7"))
 NEW = b"7 new"
-REPLACES = "which is all that --overwrite replaces here"
+REPLACES = "; other files are not replaced"
 
 
 def write(path: Place, data: bytes) -> None:
@@ -76,7 +76,7 @@ def test_a_file_of_its_kind_is_replaced_where_asked(folder: Place, earlier: byte
 def test_a_file_of_another_kind_is_never_replaced(folder: Place) -> None:
     write(folder / "x", b"a thesis")
     assert refusal(folder / "x") == (
-        f"{folder / 'x'}: not lines of seven, {REPLACES}\n\n"
+        f"{folder / 'x'}: not lines of seven{REPLACES}\n\n"
         "hint: choose another name, or remove the file yourself"
     )
     assert read(folder / "x") == b"a thesis"

@@ -267,7 +267,7 @@ TWIN = {"token": "<bos>"}
         (change_bytes(lambda data: data[:-1]), ":3: no line end, expected one after each token"),
         (change_bytes(lambda data: data[:-9] + b"\n"), ":3: not JSON (*"),
         (change_bytes(lambda data: b"\n" + data), ":1: not JSON (*"),
-        (change_bytes(lambda data: b"7\n" + data), ":1: a JSON int, expected an object"),
+        (change_bytes(lambda data: b"7\n" + data), ":1: an integer, expected an object"),
         (change_bytes(lambda data: data + b"\xff\n"), ":4: not JSON (*"),
         (
             change_bytes(lambda data: data + data.splitlines()[1] + b"\n"),

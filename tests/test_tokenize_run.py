@@ -147,7 +147,7 @@ def test_unknown_bos_or_eos_is_refused(byte_store: Callable[..., Path], option: 
     with pytest.raises(OptionError) as caught:
         byte_store(["ab"], **{option: "<start>"})
     assert caught.value.message == "token '<start>': not in the tokenizer's vocabulary"
-    assert caught.value.hint == "pass a token exactly as it is spelled in tokenizer.json"
+    assert caught.value.hint == "pass one of its special tokens: '<pad>', '<bos>', '<eos>'"
     assert caught.value.exit_code == 2
 
 

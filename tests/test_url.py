@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from object_store import write_object
 
+from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Url, find_place, is_shared, parse_place, spell_place
 
@@ -116,3 +117,10 @@ def test_protocols_that_are_no_store_of_ours_are_not_followed() -> None:
     with pytest.raises(OptionError, match="expected a path, s3:// or gs://"):
         find_place(Path("/shards"), "ftps://host/x")
     assert find_place(Url("memory://a/b"), "memory://c/d") == Url("memory://c/d")
+
+
+@pytest.mark.parametrize("protocol", ["http", "https", "ftp"])
+def test_web_addresses_are_refused_as_inputs_too(protocol: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        find_sources([f"{protocol}://host/a.txt"])
+    assert caught.value.message == f"{protocol}://host/a.txt: web addresses are not supported"

@@ -82,7 +82,9 @@ class PackOptions:
         if self.buckets is not None and self.buckets != "auto":
             keys = tuple(self.buckets)
             if not keys or not all(type(key) is int and 1 <= key <= MAX_COUNT for key in keys):
-                raise ValueError(f"buckets is {self.buckets!r}, expected 'auto' or lengths")
+                raise ValueError(
+                    f"buckets is {self.buckets!r}, expected 'auto' or lengths, such as [32, 64]"
+                )
             object.__setattr__(self, "buckets", tuple(sorted(set(keys))))
 
     @property

@@ -25,11 +25,13 @@ class OneValueCommand(click.Command):
             takes_one = [
                 option
                 for option in given
-                if isinstance(option, click.Option) and not (option.multiple or option.is_flag)
+                if isinstance(option, click.Option) and not option.multiple
+                if not option.is_flag or option.secondary_opts  # --json twice is no contradiction
             ]
             for option in takes_one:
                 if takes_one.count(option) > 1:
-                    name = max(option.opts, key=len)
+                    both = filter(None, (option.opts, option.secondary_opts))
+                    name = "/".join(max(names, key=len) for names in both)
                     ctx.fail(
                         f"{name} was given {takes_one.count(option)} times, expected one value"
                     )

@@ -69,7 +69,9 @@ def read_json_text(line: str, text_field: str) -> str:
     except json.JSONDecodeError as error:
         found = quote(line[max(0, error.pos - 20) : error.pos + 20])
         raise BadRecordError(f"not JSON at column {error.colno} ({error.msg}): {found}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
+    except RecursionError as error:
+        raise BadRecordError("cannot be parsed as JSON (nested too deeply)") from error
+    except ValueError as error:  # a number of thousands of digits
         raise BadRecordError(f"cannot be parsed as JSON ({error})") from error
     text = _find_field(value, text_field, has_literal=_spell(text_field) in raw)
     if not isinstance(text, str):

@@ -20,6 +20,15 @@ MAX_JSON_COUNT = 2**53  # the sum of a few still fits int64
 MAX_JSON_BYTES = 128 << 20  # 100,000 parts and sources take about 90 MB
 MAX_JSON_ITEMS = 10_000_000  # 100,000 parts have 2 million; each takes up to 100 bytes of memory
 KIND_NAMES = {int: "a count", str: "a string", list: "a list", dict: "an object"}
+JSON_TYPES = {
+    type(None): "null",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
 MAX_LINES = 10_000  # a longer list is written on one line
 
 
@@ -47,10 +56,12 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
             parse_constant=_refuse_constant,
             parse_float=_read_float,
         )
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise FolderError(f"{source}: not JSON (nested too deeply)") from error
+    except ValueError as error:
         raise FolderError(f"{source}: not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise FolderError(f"{source}: a JSON {type(value).__name__}, expected an object")
+        raise FolderError(f"{source}: {JSON_TYPES[type(value)]}, expected an object")
     return value
 
 

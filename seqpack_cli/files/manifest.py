@@ -68,10 +68,15 @@ def read_manifest(
         )
     found_version = manifest.get("format_version")
     if type(found_version) is not int or found_version != version:
-        found = quote(found_version)
+        found = (
+            "no format version"
+            if found_version is None
+            else f"format version {quote(found_version)}"
+        )
         raise FolderError(
-            f"{path}: format version {found}, expected {version}",
-            hint=f"run seqpack {WRITERS[format_name][0]} again, or install the one that wrote it",
+            f"{path}: {found}, expected {version}",
+            hint=f"run seqpack {WRITERS[format_name][0]} again, or install the version of seqpack "
+            "that wrote it",
         )
     check_fields(manifest, fields, source=path)
     return manifest, blake3(data).hexdigest(), find_size
@@ -84,6 +89,18 @@ def is_run_folder(folder: Place) -> bool:
             if OWN_HEAD.match(at(folder / name).read_head(HEAD_BYTES)):
                 return True
     return False
+
+
+def check_outside_runs(path: Place) -> None:
+    """Raise FolderError if a path is inside the folder of a store or shards."""
+    folder = path.resolve()
+    while folder != folder.parent:
+        folder = folder.parent
+        if is_run_folder(folder):
+            raise FolderError(
+                f"{path}: {folder} holds a store or shards, expected another folder",
+                hint="choose a name outside it",
+            )
 
 
 def check_files(folder: Place, files: list[Any], find_size: FindSize | None = None) -> None:

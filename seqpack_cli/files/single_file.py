@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.disk import HashingWriter
-from seqpack_cli.files.manifest import is_run_folder
+from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
@@ -48,7 +48,7 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
     size = at(path).check_size()
     if size and not kind.matches(at(path).read_head(min(size, kind.max_bytes))):
         raise FolderError(
-            f"{path}: not {kind.name}, which is all that --overwrite replaces here",
+            f"{path}: not {kind.name}; other files are not replaced",
             hint=f"{OTHER_NAME}, or remove the file yourself",
         )
 
@@ -75,13 +75,4 @@ def _check_folder(path: Place) -> None:
     if path.is_dir():
         raise FolderError(f"{path}: a folder, expected a file", hint=OTHER_NAME)
     at(path).check_new_file()
-    folder = path.parent.resolve()
-    while True:
-        if is_run_folder(folder):
-            raise FolderError(
-                f"{path}: {folder} holds a store or shards, expected another folder",
-                hint="choose a name outside it",
-            )
-        if folder == folder.parent:
-            return
-        folder = folder.parent
+    check_outside_runs(path)

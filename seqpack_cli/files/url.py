@@ -24,6 +24,7 @@ URL_HINT = "write s3://bucket/name"
 KEYS_HINT = "remove it; access keys go into environment variables such as AWS_ACCESS_KEY_ID"
 VERSION_MARK = "?versionId="  # s3fs cuts a key there, and would use the object of that name
 LOCAL_PROTOCOLS = ("file", "local")
+WEB_PROTOCOLS = ("http", "https", "ftp")
 
 
 @dataclass(frozen=True, order=True)
@@ -179,7 +180,7 @@ def parse_place(name: AnyPath) -> Place:
             raise OptionError(f"{text}: not on this machine", hint="write file:///folder/name")
         return Path(key.removeprefix("localhost"))
     parts = key.rstrip("/").split("/")
-    if protocol in ("http", "https", "ftp") or {"", ".", ".."} & set(parts):
+    if {"", ".", ".."} & set(parts):
         raise OptionError(f"{text}: not an address in an object store", hint=URL_HINT)
     return Url(f"{protocol}://{'/'.join(parts)}")
 
@@ -189,7 +190,7 @@ def spell_inputs(inputs: AnyPath | Sequence[AnyPath]) -> list[str]:
     names = [inputs] if isinstance(inputs, str) or not isinstance(inputs, Sequence) else inputs
     if not names:
         raise ValueError("inputs is empty, expected at least one path")
-    return [name if isinstance(name, str) else str(parse_place(name)) for name in names]
+    return [name if isinstance(name, str) and name else str(parse_place(name)) for name in names]
 
 
 def find_local_name(name: str) -> str:
@@ -198,7 +199,9 @@ def find_local_name(name: str) -> str:
 
 
 def check_address(text: str) -> None:
-    """Raise OptionError if a URL contains a secret: it would end up in the manifest."""
+    """Raise OptionError for a URL of the web, or with a secret, which would be in the manifest."""
+    if split_url(text)[0] in WEB_PROTOCOLS:
+        raise OptionError(f"{text}: web addresses are not supported", hint="download the file")
     if is_url(text) and mask_secrets(text) != text:
         raise OptionError(f"{text}: contains a password or signature", hint=KEYS_HINT)
 

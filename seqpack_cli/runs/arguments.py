@@ -141,7 +141,8 @@ def _advise(value: Any, kind: Any) -> Iterator[str]:
             and is_dataclass(member)
             and member.__module__.startswith(__name__.partition(".")[0])
         ):
-            if isinstance(value, str) and str not in typing.get_args(kind):
+            is_name = isinstance(value, str) and str not in typing.get_args(kind)
+            if is_name and fields(member)[0].name == "name":
                 yield f"; pass {member.__name__}({value!r})"
-            elif isinstance(value, dict):
+            elif isinstance(value, dict) and member.__name__.endswith("Options"):
                 yield f"; pass {member.__name__}(**options)"

@@ -11,14 +11,19 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from seqpack_cli.errors import escape_controls, mask_secrets
+from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.url import Place
 
 OTHER_NAMES = {"file_format": "format"}  # fields whose option has another name
 
 
-def spell_command(name: str, inputs: Sequence[Place | str], output: Place, options: Any) -> str:
+def spell_command(
+    name: str, inputs: Sequence[Place | str], output: Place, options: Any
+) -> str | None:
     """Return the command line of a run.
+
+    None if it cannot be typed: a name has control characters, or is not Unicode. URLs with secrets
+    never come this far: `url.check_address` refuses them.
 
     Args:
         options: a dataclass whose fields are the options of the command.
@@ -27,8 +32,13 @@ def spell_command(name: str, inputs: Sequence[Place | str], output: Place, optio
     >>> spell_command("pack", ["my tokens"], "shards", PackOptions("padded", shuffle=False))
     "seqpack pack 'my tokens' -o shards --layout padded --no-shuffle"
     """
-    words = [name, *map(str, inputs), "-o", str(output), *_spell_options(options)]
-    return mask_secrets(escape_controls(shlex.join(["seqpack", *words])))
+    names = [shlex.quote(str(place)) for place in inputs]
+    looks_like_option = any(str(place).startswith("-") and str(place) != "-" for place in inputs)
+    folder = "./-" if str(output) == "-" else shlex.quote(str(output))  # `-o -` means stdout
+    others = ["-o", folder, *map(shlex.quote, _spell_options(options))]
+    words = [*others, "--", *names] if looks_like_option else [*names, *others]
+    line = " ".join(["seqpack", name, *words])
+    return line if line == escape_controls(line) else None
 
 
 def _spell_options(options: Any) -> Iterator[str]:

@@ -19,6 +19,11 @@ from seqpack_cli.files.url import Place
 
 REMAKE_HINT = "pass --overwrite to make it again"
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
+KEEPING_HINT = (
+    "choose another -o, or pass --overwrite, which keeps these files and replaces an earlier run"
+)
+SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
+REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
 NAMES = {  # of the files that a run writes, by the format of its manifest
     "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
@@ -48,7 +53,7 @@ def read_equal_manifest(
         if leftovers:
             raise FolderError(
                 f"{folder}: holds {join_items(leftovers)} without a manifest or plan",
-                hint=OVERWRITE_HINT,
+                hint=REMOVE_HINT,
             )
         return None
     found = read_json(folder / earlier)
@@ -56,8 +61,10 @@ def read_equal_manifest(
         return None  # it finished no part or shard: nothing to keep
     changes = _find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
     if changes:
+        is_same = found.get("format") == plan["format"]
         raise FolderError(
-            f"{folder}: holds a run that differs: {join_items(changes)}", hint=OVERWRITE_HINT
+            f"{folder}: holds a run that differs: {join_items(changes)}",
+            hint=OVERWRITE_HINT if is_same else SAME_COMMAND_HINT,
         )
     return found if earlier == MANIFEST_NAME else None
 
@@ -88,13 +95,13 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     if formats - {plan["format"]}:
         raise FolderError(
             f"{folder}: holds {join_items(sorted(map(quote, formats)))}, expected {plan['format']}",
-            hint="choose another -o; --overwrite only replaces what the same command wrote",
+            hint=SAME_COMMAND_HINT,
         )
     if not formats:
         found = join_items(sorted(own))
         raise FolderError(
             f"{folder}: holds {found} without a manifest or plan of seqpack",
-            hint="remove them yourself if they are not needed, or choose another -o",
+            hint=REMOVE_HINT,
         )
     find_size = at(folder).find_sizes()
     for name in own:

@@ -25,11 +25,12 @@ from seqpack_cli.files.manifest import (
     RECEIPT_PATTERN,
     check_files,
     check_not_lost,
+    check_outside_runs,
 )
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.earlier_run import (
-    OVERWRITE_HINT,
+    KEEPING_HINT,
     OWN_PATTERN,
     REMAKE_HINT,
     Adapt,
@@ -47,7 +48,7 @@ Task = TypeVar("Task")
 class RunFolder:
     """The folder of a run, held by its lock; `path` is the place to write to."""
 
-    def __init__(self, path: Place, command: str = "") -> None:
+    def __init__(self, path: Place, command: str | None = None) -> None:
         self.path = path
         self._command = command  # which does the same run
         self.manifest: dict[str, Any] | None = None  # of an equal run that is already complete
@@ -60,7 +61,7 @@ class RunFolder:
         if foreign and not overwrite:
             raise FolderError(
                 f"{self.path}: holds other files ({join_items(foreign)}), expected an empty folder",
-                hint=OVERWRITE_HINT,
+                hint=KEEPING_HINT,
             )
 
     def begin(
@@ -200,15 +201,16 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def hold_folder(folder: Place, *, command: str = "") -> Iterator[RunFolder]:
+def hold_folder(folder: Place, *, command: str | None = None) -> Iterator[RunFolder]:
     """Create a folder and lock it against other writers.
 
     Raises:
-        FolderError: the folder is in use.
+        FolderError: the folder is in use, or inside a store or shards.
         MachineError: the folder cannot be created.
     """
     new_folders = at(folder).make_folder()
     try:
+        check_outside_runs(folder)
         with at(folder).lock_folder() as held:
             remove_temporary_files(held)
             run = RunFolder(held, command)
@@ -226,7 +228,7 @@ def hold_folder(folder: Place, *, command: str = "") -> Iterator[RunFolder]:
 
 @contextlib.contextmanager
 def open_run(
-    folder: Place, plan: dict[str, Any], *, overwrite: bool, command: str = ""
+    folder: Place, plan: dict[str, Any], *, overwrite: bool, command: str | None = None
 ) -> Iterator[RunFolder]:
     """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
     with hold_folder(folder, command=command) as run:

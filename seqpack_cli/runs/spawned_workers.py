@@ -119,6 +119,7 @@ def _run_in_pool(
                 yield future.result()
                 del running[future]
     except BrokenProcessPool as error:
+        pool.shutdown()  # waits for the workers: one that is still ending has no exit code
         if watch.has_failed_to_begin():
             raise WorkerDiedError("the worker processes could not start", GUARD_HINT) from error
         raise WorkerDiedError(

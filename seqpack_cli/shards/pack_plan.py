@@ -24,7 +24,6 @@ from seqpack_cli.tokens.token_store import TokenStore
 LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
-    "overflow": "pass a larger --max-tokens, or add a larger bucket",
     "last_batch": "pass --last-batch keep",
 }
 BYTES_PER_NUMBER = 8
@@ -46,7 +45,7 @@ def plan_store(store: TokenStore, options: PackOptions, found: LengthCounts | No
         plan = plan_batches(store, options, found)
     except OverlongError as error:
         raise _refuse_overlong(store, options, error) from error
-    _check_batches(store, plan)
+    _check_batches(store, plan, options)
     return plan
 
 
@@ -65,14 +64,23 @@ def _refuse_overlong(store: TokenStore, options: PackOptions, error: OverlongErr
     )
 
 
-def _check_batches(store: TokenStore, plan: Plan) -> None:
+def _check_batches(store: TokenStore, plan: Plan, options: PackOptions) -> None:
     if plan.num_batches == 0:
         dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
         reasons = [f"{number:,} by --{name.replace('_', '-')}" for name, number in dropped.items()]
         raise DataError(
             f"{store.path}: no batch is left, sequences dropped: {join_items(reasons)}",
-            hint=LOOSER_OPTIONS[next(iter(dropped), "drop_shorter")],
+            hint=_advise_looser(next(iter(dropped), "drop_shorter"), options),
         )
+
+
+def _advise_looser(reason: str, options: PackOptions) -> str:
+    if reason != "overflow":
+        return LOOSER_OPTIONS[reason]
+    keys = options.buckets if isinstance(options.buckets, tuple) else ()
+    if keys and (options.max_tokens is None or keys[-1] <= options.max_tokens):
+        return "add a larger bucket"
+    return "pass a larger --max-tokens"
 
 
 def choose_pad_id(store: TokenStore, options: PackOptions) -> int:

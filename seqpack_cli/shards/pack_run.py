@@ -91,7 +91,7 @@ def _pack(
     options: PackOptions,
     workers: Workers,
     overwrite: bool,
-    command: str,
+    command: str | None,
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
     is_here = workers.are_local or needs_array(options)

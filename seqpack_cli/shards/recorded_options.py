@@ -13,6 +13,7 @@ from typing import Any
 
 from seqpack_cli.batching.pack_options import COUNTS, PackOptions
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
+from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.url import Place
 
 MAX_KEY = 2**32  # a length, rounded up to a multiple
@@ -29,13 +30,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     "fill": (str, type(None)),
     "overflow": (str, type(None)),
     "last_batch": (str,),
-}
-SPELLED_TYPES = {
-    int: "an integer",
-    bool: "true or false",
-    str: "a string",
-    list: "a list",
-    type(None): "null",
 }
 
 
@@ -57,11 +51,12 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
     if set(values) != set(NAMES):
         wrong = sorted(set(values) ^ set(NAMES))
         raise FolderError(
-            f"{source}: options differ from those of pack in {join_items(map(quote, wrong))}"
+            f"{source}: options differ from those of pack in {join_items(map(quote, wrong))}",
+            hint="run seqpack pack again, or install the version of seqpack that wrote it",
         )
     for name in NAMES:
         if type(values[name]) not in TYPES[name]:
-            expected = " or ".join(SPELLED_TYPES[kind] for kind in TYPES[name])
+            expected = " or ".join(JSON_TYPES[kind] for kind in TYPES[name])
             raise FolderError(
                 f"{source}: option {name} is {quote(values[name])}, expected {expected}"
             )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from seqpack_cli.errors import DataError, OptionError, quote
+from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.tokens.panics import hiding_panics
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
@@ -59,9 +59,11 @@ def find_affixes(
 def _find_id(tokenizer: Tokenizer, token: str) -> int:
     id_: int | None = tokenizer.token_to_id(token)
     if id_ is None:
+        added = tokenizer.get_added_tokens_decoder().values()
+        special = join_items(quote(known.content) for known in added if known.special)
         raise OptionError(
             f"token {quote(token)}: not in the tokenizer's vocabulary",
-            hint="pass a token exactly as it is spelled in tokenizer.json",
+            hint=f"pass one of its special tokens: {special}" if special else None,
         )
     return id_
 

@@ -153,9 +153,10 @@ def _publish(
     ledger = manifest["ledger"]
     if ledger["num_sequences"] == 0:
         run.abandon()
+        num = ledger["num_documents"]
         raise DataError(
             f"{join_items(source.path for source in sources)}: no document with a token "
-            f"({ledger['num_documents']:,} documents read)"
+            f"({num:,} document{'s' * (num != 1)} read)"
         )
     if not is_balanced(ledger):
         raise AssertionError(f"the ledger does not add up: {ledger}")

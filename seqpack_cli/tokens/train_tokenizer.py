@@ -19,7 +19,14 @@ from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import OptionError, check_choice, check_positive, quote
+from seqpack_cli.errors import (
+    DataError,
+    OptionError,
+    check_choice,
+    check_positive,
+    join_items,
+    quote,
+)
 from seqpack_cli.files.single_file import publish_alone
 from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
 from seqpack_cli.runs.arguments import check_fields, checks_arguments
@@ -147,12 +154,17 @@ def _check_vocab_size(options: TrainTokenizerOptions) -> None:
 def _iter_texts(
     sources: Sequence[Source], options: TrainTokenizerOptions, progress: Progress
 ) -> Iterator[list[str]]:
+    has_text = False
     for index, source in enumerate(sources):
         source_range = SourceRange(index, source, 0, source.num_bytes)
         for block in iter_documents(
             source_range, options.documents, lambda read: progress.on_advance(len(read))
         ):
-            yield [text for text in block.texts if text]
+            texts = [text for text in block.texts if text]
+            has_text = has_text or bool(texts)
+            yield texts
+    if not has_text:
+        raise DataError(f"{join_items(source.path for source in sources)}: no text to train on")
 
 
 def _make_bpe(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from seqpack_cli.errors import quote
 from seqpack_cli.training.dealing import Dealing
 
 TYPES = {"batches": str, "seed": int, "shuffle": bool, "epoch": int, "taken": list}
@@ -28,7 +29,7 @@ class SamplerState:
             ValueError: it is not such a state, or of other batches.
         """
         if not isinstance(state, dict):
-            raise ValueError(f"the state is a {type(state).__name__}, expected a dict")
+            raise ValueError(f"the state is {quote(state)}, expected a dict")
         for name, kind in TYPES.items():
             if type(state.get(name)) is not kind:
                 found = repr(state.get(name))

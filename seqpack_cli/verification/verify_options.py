@@ -75,9 +75,13 @@ class VerifyOptions:
             )
         if self.every_batch is not None and self.level not in ("forward", "backward"):
             name = "--every-batch" if self.every_batch else "--no-every-batch"
+            hint = f"leave out {name}"
+            if self.every_batch and self.level != "run":
+                hint = "pass --level run to run the model over every batch and stop there"
+            elif self.level == "run" and not self.every_batch:
+                hint = "pass --level roundtrip, which does not run the model"
             raise OptionError(
-                f"{name} needs --level forward or backward, found --level {self.level}",
-                hint="pass --level run to run the model over every batch and stop there",
+                f"{name} needs --level forward or backward, found --level {self.level}", hint=hint
             )
 
     @property

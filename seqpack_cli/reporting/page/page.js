@@ -68,7 +68,7 @@ function show(text) {
     link.href = `#sequence-${index}`;
     link.textContent = "shown below";
     result.append(" · ", link);
-  } else {
+  } else if (places.command) {
     const command = document.createElement("code");
     command.textContent = `${places.command} --sequence ${index}`;
     result.append(" · its text: ", command);

@@ -81,7 +81,7 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
     script = _read(environment, "page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     places = collect_places(opened, store)
-    places["command"] = f"seqpack inspect {shlex.quote(escape_controls(str(opened.path)))}"
+    places["command"] = _spell_inspect(str(opened.path))
     rows, rows_title = make_rows(opened, store)
     page: str = environment.get_template("page.html.jinja").render(
         title=escape_controls(make_title(opened)),
@@ -113,6 +113,12 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         **_describe_batches(opened),
     )
     return page
+
+
+def _spell_inspect(path: str) -> str | None:
+    """Return the command that inspects a folder, None if its name cannot be typed."""
+    command = f"seqpack inspect {shlex.quote(f'./{path}' if path.startswith('-') else path)}"
+    return command if command == escape_controls(command) else None
 
 
 def _open_environment() -> Environment:
