@@ -71,7 +71,7 @@ def test_no_option_of_pack_is_forgotten_here() -> None:
 
 def test_passwords_are_not_spelled() -> None:
     line = spell_command("pack", ["s3://me:pass@bucket/key"], "out", PackOptions())
-    assert line == "seqpack pack s3://***@bucket/key -o out"
+    assert line == "seqpack pack 's3://***@bucket/key' -o out"
 
 
 def test_names_and_tokens_that_look_like_urls_with_passwords_are_spelled() -> None:

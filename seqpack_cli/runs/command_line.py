@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqpack_cli.errors import escape_controls, mask_secrets
-from seqpack_cli.files.url import Place, is_url
+from seqpack_cli.files.url import Place, split_url
 
 OTHER_NAMES = {"file_format": "format"}  # fields whose option has another name
 
@@ -41,8 +41,9 @@ def spell_command(
 
 
 def _spell_place(place: Place | str) -> str:
-    quoted = shlex.quote(str(place))
-    return mask_secrets(quoted) if is_url(str(place)) else quoted
+    name = str(place)
+    protocol, _ = split_url(name)
+    return shlex.quote(mask_secrets(name) if protocol is not None else name)
 
 
 def _spell_options(options: Any) -> Iterator[str]:
