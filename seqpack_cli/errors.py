@@ -24,6 +24,9 @@ SECRETS = re.compile(
 )
 MAX_QUOTED_CHARACTERS = 60
 MAX_LISTED_ITEMS = 5
+MAX_COUNT = 2**31 - 1  # of tokens, rows and other things, as the longest sequence possible
+MAX_SIZE = 2**50  # of a file or a part of it, in bytes
+MAX_SEED = 2**64 - 1
 
 
 class SeqpackError(Exception):
@@ -118,7 +121,19 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
         raise ValueError(f"{name} is {value!r}, expected {' or '.join(map(repr, allowed))}")
 
 
-def check_positive(name: str, value: int | None) -> None:
-    """Raise ValueError unless value is None or at least 1."""
-    if value is not None and value < 1:
-        raise ValueError(f"{name} is {value}, expected at least 1")
+def check_positive(name: str, value: int | None, *, at_most: int = MAX_COUNT) -> None:
+    """Raise ValueError unless value is None or from 1 to at_most."""
+    if value is not None:
+        _check_range(name, value, 1, at_most)
+
+
+def check_seed(seed: int) -> None:
+    """Raise ValueError unless a seed is from 0 to MAX_SEED."""
+    _check_range("seed", seed, 0, MAX_SEED)
+
+
+def _check_range(name: str, value: int, at_least: int, at_most: int) -> None:
+    if value < at_least:
+        raise ValueError(f"{name} is {value}, expected at least {at_least}")
+    if value > at_most:
+        raise ValueError(f"{name} is {value}, expected at most {at_most}")

@@ -173,6 +173,15 @@ def test_verify_proves_what_the_options_of_pack_make(
     ]
 
 
+@pytest.mark.parametrize("seed", [2**63, 2**64 - 1])
+def test_verify_takes_every_seed_of_64_bits(shards: Path, tmp_path: Path, seed: int) -> None:
+    tokens, out = shards.parent / "tokens", tmp_path / "out"
+    assert run("pack", tokens, "-o", out, *OPTIONS["varlen"].split()).exit_code == 0
+    result = run("verify", out, "--sample", "all", "--self-test", "--seed", seed)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert run("verify", out, "--seed", 2**64).exit_code == 2
+
+
 def test_verify_names_the_row_of_varlen_with_a_fault(shards: Path, tmp_path: Path) -> None:
     tokens, out = shards.parent / "tokens", tmp_path / "out"
     options = ("--layout", "varlen", "--max-tokens", 8, "--fill", "sequential")

@@ -69,11 +69,6 @@ def test_no_option_of_pack_is_forgotten_here() -> None:
         assert any(getattr(options, name) != field.default for options in PACK_OPTIONS), name
 
 
-def test_passwords_are_not_spelled() -> None:
-    line = spell_command("pack", ["s3://me:pass@bucket/key"], "out", PackOptions())
-    assert line == "seqpack pack 's3://***@bucket/key' -o out"
-
-
 def test_names_and_tokens_that_look_like_urls_with_passwords_are_spelled() -> None:
     options = TokenizeOptions(bos="http://me:pass@host", eos="-x")
     line = spell_command("tokenize", ["d:/me@h.txt", "a:/b@c?token=7"], "x:/y@z", options)

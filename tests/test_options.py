@@ -11,9 +11,10 @@ import click
 import pytest
 from command import run
 
-from seqpack_cli import PackOptions, TokenizeOptions
-from seqpack_cli.cli.values import BUCKETS, MAX_INT32
+from seqpack_cli import PackOptions, TokenizeOptions, TrainTokenizerOptions
+from seqpack_cli.cli.values import BUCKETS
 from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE
 from seqpack_cli.verification.verify_run import VerifyOptions
 
 
@@ -38,6 +39,12 @@ from seqpack_cli.verification.verify_run import VerifyOptions
         (PackOptions, {"fill": "first-fit"}, "fill is 'first-fit', expected None or"),
         (PackOptions, {"overflow": "cut"}, "overflow is 'cut', expected None or 'error' or"),
         (PackOptions, {"padding_side": "top"}, "padding_side is 'top', expected 'right' or 'left'"),
+        (TokenizeOptions, {"max_length": 10**30}, f"expected at most {MAX_COUNT}"),
+        (TokenizeOptions, {"part_bytes": 2**50 + 1}, f"expected at most {MAX_SIZE}"),
+        (DocumentOptions, {"max_document_bytes": 10**30}, f"expected at most {MAX_SIZE}"),
+        (TrainTokenizerOptions, {"vocab_size": 10**30}, f"expected at most {MAX_COUNT}"),
+        (PackOptions, {"seed": 2**64}, f"expected at most {MAX_SEED}"),
+        (VerifyOptions, {"seed": 2**64}, f"expected at most {MAX_SEED}"),
         (PackOptions, {"batch_size": 0}, "batch_size is 0, expected at least 1"),
         (PackOptions, {"window": 0}, "window is 0, expected at least 1"),
         (PackOptions, {"num_buckets": 0}, "num_buckets is 0, expected at least 1"),
@@ -66,7 +73,7 @@ def test_options_refuse_what_no_run_can_follow(
         ("32", (32,)),
         ("32,64", (32, 64)),
         ("64, 32,64", (64, 32, 64)),  # put in order by PackOptions
-        (str(MAX_INT32), (MAX_INT32,)),
+        (str(MAX_COUNT), (MAX_COUNT,)),
     ],
 )
 def test_buckets_are_auto_or_lengths(text: str, buckets: str | tuple[int, ...]) -> None:
@@ -83,7 +90,7 @@ def test_buckets_that_are_no_lengths_are_refused(text: str) -> None:
     assert caught.value.message == f"{text!r}, expected auto or lengths like 32,64,128"
 
 
-@pytest.mark.parametrize("text", [str(MAX_INT32 + 1), "9" * 5000])
+@pytest.mark.parametrize("text", [str(MAX_COUNT + 1), "9" * 5000])
 def test_bucket_that_no_sequence_can_fill_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         BUCKETS.convert(text, None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -125,6 +126,30 @@ def test_count_alive_twice_gives_the_lengths_back(lengths: list[int]) -> None:
 def test_pack_refuses_what_has_no_packed_form(lengths: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         sequence_arrays.pack_sequence([np.zeros(length, np.int64) for length in lengths])
+
+
+@pytest.mark.parametrize("value", [70_000, -1, 2**64 - 1])
+@pytest.mark.parametrize("lay_out", [sequence_arrays.pack_sequence, sequence_arrays.pad_sequence])
+def test_an_id_that_the_first_dtype_cannot_hold_is_refused(
+    lay_out: Callable[..., object], value: int
+) -> None:
+    wide = np.array([value], np.uint64 if value > 2**63 else np.int64)
+    with pytest.raises(ValueError, match=f"^sequence 1 has id {value}, sequence 0 is uint16$"):
+        lay_out([np.array([1, 2], np.uint16), wide])
+
+
+def test_ids_of_a_wider_dtype_that_fit_keep_their_values() -> None:
+    batch = sequence_arrays.pack_sequence([np.array([1, 2], np.uint16), np.array([65_535])])
+    assert batch.data.tolist() == [1, 65_535, 2]
+    assert batch.data.dtype == np.uint16
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype"), [([True], "bool"), (["a"], "<U1"), ([None], "object"), ([1.0], "float64")]
+)
+def test_ids_that_are_not_integers_are_refused(row: list[object], dtype: str) -> None:
+    with pytest.raises(TypeError, match=f"^sequence 1 is {dtype}, expected integers$"):
+        sequence_arrays.pack_sequence([np.array([1]), row])  # type: ignore[list-item]
 
 
 HOSTILE = {

@@ -10,17 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.errors import (
+    MAX_COUNT,
+    MAX_SIZE,
+    OptionError,
+    check_choice,
+    check_positive,
+    check_seed,
+)
 from seqpack_cli.runs.arguments import check_fields
 
 # Increase it whenever the same lengths and options give other batches, rows, shards or another
 # order: `verify` repeats a plan only if it was made with the same version.
 PLAN_VERSION = 1
 DEFAULT_BATCH_SIZE = 64
-MAX_INT32 = 2**31 - 1  # the longest sequence possible, and so the limit of all counts here
 DEFAULT_NUM_BUCKETS = 8
 MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
-MAX_SHARD_BYTES = 2**50
 COUNTS = (
     "batch_size",
     "max_tokens",
@@ -71,15 +76,12 @@ class PackOptions:
         check_choice("last_batch", self.last_batch, ("keep", "drop", "pad"))
         check_choice("padding_side", self.padding_side, ("right", "left"))
         for name in COUNTS:
-            check_positive(name, getattr(self, name))
-            most = MAX_SHARD_BYTES if name == "shard_bytes" else MAX_INT32
-            if (getattr(self, name) or 0) > most:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected at most {most}")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}, expected at least 0")
+            most = MAX_SIZE if name == "shard_bytes" else MAX_COUNT
+            check_positive(name, getattr(self, name), at_most=most)
+        check_seed(self.seed)
         if self.buckets is not None and self.buckets != "auto":
             keys = tuple(self.buckets)
-            if not keys or not all(type(key) is int and 1 <= key <= MAX_INT32 for key in keys):
+            if not keys or not all(type(key) is int and 1 <= key <= MAX_COUNT for key in keys):
                 raise ValueError(
                     f"buckets is {self.buckets!r}, expected 'auto' or lengths, such as [32, 64]"
                 )

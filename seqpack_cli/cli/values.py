@@ -7,11 +7,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from seqpack_cli.batching.pack_options import MAX_INT32
+from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE
 from seqpack_cli.files.url import Place, is_shared, parse_place
 from seqpack_cli.sizes import read_size
-
-MAX_SIZE = 2**50
 
 
 class SizeType(click.ParamType):  # type: ignore[type-arg]
@@ -61,9 +59,9 @@ class SampleType(click.ParamType):  # type: ignore[type-arg]
         """Return the number; None for all."""
         if value == "all":
             return None
-        if isinstance(value, int) or _is_count(value, at_most=MAX_SIZE):
+        if isinstance(value, int) or _is_count(value, at_most=MAX_COUNT):
             return int(value)
-        self.fail(f"{value!r} is not 'all' or a number above 0", param, ctx)
+        self.fail(f"{value!r} is not 'all' or a number from 1 to {MAX_COUNT:,}", param, ctx)
 
 
 class BucketsType(click.ParamType):  # type: ignore[type-arg]
@@ -78,7 +76,7 @@ class BucketsType(click.ParamType):  # type: ignore[type-arg]
         if value == "auto" or isinstance(value, tuple):
             return "auto" if value == "auto" else value
         keys = str(value).split(",")
-        if not all(_is_count(key.strip(), at_most=MAX_INT32) for key in keys):
+        if not all(_is_count(key.strip(), at_most=MAX_COUNT) for key in keys):
             self.fail(f"{value!r}, expected auto or lengths like 32,64,128", param, ctx)
         return tuple(int(key) for key in keys)
 
@@ -132,6 +130,6 @@ def _is_count(text: str, *, at_least: int = 1, at_most: int) -> bool:
 
 SIZE = SizeType()
 BUCKETS = BucketsType()
-POSITIVE = CountType(at_least=1, at_most=MAX_INT32)  # the limit for tokens and rows
-NATURAL = CountType(at_least=0, at_most=2**64 - 1)  # seeds have 64 bits
+POSITIVE = CountType(at_least=1, at_most=MAX_COUNT)  # the limit for tokens and rows
+NATURAL = CountType(at_least=0, at_most=MAX_SEED)
 PLACE = PlaceType()

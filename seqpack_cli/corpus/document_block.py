@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.errors import DataError, check_choice, check_positive, join_items, quote
+from seqpack_cli.errors import (
+    MAX_SIZE,
+    DataError,
+    check_choice,
+    check_positive,
+    join_items,
+    quote,
+)
 from seqpack_cli.runs.arguments import check_fields
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -45,7 +52,7 @@ class DocumentOptions:
         check_fields(self)
         check_choice("encoding_errors", self.encoding_errors, ("error", "replace", "skip"))
         check_choice("on_bad_record", self.on_bad_record, ("error", "skip"))
-        check_positive("max_document_bytes", self.max_document_bytes)
+        check_positive("max_document_bytes", self.max_document_bytes, at_most=MAX_SIZE)
 
 
 class Reject(NamedTuple):

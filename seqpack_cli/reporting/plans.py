@@ -10,9 +10,9 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.length_counts import LengthCounts
-from seqpack_cli.batching.pack_options import MAX_INT32, PackOptions
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import count_source, plan_batches
-from seqpack_cli.errors import OptionError
+from seqpack_cli.errors import MAX_COUNT, OptionError
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.reporting.opened import Opened, open_any
 from seqpack_cli.runs.arguments import checks_arguments
@@ -76,7 +76,7 @@ def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str,
 
 def list_ways(longest: int) -> list[PackOptions]:
     """Return the ways to compare: layouts x batch sizes or budgets x bucket sets."""
-    budget = min(max(LEAST_BUDGET, 1 << (longest - 1).bit_length()), MAX_INT32)
+    budget = min(max(LEAST_BUDGET, 1 << (longest - 1).bit_length()), MAX_COUNT)
     ways = [PackOptions(batch_size=size) for size in BATCH_SIZES]
     ways.append(PackOptions(max_tokens=budget))
     ways.append(PackOptions("padded", batch_size=USUAL_BATCH_SIZE, order="none"))

@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from seqpack_cli.errors import escape_controls, mask_secrets
-from seqpack_cli.files.url import Place, split_url
+from seqpack_cli.errors import escape_controls
+from seqpack_cli.files.url import Place
 
 OTHER_NAMES = {"file_format": "format"}  # fields whose option has another name
 
@@ -22,7 +22,8 @@ def spell_command(
 ) -> str | None:
     """Return the command line of a run.
 
-    None if it cannot be typed: a name has control characters, or is not Unicode.
+    None if it cannot be typed: a name has control characters, or is not Unicode. URLs with secrets
+    never come this far: `url.check_address` refuses them.
 
     Args:
         options: a dataclass whose fields are the options of the command.
@@ -31,19 +32,13 @@ def spell_command(
     >>> spell_command("pack", ["my tokens"], "shards", PackOptions("padded", shuffle=False))
     "seqpack pack 'my tokens' -o shards --layout padded --no-shuffle"
     """
-    names = [_spell_place(place) for place in inputs]
+    names = [shlex.quote(str(place)) for place in inputs]
     looks_like_option = any(str(place).startswith("-") and str(place) != "-" for place in inputs)
-    folder = "./-" if str(output) == "-" else _spell_place(output)  # `-o -` means stdout
+    folder = "./-" if str(output) == "-" else shlex.quote(str(output))  # `-o -` means stdout
     others = ["-o", folder, *map(shlex.quote, _spell_options(options))]
     words = [*others, "--", *names] if looks_like_option else [*names, *others]
     line = " ".join(["seqpack", name, *words])
     return line if line == escape_controls(line) else None
-
-
-def _spell_place(place: Place | str) -> str:
-    name = str(place)
-    protocol, _ = split_url(name)
-    return shlex.quote(mask_secrets(name) if protocol is not None else name)
 
 
 def _spell_options(options: Any) -> Iterator[str]:

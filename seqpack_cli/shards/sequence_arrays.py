@@ -30,7 +30,9 @@ def pack_sequence(sequences: Sequence[np.ndarray]) -> PackedBatch:
         data [S] in the dtype of the first, batch_sizes int64[T], lengths int64[B].
 
     Raises:
-        ValueError: there is no sequence, one is empty, or one is longer than the one before it.
+        TypeError: ids are not integers.
+        ValueError: there is no sequence, one is empty, one is longer than the one before it, or has
+            an id that the first one's dtype cannot hold.
 
     >>> batch = pack_sequence([np.array([1, 2, 3]), np.array([9])])
     >>> batch.data.tolist(), batch.batch_sizes.tolist()
@@ -87,8 +89,9 @@ def pad_sequence(
         ids [B, total_length] in the dtype of the first, lengths int64[B].
 
     Raises:
-        ValueError: there is no sequence, one is longer than total_length, padding_value is not of
-            the ids' dtype, or padding_side is neither "right" nor "left".
+        TypeError: ids are not integers.
+        ValueError: there is no sequence, one is longer than total_length, the ids' dtype cannot
+            hold padding_value or an id, or padding_side is neither "right" nor "left".
 
     >>> pad_sequence([np.array([1, 2, 3]), np.array([9])]).ids.tolist()
     [[1, 2, 3], [9, 0, 0]]
@@ -122,7 +125,8 @@ def pad_ids(
     longest = int(lengths.max())
     if longest > total_length:
         raise ValueError(f"a sequence of {longest} ids is longer than total_length {total_length}")
-    _check_fits("padding_value", padding_value, ids.dtype)
+    if not _fits(padding_value, ids.dtype):
+        raise ValueError(f"padding_value is {padding_value}, the ids are {ids.dtype}")
     cells = np.full(len(lengths) * total_length, padding_value, ids.dtype)
     begins = np.arange(len(lengths)) * total_length
     if padding_side == "left":
@@ -152,10 +156,9 @@ def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:
     return [padded.row(row) for row in range(len(padded.lengths))]
 
 
-def _check_fits(name: str, value: int, dtype: np.dtype[Any]) -> None:
-    """Raise ValueError for a value that an array of integers would hold as another one."""
-    if dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-        raise ValueError(f"{name} is {value}, the ids are {dtype}")
+def _fits(value: int, dtype: np.dtype[Any]) -> bool:
+    """Return whether an array of integers can hold a value."""
+    return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
 
 
 def _join(sequences: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -163,8 +166,15 @@ def _join(sequences: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     rows = [np.asarray(sequence) for sequence in sequences]
     if not rows:
         raise ValueError("expected at least one sequence")
+    dtype = rows[0].dtype
     for number, row in enumerate(rows):
         if row.ndim != 1:
             raise ValueError(f"sequence {number} has shape {row.shape}, expected [length]")
+        if row.dtype.kind not in "iu":
+            raise TypeError(f"sequence {number} is {row.dtype}, expected integers")
+        if row.dtype != dtype and len(row):  # concatenate would let an id wrap around
+            outside = [one for one in (int(row.min()), int(row.max())) if not _fits(one, dtype)]
+            if outside:
+                raise ValueError(f"sequence {number} has id {outside[0]}, sequence 0 is {dtype}")
     lengths = np.array([len(row) for row in rows], np.int64)
-    return np.concatenate(rows, dtype=rows[0].dtype), lengths
+    return np.concatenate(rows, dtype=dtype, casting="unsafe"), lengths

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.formats import FORMATS
-from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.errors import MAX_SIZE, OptionError, check_choice, check_positive
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.tokens.encoders.encoder import CHOICES
@@ -59,7 +59,7 @@ class TokenizeOptions:
         check_choice("overflow", self.overflow, ("split", "truncate", "drop", "error"))
         check_choice("encoder", self.encoder, CHOICES)
         check_positive("max_length", self.max_length)
-        check_positive("part_bytes", self.part_bytes)
+        check_positive("part_bytes", self.part_bytes, at_most=MAX_SIZE)
         if self.max_length is None and self.overflow != "split":
             raise OptionError(f"--overflow {self.overflow} needs --max-length")
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.errors import MAX_SEED
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch
@@ -108,6 +109,10 @@ class Verification:
             dtype=dtype or self.dtype,
             seed=self.options.seed,
         )
+
+    def make_generator(self, index: int = 0) -> torch.Generator:
+        """Return the random generator of a batch; seed and index are added modulo 2**64."""
+        return torch.Generator().manual_seed((self.options.seed + index) % (MAX_SEED + 1))
 
     @contextmanager
     def level(self, name: str) -> Iterator[LevelReport]:

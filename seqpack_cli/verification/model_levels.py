@@ -132,7 +132,7 @@ def _compare_batch(
     level.num_tokens += len(ids.packed.data)
     level.num_cut_batches += ids.was_cut
     for model in models:
-        generator = torch.Generator().manual_seed(options.seed + index)
+        generator = run.make_generator(index)
         for comparison in check(model, ids, generator=generator):
             row = None if comparison.row is None else int(ids.row_numbers[comparison.row])
             _judge(run, level, comparison, name, index, row)
@@ -146,7 +146,7 @@ def _compare_attention(
     run: Verification, level: LevelReport, name: str, index: int, batch: VarlenBatch
 ) -> bool:
     """Compare attention over a varlen row; return whether only part of it was computed."""
-    generator = torch.Generator().manual_seed(run.options.seed + index)
+    generator = run.make_generator(index)
     layer, max_tokens = run.build_attention(), run.max_attention_tokens
     for comparison in check_attention(batch, layer, max_tokens=max_tokens, generator=generator):
         _judge(run, level, comparison, name, index, comparison.row)

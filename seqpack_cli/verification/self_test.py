@@ -148,7 +148,7 @@ def _check_untrimmed(run: Verification, index: int) -> Iterator[Comparison] | No
     def run_untrimmed(model: Model, ids: BatchIds) -> Run:
         return run_loop(model, ids, walk=_walk_untrimmed)
 
-    generator = torch.Generator().manual_seed(run.options.seed)
+    generator = run.make_generator()
     ways = {**WAYS, "packed": run_untrimmed}
     return check_forward(model, ids, generator=generator, ways=ways)
 
@@ -175,7 +175,7 @@ def _check_borderless(run: Verification, index: int) -> Iterator[Comparison] | N
         batch,
         run.build_attention(dtype=_judged_dtype(run)),
         max_tokens=max_tokens,
-        generator=torch.Generator().manual_seed(run.options.seed),
+        generator=run.make_generator(),
         make_mask=lambda cu_seqlens, num_tokens: mask_of(cu_seqlens[[0, -1]], num_tokens),
     )
 
@@ -189,7 +189,7 @@ def _check_lacking(run: Verification, index: int) -> Iterator[Comparison]:
         first = run.outputs[:end].detach()
         return replace(run, outputs=torch.cat([first, run.outputs[end:]]))
 
-    generator = torch.Generator().manual_seed(run.options.seed)
+    generator = run.make_generator()
     return check_backward(model, ids, generator=generator, ways={**WAYS, "packed": run_lacking})
 
 

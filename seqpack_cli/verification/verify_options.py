@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.errors import OptionError, check_choice, check_positive, check_seed
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.verification.models.model import CELLS
@@ -68,8 +68,7 @@ class VerifyOptions:
         check_choice("dtype", self.dtype, DTYPES)
         for name in ("num_layers", "hidden_size", "sample", "max_batch_tokens"):
             check_positive(name, getattr(self, name))
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}, expected at least 0")
+        check_seed(self.seed)
         if self.hidden_size < MIN_HIDDEN_SIZE:
             raise OptionError(
                 f"--hidden-size {self.hidden_size}: expected {MIN_HIDDEN_SIZE} or more"
