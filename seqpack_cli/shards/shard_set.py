@@ -38,8 +38,8 @@ class ShardSet:
     An index may be negative; a slice is a list.
     """
 
-    def __init__(self, folder: OpenedFolder, manifest: dict[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
+        self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
         self.layout: str = manifest["layout"]
         entries = manifest["shards"]
@@ -173,4 +173,4 @@ def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
     """
     path = parse_place(path)
     manifest, digest = read_shards_manifest(path, check_present=check_present)
-    return ShardSet(OpenedFolder(path, digest), manifest)
+    return ShardSet(path, manifest, digest)

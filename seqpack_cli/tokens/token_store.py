@@ -42,10 +42,10 @@ class Origin:
 class TokenStore:
     """The sequences of a token store; `store[i]` is the ids of one, read-only, a slice a list."""
 
-    def __init__(self, folder: OpenedFolder, manifest: dict[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
+        self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
-        self.digest = folder.digest  # of the manifest
+        self.digest = digest  # of the manifest
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
         parts = manifest["parts"]
@@ -234,7 +234,7 @@ def open_store(path: AnyPath, *, check_indices: bool = True) -> TokenStore:
     """
     path = parse_place(path)
     manifest, digest = read_store_manifest(path)
-    store = TokenStore(OpenedFolder(path, digest), manifest)
+    store = TokenStore(path, manifest, digest)
     if check_indices:
         store.check_indices()
     check_totals(manifest, path / MANIFEST_NAME)
