@@ -22,7 +22,7 @@ from epoch_reference import NumberedBatches, Way, slow_epoch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from shard_reference import make_shards, make_store, make_texts
-from torch.utils.data import DataLoader
+from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.shuffle import epoch_seed
@@ -55,7 +55,7 @@ def number_of(item: Any) -> int:
     return int(item.original_indices[0])
 
 
-def make_loader(dataset: ShardDataset, sampler: EpochSampler, **options: Any) -> DataLoader[Any]:
+def make_loader(dataset: Dataset[Any], sampler: EpochSampler, **options: Any) -> DataLoader[Any]:
     return DataLoader(dataset, sampler=sampler, **{"batch_size": None, **options})
 
 
@@ -894,6 +894,57 @@ def test_a_loader_of_another_sampler_is_not_tracked(dataset: ShardDataset) -> No
     tracked = sampler.track(make_loader(dataset, sampler))
     with pytest.raises(ValueError, match=r"^the loader is already tracked$"):
         sampler.track(tracked)
+
+
+def test_a_loader_of_another_dataset_is_not_tracked(
+    dataset: ShardDataset, byte_store: Callable[..., Path]
+) -> None:
+    first, second = (StoreDataset(byte_store(["ab", "c"] * n, name=f"{n}")) for n in (1, 2))
+    batches = StoreBatches(first, PackOptions("padded", batch_size=1))
+    pairs: list[tuple[Any, Any]] = [
+        (dataset[-5:], dataset),
+        (dataset, dataset[-5:]),
+        (dataset[:5], dataset[-5:]),
+        (ConcatDataset([dataset, dataset[:2]]), ConcatDataset([dataset[:2], dataset])),
+        (batches, second),
+        (batches, dataset),
+        (dataset, first),
+    ]
+    for sampled, read in pairs:
+        sampler = EpochSampler(sampled)
+        with pytest.raises(
+            ValueError, match=r"^the loader has another dataset, expected that of this sampler$"
+        ):
+            sampler.track(make_loader(read, sampler))
+
+
+class Wrapped(Dataset[Any]):
+    """A dataset of a user, which changes the items of another one."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.dataset[index],)
+
+
+def test_a_loader_of_the_same_content_is_tracked(
+    dataset: ShardDataset, byte_store: Callable[..., Path]
+) -> None:
+    store = byte_store(["ab", "c"])
+    labelled = ShardDataset(dataset.path, labels="next")
+    batches = StoreBatches(StoreDataset(store), PackOptions("padded", batch_size=1))
+    pairs: list[tuple[Any, Any]] = [
+        (dataset, labelled),
+        (dataset, Wrapped(dataset)),
+        (dataset[2:], labelled[2:]),
+        (dataset[2:], Wrapped(dataset[2:])),
+        (ConcatDataset([dataset, dataset[:2]]), ConcatDataset([labelled, labelled[:2]])),
+        (batches, StoreDataset(store)),
+    ]
+    for sampled, read in pairs:
+        sampler = EpochSampler(sampled)
+        sampler.track(make_loader(read, sampler))
 
 
 @pytest.mark.parametrize("collate", [lambda batches: batches[0], lambda batches: {"a": batches}])

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,10 @@ from command import run
 from object_store import write_object
 from shard_reference import make_shards
 
-from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
 from seqpack_cli.files.objects import read_object
-from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
+from seqpack_cli.files.single_file import FileKind, check_target, parse_file, publish_alone
 from seqpack_cli.files.url import Place, Url
 
 LINES = FileKind("lines of seven", lambda head: head.startswith(b"7"))
@@ -297,3 +299,32 @@ def test_no_command_replaces_a_manifest(work: Path) -> None:
             assert run(*command(work, path)).exit_code == 4
         assert path.read_bytes() == before
     assert json.loads((work / "shards" / "manifest.json").read_bytes())
+
+
+@pytest.mark.parametrize("name", ["x.json/", "x.json//", "new/.", "memory://x/"])
+def test_name_of_a_folder_is_refused(name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_file(name)
+    assert str(caught.value) == (
+        f"{name}: names a folder, expected a file\n\nhint: choose another name"
+    )
+
+
+@pytest.mark.parametrize("name", ["x.json", ".x", Path("x/"), Url("memory://x")])
+def test_name_of_a_file_is_its_place(name: str | Path | Url) -> None:
+    assert str(parse_file(name)) == str(name)
+
+
+def test_threads_may_write_one_file_at_once(tmp_path: Path) -> None:
+    num_threads = 4
+    barrier = threading.Barrier(num_threads)
+
+    def publish(number: int) -> None:
+        with publish_alone(tmp_path / "x", LINES, overwrite=True) as file:
+            barrier.wait(timeout=60)
+            file.write(b"7" * number)
+
+    with ThreadPoolExecutor(num_threads) as pool:
+        list(pool.map(publish, range(1, num_threads + 1)))
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert set((tmp_path / "x").read_bytes()) == {ord("7")}

@@ -24,6 +24,7 @@ from seqpack_cli.cli.main import main
 from seqpack_cli.corpus import standard_input
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import MachineError, OptionError
+from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 TEXTS = ["one", "", "two\nlines\r\n", "é漢𝄞", *(f"line {number}" for number in range(40))]
@@ -327,3 +328,8 @@ def test_interrupted_run_leaves_no_spool_and_continues(tmp_path: Path) -> None:
     with reading(io.BytesIO(b"ab\n")):
         tokenize(["-"], store)
     assert [ids.tolist() for ids in open_store(store)] == [[97, 98]]
+
+
+def test_path_of_a_dash_is_a_file() -> None:
+    assert spell_inputs(Path("./-")) == ["./-"]
+    assert spell_inputs(["-", Path("-"), Path("a.txt")]) == ["-", "./-", "a.txt"]

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE
+from seqpack_cli.files.single_file import names_folder
 from seqpack_cli.files.url import Place, is_shared, parse_place
 from seqpack_cli.sizes import read_size
 
@@ -118,7 +119,7 @@ class OutputType(PlaceType):
         """Return the path or URL."""
         if value == "-" and not self._takes_stdout:
             self.fail("stdout is not supported here; pass ./- for a file of this name", param, ctx)
-        if self._is_file and str(value).endswith("/"):
+        if self._is_file and names_folder(value):
             self.fail(f"{value}: names a folder, expected a file", param, ctx)
         return super().convert(value, param, ctx)
 

@@ -13,6 +13,7 @@ import re
 import secrets
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from io import FileIO
@@ -30,7 +31,7 @@ FLAG_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 SAFE_FLAGS = sum(getattr(os, name, 0) for name in FLAG_NAMES)
 LOCK_NAME = ".lock"  # in a folder that one process writes, on disk and in an object store
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
-# Follows the pid in temporary names: machines that share a file system may have the same pids.
+# Follows the thread's id in temporary names: machines that share a file system may have the same.
 MACHINE = secrets.randbelow(10**9)
 HINTS = {
     **dict.fromkeys(
@@ -47,8 +48,8 @@ NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EM
 
 
 def name_temporary(path: Path) -> Path:
-    """Return the temporary name under which this process writes a file."""
-    return path.with_name(f".{path.name}.{os.getpid()}{MACHINE:09d}.tmp")
+    """Return the temporary name under which this thread writes a file."""
+    return path.with_name(f".{path.name}.{threading.get_native_id()}{MACHINE:09d}.tmp")
 
 
 def create_file(path: Path) -> FileIO:
@@ -57,7 +58,7 @@ def create_file(path: Path) -> FileIO:
     with naming_writes(path):
         try:
             return FileIO(os.open(path, flags, 0o666), "wb")
-        except FileExistsError:  # from a killed process that had the same pid
+        except FileExistsError:  # from a killed thread that had the same id
             os.unlink(path)  # noqa: PTH108
             return FileIO(os.open(path, flags, 0o666), "wb")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from seqpack_cli.files.objects import (
     iter_object,
     read_object,
 )
-from seqpack_cli.files.url import Url, is_url
+from seqpack_cli.files.url import AnyPath, Url, is_url, parse_place
 
 BLOCK_BYTES = 1 << 20
 SEEK_BYTES = 64 << 10  # the smallest read when only a few bytes of an object are needed
@@ -111,6 +111,19 @@ class RemoteInput(NamedTuple):
     def choose(self, *, here: Choice, there: Choice) -> Choice:
         del here
         return there
+
+
+def spell_inputs(inputs: AnyPath | Sequence[AnyPath]) -> list[str]:
+    """Return the inputs of a run, which may be a single one, as texts: they may be globs or `-`."""
+    names = [inputs] if isinstance(inputs, str) or not isinstance(inputs, Sequence) else inputs
+    if not names:
+        raise ValueError("inputs is empty, expected at least one path")
+    return [name if isinstance(name, str) and name else _spell_path(name) for name in names]
+
+
+def _spell_path(name: AnyPath) -> str:
+    text = str(parse_place(name))
+    return "./-" if text == "-" else text  # a file: pathlib has dropped the ./
 
 
 def find_input(name: str) -> LocalInput | RemoteInput:

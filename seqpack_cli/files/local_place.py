@@ -81,6 +81,15 @@ class LocalPlace:
 
         return find_size
 
+    def find_status(self) -> tuple[int, ...] | None:
+        """Return numbers that change when this file is replaced; None in an object store.
+
+        Raises:
+            FolderError: it is missing.
+        """
+        status = look_at(self.path)
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
     def read(self, *, max_bytes: int) -> bytes:
         """Read a whole regular file of at most max_bytes."""
         with open_regular(self.path) as file:

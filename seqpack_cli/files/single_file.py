@@ -7,15 +7,16 @@ outside every store and shard folder. This is checked before the work begins and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from seqpack_cli.errors import FolderError
+from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.url import AnyPath, Place, parse_place
 
 HEAD_BYTES = 4096
 OTHER_NAME = "choose another name"
@@ -28,6 +29,23 @@ class FileKind:
     name: str  # as in "not a picture of seqpack"
     matches: Callable[[bytes], bool]
     max_bytes: int = HEAD_BYTES  # how many bytes `matches` gets
+
+
+def parse_file(name: AnyPath) -> Place:
+    """Return the path or URL of a file to write.
+
+    Raises:
+        OptionError: the name ends like that of a folder.
+    """
+    if names_folder(name):
+        raise OptionError(f"{name}: names a folder, expected a file", hint=OTHER_NAME)
+    return parse_place(name)
+
+
+def names_folder(name: AnyPath) -> bool:
+    """Return whether a name can only be that of a folder: pathlib would drop its end."""
+    text = os.fspath(name) if isinstance(name, os.PathLike) else str(name)
+    return text.endswith(("/", "/."))
 
 
 def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -183,14 +183,6 @@ def parse_place(name: AnyPath) -> Place:
     if {"", ".", ".."} & set(parts):
         raise OptionError(f"{text}: not an address in an object store", hint=URL_HINT)
     return Url(f"{protocol}://{'/'.join(parts)}")
-
-
-def spell_inputs(inputs: AnyPath | Sequence[AnyPath]) -> list[str]:
-    """Return the inputs of a run, which may be a single one, as texts: they may be globs or `-`."""
-    names = [inputs] if isinstance(inputs, str) or not isinstance(inputs, Sequence) else inputs
-    if not names:
-        raise ValueError("inputs is empty, expected at least one path")
-    return [name if isinstance(name, str) and name else str(parse_place(name)) for name in names]
 
 
 def find_local_name(name: str) -> str:

@@ -88,8 +88,8 @@ def check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
             raise AssertionError(f"packed or dropped {found} of {expected} {name}: {ledger}")
 
 
-def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
-    """Read and check the manifest of finished shards.
+def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str, Any], str]:
+    """Read and check the manifest of finished shards; return it and its digest.
 
     Args:
         check_present: also check that every shard file exists and has its full size.
@@ -97,7 +97,7 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
     Raises:
         FolderError: the folder is incomplete, of another version, or does not hold shards.
     """
-    manifest, _, find_size = read_manifest(
+    manifest, digest, find_size = read_manifest(
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
@@ -130,7 +130,7 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> dict[str, Any]:
             )
         if check_present:
             check_files(path, [entry], find_size)
-    return manifest
+    return manifest, digest
 
 
 def _check_ledger(ledger: dict[str, Any], source: Place) -> None:

@@ -19,6 +19,7 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
 from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
+from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.url import AnyPath, Place, find_place, parse_place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
@@ -37,8 +38,8 @@ class ShardSet:
     An index may be negative; a slice is a list.
     """
 
-    def __init__(self, path: Place, manifest: dict[str, Any]) -> None:
-        self.path = path
+    def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
+        self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
         self.layout: str = manifest["layout"]
         entries = manifest["shards"]
@@ -51,6 +52,14 @@ class ShardSet:
 
     def __len__(self) -> int:
         return self._starts[-1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": {}, "_touched": set()}  # a copy maps the files again
+
+    @property
+    def path(self) -> Place:
+        """The folder."""
+        return self.folder.path
 
     def __repr__(self) -> str:
         sizes = f"layout={self.layout!r}, num_batches={len(self)}, num_shards={self.num_shards}"
@@ -127,14 +136,16 @@ class ShardSet:
         """Map one shard and check its offsets; the shards opened last stay mapped.
 
         Raises:
-            FolderError: it is missing, has another size, or its arrays contradict each other.
+            FolderError: it is missing or damaged, or the shards were replaced since they were
+                opened.
         """
         return keep_mapped(self._opened, number, self._map_shard, max_kept=MAX_MAPPED_FILES)
 
     def _map_shard(self, number: int) -> Shard:
         entry = self.manifest["shards"][number]
         path, first_batch = self.path / entry["name"], self._starts[number]
-        return Shard(path, entry, self.manifest, first_batch=first_batch)
+        with self.folder.while_same():
+            return Shard(path, entry, self.manifest, first_batch=first_batch)
 
     def find_store(self) -> Place | None:
         """Return the token store's folder if there still is one at the path in the manifest."""
@@ -161,4 +172,5 @@ def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
         FolderError: they are incomplete, of another version, or not shards.
     """
     path = parse_place(path)
-    return ShardSet(path, read_shards_manifest(path, check_present=check_present))
+    manifest, digest = read_shards_manifest(path, check_present=check_present)
+    return ShardSet(path, manifest, digest)

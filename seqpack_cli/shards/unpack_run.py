@@ -16,8 +16,8 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.files.single_file import FileKind, publish_alone
-from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.files.single_file import FileKind, parse_file, publish_alone
+from seqpack_cli.files.url import AnyPath
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
@@ -106,7 +106,7 @@ def unpack(
         MachineError: the disk is full or fails.
     """
     opened = open_shards(shards)
-    with publish_alone(parse_place(output), ROWS, overwrite=overwrite) as file:
+    with publish_alone(parse_file(output), ROWS, overwrite=overwrite) as file:
         return write_sequences(opened, file.write, as_text=as_text, progress=progress)
 
 

@@ -136,6 +136,25 @@ def read_index(file: Path, path: Place | None = None, *, dtype: str, num_tokens:
     return Index(lengths, starts, first_sequences)
 
 
+def map_lengths(
+    file: Path, path: Place, num_sequences: int, num_documents: int, *, dtype: str
+) -> np.ndarray:
+    """Map the lengths in an `.idx`, int32[S]; of the rest, only the header is checked.
+
+    Args:
+        path: its name in errors, if `file` is a copy of it.
+
+    Raises:
+        FolderError: it has another size or header.
+    """
+    header = HEADER.pack(MAGIC, VERSION, CODE_OF_DTYPE[dtype], num_sequences, num_documents + 1)
+    num_bytes = len(header) + 12 * num_sequences + 8 * (num_documents + 1)
+    mapped = map_regular(file, num_bytes=num_bytes)
+    if mapped[: len(header)].tobytes() != header:
+        raise FolderError(f"{path}: its header does not match the manifest")
+    return view_array(mapped, "<i4", count=num_sequences, offset=len(header))
+
+
 def _check_index(
     path: Place,
     lengths: np.ndarray,

@@ -17,26 +17,14 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.files.mapping import (
-    MAX_MAPPED_FILES,
-    keep_mapped,
-    let_pages_go,
-    map_regular,
-    view_array,
-)
+from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go, map_regular
+from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import count_cores
-from seqpack_cli.tokens.indexed_dataset import (
-    CODE_OF_DTYPE,
-    HEADER,
-    MAGIC,
-    VERSION,
-    Index,
-    read_index,
-)
+from seqpack_cli.tokens.indexed_dataset import Index, map_lengths, read_index
 from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
 
 
@@ -55,7 +43,7 @@ class TokenStore:
     """The sequences of a token store; `store[i]` is the ids of one, read-only, a slice a list."""
 
     def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
-        self.path = path
+        self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
         self.digest = digest  # of the manifest
         self.dtype: str = manifest["dtype"]
@@ -88,6 +76,16 @@ class TokenStore:
         start = found.starts[inside] // ids.itemsize
         return ids[start : start + found.lengths[inside]]
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_opened": {}}  # a copy maps the files again
+        state.pop("lengths", None)
+        return state
+
+    @property
+    def path(self) -> Place:
+        """The folder."""
+        return self.folder.path
+
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[index] for index in range(len(self)))
 
@@ -105,16 +103,9 @@ class TokenStore:
         """
         part = self.manifest["parts"][number]
         path = self.path / f"{part['name']}.idx"
-        num_sequences, num_firsts = part["num_sequences"], part["num_documents"] + 1
-        code = CODE_OF_DTYPE[self.dtype]
-        header = HEADER.pack(MAGIC, VERSION, code, num_sequences, num_firsts)
-        with at(path).open_copy(part["files"][1]) as file:
-            num_bytes = len(header) + 12 * num_sequences + 8 * num_firsts
-            mapped = map_regular(file, num_bytes=num_bytes)
-        if mapped[: len(header)].tobytes() != header:
-            raise FolderError(f"{path}: its header does not match the manifest")
-        lengths: np.ndarray = view_array(mapped, "<i4", count=num_sequences, offset=len(header))
-        return lengths
+        counts = part["num_sequences"], part["num_documents"]
+        with self.folder.while_same(), at(path).open_copy(part["files"][1]) as file:
+            return map_lengths(file, path, *counts, dtype=self.dtype)
 
     def view_part(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return all ids of one part, and the byte at which each of its sequences starts.
@@ -224,9 +215,10 @@ class TokenStore:
         part = self.manifest["parts"][number]
         dtype = np.dtype(self.dtype).newbyteorder("<")
         num_bytes = part["num_tokens"] * dtype.itemsize
-        with at(self.path / f"{part['name']}.bin").open_copy(part["files"][0]) as file:
-            mapped = map_regular(file, num_bytes=num_bytes)
-        return mapped.view(dtype), self._open_index(part)
+        with self.folder.while_same():
+            with at(self.path / f"{part['name']}.bin").open_copy(part["files"][0]) as file:
+                mapped = map_regular(file, num_bytes=num_bytes)
+            return mapped.view(dtype), self._open_index(part)
 
 
 @checks_arguments

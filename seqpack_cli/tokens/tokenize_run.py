@@ -18,7 +18,8 @@ from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError, join_items
-from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
+from seqpack_cli.files.inputs import spell_inputs
+from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.progress import Progress

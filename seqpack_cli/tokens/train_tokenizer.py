@@ -27,8 +27,9 @@ from seqpack_cli.errors import (
     join_items,
     quote,
 )
-from seqpack_cli.files.single_file import publish_alone
-from seqpack_cli.files.url import AnyPath, Place, parse_place, spell_inputs
+from seqpack_cli.files.inputs import spell_inputs
+from seqpack_cli.files.single_file import parse_file, publish_alone
+from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.runs.arguments import check_fields, checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
@@ -107,7 +108,7 @@ def train_tokenizer(
         FolderError: another file would be replaced.
     """
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
-    output = parse_place(output)
+    output = parse_file(output)
     _check_vocab_size(options)
     with publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file:
         tokenizer = _train(spell_inputs(inputs), output.parent, options, progress)

@@ -6,6 +6,7 @@ of a `ConcatDataset` one dataset after the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
+from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_dataset import StoreDataset
 
 EXPECTED = "expected a ShardDataset, a Subset or ConcatDataset of them, or StoreBatches"
@@ -30,7 +32,7 @@ class CombinedBatches:
 
     def __init__(self, dataset: Subset[Any] | ConcatDataset[Any]) -> None:
         self.dataset = dataset
-        self.fingerprint = _find_fingerprint(dataset)
+        self.fingerprint = _find_fingerprint(dataset, _find_fixed)
 
     def __repr__(self) -> str:
         leaf: Any = self.dataset
@@ -66,18 +68,52 @@ def find_batches(batches: Any) -> EpochBatches:
     return found
 
 
-def _find_fingerprint(dataset: Any) -> str:
-    """Return a checksum that is the same for the same batches in the same order."""
+def may_read(batches: EpochBatches, dataset: Any) -> bool:
+    """Return whether the keys of batches may be those of a dataset.
+
+    False only if both are known and differ in content: a dataset of your own may read ours.
+    """
+    expected = getattr(batches, "dataset", batches)
+    if expected is dataset:
+        return True
+    try:
+        found, wanted = (_find_fingerprint(it, _find_content) for it in (dataset, expected))
+    except TypeError:
+        return True
+    return found == wanted
+
+
+def _find_fingerprint(dataset: Any, find_part: Callable[[Any], str]) -> str:
+    """Return a checksum that is the same for the same items in the same order.
+
+    Args:
+        find_part: returns that of a dataset that is neither a Subset nor a ConcatDataset.
+    """
     if isinstance(dataset, Subset):
-        spelled = f"subset {_find_fingerprint(dataset.dataset)} {_list_indices(dataset)}"
+        part = _find_fingerprint(dataset.dataset, find_part)
+        spelled = f"subset {part} {_list_indices(dataset)}"
     elif isinstance(dataset, ConcatDataset):
-        spelled = " ".join(["concatenation", *map(_find_fingerprint, dataset.datasets)])
+        parts = [_find_fingerprint(part, find_part) for part in dataset.datasets]
+        spelled = " ".join(["concatenation", *parts])
     else:
-        batches = find_batches(dataset)
-        if not batches.is_fixed:
-            raise TypeError(f"batches has a part that is a {type(dataset).__name__}, {EXPECTED}")
-        return batches.fingerprint
+        return find_part(dataset)
     return blake3(spelled.encode()).hexdigest()
+
+
+def _find_fixed(dataset: Any) -> str:
+    batches = find_batches(dataset)
+    if not batches.is_fixed:
+        raise TypeError(f"batches has a part that is a {type(dataset).__name__}, {EXPECTED}")
+    return batches.fingerprint
+
+
+def _find_content(dataset: Any) -> str:
+    """Return a checksum of the items of one of our own datasets; TypeError for others."""
+    if isinstance(dataset, StoreDataset):
+        return f"store {dataset.open_store().digest}"
+    if isinstance(dataset, ShardDataset):
+        return dataset.fingerprint
+    raise TypeError(f"{type(dataset).__name__}: unknown content")
 
 
 def _count_cells(dataset: Any) -> np.ndarray:

@@ -113,9 +113,10 @@ class EpochSampler(Sampler[Any]):
         yields them one by one.
 
         Raises:
-            ValueError: a DataLoader that has another sampler, or in_order=False.
+            ValueError: a DataLoader that has another sampler, another dataset than that of the
+                sampler's batches, or in_order=False.
         """
-        return TrackedLoader(self, loader, self._count_given)
+        return TrackedLoader(self, self.batches, loader, self._count_given)
 
     def count_steps(self) -> int:
         """Count the batches of this whole epoch for one rank; a store's vary with the epoch."""

@@ -14,7 +14,7 @@ import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
 from seqpack_cli.training.batch_tensors import BatchTensors, check_labels
@@ -45,9 +45,9 @@ class ShardDataset(Dataset[BatchTensors]):
     @checks_arguments
     def __init__(self, path: AnyPath, *, labels: str | None = None) -> None:
         check_labels(labels)
-        self.path = parse_place(path)
         self.labels = labels
         shards = open_shards(path)
+        self._folder = shards.folder
         self.layout = shards.layout
         self._tensors, _ = OF_LAYOUT[self.layout]
         self.vocab_size: int = shards.manifest["vocab_size"]
@@ -57,6 +57,11 @@ class ShardDataset(Dataset[BatchTensors]):
         self.fingerprint = shards.fingerprint
         self._num_batches = len(shards)
         self._shards: ShardSet | None = shards
+
+    @property
+    def path(self) -> Place:
+        """The shards' folder."""
+        return self._folder.path
 
     def __len__(self) -> int:
         return self._num_batches
@@ -91,5 +96,7 @@ class ShardDataset(Dataset[BatchTensors]):
 
     def _open(self) -> ShardSet:
         if self._shards is None:
-            self._shards = open_shards(self.path)
+            shards = open_shards(self.path)
+            self._folder.check_digest(shards.folder.digest)
+            self._shards = shards
         return self._shards

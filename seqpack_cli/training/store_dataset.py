@@ -14,7 +14,7 @@ from typing import NamedTuple, SupportsIndex, overload
 import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
-from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.ranges import find_index
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
@@ -53,10 +53,16 @@ class StoreDataset(Dataset[TokenSequence]):
 
     @checks_arguments
     def __init__(self, path: AnyPath) -> None:
-        self.path = parse_place(path)
-        self._store: TokenStore | None = open_store(path)
-        self._num_sequences = len(self._store)
+        store = open_store(path)
+        self._folder = store.folder
+        self._num_sequences = len(store)
+        self._store: TokenStore | None = store
         self._num_bytes_read = 0
+
+    @property
+    def path(self) -> Place:
+        """The token store's folder."""
+        return self._folder.path
 
     def __len__(self) -> int:
         return self._num_sequences
@@ -94,7 +100,9 @@ class StoreDataset(Dataset[TokenSequence]):
     def open_store(self) -> TokenStore:
         """Return the store; a spawned worker opens it again."""
         if self._store is None:
-            self._store = open_store(self.path)
+            store = open_store(self.path)
+            self._folder.check_digest(store.digest)
+            self._store = store
         return self._store
 
     def _find(

@@ -7,6 +7,9 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader
 
+from seqpack_cli.training.combined_batches import may_read
+from seqpack_cli.training.epoch_plan import EpochBatches
+
 # Takes the batches of a pass and whether the loader drops the last ones; yields and counts them.
 Count = Callable[[Iterator[Any], bool], Iterator[Any]]
 
@@ -14,7 +17,9 @@ Count = Callable[[Iterator[Any], bool], Iterator[Any]]
 class TrackedLoader:
     """A loader whose batches are counted by its sampler; see EpochSampler.track."""
 
-    def __init__(self, sampler: Sized, loader: Any, count_given: Count) -> None:
+    def __init__(
+        self, sampler: Sized, batches: EpochBatches, loader: Any, count_given: Count
+    ) -> None:
         self.sampler = sampler
         self.loader = loader
         self._count_given = count_given
@@ -24,6 +29,8 @@ class TrackedLoader:
             raise ValueError("the loader is already tracked")
         if isinstance(loader, DataLoader):
             self._check_loader(loader)
+            if not may_read(batches, loader.dataset):
+                raise ValueError("the loader has another dataset, expected that of this sampler")
 
     def __iter__(self) -> Iterator[Any]:
         return self._count_given(self._iter_batches(), self._is_grouped and self.loader.drop_last)
