@@ -136,9 +136,7 @@ class LocalPlace:
         """
         temp = disk.name_temporary(self.path)
         try:
-            with disk.create_file(temp) as file:
-                with contextlib.suppress(MachineError):  # the file system may not support locks
-                    disk.try_lock(file, self.path)
+            with _create_locked(temp, self.path) as file:
                 yield HashingWriter(file, self.path)
                 disk.sync_file(file, self.path)
                 disk.rename(temp, self.path, replace=replace)
@@ -202,6 +200,18 @@ class LocalPlace:
     def hold_spool_folder(self) -> AbstractContextManager[Path]:
         """Yield a local folder for temporary files of a run that writes here: this folder."""
         return contextlib.nullcontext(self.path)
+
+
+def _create_locked(temp: Path, path: Path) -> FileIO:
+    """Create a temporary file and lock it, so that no other writer removes it as a left over."""
+    while True:
+        file = disk.create_file(temp)
+        try:
+            if disk.try_lock(file, path) and os.fstat(file.fileno()).st_nlink:
+                return file
+        except MachineError:  # the file system does not support locks
+            return file
+        file.close()  # it was removed before it was locked
 
 
 def _open_locked(path: Path) -> FileIO:
