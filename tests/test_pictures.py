@@ -20,6 +20,7 @@ from shard_reference import change_shard, make_store
 
 from seqpack_cli import open_shards, open_store
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.pictures import panels as panels_module
 from seqpack_cli.reporting.pictures.batch_panel import make_batch_panel
@@ -390,7 +391,7 @@ def test_names_of_any_kind_are_drawn(tmp_path: Path, name: str, shown: str) -> N
     store.rename(tmp_path / name / name)
     opened = open_store(tmp_path / name / name)
     assert len(opened.lengths) == 2  # read before it lies nowhere
-    opened.path = Path(name)
+    opened.folder = OpenedFolder(Path(name), opened.digest)
     for suffix in ("svg", "png"):
         save_picture(tmp_path / f"picture.{suffix}", make_title(opened), make_panels(opened))
     texts = read_texts(tmp_path / "picture.svg")

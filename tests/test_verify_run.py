@@ -134,16 +134,26 @@ def test_level_run_is_checked_on_a_gpu_unless_switched_off(device: str) -> None:
     assert VerifyOptions(device=device, every_batch=False).levels == ON_CPU
 
 
-@pytest.mark.parametrize("level", ["structure", "roundtrip", "run"])
+RUN_HINT = "pass --level run to run the model over every batch and stop there"
+
+
 @pytest.mark.parametrize(
-    ("every_batch", "name"), [(True, "--every-batch"), (False, "--no-every-batch")]
+    ("level", "every_batch", "hint"),
+    [
+        ("structure", True, RUN_HINT),
+        ("roundtrip", True, RUN_HINT),
+        ("run", True, "leave out --every-batch"),
+        ("structure", False, "leave out --no-every-batch"),
+        ("roundtrip", False, "leave out --no-every-batch"),
+        ("run", False, "pass --level roundtrip, which does not run the model"),
+    ],
 )
-def test_every_batch_without_effect_is_refused(level: str, every_batch: bool, name: str) -> None:
+def test_every_batch_without_effect_is_refused(level: str, every_batch: bool, hint: str) -> None:
+    name = "--every-batch" if every_batch else "--no-every-batch"
     with pytest.raises(OptionError) as caught:
         VerifyOptions(level=level, every_batch=every_batch)
     assert str(caught.value) == (
-        f"{name} needs --level forward or backward, found --level {level}\n\n"
-        "hint: pass --level run to run the model over every batch and stop there"
+        f"{name} needs --level forward or backward, found --level {level}\n\nhint: {hint}"
     )
 
 
