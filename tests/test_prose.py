@@ -27,6 +27,10 @@ PATTERNS = (
     r"\bhad our number\b",  # had the same pid
     r"\b[Mm]end (?:the|it|a)\b",  # fix
     r"\bto be filled up to\b",
+    r"sorts by length, --order",  # conflicts with
+    r"tokenizer, tokenizers encodes",  # using tokenizers
+    r"\bRecords that are not UTF-8\.",
+    r"\bOne token is one token\b",
     r"\b[Cc]an not\b",  # cannot
     r"\"\"\"Give\b",  # Return
     r"\"\"\"Say (?:whether|that|of)\b",  # Return whether
