@@ -31,19 +31,20 @@ def command(store: Place, plot: Place | None, as_json: bool, quiet: bool) -> Non
     As a picture:
         seqpack plan tokens --plot plan.svg
     """
-    from seqpack_cli.reporting.plans import plan
+    from seqpack_cli.reporting.opened import open_any
+    from seqpack_cli.reporting.plans import compare_plans
     from seqpack_cli.reporting.terminal.plan_lines import show_plans
 
     if plot is not None:
         from seqpack_cli.reporting.pictures.picture import check_picture_path
 
         check_picture_path(plot)
+    opened = open_any(store)
     with show_progress("plan", "way", quiet=quiet) as progress:
-        found = plan(store, progress=progress)
+        found = compare_plans(opened, progress)
     if plot is not None:
-        from seqpack_cli.reporting.opened import open_any
         from seqpack_cli.reporting.pictures.panels import make_plan_panels, make_title
         from seqpack_cli.reporting.pictures.picture import save_picture
 
-        save_picture(plot, make_title(open_any(store)), make_plan_panels(found))
+        save_picture(plot, make_title(opened), make_plan_panels(found))
     print_answer(found, show_plans, written=[plot], as_json=as_json, quiet=quiet)

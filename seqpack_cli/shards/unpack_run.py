@@ -118,7 +118,7 @@ def write_sequences(
     as_text: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Write every sequence as one JSON line, `index` and `ids` or `text`; give their number."""
+    """Write every sequence as one JSON line, `index` and `ids` or `text`; return their number."""
     sequences = iter_sequences(shards, progress)
     decode = open_decoder(shards.read_tokenizer_json()) if as_text else None
     num_sequences = 0
