@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.reporting.store_blocks import find_difference, find_differing
+from seqpack_cli.ranges import find_difference, find_differing
 from seqpack_cli.tokens.columns.class_kind import map_numbers
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
