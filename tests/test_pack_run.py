@@ -35,6 +35,7 @@ from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -637,8 +638,8 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     store = make_store(tmp_path, make_texts(lengths))
     opened = open_store(store)
     options = PackOptions(drop_shorter=2).resolve()
-    (rows,) = plan_store(opened, options).cut([0, 1])
-    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
+    (rows,) = plan_store(SelectedStore(opened), options).cut([0, 1])
+    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {"where": []}}
     setup = ShardSetup(tmp_path, store, manifest)
     with (store / "part-00000.idx").open("r+b") as file:
         file.seek(34)
@@ -656,10 +657,10 @@ def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffl
     store = make_store(tmp_path / "first", make_texts([9, 5]))
     opened = open_store(store)
     options = PackOptions(shuffle=shuffle).resolve()
-    (rows,) = plan_store(opened, options).cut([0, 1])
+    (rows,) = plan_store(SelectedStore(opened), options).cut([0, 1])
     shutil.rmtree(store)
     make_store(tmp_path / "second", make_texts([9, 5], seed=1)).rename(store)
-    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
+    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {"where": []}}
     with pytest.raises(FolderError, match="store: changed since this run began"):
         make_shard(ShardSetup(tmp_path, store, manifest), ShardTask(0, rows))
     assert list(tmp_path.glob("shard-*")) == []
