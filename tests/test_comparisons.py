@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seqpack_cli.tokens.columns.comparisons import OPERATORS, make_test
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.comparisons import OPERATORS
+from seqpack_cli.tokens.columns.text_values import TextValues
 
 SIGNS = st.sampled_from([*OPERATORS])
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -22,29 +23,11 @@ NUMBERS = st.sampled_from([*map(str, NEAR), "3.5", "-0.5", "1e3", "+.5", "7.", s
 TEXTS = st.text("aé\U00010000 ", max_size=4)
 
 
-@dataclass
-class FakeColumn:
-    kind: str
-    class_names: tuple[Any, ...] | None = None
-    name: str = "x"
-
-
-class FakeTexts(NamedTuple):
-    data: np.ndarray
-    offsets: np.ndarray
-
-
-def make_texts(texts: list[str]) -> FakeTexts:
-    encoded = [text.encode() for text in texts]
-    data = np.frombuffer(b"".join(encoded), np.uint8)
-    return FakeTexts(data, np.cumsum([0, *map(len, encoded)], dtype=np.int64))
-
-
 @given(INTEGERS, SIGNS, NUMBERS | st.integers(LEAST - 9, MOST + 9).map(str))
 @example([LEAST], "=", str(LEAST))
 @example([2**53 + 1], "=", str(2**53))
 def test_integers_are_compared_exactly(values: list[int], sign: str, value: str) -> None:
-    found = make_test(FakeColumn("int"), sign, value)(np.array(values, np.int64))
+    found = Column("x", "int").make_test(sign, value)(np.array(values, np.int64))
     assert found.dtype == bool
     assert found.tolist() == [OPERATORS[sign](each, Fraction(Decimal(value))) for each in values]
 
@@ -56,13 +39,13 @@ def test_floats_are_compared_with_the_float_of_the_same_text(
 ) -> None:
     if np.isnan(value):
         return
-    found = make_test(FakeColumn("float"), sign, repr(value))(np.array([*values, value]))
+    found = Column("x", "float").make_test(sign, repr(value))(np.array([*values, value]))
     assert found.tolist() == [OPERATORS[sign](each, value) for each in [*values, value]]
 
 
 @given(st.lists(TEXTS, max_size=8), st.sampled_from(["=", "!="]), TEXTS)
 def test_texts_are_compared_whole(texts: list[str], sign: str, value: str) -> None:
-    found = make_test(FakeColumn("text"), sign, value)(make_texts(texts))
+    found = Column("x", "text").make_test(sign, value)(TextValues.of(texts))
     assert found.tolist() == [OPERATORS[sign](text, value) for text in texts]
 
 
@@ -81,9 +64,9 @@ def test_texts_are_compared_whole(texts: list[str], sign: str, value: str) -> No
 def test_a_class_is_named_by_its_text_number_or_truth(
     names: tuple[Any, ...], value: str, expected: int
 ) -> None:
-    ids, column = np.arange(len(names), dtype=np.int32), FakeColumn("class", names)
-    assert np.flatnonzero(make_test(column, "=", value)(ids)).tolist() == [expected]
-    assert np.flatnonzero(~make_test(column, "!=", value)(ids)).tolist() == [expected]
+    ids, column = np.arange(len(names), dtype=np.int32), Column("x", "class", names)
+    assert np.flatnonzero(column.make_test("=", value)(ids)).tolist() == [expected]
+    assert np.flatnonzero(~column.make_test("!=", value)(ids)).tolist() == [expected]
 
 
 NO_NUMBER = "column 'x' holds numbers, found {!r}, expected a number"
@@ -94,46 +77,46 @@ LANGUAGES = (*"abcdefg", "english")
     ("column", "sign", "value", "message"),
     [
         *(
-            (FakeColumn(kind), "<", value, NO_NUMBER.format(value))
+            (Column("x", kind), "<", value, NO_NUMBER.format(value))
             for kind in ("int", "float")
             for value in ("nan", "-inf", "", "1_000", "0x1", "1/2", "٣", "1e99999")
         ),
-        (FakeColumn("int"), "=", "1" * 401, "column 'x' holds numbers, found '1111"),
+        (Column("x", "int"), "=", "1" * 401, "column 'x' holds numbers, found '1111"),
         (
-            FakeColumn("class", LANGUAGES),
+            Column("x", "class", LANGUAGES),
             "!=",
             "englsh",
             "column 'x' has no class 'englsh' (found: 'english', 'a', 'b', 'c', 'd' and 3 more)",
         ),
         (
-            FakeColumn("class", (False, True)),
+            Column("x", "class", (False, True)),
             "=",
             "1",
             "column 'x' has no class '1' (found: 'false', 'true')",
         ),
         (
-            FakeColumn("class", ("a",)),
+            Column("x", "class", ("a",)),
             "<",
             "a",
-            "column 'x' is of type class, which allows only = and !=, found <",
+            "column 'x' is of kind class: found <, expected = or !=",
         ),
         (
-            FakeColumn("text"),
+            Column("x", "text"),
             ">=",
             "a",
-            "column 'x' is of type text, which allows only = and !=, found >=",
+            "column 'x' is of kind text: found >=, expected = or !=",
         ),
         (
-            FakeColumn("tags", ("B", "I")),
+            Column("x", "tags", ("B", "I")),
             "=",
             "B",
-            "column 'x' holds a value for each token, a condition needs one for each sequence",
+            "column 'x' is of kind tags, for which there are no conditions",
         ),
     ],
 )
 def test_what_a_column_cannot_be_compared_with_is_refused(
-    column: FakeColumn, sign: str, value: str, message: str
+    column: Column, sign: str, value: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^column") as caught:
-        make_test(column, sign, value)
+        column.make_test(sign, value)
     assert str(caught.value).startswith(message)

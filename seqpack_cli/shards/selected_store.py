@@ -15,12 +15,7 @@ import numpy as np
 from seqpack_cli.batching.conditions import Condition, parse_condition
 from seqpack_cli.batching.length_counts import LengthCounts, count_lengths
 from seqpack_cli.errors import OptionError, join_items, quote
-from seqpack_cli.tokens.columns.comparisons import (
-    EQUALITY,
-    OPERATORS,
-    make_integer_test,
-    make_test,
-)
+from seqpack_cli.tokens.columns.comparisons import EQUALITY, OPERATORS, make_integer_test
 from seqpack_cli.tokens.token_store import TokenStore
 
 PartTest = Callable[[int], np.ndarray]  # number of a part -> bool, one per sequence
@@ -100,19 +95,22 @@ def _test_column(store: TokenStore, condition: Condition) -> PartTest:
     if name not in store.columns:
         columns = join_items(map(quote, store.columns)) or "none"
         raise ValueError(f"{store.path} has no column {quote(name)} (found: {columns})")
-    test = make_test(store.columns[name], condition.operator, condition.value)
+    test = store.columns[name].make_test(condition.operator, condition.value)
     return lambda number: test(store.part_column(number, name))
 
 
 def _test_length(store: TokenStore, condition: Condition) -> PartTest:
-    test = make_integer_test(condition.name, condition.operator, condition.value)
+    try:
+        test = make_integer_test(condition.operator, condition.value)
+    except ValueError as error:
+        raise ValueError(f"@length {error}") from error
     return lambda number: test(store.part_lengths(number))
 
 
 def _test_source(store: TokenStore, condition: Condition) -> PartTest:
     """Compare the path of a sequence's source, as the manifest has it, with a pattern."""
     if condition.operator not in EQUALITY:
-        raise ValueError(f"@source allows only = and !=, found {condition.operator}")
+        raise ValueError(f"@source is a path: found {condition.operator}, expected = or !=")
     sources = store.manifest["sources"]
     is_match = np.array([matches(source["path"], condition.value) for source in sources])
     if not is_match.any():

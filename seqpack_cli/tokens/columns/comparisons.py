@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from fractions import Fraction
 from math import floor
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from seqpack_cli.errors import join_items, quote
+from seqpack_cli.tokens.columns.kind import Label, Test
+from seqpack_cli.tokens.columns.text_values import TextValues
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -31,48 +33,17 @@ EQUALITY = ("=", "!=")
 # A number of JSON, or one that begins with its point or a plus; of few enough digits to be exact.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 MAX_NUMBER_CHARACTERS = 400
+MAX_CLOSE = 10_000  # class names among which similar ones are looked for, at 10 us each
 INT64 = np.iinfo(np.int64)
 
-Test = Callable[[Any], np.ndarray]  # values of a part -> bool, one per sequence
 
-
-class ComparedColumn(Protocol):
-    """What a comparison needs to know about a column."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the field."""
-
-    @property
-    def kind(self) -> str:
-        """Return int, float, class, text or tags."""
-
-    @property
-    def class_names(self) -> Sequence[Any] | None:
-        """Return the names of a class column, in the order of their ids."""
-
-
-def make_test(column: ComparedColumn, sign: str, value: str) -> Test:
-    """Return the function that compares a column's values with a value.
-
-    Args:
-        sign: a key of OPERATORS.
-        value: as the user wrote it.
+def make_integer_test(sign: str, value: str, _: Sequence[Label] = ()) -> Test:
+    """Return the function that compares integers with a number.
 
     Raises:
-        ValueError: the column's kind has no such comparison, or no such value.
+        ValueError: the value is not a number; the message begins with a verb.
     """
-    if column.kind not in MAKERS:
-        raise ValueError(
-            f"column {quote(column.name)} holds a value for each token, "
-            "a condition needs one for each sequence"
-        )
-    return MAKERS[column.kind](column, sign, value)
-
-
-def make_integer_test(name: str, sign: str, value: str) -> Test:
-    """Return the function that compares integers, `name` in errors, with a number."""
-    _check_number(name, value)
+    _check_number(value)
     number = Fraction(value)
     return lambda values: compare_integers(values, sign, number)
 
@@ -92,87 +63,70 @@ def compare_integers(values: np.ndarray, sign: str, number: Fraction) -> np.ndar
     return result
 
 
-def _test_integers(column: ComparedColumn, sign: str, value: str) -> Test:
-    return make_integer_test(f"column {quote(column.name)}", sign, value)
+def make_float_test(sign: str, value: str, _: Sequence[Label]) -> Test:
+    """Return the function that compares floats with a number.
 
-
-def _test_floats(column: ComparedColumn, sign: str, value: str) -> Test:
-    _check_number(f"column {quote(column.name)}", value)
+    Raises:
+        ValueError: the value is not a number.
+    """
+    _check_number(value)
     number = float(value)
     return lambda values: OPERATORS[sign](values, number)
 
 
-def _test_classes(column: ComparedColumn, sign: str, value: str) -> Test:
-    _check_equality(column, sign)
-    names = column.class_names or ()
-    for number, name in enumerate(names):
-        if _is_same(name, value):
-            return lambda ids: OPERATORS[sign](ids, number)
-    spelled = [name if isinstance(name, str) else _spell(name) for name in names]
-    close = get_close_matches(value, spelled, n=3)
-    listed = join_items(map(quote, dict.fromkeys([*close, *spelled])))
-    raise ValueError(f"column {quote(column.name)} has no class {quote(value)} (found: {listed})")
+def make_class_test(sign: str, value: str, class_names: Sequence[Label]) -> Test:
+    """Return the function that compares class ids with that of the class that a value names.
 
-
-def _test_texts(column: ComparedColumn, sign: str, value: str) -> Test:
-    _check_equality(column, sign)
-    expected = value.encode("utf-8", "surrogatepass")
-    return lambda texts: OPERATORS[sign](find_text(texts.data, texts.offsets, expected), True)
-
-
-MAKERS: dict[str, Callable[[ComparedColumn, str, str], Test]] = {
-    "int": _test_integers,
-    "float": _test_floats,
-    "class": _test_classes,
-    "text": _test_texts,
-}
-
-
-def find_text(data: np.ndarray, offsets: np.ndarray, expected: bytes) -> np.ndarray:
-    """Return which texts are equal to one, bool[N]; only those of its length are looked at.
-
-    Args:
-        data: uint8, all texts back to back.
-        offsets: int64[N + 1], where each begins.
+    Raises:
+        ValueError: there is no such class, which may be a typing error.
     """
-    left = np.flatnonzero(np.diff(offsets) == len(expected))
-    starts = offsets[left]
+    for number, label in enumerate(class_names):
+        if _is_same(label, value):
+            return lambda ids: OPERATORS[sign](ids, number)
+    spelled = [_spell(label) for label in class_names]
+    close = get_close_matches(value, spelled[:MAX_CLOSE])
+    listed = join_items(map(quote, dict.fromkeys([*close, *spelled])))
+    raise ValueError(f"has no class {quote(value)} (found: {listed})")
+
+
+def make_text_test(sign: str, value: str, _: Sequence[Label]) -> Test:
+    """Return the function that compares texts with a value."""
+    expected = value.encode("utf-8", "surrogatepass")
+    return lambda texts: OPERATORS[sign](find_text(texts, expected), True)
+
+
+def find_text(texts: TextValues, expected: bytes) -> np.ndarray:
+    """Return which texts are equal to one, bool[N]; only those of its length are read."""
+    left = np.flatnonzero(texts.lengths == len(expected))
+    starts = texts.offsets[left]
     for place, byte in enumerate(expected):
         if not len(left):
             break
-        same = data[starts + place] == byte
+        same = texts.data[starts + place] == byte
         left, starts = left[same], starts[same]
-    is_equal = np.zeros(len(offsets) - 1, bool)
+    is_equal = np.zeros(len(texts), bool)
     is_equal[left] = True
     return is_equal
 
 
-def _is_same(name: Any, value: str) -> bool:
-    """Return whether a class name is meant by a value: a text, a number, or true or false."""
-    if isinstance(name, str):
-        return name == value
-    if isinstance(name, bool):
-        return value.lower() == _spell(name)
+def _is_same(label: Label, value: str) -> bool:
+    """Return whether a value names a class: as text, as number, or as true or false."""
+    if isinstance(label, str):
+        return label == value
+    if isinstance(label, bool):
+        return value.lower() == _spell(label)
     if not _is_number(value):
         return False
-    return bool(name == (float(value) if isinstance(name, float) else Fraction(value)))
+    return label == (float(value) if isinstance(label, float) else Fraction(value))
 
 
-def _spell(name: Any) -> str:
-    return str(name).lower() if isinstance(name, bool) else str(name)
+def _spell(label: Label) -> str:
+    return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def _check_equality(column: ComparedColumn, sign: str) -> None:
-    if sign not in EQUALITY:
-        raise ValueError(
-            f"column {quote(column.name)} is of type {column.kind}, which allows only = and !=, "
-            f"found {sign}"
-        )
-
-
-def _check_number(name: str, value: str) -> None:
+def _check_number(value: str) -> None:
     if not _is_number(value):
-        raise ValueError(f"{name} holds numbers, found {quote(value)}, expected a number")
+        raise ValueError(f"holds numbers, found {quote(value)}, expected a number")
 
 
 def _is_number(value: str) -> bool:
