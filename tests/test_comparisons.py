@@ -106,12 +106,6 @@ LANGUAGES = (*"abcdefg", "english")
             "a",
             "column 'x' is of kind text: found >=, expected = or !=",
         ),
-        (
-            Column("x", "tags", ("B", "I")),
-            "=",
-            "B",
-            "column 'x' is of kind tags, for which there are no conditions",
-        ),
     ],
 )
 def test_what_a_column_cannot_be_compared_with_is_refused(

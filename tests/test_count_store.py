@@ -28,6 +28,12 @@ def test_lengths_that_tasks_count_are_those_of_the_store(byte_store: Callable[..
     assert found.left_out is None
     assert found.kept.lengths.tolist() == lengths[::-1].tolist()
     assert found.kept.counts.tolist() == counts[::-1].tolist()
+    counts = count_store(
+        SelectedStore(store, ["@length >= 9"]), Workers(Executor(num_workers=2), Progress())
+    )
+    assert counts.left_out is not None
+    assert counts.kept.lengths.tolist() == [each for each in found.kept.lengths if each >= 9]
+    assert counts.left_out.lengths.tolist() == [each for each in found.kept.lengths if each < 9]
 
 
 def test_tasks_that_count_find_a_damaged_index(byte_store: Callable[..., Path]) -> None:

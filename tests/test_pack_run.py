@@ -135,6 +135,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "last_batch": "keep",
             "drop_shorter": None,
             "drop_longer": None,
+            "where": [],
             "pad_to_multiple": 1,
             "shard_bytes": 1004,
         },
@@ -158,7 +159,7 @@ def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
 
 def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> None:
     """Layouts other than these are tested below, with processes that are kept."""
-    options = PackOptions(batch_size=2, shard_bytes=700)
+    options = PackOptions(batch_size=2, shard_bytes=700, where=["@length != 3"])
     advanced: list[int] = []
     for num_workers in (1, 2):
         advanced.clear()
@@ -169,7 +170,7 @@ def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> 
             executor=Executor(num_workers=num_workers),
             progress=Progress(on_advance=advanced.append),
         )
-        assert sum(advanced) == 37
+        assert sum(advanced) == 34
     assert read_folder(tmp_path / "1") == read_folder(tmp_path / "2")
     assert len(read_folder(tmp_path / "1")) > 4
 
@@ -516,15 +517,22 @@ def test_pack_sees_a_store_that_was_overwritten(tmp_path: Path) -> None:
 
 def test_pack_drops_what_it_is_told_to_and_counts_it(store: Path, tmp_path: Path) -> None:
     manifest = pack(
-        store, tmp_path / "shards", batch_size=3, drop_shorter=2, drop_longer=9, last_batch="drop"
+        store,
+        tmp_path / "shards",
+        batch_size=3,
+        drop_shorter=2,
+        drop_longer=9,
+        where=("@length != 9", "@length < 12"),
+        last_batch="drop",
     )
     ledger = manifest["ledger"]
     assert ledger["num_sequences"] == 3
-    assert ledger["num_dropped_sequences"] == {"drop_shorter": 1, "drop_longer": 1, "last_batch": 2}
-    assert ledger["num_dropped_tokens"] == {"drop_shorter": 1, "drop_longer": 12, "last_batch": 5}
+    reasons = ("drop_shorter", "drop_longer", "where", "last_batch")
+    assert ledger["num_dropped_sequences"] == dict(zip(reasons, (1, 1, 1, 1), strict=True))
+    assert ledger["num_dropped_tokens"] == dict(zip(reasons, (1, 12, 9, 2), strict=True))
     (batch,) = open_shards(tmp_path / "shards")
     assert batch.original_indices is not None
-    assert batch.original_indices.tolist() == [1, 2, 4]
+    assert batch.original_indices.tolist() == [2, 4, 0]
 
 
 def test_pack_pads_with_the_asked_for_id(store: Path, tmp_path: Path) -> None:
@@ -572,6 +580,7 @@ def test_pack_judges_max_tokens_by_the_sequences_it_keeps(store: Path, tmp_path:
     assert manifest["ledger"]["num_sequences"] == 6
     with pytest.raises(OptionError, match=r"sequence 1 .* has 9 tokens, --max-tokens allows 8"):
         pack(store, tmp_path / "other", max_tokens=8, drop_longer=11)
+    pack(store, tmp_path / "where", max_tokens=5, where=["@length <= 5"])
 
 
 def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
@@ -581,6 +590,8 @@ def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
         f"{store}: no batch is left, sequences dropped: 7 by --drop-shorter\n\n"
         "hint: pass a smaller --drop-shorter"
     )
+    with pytest.raises(DataError, match="sequences dropped: 7 by --where\n\nhint: leave out a --"):
+        pack(store, tmp_path / "shards", where=["@length = 4"])
 
 
 def test_pack_refuses_to_write_into_the_store(store: Path) -> None:

@@ -256,7 +256,11 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
 
 def test_options_that_pack_refuses_for_this_store_are_a_fault(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="padded", buckets=(4, 8, 16))
-    for options in ({"overflow": "error", "buckets": [4, 8]}, {"drop_shorter": 99}):
+    for options in (
+        {"overflow": "error", "buckets": [4, 8]},
+        {"drop_shorter": 99},
+        {"where": ["label = 3"]},
+    ):
         change_manifest(path, lambda manifest, options=options: manifest["options"].update(options))
         keys = read_manifest_json(path)["options"]["buckets"]
         change_manifest(path, lambda manifest, keys=keys: manifest.update(bucket_keys=keys))

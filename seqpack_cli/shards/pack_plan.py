@@ -24,7 +24,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
-    "where": "leave out a --where, or look at the values with seqpack inspect",
+    "where": "leave out a --where, or look at the values: seqpack inspect TOKENS",
     "last_batch": "pass --last-batch keep",
 }
 BYTES_PER_NUMBER = 8

@@ -87,7 +87,10 @@ def _make_test(store: TokenStore, text: str) -> PartTest:
             return BUILT_IN[condition.name](store, condition)
         return _test_column(store, condition)
     except ValueError as error:
-        raise OptionError(f"--where {quote(text)}: {error}") from error
+        raise OptionError(
+            f"--where {quote(text)}: {error}",
+            hint=f"seqpack inspect {store.path} shows the columns and their values",
+        ) from error
 
 
 def _test_column(store: TokenStore, condition: Condition) -> PartTest:

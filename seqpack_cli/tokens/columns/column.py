@@ -68,7 +68,7 @@ class Column:
         """
         rules, name = self.rules, f"column {quote(self.name)}"
         if rules.make_test is None:
-            raise ValueError(f"{name} is of kind {rules.name}, for which there are no conditions")
+            raise ValueError(f"{name} has a value per token, expected one per sequence")
         if sign not in EQUALITY and not rules.is_ordered:
             raise ValueError(f"{name} is of kind {rules.name}: found {sign}, expected = or !=")
         try:
