@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
     from seqpack_cli.shards.unpack_run import unpack
     from seqpack_cli.shards.varlen import VarlenBatch
-    from seqpack_cli.tokens.token_store import Origin, TokenStore, open_store
+    from seqpack_cli.tokens.origin import Origin
+    from seqpack_cli.tokens.token_store import TokenStore, open_store
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
@@ -79,7 +80,7 @@ _MODULE_OF = {
     "LevelReport": "verification.report",
     "MachineError": "errors",
     "OptionError": "errors",
-    "Origin": "tokens.token_store",
+    "Origin": "tokens.origin",
     "PackOptions": "batching.pack_options",
     "PackedBatch": "shards.packed",
     "PackedTensors": "training.batch_tensors",

@@ -290,7 +290,7 @@ def test_dtype_of_a_tensor_is_quoted(dtype: bytes) -> None:
         len(header).to_bytes(8, "little") + header + raw[8 + int.from_bytes(raw[:8], "little") :]
     )
     changes = with_values(seed, [(("shards", 0, "bytes"), len(changed))])
-    assert "FolderError in map_shard_file" in use_all(seed, {**changes, SHARD: changed})
+    assert "FolderError in map_tensor_file" in use_all(seed, {**changes, SHARD: changed})
 
 
 @pytest.mark.parametrize("number", [2**31, 2**53])

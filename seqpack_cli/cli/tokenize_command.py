@@ -43,6 +43,22 @@ from seqpack_cli.runs.workers import Executor
 )
 @text_field_option
 @click.option(
+    "--keep",
+    multiple=True,
+    metavar="FIELD[:TYPE]",
+    help="Field of each record to keep as a column beside the ids, for training and --where; may "
+    "be given several times. TYPE is int, float, class (strings, numbers or booleans, numbered), "
+    "text, or tags (one class per word, or [start, end, label] spans). Without TYPE the first "
+    "1,000 records decide. label:class=no,yes fixes the classes and their order. --document file "
+    "has the field folder.",
+)
+@click.option(
+    "--tag-subtokens",
+    type=click.Choice(["first", "all"]),
+    help="Which tokens of a word have its tag: the first one, the others are ignored in the loss "
+    "(-100), or all.  [default: first]",
+)
+@click.option(
     "--add-special-tokens/--no-add-special-tokens",
     default=True,
     show_default=True,

@@ -71,6 +71,7 @@ class DocumentBlock(NamedTuple):
     rejects: list[Reject]
     num_bytes: int  # of the texts, approximately
     find_place: Callable[[int], str]  # "path:line" of a text, by its place in the list
+    fields: list[list[Any]] = []  # noqa: RUF012
 
 
 class BadRecordError(Exception):

@@ -7,7 +7,9 @@ of the block read one by one, which is ten times slower and finds the bad one.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator
+from typing import Any
 
 from seqpack_cli.corpus.blocks import OnRead, find_line_number
 from seqpack_cli.corpus.csv_rows import iter_csv_documents
@@ -27,7 +29,10 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 
 
 def iter_documents(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead
+    source_range: SourceRange,
+    options: DocumentOptions,
+    on_read: OnRead,
+    readers: Any = (),
 ) -> Iterator[DocumentBlock]:
     """Read the documents of a range, block by block.
 
@@ -42,11 +47,11 @@ def iter_documents(
         return iter_parquet_documents(source_range, options, on_read)
     if source_range.source.format == "csv":
         return iter_csv_documents(source_range, options, on_read)
-    return _iter_line_documents(source_range, options, on_read)
+    return _iter_line_documents(source_range, options, on_read, readers)
 
 
 def _iter_line_documents(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead
+    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, readers: Any
 ) -> Iterator[DocumentBlock]:
     source = source_range.source
     num_records = 0
@@ -57,7 +62,21 @@ def _iter_line_documents(
         if len(found.texts) < len(block.records):
             _read_each(block, source, found)
         find_place = functools.partial(_find_place, source, block)
-        yield DocumentBlock(source, found.texts, found.rejects, block.num_bytes, find_place)
+        rows = (
+            [json.loads(record) if record.strip() else {} for record in block.records]
+            if readers
+            else []
+        )
+        fields = [
+            [
+                r.read(functools.reduce(lambda v, k: v[k], r.name.split("."), row), "")
+                if row
+                else None
+                for row in rows
+            ]
+            for r in readers
+        ]
+        yield DocumentBlock(source, found.texts, found.rejects, block.num_bytes, find_place, fields)
         num_records += len(block.records)
 
 

@@ -13,9 +13,9 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
+from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
-from seqpack_cli.shards.shard_file import ALIGNMENT, make_header
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.token_store import TokenStore
@@ -170,7 +170,8 @@ def count_room(options: PackOptions, itemsize: int) -> int:
     names = tensor_names(options.layout, filler=options.last_batch == "pad")
     metadata = describe_shard({"layout": options.layout, "tokens_blake3": "0" * 64})
     dtype = {2: "uint16", 4: "int32"}[itemsize]
-    shortest, _ = make_header(dict.fromkeys(names, 0), metadata, data_dtype=dtype)
+    tensors = {name: Tensor(dtype if name == "data" else "int64", 0) for name in names}
+    shortest, _ = make_header(tensors, metadata)
     num_digits = NUMBERS_PER_ARRAY * len(names) * (len(str(options.shard_bytes)) - 1)
     num_ends = sum(name.endswith("_offsets") for name in names)
     header = len(shortest) + -(-num_digits // ALIGNMENT) * ALIGNMENT

@@ -136,6 +136,7 @@ def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
         "padding_side": options.padding_side,
         "tokenizer_blake3": store.manifest["tokenizer_blake3"],
         "tokens_blake3": store.digest,
+        "columns": [column.describe() for column in store.columns.values()],
         "options": record_options(options),
     }
 

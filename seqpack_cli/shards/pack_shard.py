@@ -11,12 +11,12 @@ import numpy as np
 
 from seqpack_cli.batching.row_ranges import PlannedRows
 from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.shards.layouts import find_layout
 from seqpack_cli.shards.shard_arrays import make_tensors
-from seqpack_cli.shards.shard_file import write_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
 from seqpack_cli.shards.store_rows import StoreRows, changed_error, find_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
@@ -60,13 +60,10 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     counts = count_rows(task)
     num_cells = int(tensors["data_offsets"][-1])
     path = setup.folder / shard_name(task.number)
-    written = write_shard_file(
-        path,
-        tensors,
-        describe_shard(manifest),
-        data=_report_progress(data, counts["num_tokens"] / num_cells),
-        data_dtype=store.dtype,
-    )
+    pieces = _report_progress(data, counts["num_tokens"] / num_cells)
+    arrays = {name: Tensor.of(array) for name, array in tensors.items()}
+    arrays["data"] = Tensor(store.dtype, num_cells, pieces)
+    written = write_tensor_file(path, arrays, describe_shard(manifest))
     receipt = {"name": path.name, **written, **counts}
     write_receipt(setup.folder, path.stem, receipt)
     return receipt

@@ -15,11 +15,11 @@ import numpy as np
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.places import at
+from seqpack_cli.files.tensor_file import map_tensor_file
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index
 from seqpack_cli.shards.layouts import Batch, check_ids, is_in_range
 from seqpack_cli.shards.shard_arrays import ShardArrays, tensor_names
-from seqpack_cli.shards.shard_file import map_shard_file
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler
 
 BATCHES_PER_CHECK = 256  # a few MB: little memory, and no pause at the first batch
@@ -44,7 +44,7 @@ class Shard:
         self.padding_side: str = manifest["padding_side"]
         self.max_id: int = manifest["max_id"]
         with at(path).open_copy(entry) as file:
-            tensors, metadata = map_shard_file(file, path, num_bytes=entry["bytes"])
+            tensors, metadata = map_tensor_file(file, path, num_bytes=entry["bytes"])
         self.arrays = ShardArrays(
             self.layout, tensors, pad_id=self.pad_id, padding_side=self.padding_side
         )

@@ -15,7 +15,7 @@ from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.token_store import TokenStore
 
 FORMAT = "seqpack.shards"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
 BYTES_PER_ROW = 16  # for its length and its index
 COUNTS = (
@@ -39,6 +39,7 @@ MANIFEST_FIELDS: dict[str, type] = {
     "tokenizer_blake3": str,
     "tokens_blake3": str,
     "tokens_path": str,
+    "columns": list,
     "options": dict,
     "ledger": dict,
     "shards": list,

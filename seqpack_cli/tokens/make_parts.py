@@ -20,8 +20,9 @@ from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
+from seqpack_cli.tokens.part_setup import PartSetup, PartTask
 from seqpack_cli.tokens.receipts import read_receipt
-from seqpack_cli.tokens.tokenize_part import PartSetup, PartTask, tokenize_part
+from seqpack_cli.tokens.tokenize_part import tokenize_part
 
 MIN_WORKER_BYTES = 64 << 20  # of input per process: starting one takes a second
 MIN_HASHED_BYTES = 1 << 30  # of input that is only hashed, per process

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.ranges import copy_ranges
+from seqpack_cli.ranges import copy_ranges, to_offsets
+from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.text_values import join_values
 from seqpack_cli.tokens.token_store import TokenStore
 
 
 def read_rows(
-    store: TokenStore, indices: np.ndarray, lengths: np.ndarray, offsets: np.ndarray | None = None
+    store: TokenStore,
+    indices: np.ndarray,
+    lengths: np.ndarray,
+    offsets: np.ndarray | None = None,
+    *,
+    column: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read rows into one array, in the order of the store.
 
@@ -21,6 +28,7 @@ def read_rows(
         indices: int64[N], the sequence of each row.
         lengths: int64[N], of the rows.
         offsets: where in its sequence each row begins; None: at its start.
+        column: read this column, which has an entry per token, instead of the ids.
 
     Returns:
         ids [S], and int64[N], where in ids each row begins.
@@ -29,8 +37,9 @@ def read_rows(
     indices, lengths = indices[order], lengths[order]  # copy_rows sorts again, which takes no time
     ends = np.cumsum(lengths)
     offsets = None if offsets is None else offsets[order]
-    ids = np.empty(int(ends[-1]) if len(ends) else 0, store.dtype)
-    copy_rows(store, indices, lengths, ids, ends - lengths, offsets)
+    dtype = store.dtype if column is None else store.columns[column].rules.dtype
+    ids = np.empty(int(ends[-1]) if len(ends) else 0, dtype)
+    copy_rows(store, indices, lengths, ids, ends - lengths, offsets, column=column)
     starts = np.empty(len(order), np.int64)
     starts[order] = ends - lengths
     return ids, starts
@@ -43,12 +52,17 @@ def copy_rows(
     target: np.ndarray,
     target_starts: np.ndarray,
     offsets: np.ndarray | None = None,
+    *,
+    column: str | None = None,
 ) -> None:
     """Copy rows into an array, each to its place there.
 
     Args:
-        indices, lengths, offsets: as for read_rows.
+        indices, lengths, offsets, column: as for read_rows.
         target_starts: int64[N], where in target each row begins.
+
+    Raises:
+        FolderError: a column holds an impossible value.
     """
     order = np.argsort(indices, kind="stable")
     bounds = np.searchsorted(indices[order], store.part_offsets)
@@ -58,4 +72,38 @@ def copy_rows(
         source_starts = starts[indices[rows] - store.part_offsets[part]] // ids.itemsize
         if offsets is not None:
             source_starts = source_starts + offsets[rows]
-        copy_ranges(ids, source_starts, target, target_starts[rows], lengths[rows])
+        if column is None:
+            copy_ranges(ids, source_starts, target, target_starts[rows], lengths[rows])
+            continue
+        columns, starts = store.open_columns(part), to_offsets(lengths[rows])
+        stored = columns.view(column)
+        assert isinstance(stored, np.ndarray)  # noqa: S101 - texts are one per sequence
+        values = np.empty(int(starts[-1]), stored.dtype)
+        copy_ranges(stored, source_starts, values, starts[:-1], lengths[rows])
+        checked = np.asarray(columns.finish(column, values))
+        copy_ranges(checked, starts[:-1], target, target_starts[rows], lengths[rows])
+
+
+def read_values(store: TokenStore, indices: np.ndarray, name: str) -> Values:
+    """Read a column that has one entry per sequence.
+
+    Args:
+        indices: int64[N], the sequence of each entry; -1 is filled.
+
+    Returns:
+        The N entries in the order of the indices.
+
+    Raises:
+        FolderError: the column holds an impossible value.
+    """
+    order = np.argsort(indices, kind="stable")
+    bounds = np.searchsorted(indices[order], store.part_offsets)
+    pieces: list[Values] = [store.columns[name].fill_values(int(bounds[0]))]
+    for part in np.flatnonzero(np.diff(bounds)).tolist():
+        rows = order[bounds[part] : bounds[part + 1]]
+        columns = store.open_columns(part)
+        stored = columns.view(name)
+        pieces.append(columns.finish(name, stored.take(indices[rows] - store.part_offsets[part])))
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return join_values(pieces).take(places)

@@ -17,9 +17,13 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields, encode_json
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.tokens.columns.class_kind import find_value_type
+from seqpack_cli.tokens.columns.keep_option import Kept
+from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns.part_columns import columns_name
+from seqpack_cli.tokens.part_setup import PartSetup, PartTask
 from seqpack_cli.tokens.spelled_tokens import MAX_PLACES
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES, RANGE_FIELDS, is_balanced
-from seqpack_cli.tokens.tokenize_part import PartSetup, PartTask
 
 RECEIPT_FIELDS: dict[str, type] = {
     "ledger": dict,
@@ -27,6 +31,7 @@ RECEIPT_FIELDS: dict[str, type] = {
     "files": list,
     "rejects": list,
     "special_tokens": dict,
+    "class_names": dict,
     "encoder": str,
 }
 REJECT_TYPES = ([int, int, int, str], [int, int, type(None), str])  # source, record, byte, reason
@@ -45,13 +50,15 @@ def read_receipt(run: RunFolder, task: PartTask, setup: PartSetup) -> dict[str, 
         for entry in receipt["rejects"]:
             _check_reject(entry, indices, source=source)
         _check_counts(receipt["ledger"], source=source)
+        _check_class_names(receipt["class_names"], setup.kept, source=source)
         _check_special_tokens(receipt, setup.vocabulary.special_tokens, source=source)
     except FolderError:
         return None
     num_bytes = receipt["ledger"]["num_tokens"] * np.dtype(setup.dtype).itemsize
     found = [(file["name"], file["bytes"]) for file in receipt["files"]]
-    is_sound = len(found) == 2 and found[0] == (f"{task.name}.bin", num_bytes)
-    return receipt if is_sound and found[1][0] == f"{task.name}.idx" else None
+    names = [f"{task.name}.bin", f"{task.name}.idx", columns_name(task.name)]
+    is_sound = [name for name, _ in found] == names and found[0][1] == num_bytes
+    return receipt if is_sound else None
 
 
 def write_rejects(
@@ -90,6 +97,17 @@ def _check_reject(entry: Any, indices: set[int], *, source: Place) -> None:
     is_reject = isinstance(entry, list) and [type(value) for value in entry] in REJECT_TYPES
     if not is_reject or entry[0] not in indices or entry[1] < 0:
         raise FolderError(f"{source}: reject {quote(entry)}, expected source, record, byte, reason")
+
+
+def _check_class_names(found: dict[str, Any], kept: Sequence[Kept], *, source: Place) -> None:
+    """Raise FolderError unless these are the names of the classes of a part."""
+    expected = {each.field.name: each for each in kept if KINDS[each.kind].has_classes}
+    if set(found) != set(expected):
+        raise FolderError(f"{source}: class names of {quote(sorted(found))}")
+    for name, labels in found.items():
+        value_type = expected[name].field.value_type
+        if not isinstance(labels, list) or {*map(find_value_type, labels)} - {value_type}:
+            raise FolderError(f"{source}: class names {quote(labels)} of {quote(name)}")
 
 
 def _check_special_tokens(

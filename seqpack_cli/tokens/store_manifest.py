@@ -7,24 +7,29 @@ store at which each part begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
-from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.keep_option import Kept
+from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 FORMAT = "seqpack.tokens"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST_FIELDS: dict[str, type] = {
     "dtype": str,
     "vocab_size": int,
     "max_id": int,
     "tokenizer_blake3": str,
     "options": dict,
+    "columns": list,
     "ledger": dict,
     "sources": list,
     "parts": list,
@@ -68,9 +73,14 @@ SOURCE_FIELDS: dict[str, type] = {
 def make_manifest(
     plan: dict[str, Any],
     vocabulary: Vocabulary,
+    kept: Sequence[Kept],
     receipts: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Add up the parts' receipts into the manifest of the store."""
+    """Add up the parts' receipts into the manifest of the store.
+
+    Raises:
+        DataError: a column has too many classes.
+    """
     counts: Counter[str] = Counter()
     documents_of_source: Counter[int] = Counter()
     parts = []
@@ -99,10 +109,17 @@ def make_manifest(
         **{name: getattr(vocabulary, name) for name in names},
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
         "options": plan["options"],
+        "columns": [_make_column(each, receipts).describe() for each in kept],
         "ledger": {name: counts[name] for name in LEDGER_NAMES},
         "sources": list(_describe_sources(plan["sources"], documents_of_source)),
         "parts": parts,
     }
+
+
+def _make_column(kept: Kept, receipts: list[dict[str, Any]]) -> Column:
+    """Return a column with the classes of all parts."""
+    names = (receipt["class_names"].get(kept.field.name, ()) for receipt in receipts)
+    return kept.make_column(chain.from_iterable(names))
 
 
 def _describe_sources(
@@ -139,11 +156,12 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
         raise FolderError(f"{source}: no sequences")
     for number, part in enumerate(manifest["parts"]):
         check_fields(part, PART_FIELDS, source=source)
-        expected = [f"part-{number:05d}.bin", f"part-{number:05d}.idx"]
+        name = f"part-{number:05d}"
+        expected = [f"{name}.bin", f"{name}.idx", columns_name(name)]
         check_files(path, part["files"], find_size)
         names = [file["name"] for file in part["files"]]
-        if names != expected or part["name"] != f"part-{number:05d}":
-            raise FolderError(f"{source}: part {number} does not list {expected[0]}")
+        if names != expected or part["name"] != name:
+            raise FolderError(f"{source}: part {number} does not list {join_items(expected)}")
         for entry in part["ranges"]:
             check_fields(entry, RANGE_FIELDS, source=source)
             if entry["source"] >= len(manifest["sources"]):

@@ -7,7 +7,8 @@ block of a large file is a batch of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.document_block import DocumentBlock
 
@@ -20,6 +21,7 @@ class TextBatch(NamedTuple):
 
     blocks: list[DocumentBlock]
     texts: list[str]
+    fields: list[list[Any]]  # of each kept field, beside the texts
 
     @property
     def num_rejected(self) -> int:
@@ -52,5 +54,6 @@ def gather(blocks: Iterable[DocumentBlock]) -> Iterator[TextBatch]:
 
 def _join(blocks: list[DocumentBlock]) -> TextBatch:
     if len(blocks) == 1:
-        return TextBatch(blocks, blocks[0].texts)
-    return TextBatch(blocks, [text for block in blocks for text in block.texts])
+        return TextBatch(blocks, blocks[0].texts, blocks[0].fields)
+    fields = [list(chain.from_iterable(lists)) for lists in zip(*(b.fields for b in blocks))]
+    return TextBatch(blocks, [text for block in blocks for text in block.texts], fields)

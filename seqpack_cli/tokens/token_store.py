@@ -8,8 +8,7 @@ bytes per sequence.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -24,19 +23,13 @@ from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import count_cores
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.part_columns import PartColumns
+from seqpack_cli.tokens.columns.store_columns import StoreColumns
 from seqpack_cli.tokens.indexed_dataset import Index, map_lengths, read_index
+from seqpack_cli.tokens.origin import Origin, find_origin
 from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a sequence came from."""
-
-    source: str  # path of the input file
-    record: int  # in that file, from 1: the line number in a line file
-    document: int  # in the whole store, from 0
-    piece: int  # of the document, from 0
-    num_pieces: int
 
 
 class TokenStore:
@@ -48,6 +41,7 @@ class TokenStore:
         self.digest = digest  # of the manifest
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
+        self._columns = StoreColumns(self.folder, manifest)
         parts = manifest["parts"]
         self._opened: dict[int, tuple[np.ndarray, Index]] = {}
         self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
@@ -115,8 +109,32 @@ class TokenStore:
         ids, index = self._open_part(number)
         return ids, index.starts
 
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns by name, in the order in which they were kept."""
+        return self._columns.columns
+
+    def part_column(self, number: int, name: str) -> Values:
+        """Return a column of one part, with one entry per sequence, or per token.
+
+        Classes are numbered as in the whole store: see `columns[name].class_names`.
+
+        Raises:
+            FolderError: the part's columns are damaged.
+        """
+        return self._columns.read_part(number, name)
+
+    def part_hashes(self, number: int) -> np.ndarray:
+        """Return XXH3-64 of the text of each document of one part, uint64[documents]."""
+        return self._columns.part_hashes(number)
+
+    def open_columns(self, number: int) -> PartColumns:
+        """Map the columns of one part, to read some of their entries."""
+        return self._columns.open_part(number)
+
     def let_pages_go(self) -> None:
         """Release the pages that this process has read; the system's page cache keeps them."""
+        self._columns.let_pages_go()
         for ids, index in tuple(self._opened.values()):  # a copy: other threads may open more
             let_pages_go(ids)
             let_pages_go(index.starts)
@@ -137,18 +155,7 @@ class TokenStore:
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
         inside = index - int(self.part_offsets[part])
         firsts = self._open_part(part)[1].first_sequences
-        document_inside = int(np.searchsorted(firsts, inside, "right")) - 1
-        document = int(self._document_offsets[part]) + document_inside
-        sources = self.manifest["sources"]
-        source_firsts = [source["first_document"] for source in sources]
-        source = sources[int(np.searchsorted(source_firsts, document, "right")) - 1]
-        return Origin(
-            source=source["path"],
-            record=document - source["first_document"] + 1,
-            document=document,
-            piece=inside - int(firsts[document_inside]),
-            num_pieces=int(firsts[document_inside + 1] - firsts[document_inside]),
-        )
+        return find_origin(self.manifest, firsts, inside, int(self._document_offsets[part]))
 
     def number_documents(self, number: int) -> np.ndarray:
         """Return the document number of each sequence of one part, int64[sequences]."""

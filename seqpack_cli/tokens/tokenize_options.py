@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.errors import MAX_SIZE, OptionError, check_choice, check_positive
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.encoder import CHOICES
 from seqpack_cli.tokens.vocabulary import BYTES, spell_tokenizer
 
@@ -25,6 +27,8 @@ class TokenizeOptions:
         file_format: "text", "jsonl", "parquet" or "csv"; "auto" goes by the suffix of each file.
         document: what one document of a text file is: "line", "file" or "paragraph".
         documents: how records become texts, text_field among it.
+        keep: fields to keep as columns, each "FIELD", "FIELD:TYPE" or "FIELD:class=A,B".
+        tag_subtokens: "first" or "all" tokens of a word have its tag; None is "first".
         add_special_tokens: apply the tokenizer's own template.
         bos, eos: a token of the vocabulary to put first or last in each document.
         allow_special_tokens: encode special tokens spelled in the text as their ids.
@@ -35,13 +39,15 @@ class TokenizeOptions:
 
     Raises:
         ValueError: an option has an unknown value.
-        OptionError: overflow is set, and max_length is not.
+        OptionError: overflow is set, and max_length is not; or a field cannot be kept.
     """
 
     tokenizer: AnyPath = BYTES
     file_format: str = "auto"
     document: str = "line"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
+    keep: Sequence[str] = ()
+    tag_subtokens: str | None = None
     add_special_tokens: bool = True
     bos: str | None = None
     eos: str | None = None
@@ -58,6 +64,8 @@ class TokenizeOptions:
         check_choice("document", self.document, ("line", "file", "paragraph"))
         check_choice("overflow", self.overflow, ("split", "truncate", "drop", "error"))
         check_choice("encoder", self.encoder, CHOICES)
+        check_choice("tag_subtokens", self.tag_subtokens, (None, "first", "all"))
+        check_keep(self.keep)
         check_positive("max_length", self.max_length)
         check_positive("part_bytes", self.part_bytes, at_most=MAX_SIZE)
         if self.max_length is None and self.overflow != "split":
@@ -69,4 +77,5 @@ class TokenizeOptions:
         values.update(values.pop("documents"))
         del values["tokenizer"]  # a place; the manifest has its checksum
         del values["encoder"]
+        values["keep"] = list(self.keep)
         return values

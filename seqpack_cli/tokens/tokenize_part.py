@@ -1,4 +1,4 @@
-"""Make one part of a tokenize run: read its records, write its `.bin`, `.idx` and receipt.
+"""Make one part of a tokenize run: read its records, write its files and receipt.
 
 About 1 MiB of text is encoded at a time, and its ids are written at once, so memory is bounded by a
 block and its encoding. The worker itself publishes the files and the receipt of the part.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,64 +18,26 @@ from blake3 import blake3
 from seqpack_cli.corpus.blocks import check_unchanged
 from seqpack_cli.corpus.document_block import DocumentBlock
 from seqpack_cli.corpus.documents import iter_documents
-from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
-from seqpack_cli.tokens.affixes import Affixes
+from seqpack_cli.tokens.columns.part_collector import PartCollector
+from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.encoders.agreement import (
     check_agreement,
     open_checked_encoder,
     take_head,
 )
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
-from seqpack_cli.tokens.indexed_dataset import cast_ids, choose_dtype, write_index
+from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
+from seqpack_cli.tokens.part_setup import PartSetup, PartTask
 from seqpack_cli.tokens.sequences import DocumentSequences, TooLongError, make_sequences
 from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES
 from seqpack_cli.tokens.text_batches import TextBatch, gather
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True)
-class PartSetup:
-    """What a worker needs to make any part of a run."""
-
-    folder: Place
-    tokenizer_json: bytes
-    vocabulary: Vocabulary
-    affixes: Affixes
-    options: TokenizeOptions
-    encoder: str  # the one in use
-    num_threads: int = 1
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of the ids."""
-        return choose_dtype(self.vocabulary.max_id)
-
-
-@dataclass(frozen=True)
-class PartTask:
-    """One part to make."""
-
-    name: str
-    ranges: list[SourceRange]
-
-    @property
-    def num_bytes(self) -> int:
-        """The input bytes of the part."""
-        return sum(source_range.end - source_range.start for source_range in self.ranges)
-
-    def __str__(self) -> str:
-        paths = [source_range.source.path for source_range in self.ranges]
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        return f"{self.name} ({paths[0]}{more})"
 
 
 @dataclass
@@ -105,37 +67,53 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
         num_threads=setup.num_threads,
         added_tokens=setup.vocabulary.added_tokens,
     )
+    with PartCollector(setup.kept, setup.folder / columns_name(task.name)) as columns:
+        receipt = _make_files(setup, task, encoder, reference, columns)
+    write_receipt(setup.folder, task.name, receipt)
+    return task.name, receipt
+
+
+def _make_files(
+    setup: PartSetup,
+    task: PartTask,
+    encoder: Encoder,
+    reference: Encoder | None,
+    columns: PartCollector,
+) -> dict[str, Any]:
+    """Write the files of a part; return its receipt."""
     counts = _Counts()
     bin_path, idx_path = (setup.folder / f"{task.name}.{suffix}" for suffix in ("bin", "idx"))
     with at(bin_path).publish() as bin_file:
-        _write_batches(bin_file, counts, setup, task, encoder, reference)
+        for ids in _iter_ids(counts, columns, setup, task, encoder, reference):
+            bin_file.write(ids)
         bin_entry = {"name": bin_path.name, **bin_file.describe()}
     with at(idx_path).publish() as idx_file:
         lengths, num_sequences = _join(counts.lengths), _join(counts.num_sequences)
         write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=setup.dtype)
         idx_entry = {"name": idx_path.name, **idx_file.describe()}
-    receipt = {
+    columns_entry, class_names = columns.write()
+    return {
         "ledger": {name: counts.ledger[name] for name in LEDGER_NAMES},
         "ranges": counts.ranges,
-        "files": [bin_entry, idx_entry],
+        "files": [bin_entry, idx_entry, columns_entry],
+        "class_names": class_names,
         "rejects": counts.rejects,
         "special_tokens": counts.special_tokens,
         "encoder": setup.encoder,
     }
-    write_receipt(setup.folder, task.name, receipt)
-    return task.name, receipt
 
 
-def _write_batches(
-    file: HashingWriter,
+def _iter_ids(
     counts: _Counts,
+    columns: PartCollector,
     setup: PartSetup,
     task: PartTask,
     encoder: Encoder,
     reference: Encoder | None,
-) -> None:
+) -> Iterator[np.ndarray]:
+    """Yield the ids of a part, and add what stands beside them to the counts and columns."""
     special_tokens = SpecialTokenCounts(setup.vocabulary.special_tokens)
-    batches = gather(_iter_blocks(setup, task, counts))
+    batches = gather(_iter_blocks(setup, task, counts, columns.readers))
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
 
@@ -147,7 +125,8 @@ def _write_batches(
             batch.texts, first_document=counts.ledger["num_documents"]
         )
         made = _make_sequences(encoded, batch, setup)
-        file.write(cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id))
+        yield cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id)
+        columns.add(batch, made)
         counts.lengths.append(_narrow(made.lengths))
         counts.num_sequences.append(_narrow(made.num_sequences))
         _count(counts.ledger, batch, encoded, made)
@@ -167,7 +146,9 @@ def _check_head(
     yield from batches
 
 
-def _iter_blocks(setup: PartSetup, task: PartTask, counts: _Counts) -> Iterator[DocumentBlock]:
+def _iter_blocks(
+    setup: PartSetup, task: PartTask, counts: _Counts, readers: Sequence[FieldReader]
+) -> Iterator[DocumentBlock]:
     """Read and hash the ranges one after another; add an entry for each to the counts."""
     for source_range in task.ranges:
         digest = blake3()
@@ -177,7 +158,7 @@ def _iter_blocks(setup: PartSetup, task: PartTask, counts: _Counts) -> Iterator[
             advance(len(block))
 
         num_documents = 0
-        for block in iter_documents(source_range, setup.options.documents, on_read):
+        for block in iter_documents(source_range, setup.options.documents, on_read, readers):
             yield block
             num_documents += len(block.texts)
             for reject in block.rejects:

@@ -5,21 +5,39 @@ The plan is everything that decides the bytes of the store; it becomes part of t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from seqpack_cli.corpus.kept_fields import sample_values
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.affixes import Affixes, find_affixes
+from seqpack_cli.tokens.columns.keep_option import Kept, check_keep, choose_kinds
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
+from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.tokenize_part import PartTask
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 
+def find_kept(sources: list[Source], options: TokenizeOptions) -> tuple[Kept, ...]:
+    """Return the fields to keep, their kinds found from the first records where they are open.
+
+    Raises:
+        DataError: the first records do not decide, or cannot be read.
+    """
+    if not options.keep:
+        return ()
+    names = [name for name, *_ in check_keep(options.keep)]
+    return tuple(choose_kinds(options.keep, sample_values(sources, options.documents, names)))
+
+
 def make_plan(
-    sources: list[Source], vocabulary: Vocabulary, options: TokenizeOptions
+    sources: list[Source],
+    vocabulary: Vocabulary,
+    options: TokenizeOptions,
+    kept: Sequence[Kept] = (),
 ) -> dict[str, Any]:
     """Return everything that decides the bytes of the store, as plain values."""
     return {
@@ -28,6 +46,7 @@ def make_plan(
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
         "options": options.record(),
+        "columns": [each.describe() for each in kept],
         "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }
 

@@ -28,13 +28,19 @@ from seqpack_cli.runs.workers import Executor, Workers, find_workers
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
+from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import is_balanced, make_manifest
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.tokenize_part import PartSetup
-from seqpack_cli.tokens.tokenize_plan import adapt_plan, choose_affixes, make_plan, make_tasks
+from seqpack_cli.tokens.tokenize_plan import (
+    adapt_plan,
+    choose_affixes,
+    find_kept,
+    make_plan,
+    make_tasks,
+)
 from seqpack_cli.tokens.vocabulary import (
     Vocabulary,
     describe_vocabulary,
@@ -108,9 +114,10 @@ def _tokenize_sources(
         workers.progress.on_notice(notice)
     check_footers(sources)
     affixes = choose_affixes(tokenizer_json, options)
-    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder)
+    kept = find_kept(sources, options)
+    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept)
     tasks = make_tasks(sources, options)
-    plan = make_plan(sources, vocabulary, options)
+    plan = make_plan(sources, vocabulary, options, kept)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
     if run.manifest is not None:
         run.check_whole(open_store)
@@ -119,7 +126,7 @@ def _tokenize_sources(
         return run.manifest, True
     run.write_tokenizer(tokenizer_json)
     receipts, encoder = make_parts(run, tasks, setup, workers)
-    manifest = make_manifest(plan, vocabulary, receipts)
+    manifest = make_manifest(plan, vocabulary, kept, receipts)
     seconds = time.monotonic() - started
     done = _describe_run(tokenizer, encoder, workers.executor, sources, seconds)
     _publish(run, sources, manifest, receipts, {**done, "skipped": skipped.count()})

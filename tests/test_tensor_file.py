@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from shard_reference import Arrays, join_batches, lay_out, load_shard, safetenso
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.shard_file import map_shard_file, write_shard_file
+from seqpack_cli.files.tensor_file import Tensor, map_tensor_file, write_tensor_file
 
 ROWS = [[np.array([5, 6, 7]), np.array([8])], [np.array([9, 10])]]
 METADATA = {"format": "seqpack.shards", "layout": "packed"}
@@ -79,12 +79,25 @@ def make_tensors(layout: str, dtype: str) -> Arrays:
     return join_batches(layout, batches)
 
 
+def write_arrays(
+    path: Path,
+    tensors: Arrays,
+    pieces: Iterable[np.ndarray],
+    metadata: dict[str, str] | None = None,
+    dtype: str = "uint16",
+) -> dict[str, Any]:
+    """Write int64 arrays, and the ids in pieces."""
+    arrays = {name: Tensor("int64", len(array), [array]) for name, array in tensors.items()}
+    arrays["data"] = Tensor(dtype, int(tensors["data_offsets"][-1]), pieces)
+    return write_tensor_file(path, arrays, metadata or {})
+
+
 def write(path: Path, tensors: Arrays, metadata: dict[str, str]) -> dict[str, Any]:
     """Write arrays, the ids in pieces of one, two, three, ... entries."""
     others = {name: array for name, array in tensors.items() if name != "data"}
     data = tensors["data"]
     pieces = np.split(data, np.arange(1, len(data) + 1).cumsum())
-    return write_shard_file(path, others, metadata, data=pieces, data_dtype=data.dtype.name)
+    return write_arrays(path, others, pieces, metadata, data.dtype.name)
 
 
 def with_numbers(header: bytes, numbers: tuple[int, ...], data: bytes) -> bytes:
@@ -145,7 +158,7 @@ def test_safetensors_library_reads_the_same_arrays(tmp_path: Path, layout: str, 
     tensors = make_tensors(layout, dtype)
     write(path, tensors, METADATA)
     theirs, metadata = load_shard(path)
-    ours, own_metadata = map_shard_file(path)
+    ours, own_metadata = map_tensor_file(path)
     assert metadata == own_metadata == METADATA
     assert list(ours) == list(tensors)
     assert sorted(theirs) == sorted(tensors)
@@ -156,18 +169,18 @@ def test_safetensors_library_reads_the_same_arrays(tmp_path: Path, layout: str, 
     assert all(array.flags.aligned and not array.flags.writeable for array in ours.values())
 
 
-def test_map_shard_file_reads_what_the_library_wrote(tmp_path: Path) -> None:
+def test_map_tensor_file_reads_what_the_library_wrote(tmp_path: Path) -> None:
     path = tmp_path / "shard.safetensors"
     tensors = make_tensors("packed", "uint16")
     safetensors.numpy.save_file(tensors, path, METADATA)
-    ours, metadata = map_shard_file(path)
+    ours, metadata = map_tensor_file(path)
     assert metadata == METADATA
     assert {name: array.tolist() for name, array in ours.items()} == {
         name: array.tolist() for name, array in tensors.items()
     }
 
 
-def test_write_shard_file_stores_any_arrays_as_little_endian(tmp_path: Path) -> None:
+def test_write_tensor_file_stores_any_arrays_as_little_endian(tmp_path: Path) -> None:
     path = tmp_path / "shard.safetensors"
     tensors = {
         "a": np.array([1, 2], ">i8"),
@@ -175,8 +188,8 @@ def test_write_shard_file_stores_any_arrays_as_little_endian(tmp_path: Path) -> 
         "data_offsets": np.array([0, 4], np.int32),
     }
     pieces = [np.array([7, 258], ">u2"), np.array([], np.uint16), np.arange(4, dtype="<u2")[::2]]
-    write_shard_file(path, tensors, {}, data=pieces, data_dtype="uint16")
-    ours, _ = map_shard_file(path)
+    write_arrays(path, tensors, pieces)
+    ours, _ = map_tensor_file(path)
     assert {name: array.tolist() for name, array in ours.items()} == {
         "a": [1, 2],
         "b": [0, 2, 4],
@@ -186,15 +199,15 @@ def test_write_shard_file_stores_any_arrays_as_little_endian(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("num_ids", [0, 3, 5])
-def test_write_shard_file_refuses_data_of_another_length(tmp_path: Path, num_ids: int) -> None:
+def test_write_tensor_file_refuses_data_of_another_length(tmp_path: Path, num_ids: int) -> None:
     path = tmp_path / "shard.safetensors"
     tensors = {"data_offsets": np.array([0, 4])}
     with pytest.raises(ValueError, match=r"\.safetensors: wrote \d+ bytes, its header says \d+$"):
-        write_shard_file(path, tensors, {}, data=[np.arange(num_ids)], data_dtype="uint16")
+        write_arrays(path, tensors, [np.arange(num_ids)])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_write_shard_file_asks_for_a_piece_when_the_one_before_is_written(tmp_path: Path) -> None:
+def test_write_tensor_file_asks_for_a_piece_when_the_one_before_is_written(tmp_path: Path) -> None:
     path = tmp_path / "shard.safetensors"
 
     def pieces() -> Iterator[np.ndarray]:
@@ -204,20 +217,18 @@ def test_write_shard_file_asks_for_a_piece_when_the_one_before_is_written(tmp_pa
             yield piece
 
     tensors = {"data_offsets": np.array([0, 6])}
-    write_shard_file(path, tensors, {}, data=pieces(), data_dtype="uint16")
-    assert map_shard_file(path)[0]["data"].tolist() == [1, 1, 2, 2, 3, 3]
+    write_arrays(path, tensors, pieces())
+    assert map_tensor_file(path)[0]["data"].tolist() == [1, 1, 2, 2, 3, 3]
 
 
-def test_write_shard_file_leaves_nothing_when_the_data_fails(tmp_path: Path) -> None:
+def test_write_tensor_file_leaves_nothing_when_the_data_fails(tmp_path: Path) -> None:
     def pieces() -> Iterator[np.ndarray]:
         yield np.zeros(2, np.uint16)
         raise FolderError("the store is gone")
 
     tensors = {"data_offsets": np.array([0, 6])}
     with pytest.raises(FolderError, match="the store is gone"):
-        write_shard_file(
-            tmp_path / "shard.safetensors", tensors, {}, data=pieces(), data_dtype="uint16"
-        )
+        write_arrays(tmp_path / "shard.safetensors", tensors, pieces())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -231,7 +242,7 @@ def describe(dtype: str, shape: list[int], start: int, end: int) -> dict[str, ob
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
 
 
-ONE_DIMENSION = "expected one dimension of U16 or I32 or I64"
+ONE_DIMENSION = "expected one dimension of I64 or U64 or F64 or I32 or U16 or U8"
 GOOD = safetensors_bytes({"a": np.arange(2)}, METADATA)
 NO_SAFETENSORS = {
     "empty": b"",
@@ -264,18 +275,18 @@ NO_SAFETENSORS = {
 
 
 @pytest.mark.parametrize("raw", NO_SAFETENSORS.values(), ids=NO_SAFETENSORS)
-def test_map_shard_file_refuses_what_is_not_a_safetensors_file(tmp_path: Path, raw: bytes) -> None:
+def test_map_tensor_file_refuses_what_is_not_a_safetensors_file(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "shard.safetensors"
     path.write_bytes(raw)
     with pytest.raises(FolderError, match=r"shard\.safetensors: not a safetensors file \(.+\)$"):
-        map_shard_file(path)
+        map_tensor_file(path)
 
 
-def test_map_shard_file_refuses_a_huge_header_before_reading_it(tmp_path: Path) -> None:
+def test_map_tensor_file_refuses_a_huge_header_before_reading_it(tmp_path: Path) -> None:
     path = tmp_path / "shard.safetensors"
     path.write_bytes((2**63).to_bytes(8, "little") + GOOD[8:])
     with pytest.raises(FolderError) as caught:
-        map_shard_file(path)
+        map_tensor_file(path)
     assert str(caught.value) == (
         f"{path}: a header of 9,223,372,036,854,775,808 bytes, expected at most 1,048,576"
     )
@@ -289,17 +300,19 @@ def test_map_shard_file_refuses_a_huge_header_before_reading_it(tmp_path: Path) 
         (np.array(1), r"I64\[\]"),
     ],
 )
-def test_map_shard_file_refuses_other_arrays(tmp_path: Path, array: np.ndarray, found: str) -> None:
+def test_map_tensor_file_refuses_other_arrays(
+    tmp_path: Path, array: np.ndarray, found: str
+) -> None:
     path = tmp_path / "shard.safetensors"
     path.write_bytes(safetensors_bytes({"a": array}, {}))
     with pytest.raises(FolderError, match=f"safetensors: a is {found}, {ONE_DIMENSION}$"):
-        map_shard_file(path)
+        map_tensor_file(path)
 
 
-def test_map_shard_file_gives_no_metadata_as_an_empty_one(tmp_path: Path) -> None:
+def test_map_tensor_file_gives_no_metadata_as_an_empty_one(tmp_path: Path) -> None:
     path = tmp_path / "shard.safetensors"
     safetensors.numpy.save_file({"a": np.arange(3), "empty": np.arange(0)}, path)
-    ours, metadata = map_shard_file(path)
+    ours, metadata = map_tensor_file(path)
     assert metadata == {}
     assert ours["a"].tolist() == [0, 1, 2]
     assert ours["empty"].tolist() == []
@@ -307,7 +320,7 @@ def test_map_shard_file_gives_no_metadata_as_an_empty_one(tmp_path: Path) -> Non
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_map_shard_file_takes_damage_or_refuses_it(
+def test_map_tensor_file_takes_damage_or_refuses_it(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     raw = bytearray(with_numbers(GOLDEN_PACKED, PACKED_NUMBERS, b"\0" * 12))
@@ -316,7 +329,7 @@ def test_map_shard_file_takes_damage_or_refuses_it(
     path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
     path.write_bytes(raw[: data.draw(st.sampled_from([len(raw), len(raw) - 1, 300, 9]))])
     try:
-        tensors, _ = map_shard_file(path)
+        tensors, _ = map_tensor_file(path)
     except FolderError:
         return
     for array in tensors.values():

@@ -1,14 +1,16 @@
-"""Write and memory-map shard files: named arrays in the safetensors format.
+"""Write and memory-map files of named arrays in the safetensors format.
 
 Files are written here and not by the safetensors library, which holds all data in memory and
-writes metadata in random order: the same shard must always have the same bytes. When a file is
-read, the library checks its header, and the arrays are mapped.
+writes metadata in random order: the same arrays must always have the same bytes. When a file is
+read, the library checks its header, and the arrays are mapped. Arrays are stored by falling item
+size, so that all of them are aligned.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,58 +21,78 @@ from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 
-NAME_OF_DTYPE = {"<u2": "U16", "<i4": "I32", "<i8": "I64"}
+NAME_OF_DTYPE = {
+    "<i8": "I64",
+    "<u8": "U64",
+    "<f8": "F64",
+    "<i4": "I32",
+    "<u2": "U16",
+    "|u1": "U8",
+}
 MAX_HEADER_BYTES = 1 << 20  # ours has about 1,000; the format allows 100 MB
 ALIGNMENT = 8
 
 
-def write_shard_file(
-    path: Place,
-    tensors: Mapping[str, np.ndarray],
-    metadata: Mapping[str, str],
-    *,
-    data: Iterable[np.ndarray],
-    data_dtype: str,
+@dataclass(frozen=True)
+class Tensor:
+    """A one-dimensional array to write, in pieces that are read one after another."""
+
+    dtype: str
+    count: int
+    pieces: Iterable[np.ndarray] = ()
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Tensor:
+        """Return an array in one piece."""
+        return cls(array.dtype.name, len(array), (array,))
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """The dtype in the file."""
+        return np.dtype(self.dtype).newbyteorder("<")
+
+
+def sort_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors in file order: by falling item size, equal ones as they come."""
+    return dict(sorted(tensors.items(), key=lambda named: -named[1].stored.itemsize))
+
+
+def write_tensor_file(
+    path: Place, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 ) -> dict[str, Any]:
     """Write arrays to a safetensors file and publish it; return its size and checksum.
 
     Args:
-        tensors: int64 arrays, written in this order and followed by `data`, whose length is the
-            last entry of `data_offsets`.
-        data: the ids in pieces, each written before the next one is requested.
+        tensors: sorted here; the pieces of each are read, in file order, when it is written.
+
+    Raises:
+        ValueError: the pieces of an array do not add up to its count.
     """
-    arrays = {name: np.ascontiguousarray(array, "<i8") for name, array in tensors.items()}
-    counts = {name: len(array) for name, array in arrays.items()}
-    counts["data"] = int(arrays["data_offsets"][-1])
-    header, num_bytes = make_header(counts, metadata, data_dtype=data_dtype)
-    ids_dtype = np.dtype(data_dtype).newbyteorder("<")
+    tensors = sort_tensors(tensors)
+    header, num_bytes = make_header(tensors, metadata)
     with at(path).publish() as file:
         file.write(header)
-        for array in arrays.values():
-            file.write(array)
-        for piece in data:
-            file.write(np.ascontiguousarray(piece, ids_dtype))
+        for tensor in tensors.values():
+            for piece in tensor.pieces:
+                file.write(np.ascontiguousarray(piece, tensor.stored))
         if file.num_bytes != num_bytes:
             raise ValueError(f"{path}: wrote {file.num_bytes} bytes, its header says {num_bytes}")
     return file.describe()
 
 
-def make_header(
-    counts: Mapping[str, int], metadata: Mapping[str, str], *, data_dtype: str
-) -> tuple[bytes, int]:
+def make_header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> tuple[bytes, int]:
     """Make the header of a file; return it and the size of the whole file.
 
     Args:
-        counts: number of entries of each array, in file order, `data` last.
+        tensors: in file order.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    for name, count in counts.items():
-        dtype = np.dtype(data_dtype if name == "data" else np.int64).newbyteorder("<")
-        start, end = end, end + count * dtype.itemsize
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.count * tensor.stored.itemsize
         header[name] = {
-            "dtype": NAME_OF_DTYPE[dtype.str],
-            "shape": [count],
+            "dtype": NAME_OF_DTYPE[tensor.stored.str],
+            "shape": [tensor.count],
             "data_offsets": [start, end],
         }
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -78,7 +100,7 @@ def make_header(
     return len(text).to_bytes(8, "little") + text, 8 + len(text) + end
 
 
-def map_shard_file(
+def map_tensor_file(
     file: Path, path: Place | None = None, *, num_bytes: int | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Map the one-dimensional arrays of a safetensors file, and read its metadata.

@@ -1,0 +1,126 @@
+"""A column of a store or of shards: its name, kind and classes, as a manifest describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.files.json_files import check_fields
+from seqpack_cli.files.url import Place
+from seqpack_cli.tokens.columns.class_kind import MAX_CLASSES, NO_CLASS, find_value_type
+from seqpack_cli.tokens.columns.kind import Kind, Label, Values
+from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns.text_values import TextValues
+
+
+@dataclass(frozen=True)
+class Column:
+    """A named array beside the ids: one value per sequence, or one per token.
+
+    Args:
+        kind: the name of its kind: int, float, class, text or tags.
+        class_names: of class and tags, by class id: strings, numbers or booleans; else None.
+    """
+
+    name: str
+    kind: str
+    class_names: tuple[Label, ...] | None = None
+
+    @property
+    def rules(self) -> Kind:
+        """What holds for all columns of this kind."""
+        return KINDS[self.kind]
+
+    @property
+    def tensor_name(self) -> str:
+        """The name of its array in a file."""
+        return f"column.{self.name}"
+
+    @property
+    def offsets_name(self) -> str:
+        """The name of the array with the places of its texts in a file."""
+        return f"column.{self.name}.offsets"
+
+    @property
+    def tensor_dtypes(self) -> dict[str, str]:
+        """The dtypes of its arrays in a file, by name."""
+        dtypes = {self.offsets_name: "int64"} if self.rules.is_text else {}
+        return {**dtypes, self.tensor_name: self.rules.dtype}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of a manifest."""
+        found = {"name": self.name, "kind": self.kind, "dtype": self.rules.dtype}
+        return found if self.class_names is None else {**found, "class_names": [*self.class_names]}
+
+    def spell(self, values: Values) -> list[Any]:
+        """Return values as JSON has them: class names, or None where there is no class."""
+        spelled: list[Any] = values.tolist()
+        if self.class_names is None:
+            return spelled
+        names = (*self.class_names, None)
+        return [names[number if number >= 0 else -1] for number in spelled]
+
+    def fill_values(self, num_values: int) -> Values:
+        """Return the values of padding or filler rows."""
+        if self.rules.is_text:
+            return TextValues(np.empty(0, np.uint8), np.zeros(num_values + 1, np.int64))
+        return np.full(num_values, self.rules.fill, self.rules.dtype)
+
+    def is_sound(self, values: Values) -> bool:
+        """Return whether all values are possible: classes in range, numbers finite, text UTF-8.
+
+        A column per token may have tokens without a class.
+        """
+        if isinstance(values, TextValues):
+            return not values.find_wrong().any()
+        if self.class_names is None:
+            return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+        is_class = (values >= 0) & (values < len(self.class_names))
+        if self.rules.is_per_token:
+            is_class |= values == NO_CLASS
+        return bool(is_class.all())
+
+
+def read_columns(manifest: Mapping[str, Any], source: Place) -> dict[str, Column]:
+    """Return the columns of a manifest by name, in its order.
+
+    Raises:
+        FolderError: an entry is damaged, or of a kind that does not exist.
+    """
+    columns: dict[str, Column] = {}
+    for entry in manifest["columns"]:
+        if not isinstance(entry, dict):
+            raise FolderError(f"{source}: column {quote(entry)}, expected an object")
+        check_fields(entry, {"name": str, "kind": str, "dtype": str}, source=source)
+        column = _read_column(entry, source)
+        if column.name in columns or entry != column.describe():
+            raise FolderError(f"{source}: column {quote(column.name)} is not as tokenize writes it")
+        columns[column.name] = column
+    names = [name for column in columns.values() for name in column.tensor_dtypes]
+    if len(set(names)) < len(names):
+        raise FolderError(f"{source}: two columns share an array")
+    return columns
+
+
+def _read_column(entry: dict[str, Any], source: Place) -> Column:
+    name, kind, labels = entry["name"], entry["kind"], entry.get("class_names")
+    if kind not in KINDS:
+        raise FolderError(
+            f"{source}: column {quote(name)} is of kind {quote(kind)}, "
+            f"expected {' or '.join(KINDS)}"
+        )
+    if not KINDS[kind].has_classes:
+        return Column(name, kind)
+    is_list = isinstance(labels, list) and len(labels) <= MAX_CLASSES
+    found: list[Any] = labels if is_list else [None]  # type: ignore[assignment]
+    types = {find_value_type(label) for label in found}
+    if None in types or len(types) > 1 or len(set(found)) < len(found):
+        raise FolderError(
+            f"{source}: column {quote(name)} has class_names {quote(labels)}, "
+            "expected different names of one type"
+        )
+    return Column(name, kind, tuple(found))

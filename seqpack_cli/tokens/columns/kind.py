@@ -1,0 +1,79 @@
+"""What every kind of column answers; a kind is one file beside this one and a line in `kinds`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.kept_fields import FieldReader
+from seqpack_cli.errors import quote
+from seqpack_cli.files.tensor_file import Tensor
+from seqpack_cli.files.url import Place
+from seqpack_cli.tokens.columns.text_values import TextValues
+
+Values = np.ndarray | TextValues  # of one column: an entry per sequence or row, or per token
+Label = str | int | float | bool  # the name of a class
+
+
+class Collected(NamedTuple):
+    """A column of one part."""
+
+    tensors: dict[str, Tensor]
+    class_names: list[Label] | None = None  # of the part, for a kind that has classes
+
+
+class Collector(Protocol):
+    """Collects a column of one part while the part is made."""
+
+    def add(self, values: Sequence[Any], num_sequences: np.ndarray) -> None:
+        """Add the values of some documents.
+
+        Args:
+            values: as the reader returned them, of documents that have sequences.
+            num_sequences: of each of them, all at least 1.
+        """
+
+    def finish(self, name: str) -> Collected:
+        """Return the column; called once, at the end of the part."""
+
+
+class Field(NamedTuple):
+    """A field that `--keep` names, and how its values are read."""
+
+    name: str
+    value_type: str | None = None  # of class names: "string", "number" or "boolean"
+    class_names: tuple[Label, ...] | None = None  # fixed by the user, in this order
+
+
+class PartFile(NamedTuple):
+    """Where large values of a part may wait until its file is written."""
+
+    place: Place
+    stack: ExitStack  # removes temporary files
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of column."""
+
+    name: str
+    dtype: str  # of the array in files
+    fill: int  # in filler rows and padding
+    make_reader: Callable[[Field], FieldReader]
+    make_collector: Callable[[Field, PartFile], Collector]
+    is_per_token: bool = False
+    has_classes: bool = False
+    is_text: bool = False
+    is_ordered: bool = False  # whether < and > compare its values
+
+
+def wrong_value_error(name: str, value: Any, expected: str) -> BadRecordError:
+    """Return the error about a value that is not of the column's kind."""
+    names = {type(None): "null", bool: str(value).lower(), list: "a list", dict: "an object"}
+    found = names.get(type(value)) or quote(value)
+    return BadRecordError(f"field {quote(name)} is {found}, expected {expected}")

@@ -1,0 +1,126 @@
+"""Columns of numbers: `int`, 64-bit integers, and `float`, 64-bit floating point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.files.tensor_file import Tensor
+from seqpack_cli.tokens.columns.kind import Collected, Kind, wrong_value_error
+
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
+EXACT = 2**53  # every integer up to here has a floating-point value
+
+
+@dataclass(frozen=True)
+class IntReader:
+    """Read integers of 64 bits."""
+
+    name: str
+
+    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
+        """Return the values if all are integers in range, else None."""
+        del texts
+        if not set(map(type, values)) <= {int}:
+            return None
+        is_inside = min(values, default=0) >= SMALLEST and max(values, default=0) <= LARGEST
+        return values if is_inside else None
+
+    def read(self, value: Any, text: Any) -> int:
+        """Return one value; raises BadRecordError."""
+        del text
+        if type(value) is not int:
+            raise wrong_value_error(self.name, value, "an integer")
+        if not SMALLEST <= value <= LARGEST:
+            raise wrong_value_error(self.name, value, f"an integer from {SMALLEST} to {LARGEST}")
+        return value
+
+    def parse(self, spelled: str) -> Any:
+        """Return the integer that a field of CSV spells, else the text."""
+        return _parse(spelled, int)
+
+
+@dataclass(frozen=True)
+class FloatReader:
+    """Read finite numbers; an integer must have an exact floating-point value."""
+
+    name: str
+
+    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
+        """Return the values if all are finite numbers, else None."""
+        del texts
+        kinds = set(map(type, values))
+        if not kinds <= {int, float}:
+            return None
+        most = max(map(abs, values), default=0.0)  # nan if the first value is
+        if int in kinds:
+            return values if most <= EXACT and math.isfinite(sum(values)) else None
+        return values if math.isfinite(sum(values)) else None
+
+    def read(self, value: Any, text: Any) -> float:
+        """Return one value; raises BadRecordError."""
+        del text
+        if type(value) not in (int, float):
+            raise wrong_value_error(self.name, value, "a number")
+        if type(value) is int and not _is_exact(value):
+            raise wrong_value_error(self.name, value, "a number that 64-bit floating point holds")
+        if not math.isfinite(value):
+            raise wrong_value_error(self.name, value, "a finite number")
+        return float(value)
+
+    def parse(self, spelled: str) -> Any:
+        """Return the number that a field of CSV spells, else the text."""
+        return _parse(spelled, float)
+
+
+class NumberCollector:
+    """Collects numbers, one per sequence."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._pieces: list[np.ndarray] = []
+
+    def add(self, values: Sequence[Any], num_sequences: np.ndarray) -> None:
+        """Add the values of some documents."""
+        self._pieces.append(np.repeat(np.array(values, self._dtype), num_sequences))
+
+    def finish(self, name: str) -> Collected:
+        """Return the tensor."""
+        count = sum(map(len, self._pieces))
+        return Collected({f"column.{name}": Tensor(self._dtype, count, self._pieces)})
+
+
+def _parse(spelled: str, kind: type) -> Any:
+    try:
+        return spelled if "_" in spelled or spelled != spelled.strip() else kind(spelled)
+    except ValueError:
+        return spelled
+
+
+def _is_exact(value: int) -> bool:
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
+
+
+INT = Kind(
+    "int",
+    "int64",
+    0,
+    lambda field: IntReader(field.name),
+    lambda _, __: NumberCollector("int64"),
+    is_ordered=True,
+)
+FLOAT = Kind(
+    "float",
+    "float64",
+    0,
+    lambda field: FloatReader(field.name),
+    lambda _, __: NumberCollector("float64"),
+    is_ordered=True,
+)

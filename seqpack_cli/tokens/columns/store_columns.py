@@ -1,0 +1,63 @@
+"""The columns of a whole token store, mapped part by part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
+from seqpack_cli.files.opened_folder import OpenedFolder
+from seqpack_cli.files.places import at
+from seqpack_cli.tokens.columns.column import Column, read_columns
+from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.part_columns import PartColumns, columns_name
+
+COLUMNS_FILE = 2  # among the files of a part in the manifest
+
+
+class StoreColumns:
+    """What stands beside the ids of a store: its columns and the hashes of its documents.
+
+    Raises:
+        FolderError: the manifest's columns are damaged.
+    """
+
+    def __init__(self, folder: OpenedFolder, manifest: dict[str, Any]) -> None:
+        self.columns: dict[str, Column] = read_columns(manifest, folder.path / MANIFEST_NAME)
+        self._folder = folder
+        self._parts: list[dict[str, Any]] = manifest["parts"]
+        self._opened: dict[int, PartColumns] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": {}}  # a copy maps the files again
+
+    def open_part(self, number: int) -> PartColumns:
+        """Map the columns of a part; the most recent ones stay mapped.
+
+        Raises:
+            FolderError: the file is damaged, or changed since the store was opened.
+        """
+        return keep_mapped(self._opened, number, self._map_part, max_kept=MAX_MAPPED_FILES // 2)
+
+    def let_pages_go(self) -> None:
+        """Release the pages that this process has read; the system's page cache keeps them."""
+        for part in tuple(self._opened.values()):  # a copy: other threads may open more
+            for array in part.arrays.values():
+                let_pages_go(array)
+
+    def read_part(self, number: int, name: str) -> Values:
+        """Return a column of a whole part, checked, with classes of the whole store."""
+        part = self.open_part(number)
+        return part.finish(name, part.view(name))
+
+    def part_hashes(self, number: int) -> np.ndarray:
+        """Return the hash of each document of a part, uint64[documents]."""
+        return self.open_part(number).hashes
+
+    def _map_part(self, number: int) -> PartColumns:
+        part = self._parts[number]
+        path = self._folder.path / columns_name(part["name"])
+        with self._folder.while_same(), at(path).open_copy(part["files"][COLUMNS_FILE]) as file:
+            return PartColumns(file, path, self.columns, part)

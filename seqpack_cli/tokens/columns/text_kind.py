@@ -1,0 +1,93 @@
+"""Columns of text, which is kept as it is: the ids of records, titles, sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.files.spool import Spool
+from seqpack_cli.files.tensor_file import Tensor
+from seqpack_cli.tokens.columns.kind import Collected, Kind, PartFile, wrong_value_error
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Read strings."""
+
+    name: str
+
+    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
+        """Return the values if all are strings that UTF-8 can encode, else None."""
+        del texts
+        if not set(map(type, values)) <= {str}:
+            return None
+        try:
+            "".join(values).encode()
+        except UnicodeEncodeError:
+            return None
+        return values
+
+    def read(self, value: Any, text: Any) -> str:
+        """Return one value; raises BadRecordError."""
+        del text
+        if type(value) is not str:
+            raise wrong_value_error(self.name, value, "a string")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise wrong_value_error(self.name, value, "Unicode text") from error
+        return value
+
+    def parse(self, spelled: str) -> Any:
+        """Return a field of CSV: the text."""
+        return spelled
+
+
+class TextCollector:
+    """Collects texts, one per sequence."""
+
+    def __init__(self, file: PartFile) -> None:
+        self._lengths: list[np.ndarray] = []
+        self._spool = Spool(*file)
+
+    def add(self, values: Sequence[Any], num_sequences: np.ndarray) -> None:
+        """Add the texts of some documents."""
+        encoded = [text.encode() for text in values]
+        lengths = np.repeat(np.fromiter(map(len, encoded), np.int64, len(encoded)), num_sequences)
+        if (num_sequences > 1).any():
+            repeated = zip(encoded, num_sequences.tolist(), strict=True)
+            encoded = list(chain.from_iterable([text] * count for text, count in repeated))
+        self._lengths.append(lengths.astype(np.min_scalar_type(int(lengths.max(initial=0)))))
+        self._spool.write(b"".join(encoded))
+
+    def finish(self, name: str) -> Collected:
+        """Return the bytes of all texts, and where each begins."""
+        count = sum(map(len, self._lengths))
+        return Collected(
+            {
+                f"column.{name}.offsets": Tensor("int64", count + 1, self._iter_offsets()),
+                f"column.{name}": Tensor("uint8", self._spool.num_bytes, self._spool.read()),
+            }
+        )
+
+    def _iter_offsets(self) -> Any:
+        end = np.zeros(1, np.int64)
+        yield end
+        for lengths in self._lengths:
+            ends = end[-1] + np.cumsum(lengths, dtype=np.int64)
+            yield ends
+            end = ends[-1:] if len(ends) else end
+
+
+TEXT = Kind(
+    "text",
+    "uint8",
+    0,
+    lambda field: TextReader(field.name),
+    lambda _, file: TextCollector(file),
+    is_text=True,
+)

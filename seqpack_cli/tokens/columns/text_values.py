@@ -1,0 +1,116 @@
+"""Many short texts in two arrays: their UTF-8 bytes, and where each begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+import numpy as np
+
+from seqpack_cli.ranges import copy_ranges, to_offsets
+
+
+class TextValues(Sequence[str]):
+    """The texts of a column, one per sequence or row; `texts[i]` is decoded when it is read.
+
+    Args:
+        data: uint8, the UTF-8 bytes of all texts and maybe others.
+        offsets: int64[N + 1], where in data each text begins, and where the last one ends.
+    """
+
+    def __init__(self, data: np.ndarray, offsets: np.ndarray) -> None:
+        self.data = data
+        self.offsets = offsets
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> TextValues:
+        """Encode texts."""
+        encoded = [text.encode() for text in texts]
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), to_offsets(lengths))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The bytes of each text, int64[N]."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"TextValues(num_texts={len(self)})"
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> TextValues: ...
+
+    def __getitem__(self, index: int | slice) -> str | TextValues:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            return TextValues(self.data, self.offsets[start : max(start, stop) + 1])
+        place = range(len(self))[index]
+        start, end = self.offsets[place : place + 2].tolist()
+        return self.data[start:end].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        first = int(self.offsets[0])
+        raw = self.data[first : int(self.offsets[-1])].tobytes()
+        ends = (self.offsets - first).tolist()
+        return (raw[start:end].decode() for start, end in zip(ends[:-1], ends[1:], strict=True))
+
+    def tolist(self) -> list[str]:
+        """Decode all texts."""
+        return list(self)
+
+    def take(self, indices: np.ndarray) -> TextValues:
+        """Return the texts at some places, as a copy; an empty one for -1."""
+        is_filler = indices < 0
+        places = np.where(is_filler, 0, indices)
+        lengths = np.where(is_filler, 0, self.lengths[places])
+        offsets = to_offsets(lengths)
+        data = np.empty(int(offsets[-1]), np.uint8)
+        copy_ranges(self.data, self.offsets[places], data, offsets[:-1], lengths)
+        return TextValues(data, offsets)
+
+    def find_wrong(self) -> np.ndarray:
+        """Find texts that are not UTF-8, bool[N]; the offsets must be right."""
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        starts = self.offsets[:-1][self.lengths > 0]
+        if is_utf8(self.data[first:last]) and not ((self.data[starts] & 0xC0) == 0x80).any():
+            return np.zeros(len(self), bool)
+        ends = zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)
+        return np.array([not is_utf8(self.data[start:end]) for start, end in ends], bool)
+
+
+def is_utf8(data: np.ndarray) -> bool:
+    """Return whether bytes are UTF-8."""
+    try:
+        data.tobytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def check_offsets(offsets: np.ndarray, *, num_texts: int, num_bytes: int, name: str) -> None:
+    """Raise ValueError unless offsets rise from 0 to num_bytes."""
+    if len(offsets) != num_texts + 1:
+        raise ValueError(f"{name} has {len(offsets)} entries, expected {num_texts + 1}")
+    if offsets[0] != 0 or offsets[-1] != num_bytes or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError(f"{name} does not rise from 0 to {num_bytes}")
+
+
+def join_values(
+    pieces: Sequence[np.ndarray | TextValues],
+) -> np.ndarray | TextValues:
+    """Concatenate pieces of one column."""
+    texts = [piece for piece in pieces if isinstance(piece, TextValues)]
+    if not texts:
+        return np.concatenate(pieces)
+    data = [text.data[int(text.offsets[0]) : int(text.offsets[-1])] for text in texts]
+    return TextValues(
+        np.concatenate(data), to_offsets(np.concatenate([text.lengths for text in texts]))
+    )

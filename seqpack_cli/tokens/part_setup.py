@@ -1,0 +1,50 @@
+"""What a worker needs to make the parts of a tokenize run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.files.url import Place
+from seqpack_cli.tokens.affixes import Affixes
+from seqpack_cli.tokens.columns.keep_option import Kept
+from seqpack_cli.tokens.indexed_dataset import choose_dtype
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class PartSetup:
+    """What a worker needs to make any part of a run."""
+
+    folder: Place
+    tokenizer_json: bytes
+    vocabulary: Vocabulary
+    affixes: Affixes
+    options: TokenizeOptions
+    encoder: str  # the one in use
+    kept: tuple[Kept, ...] = ()
+    num_threads: int = 1
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the ids."""
+        return choose_dtype(self.vocabulary.max_id)
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """One part to make."""
+
+    name: str
+    ranges: list[SourceRange]
+
+    @property
+    def num_bytes(self) -> int:
+        """The input bytes of the part."""
+        return sum(source_range.end - source_range.start for source_range in self.ranges)
+
+    def __str__(self) -> str:
+        paths = [source_range.source.path for source_range in self.ranges]
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        return f"{self.name} ({paths[0]}{more})"
