@@ -6,8 +6,6 @@ joins e and an accent), the bytes are not those of the whole text; `align` notic
 
 from __future__ import annotations
 
-from __future__ import annotations
-
 import numpy as np
 from tokenizers import Tokenizer
 
