@@ -73,5 +73,5 @@ class PartCollector:
 
 def hash_texts(texts: Sequence[str]) -> np.ndarray:
     """Return the XXH3-64 of the UTF-8 of each text, uint64[N]."""
-    digest = xxhash.xxh3_64_intdigest
-    return np.fromiter((digest(text.encode()) for text in texts), np.uint64, len(texts))
+    digests = map(xxhash.xxh3_64_intdigest, map(str.encode, texts))
+    return np.fromiter(digests, np.uint64, len(texts))
