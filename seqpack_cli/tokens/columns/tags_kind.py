@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +80,7 @@ class TagsReader:
 
     def _read_spans(self, value: list[Any], text: str) -> Segments:
         spans = sorted((self._read_span(entry, text) for entry in value), key=lambda span: span[:2])
-        for (start, end, _), (next_start, next_end, _) in zip(spans, spans[1:], strict=False):
+        for (start, end, _), (next_start, next_end, _) in pairwise(spans):
             if next_start < end:
                 raise BadRecordError(
                     f"field {quote(self.name)} has the spans {start} to {end} and {next_start} to "
@@ -174,9 +174,9 @@ class TagsCollector:
             self.num_words_without_token += sum(labels[i] not in (outside[i], None) for i in lost)
         return found
 
-    def add(self, numbers: np.ndarray) -> None:
+    def add(self, entries: np.ndarray) -> None:
         """Add the classes of tokens, as `assign` numbers them."""
-        self._classes.add_numbers(numbers)
+        self._classes.add_numbers(entries)
 
     def finish(self, name: str) -> Collected:
         """Return the column."""

@@ -6,6 +6,8 @@ joins e and an accent), the bytes are not those of the whole text; `align` notic
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 from tokenizers import Tokenizer
 
@@ -20,11 +22,15 @@ UNKNOWN = -1
 
 
 class CharacterTable:
-    """The bytes of every character seen so far, without spaces, and whether it is a space."""
+    """The bytes of every character seen so far, without spaces, and whether it is a space.
+
+    Several threads may use it: an entry never changes.
+    """
 
     def __init__(self, tokenizer: Tokenizer, writing: Writing) -> None:
         self.bytes: FlatBytes = join_bytes([])
         self.is_space = np.empty(0, bool)
+        self._lock = threading.Lock()
         self._normalizer = tokenizer.normalizer
         self._writing = writing
         self._strings: list[bytes] = []
@@ -33,19 +39,22 @@ class CharacterTable:
     def look_up(self, text: str) -> np.ndarray:
         """Return the place of each character in `bytes` and `is_space`: int32[len(text)]."""
         codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
-        places = self._places[codes]
+        places: np.ndarray = self._places[codes]
         if (places == UNKNOWN).any():
-            self._add(np.unique(codes[places == UNKNOWN]))
+            with self._lock:
+                new = np.unique(codes[self._places[codes] == UNKNOWN])
+                self._add(new)
             places = self._places[codes]
         return places
 
     def _add(self, codes: np.ndarray) -> None:
         characters = [chr(code) for code in codes.tolist()]
-        self._places[codes] = np.arange(len(codes)) + len(self._strings)
+        first = len(self._strings)
         self._strings += map(self._spell, characters)
         self.bytes = join_bytes(self._strings)
         spaces = [character in SPACE_CHARACTERS for character in characters]
         self.is_space = np.concatenate([self.is_space, np.array(spaces, bool)])
+        self._places[codes] = np.arange(first, len(self._strings))  # last: now it may be looked up
 
     def _spell(self, character: str) -> bytes:
         normalized = character

@@ -1,4 +1,4 @@
-"""Many short byte strings in one flat array, so that numpy can look thousands of them up at once."""
+"""Many short byte strings in one flat array: numpy looks thousands of them up at once."""
 
 from __future__ import annotations
 
