@@ -99,14 +99,7 @@ def _find(
     if damage.needs_plan and run.planned is not None:
         yield from compare_shard(shard, run.planned, number)
     if damage.level != "structure" and store is not None:  # others could crash torch
-        yield from check_shard(
-            shard,
-            store,
-            run.device,
-            max_tokens=max_tokens,
-            max_batch_tokens=run.options.max_batch_tokens,
-            on_advance=lambda _: None,
-        )
+        yield from check_shard(shard, run.roundtrip(store), on_advance=lambda _: None)
 
 
 def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Control]:

@@ -25,8 +25,8 @@ from seqpack_cli.verification.report import Finding
 def compare_columns(found: Mapping[str, Column], expected: Mapping[str, Column]) -> Iterator[str]:
     """Yield where the columns of shards are not those of their token store."""
     if [*found] != [*expected]:
-        names = [join_items(map(quote, side)) or "none" for side in (found, expected)]
-        yield f"columns are {names[0]}, the token store has {names[1]}"
+        spelled = [join_items(map(quote, side)) or "none" for side in (found, expected)]
+        yield f"columns are {spelled[0]}, the token store has {spelled[1]}"
         return
     for name, column in found.items():
         wanted = expected[name]
