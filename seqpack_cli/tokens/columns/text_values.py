@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import overload
 
 import numpy as np
@@ -60,7 +61,7 @@ class TextValues(Sequence[str]):
         first = int(self.offsets[0])
         raw = self.data[first : int(self.offsets[-1])].tobytes()
         ends = (self.offsets - first).tolist()
-        return (raw[start:end].decode() for start, end in zip(ends[:-1], ends[1:], strict=True))
+        return (raw[start:end].decode() for start, end in pairwise(ends))
 
     def tolist(self) -> list[str]:
         """Decode all texts."""
@@ -82,7 +83,7 @@ class TextValues(Sequence[str]):
         starts = self.offsets[:-1][self.lengths > 0]
         if is_utf8(self.data[first:last]) and not ((self.data[starts] & 0xC0) == 0x80).any():
             return np.zeros(len(self), bool)
-        ends = zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)
+        ends = pairwise(self.offsets.tolist())
         return np.array([not is_utf8(self.data[start:end]) for start, end in ends], bool)
 
 
