@@ -215,6 +215,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
                 run.add(finding)
         level.num_batches = len(batches)
         level.num_tokens = int(batches.num_tokens.sum())
+        level.num_column_values = _count_values(run.shards, batches)
         batches = run.keep_faultless(batches)
         max_cells = ID_CELLS_PER_TOKEN * run.options.max_batch_tokens
         small = batches.take(batches.num_rows * batches.longest <= max_cells)
@@ -226,3 +227,12 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
                     run.add(Finding("roundtrip", name, what, index, row))
         level.num_sampled_batches = len(chosen)
     return run.keep_faultless(batches)
+
+
+def _count_values(shards: ShardSet, batches: BatchTable) -> int:
+    """Count the values of all columns of some batches, without filler and padding."""
+    counts = (
+        batches.num_tokens if column.rules.is_per_token else batches.num_real_rows
+        for column in shards.columns.values()
+    )
+    return sum(int(count.sum()) for count in counts)
