@@ -43,6 +43,30 @@ class Collector(Protocol):
         """Return the column; called once, at the end of the part."""
 
 
+class TokenCollector(Protocol):
+    """Collects a column of one part that has an entry per token."""
+
+    num_words_without_token: int  # so far: their values are lost
+
+    def assign(
+        self, values: Sequence[Any], offsets: np.ndarray, lengths: np.ndarray, subtokens: str
+    ) -> np.ndarray:
+        """Return the entry of each token of some encoded texts, before they become sequences.
+
+        Args:
+            values: as the reader returned them; None for a text without tokens.
+            offsets: the place of each token in its text, int32[S, 2].
+            lengths: number of tokens of each text.
+            subtokens: "all" tokens of a word have its value, or only the "first".
+        """
+
+    def add(self, entries: np.ndarray) -> None:
+        """Add the entries of the tokens of some sequences."""
+
+    def finish(self, name: str) -> Collected:
+        """Return the column; called once, at the end of the part."""
+
+
 class Field(NamedTuple):
     """A field that `--keep` names, and how its values are read."""
 
@@ -66,7 +90,7 @@ class Kind:
     dtype: str  # of the array in files
     fill: int  # in filler rows and padding
     make_reader: Callable[[Field], FieldReader]
-    make_collector: Callable[[Field, PartFile], Collector]
+    make_collector: Callable[[Field, PartFile], Collector | TokenCollector]  # as is_per_token says
     is_per_token: bool = False
     has_classes: bool = False
     is_text: bool = False
