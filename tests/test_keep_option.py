@@ -65,7 +65,7 @@ def test_the_first_records_decide_the_kind(values: list[Any], kind: str) -> None
 
 @pytest.mark.parametrize("values", [[], [None], ["a", 1], [True, 1], [["a"]], [{}]])
 def test_records_that_do_not_decide_need_a_type(values: list[Any]) -> None:
-    with pytest.raises(DataError, match="^--keep n: the first records have "):
+    with pytest.raises(DataError, match=r"^--keep n: the first records have "):
         choose_kinds(["n"], [values])
 
 

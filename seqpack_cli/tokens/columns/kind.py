@@ -17,6 +17,7 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 Values = np.ndarray | TextValues  # of one column: an entry per sequence or row, or per token
+Test = Callable[[Any], np.ndarray]  # Values -> which of them meet a condition, bool
 Label = str | int | float | bool  # the name of a class
 
 
@@ -94,6 +95,8 @@ class Kind:
     has_classes: bool = False
     is_text: bool = False
     is_ordered: bool = False  # whether < and > compare its values
+    # (operator, value, class names) -> Test; None if no condition may ask for its values
+    make_test: Callable[[str, str, Sequence[Label]], Test] | None = None
 
 
 def wrong_value_error(name: str, value: Any, expected: str) -> BadRecordError:
