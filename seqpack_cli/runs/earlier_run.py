@@ -27,7 +27,7 @@ REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
 NAMES = {  # of the files that a run writes, by the format of its manifest
     "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
-    r"|part-\d{5,}\.(bin|idx|json)",
+    r"|part-\d{5,}\.(bin|idx|columns\.safetensors|json)",
     "seqpack.shards": rf"{COMMON_NAMES}|shard-\d{{5,}}\.(safetensors|json)",
 }
 OWN_PATTERN = re.compile("|".join(NAMES.values()))

@@ -18,6 +18,7 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.shards.layouts import Layout, Tensors, find_layout, iter_pieces
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.store_rows import StoreRows, changed_error, find_rows
@@ -55,8 +56,9 @@ def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]
 
 def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     manifest = setup.manifest
-    store = open_store_once(setup.store, manifest["tokens_blake3"], setup.began)
-    rows = find_rows(task.rows, store)
+    where = tuple(manifest["options"]["where"])
+    source = open_store_once(setup.store, manifest["tokens_blake3"], setup.began, where)
+    store, rows = source.store, find_rows(task.rows, source)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     layout = find_layout(
         manifest["layout"], pad_id=manifest["pad_id"], padding_side=manifest["padding_side"]
@@ -113,10 +115,12 @@ def _report_progress(cells: Iterator[np.ndarray], tokens_per_cell: float) -> Ite
 
 
 @functools.lru_cache(maxsize=1)
-def open_store_once(path: Place, checksum: str, began: int | None) -> TokenStore:
+def open_store_once(
+    path: Place, checksum: str, began: int | None, where: tuple[str, ...]
+) -> SelectedStore:
     """Open the store of a run; the checksum is in the cache key, as the store may be replaced."""
     del began  # only in the cache key: another run opens the store again, and hashes what it reads
     store = open_store(path, check_indices=False)  # the run has checked them
     if store.digest != checksum:
         raise changed_error(path)
-    return store
+    return SelectedStore(store, where)

@@ -55,7 +55,6 @@ def gather(blocks: Iterable[DocumentBlock]) -> Iterator[TextBatch]:
 def _join(blocks: list[DocumentBlock]) -> TextBatch:
     if len(blocks) == 1:
         return TextBatch(blocks, blocks[0].texts, blocks[0].fields)
-    fields = [
-        list(chain.from_iterable(lists)) for lists in zip(*(b.fields for b in blocks), strict=True)
-    ]
+    lists = [block.fields for block in blocks]
+    fields = [list(chain.from_iterable(values)) for values in zip(*lists, strict=True)]
     return TextBatch(blocks, [text for block in blocks for text in block.texts], fields)
