@@ -57,17 +57,6 @@ class Column:
         found = {"name": self.name, "kind": self.kind, "dtype": self.rules.dtype}
         return found if self.class_names is None else {**found, "class_names": [*self.class_names]}
 
-    def view(self, arrays: Mapping[str, np.ndarray]) -> Values:
-        """Return all values in the arrays of a file."""
-        array = arrays[self.tensor_name]
-        return TextValues(array, arrays[self.offsets_name]) if self.rules.is_text else array
-
-    def make_arrays(self, values: Values) -> dict[str, np.ndarray]:
-        """Return the arrays of a file that hold values whose texts begin at 0."""
-        if isinstance(values, TextValues):
-            return {self.offsets_name: values.offsets, self.tensor_name: values.data}
-        return {self.tensor_name: values}
-
     def make_test(self, sign: str, value: str) -> Test:
         """Return the function that compares its values with one that a user wrote.
 
@@ -86,6 +75,17 @@ class Column:
             return rules.make_test(sign, value, self.class_names or ())
         except ValueError as error:
             raise ValueError(f"{name} {error}") from error
+
+    def view(self, arrays: Mapping[str, np.ndarray]) -> Values:
+        """Return all values in the arrays of a file."""
+        array = arrays[self.tensor_name]
+        return TextValues(array, arrays[self.offsets_name]) if self.rules.is_text else array
+
+    def make_arrays(self, values: Values) -> dict[str, np.ndarray]:
+        """Return the arrays of a file that hold values whose texts begin at 0."""
+        if isinstance(values, TextValues):
+            return {self.offsets_name: values.offsets, self.tensor_name: values.data}
+        return {self.tensor_name: values}
 
     def spell(self, values: Values) -> list[Any]:
         """Return values as JSON has them: class names, or None where there is no class."""
