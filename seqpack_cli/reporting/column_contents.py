@@ -138,7 +138,9 @@ def _measure_texts(opened: Opened, column: Column) -> dict[str, Any]:
 
 def _decode(texts: TextValues, opened: Opened, column: Column) -> str:
     if not column.is_sound(texts):
-        raise FolderError(f"{opened.path}: column {quote(column.name)} holds bytes that are not UTF-8")
+        raise FolderError(
+            f"{opened.path}: column {quote(column.name)} holds bytes that are not UTF-8"
+        )
     return texts[0][:MAX_EXAMPLE_CHARACTERS]
 
 
@@ -160,7 +162,7 @@ def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
             yield _read_shard(opened, number, column)
         return
     for number in range(len(opened.manifest["parts"])):
-        part = opened.open_columns(number)
+        part = opened.stored_columns.open_part(number)
         values = part.view(column.name)
         yield values if column.rules.is_text else part.finish(column.name, values)
         opened.let_pages_go()
@@ -173,5 +175,7 @@ def _read_shard(shards: ShardSet, number: int, column: Column) -> Values:
         values = TextValues(shard.tensors[column.tensor_name], shard.tensors[column.offsets_name])
     elif not column.is_sound(values):
         raise FolderError(f"{shard.path}: column {quote(column.name)} holds a value that cannot be")
-    has_filler = not column.rules.is_per_token and bool(shards.manifest["ledger"]["num_filler_rows"])
+    has_filler = not column.rules.is_per_token and bool(
+        shards.manifest["ledger"]["num_filler_rows"]
+    )
     return values.take(np.flatnonzero(shard.tensors["lengths"])) if has_filler else values
