@@ -160,7 +160,7 @@ def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
             yield _read_shard(opened, number, column)
         return
     for number in range(len(opened.manifest["parts"])):
-        part = opened.open_columns(number)
+        part = opened.stored_columns.open_part(number)
         values = part.view(column.name)
         yield values if column.rules.is_text else part.finish(column.name, values)
         opened.let_pages_go()
