@@ -17,7 +17,8 @@ from seqpack_cli.corpus.document_block import BadRecordError, DocumentOptions
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.columns.kind import Field
-from seqpack_cli.tokens.columns.tags_kind import Segments, TagsCollector, TagsReader
+from seqpack_cli.tokens.columns.tags_kind import TagsCollector
+from seqpack_cli.tokens.columns.tags_reader import Segments, TagsReader
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.token_store import open_store
@@ -178,7 +179,7 @@ def test_wrong_tags_are_a_bad_record(text: Any, value: Any, reason: str) -> None
 
 def test_labels_outside_of_fixed_names_are_a_bad_record() -> None:
     reader = TagsReader("tags", "string", ("X", "Y"))
-    assert reader.read(["X"], ["a"]) == Segments([0], ["X"])
+    assert reader.read_all([["X"]], [["a"]]) == [reader.read(["X"], ["a"])]
     with pytest.raises(BadRecordError) as caught:
         reader.read(["X", "Z"], ["a", "b"])
     assert caught.value.reason == "field 'tags' is 'Z', expected one of 'X', 'Y'"
