@@ -138,7 +138,9 @@ def _measure_texts(opened: Opened, column: Column) -> dict[str, Any]:
 
 def _decode(texts: TextValues, opened: Opened, column: Column) -> str:
     if not column.is_sound(texts):
-        raise FolderError(f"{opened.path}: column {quote(column.name)} holds bytes that are not UTF-8")
+        raise FolderError(
+            f"{opened.path}: column {quote(column.name)} holds bytes that are not UTF-8"
+        )
     return texts[0][:MAX_EXAMPLE_CHARACTERS]
 
 
@@ -173,5 +175,7 @@ def _read_shard(shards: ShardSet, number: int, column: Column) -> Values:
         values = TextValues(shard.tensors[column.tensor_name], shard.tensors[column.offsets_name])
     elif not column.is_sound(values):
         raise FolderError(f"{shard.path}: column {quote(column.name)} holds a value that cannot be")
-    has_filler = not column.rules.is_per_token and bool(shards.manifest["ledger"]["num_filler_rows"])
+    has_filler = not column.rules.is_per_token and bool(
+        shards.manifest["ledger"]["num_filler_rows"]
+    )
     return values.take(np.flatnonzero(shard.tensors["lengths"])) if has_filler else values

@@ -30,7 +30,7 @@ from seqpack_cli.reporting import contents, rows
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.unpack_run import iter_sequences
+from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.tokens.token_store import open_store
 
 if TYPE_CHECKING:
