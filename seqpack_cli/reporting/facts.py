@@ -131,6 +131,7 @@ _STORE_LEDGER = {
     "num_dropped_documents": "dropped documents",
     "num_truncated_tokens": "truncated tokens",
     "num_dropped_tokens": "dropped tokens",
+    "num_words_without_token": "lost tags",
 }
 
 
