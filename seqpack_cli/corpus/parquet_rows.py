@@ -22,6 +22,7 @@ from seqpack_cli.corpus.document_block import (
     missing_field_error,
     oversized_error,
 )
+from seqpack_cli.corpus.kept_fields import Readers
 from seqpack_cli.corpus.parquet_pages import bound_length, find_first_page
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError, quote
@@ -42,7 +43,7 @@ def find_row_groups(source: Source) -> list[int]:
 
 
 def iter_parquet_documents(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead
+    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, readers: Readers = ()
 ) -> Iterator[DocumentBlock]:
     """Read the documents of the row groups that begin in a range; a null is a bad record."""
     source = source_range.source
@@ -103,7 +104,7 @@ def _read_block(
         except BadRecordError as error:
             found.reject(error, None, functools.partial(find_place, index))
     num_bytes = pc.sum(sizes).as_py() or 0
-    return DocumentBlock(source, found.texts, found.rejects, num_bytes, find_place)
+    return DocumentBlock(source, found.texts, found.rejects, num_bytes, find_place, [])
 
 
 def _decode_values(values: Any) -> list[str | bytes | None]:
