@@ -31,7 +31,12 @@ def describe_columns(opened: Opened) -> list[dict[str, Any]]:
         FolderError: a column is damaged.
     """
     return [
-        {"name": column.name, "kind": column.kind, **_choose(column)(opened, column)}
+        {
+            "name": column.name,
+            "kind": column.kind,
+            "unit": _find_unit(opened, column),
+            **_choose(column)(opened, column),
+        }
         for column in opened.columns.values()
     ]
 
@@ -40,6 +45,13 @@ def _choose(column: Column) -> Callable[[Opened, Column], dict[str, Any]]:
     if column.class_names is not None:
         return _count_classes
     return _measure_texts if column.rules.is_text else _measure_numbers
+
+
+def _find_unit(opened: Opened, column: Column) -> str:
+    """Return what has a value: in shards a row, because a sequence may be split into several."""
+    if column.rules.is_per_token:
+        return "tokens"
+    return "rows" if isinstance(opened, ShardSet) else "sequences"
 
 
 def _count_classes(opened: Opened, column: Column) -> dict[str, Any]:
@@ -51,7 +63,7 @@ def _count_classes(opened: Opened, column: Column) -> dict[str, Any]:
         counts += np.bincount(values[values >= 0], minlength=len(names))
     num_values = _count_values(opened, column)
     order = np.argsort(-counts, kind="stable")
-    shares = counts / max(num_values, 1)
+    shares = counts / max(int(counts.sum()), 1)
     found: dict[str, Any] = {
         "num_values": num_values,
         "num_classes": len(names),
