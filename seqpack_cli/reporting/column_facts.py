@@ -31,6 +31,11 @@ def spell_value(value: Any) -> str:
     return quote_text(value) if isinstance(value, str) else json.dumps(value)
 
 
+def spell_tag(value: Any) -> str:
+    """Return the class of a token as words, without quotes."""
+    return value if isinstance(value, str) else spell_value(value)
+
+
 def spell_number(value: float) -> str:
     """Return a number in six digits, an integer in all of them."""
     return f"{value:d}" if isinstance(value, int) else f"{value:.6g}"
