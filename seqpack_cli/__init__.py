@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
     from seqpack_cli.shards.unpack_run import unpack
     from seqpack_cli.shards.varlen import VarlenBatch
+    from seqpack_cli.tokens.columns.column import Column
+    from seqpack_cli.tokens.columns.text_values import TextValues
     from seqpack_cli.tokens.origin import Origin
     from seqpack_cli.tokens.token_store import TokenStore, open_store
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "Batch": "shards.layouts",
+    "Column": "tokens.columns.column",
     "Control": "verification.report",
     "DataError": "errors",
     "DocumentOptions": "corpus.document_block",
@@ -97,6 +100,7 @@ _MODULE_OF = {
     "ShardSet": "shards.shard_set",
     "StoreBatches": "training.store_batches",
     "StoreDataset": "training.store_dataset",
+    "TextValues": "tokens.columns.text_values",
     "TokenSequence": "training.token_sequences",
     "TokenSequences": "training.token_sequences",
     "TokenStore": "tokens.token_store",
@@ -130,6 +134,7 @@ _MODULE_OF = {
 __all__ = [
     "FILLER",
     "Batch",
+    "Column",
     "Control",
     "DataError",
     "DocumentOptions",
@@ -161,6 +166,7 @@ __all__ = [
     "ShardSet",
     "StoreBatches",
     "StoreDataset",
+    "TextValues",
     "TokenSequence",
     "TokenSequences",
     "TokenStore",
