@@ -173,7 +173,9 @@ def slow_copy(
 class _Ledger:
     """The rows that are kept, and the dropped ones by reason."""
 
-    def __init__(self, lengths: Sequence[int], options: PackOptions) -> None:
+    def __init__(
+        self, lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None
+    ) -> None:
         order = list(range(len(lengths)))
         if options.shuffle:
             order = slow_shuffled(len(lengths), seed=options.seed)
@@ -184,6 +186,9 @@ class _Ledger:
             self.drop("drop_shorter", at_least=options.drop_shorter)
         if options.drop_longer is not None:
             self.drop("drop_longer", at_most=options.drop_longer)
+        if is_selected is not None:
+            self.count("where", [row for row in self.rows if not is_selected[row[0]]])
+            self.rows = [row for row in self.rows if is_selected[row[0]]]
 
     def drop(self, reason: str, *, at_least: int = 0, at_most: int | None = None) -> None:
         """Drop rows that are shorter or longer."""
@@ -215,13 +220,15 @@ def _permute(batches: Batches, options: PackOptions) -> Batches:
     return batches
 
 
-def slow_plan(lengths: Sequence[int], options: PackOptions) -> Batches | None:
+def slow_plan(
+    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None = None
+) -> Batches | None:
     """Plan `packed` or `padded` batches; None if a sequence is too long.
 
-    Choose, shuffle, sort each window, split by bucket with the largest first, cut each bucket
+    Shuffle, choose, sort each window, split by bucket with the largest first, cut each bucket
     greedily, keep, drop or fill its last batch, sort the rows of each batch, shuffle the batches.
     """
-    ledger = _Ledger(lengths, options)
+    ledger = _Ledger(lengths, options, is_selected)
     limits = []
     if isinstance(options.buckets, tuple):
         limits.append((options.buckets[-1], options.overflow != "error"))
@@ -298,14 +305,16 @@ def _cut_bucket(
         batches.num_cells.append((len(batch) + filler) * width if padded else num_tokens)
 
 
-def slow_bins(lengths: Sequence[int], options: PackOptions) -> Batches | None:
+def slow_bins(
+    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None = None
+) -> Batches | None:
     """Plan `varlen` rows; None if a sequence is too long.
 
-    Choose, shuffle, split, put one piece after the other into a bin, and shuffle the bins. The
+    Shuffle, choose, split, put one piece after the other into a bin, and shuffle the bins. The
     pieces of a bin keep the order in which they were put in.
     """
     capacity = options.max_tokens or 0
-    ledger = _Ledger(lengths, options)
+    ledger = _Ledger(lengths, options, is_selected)
     if options.overflow == "drop":
         ledger.drop("overflow", at_most=capacity)
     elif options.overflow == "error" and any(row[2] > capacity for row in ledger.rows):

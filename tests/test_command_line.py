@@ -38,6 +38,7 @@ PACK_OPTIONS = (
     PackOptions("padded", buckets="auto", num_buckets=3, pad_to_multiple=8, padding_side="left"),
     PackOptions("padded", order="none", drop_shorter=2, drop_longer=9),
     PackOptions("varlen", max_tokens=99, fill="sequential", shuffle=False),
+    PackOptions(where=("a,b = 'it''s'", "-x != -1", "a,b = 'it''s'")),
     PackOptions(),
 )
 

@@ -16,7 +16,7 @@ from shard_reference import Arrays, change_manifest, change_shard, make_texts
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
-from seqpack_cli.reporting import differing_sequences
+from seqpack_cli.reporting import store_blocks
 from seqpack_cli.reporting.differences import compare
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
@@ -112,6 +112,7 @@ def test_copy_of_a_store_is_the_same(tmp_path: Path) -> None:
             "first_only_in_b": None,
             "first": None,
         },
+        "columns": None,
         "batches": None,
         "same_arrays": None,
     }
@@ -133,8 +134,8 @@ def test_stores_cut_into_other_parts_have_the_same_sequences(tmp_path: Path) -> 
 def test_stores_are_compared_as_a_slow_look_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, ids_per_block: int
 ) -> None:
-    monkeypatch.setattr(differing_sequences, "IDS_PER_BLOCK", ids_per_block)
-    monkeypatch.setattr(differing_sequences, "IDS_KEPT", 50)
+    monkeypatch.setattr(store_blocks, "IDS_PER_BLOCK", ids_per_block)
+    monkeypatch.setattr(store_blocks, "IDS_KEPT", 50)
     generator = random.Random(seed)
     texts = make_texts([generator.randint(1, 9) for _ in range(generator.randint(20, 60))], seed)
     others = [

@@ -26,6 +26,7 @@ from seqpack_cli.shards.pack_plan import (
     cut_shards,
     plan_store,
 )
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.tokens.token_store import open_store
 
@@ -104,7 +105,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_plan_store_holds_sequences_only_where_it_has_to(store: Path) -> None:
     opened = open_store(store)
-    plan_store(opened, PackOptions(window=3).resolve())
+    plan_store(SelectedStore(opened), PackOptions(window=3).resolve())
     assert "lengths" not in vars(opened)
 
 
@@ -129,7 +130,7 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
     is_varlen = values.get("layout") == "varlen"
     splitting = "--overflow split" if is_varlen else f"tokenize --max-length {limit}"
     with pytest.raises(OptionError) as caught:
-        plan_store(open_store(store), PackOptions(**values).resolve())
+        plan_store(SelectedStore(open_store(store)), PackOptions(**values).resolve())
     assert str(caught.value) == (
         f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
         f"{option} allows {limit}\n\n"
@@ -168,7 +169,7 @@ def test_plan_store_refuses_to_leave_no_batch(
     store: Path, values: dict[str, Any], dropped: str, hint: str
 ) -> None:
     with pytest.raises(DataError) as caught:
-        plan_store(open_store(store), PackOptions(**values).resolve())
+        plan_store(SelectedStore(open_store(store)), PackOptions(**values).resolve())
     assert caught.value.message == f"{store}: no batch is left, sequences dropped: {dropped}"
     assert caught.value.hint == hint
 
@@ -188,17 +189,17 @@ def test_plan_store_names_the_limit_above_which_everything_is(
 ) -> None:
     path = make_store(tmp_path, make_texts([5, 9]))
     with pytest.raises(DataError, match="sequences dropped: 2 by --overflow") as caught:
-        plan_store(open_store(path), PackOptions(**values).resolve())
+        plan_store(SelectedStore(open_store(path)), PackOptions(**values).resolve())
     assert caught.value.hint == hint
 
 
 def test_plan_store_hints_at_a_budget_that_suffices(store: Path) -> None:
     values = {"layout": "padded", "pad_to_multiple": 8}
     with pytest.raises(OptionError, match="--max-tokens allows 8") as caught:
-        plan_store(open_store(store), PackOptions(max_tokens=15, **values).resolve())
+        plan_store(SelectedStore(open_store(store)), PackOptions(max_tokens=15, **values).resolve())
     assert caught.value.hint is not None
     hinted = int(caught.value.hint.split("pass --max-tokens ")[1].split(",")[0])
-    plan_store(open_store(store), PackOptions(max_tokens=hinted, **values).resolve())
+    plan_store(SelectedStore(open_store(store)), PackOptions(max_tokens=hinted, **values).resolve())
 
 
 @pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)

@@ -35,6 +35,7 @@ from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -134,6 +135,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "last_batch": "keep",
             "drop_shorter": None,
             "drop_longer": None,
+            "where": [],
             "pad_to_multiple": 1,
             "shard_bytes": 1004,
         },
@@ -157,7 +159,7 @@ def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
 
 def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> None:
     """Layouts other than these are tested below, with processes that are kept."""
-    options = PackOptions(batch_size=2, shard_bytes=700)
+    options = PackOptions(batch_size=2, shard_bytes=700, where=["@length != 3"])
     advanced: list[int] = []
     for num_workers in (1, 2):
         advanced.clear()
@@ -168,7 +170,7 @@ def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> 
             executor=Executor(num_workers=num_workers),
             progress=Progress(on_advance=advanced.append),
         )
-        assert sum(advanced) == 37
+        assert sum(advanced) == 34
     assert read_folder(tmp_path / "1") == read_folder(tmp_path / "2")
     assert len(read_folder(tmp_path / "1")) > 4
 
@@ -515,15 +517,22 @@ def test_pack_sees_a_store_that_was_overwritten(tmp_path: Path) -> None:
 
 def test_pack_drops_what_it_is_told_to_and_counts_it(store: Path, tmp_path: Path) -> None:
     manifest = pack(
-        store, tmp_path / "shards", batch_size=3, drop_shorter=2, drop_longer=9, last_batch="drop"
+        store,
+        tmp_path / "shards",
+        batch_size=3,
+        drop_shorter=2,
+        drop_longer=9,
+        where=("@length != 9", "@length < 12"),
+        last_batch="drop",
     )
     ledger = manifest["ledger"]
     assert ledger["num_sequences"] == 3
-    assert ledger["num_dropped_sequences"] == {"drop_shorter": 1, "drop_longer": 1, "last_batch": 2}
-    assert ledger["num_dropped_tokens"] == {"drop_shorter": 1, "drop_longer": 12, "last_batch": 5}
+    reasons = ("drop_shorter", "drop_longer", "where", "last_batch")
+    assert ledger["num_dropped_sequences"] == dict(zip(reasons, (1, 1, 1, 1), strict=True))
+    assert ledger["num_dropped_tokens"] == dict(zip(reasons, (1, 12, 9, 2), strict=True))
     (batch,) = open_shards(tmp_path / "shards")
     assert batch.original_indices is not None
-    assert batch.original_indices.tolist() == [1, 2, 4]
+    assert batch.original_indices.tolist() == [2, 4, 0]
 
 
 def test_pack_pads_with_the_asked_for_id(store: Path, tmp_path: Path) -> None:
@@ -571,6 +580,7 @@ def test_pack_judges_max_tokens_by_the_sequences_it_keeps(store: Path, tmp_path:
     assert manifest["ledger"]["num_sequences"] == 6
     with pytest.raises(OptionError, match=r"sequence 1 .* has 9 tokens, --max-tokens allows 8"):
         pack(store, tmp_path / "other", max_tokens=8, drop_longer=11)
+    pack(store, tmp_path / "where", max_tokens=5, where=["@length <= 5"])
 
 
 def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
@@ -580,6 +590,8 @@ def test_pack_refuses_to_leave_nothing(store: Path, tmp_path: Path) -> None:
         f"{store}: no batch is left, sequences dropped: 7 by --drop-shorter\n\n"
         "hint: pass a smaller --drop-shorter"
     )
+    with pytest.raises(DataError, match="sequences dropped: 7 by --where\n\nhint: leave out a --"):
+        pack(store, tmp_path / "shards", where=["@length = 4"])
 
 
 def test_pack_refuses_to_write_into_the_store(store: Path) -> None:
@@ -637,8 +649,8 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     store = make_store(tmp_path, make_texts(lengths))
     opened = open_store(store)
     options = PackOptions(drop_shorter=2).resolve()
-    (rows,) = plan_store(opened, options).cut([0, 1])
-    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
+    (rows,) = plan_store(SelectedStore(opened), options).cut([0, 1])
+    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {"where": []}}
     setup = ShardSetup(tmp_path, store, manifest)
     with (store / "part-00000.idx").open("r+b") as file:
         file.seek(34)
@@ -656,10 +668,10 @@ def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffl
     store = make_store(tmp_path / "first", make_texts([9, 5]))
     opened = open_store(store)
     options = PackOptions(shuffle=shuffle).resolve()
-    (rows,) = plan_store(opened, options).cut([0, 1])
+    (rows,) = plan_store(SelectedStore(opened), options).cut([0, 1])
     shutil.rmtree(store)
     make_store(tmp_path / "second", make_texts([9, 5], seed=1)).rename(store)
-    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {}}
+    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {"where": []}}
     with pytest.raises(FolderError, match="store: changed since this run began"):
         make_shard(ShardSetup(tmp_path, store, manifest), ShardTask(0, rows))
     assert list(tmp_path.glob("shard-*")) == []

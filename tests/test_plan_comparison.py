@@ -22,9 +22,9 @@ from shard_reference import (
 from test_verify_campaign import draw_lengths, draw_pack_options
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION
-from seqpack_cli.batching.plan import Plan
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.shards.pack_run import PackOptions, pack
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.verification import verify_run
@@ -256,7 +256,11 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
 
 def test_options_that_pack_refuses_for_this_store_are_a_fault(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="padded", buckets=(4, 8, 16))
-    for options in ({"overflow": "error", "buckets": [4, 8]}, {"drop_shorter": 99}):
+    for options in (
+        {"overflow": "error", "buckets": [4, 8]},
+        {"drop_shorter": 99},
+        {"where": ["label = 3"]},
+    ):
         change_manifest(path, lambda manifest, options=options: manifest["options"].update(options))
         keys = read_manifest_json(path)["options"]["buckets"]
         change_manifest(path, lambda manifest, keys=keys: manifest.update(bucket_keys=keys))
@@ -313,10 +317,10 @@ def test_random_shards_are_the_planned_ones(tmp_path: Path, seeds: range) -> Non
 
 def test_store_that_changes_under_the_comparison_is_named(tmp_path: Path) -> None:
     shards = open_shards(make_shards(tmp_path / "first", LENGTHS))
-    plan = plan_comparison.plan_again(shards, open_store(tmp_path / "first" / "store"))
+    found = plan_comparison.plan_again(shards, open_store(tmp_path / "first" / "store"))
     make_shards(tmp_path / "other", [*LENGTHS[1:], 7])
     other = open_store(tmp_path / "other" / "store")
-    assert isinstance(plan, Plan)
-    planned = plan_comparison.PlannedShards(shards, other, plan)
+    assert isinstance(found, plan_comparison.PlannedShards)
+    planned = plan_comparison.PlannedShards(shards, SelectedStore(other), found.plan)
     with pytest.raises(FolderError, match=f"^{other.path}: changed since this run began"):
         planned.find_rows(0)

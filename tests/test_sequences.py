@@ -11,7 +11,7 @@ from strategies import documents
 
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
-from seqpack_cli.tokens.sequences import TooLongError, add_affixes, make_sequences
+from seqpack_cli.tokens.sequences import TokenColumn, TooLongError, add_affixes, make_sequences
 
 
 def encode(texts: list[list[int]], dtype: str = "int64") -> EncodedTexts:
@@ -61,6 +61,41 @@ def test_sequences_and_ledger_equal_slow_splitter(
         assert getattr(made, name) == getattr(slow, name)
     came_in = sum(map(len, texts)) + made.num_special_tokens
     assert came_in == len(made.ids) + made.num_truncated_tokens + made.num_dropped_tokens
+
+
+@given(
+    texts=documents(),
+    prefix=st.lists(st.integers(1, 4), max_size=2),
+    suffix=st.lists(st.integers(5, 9), max_size=2),
+    max_length=st.none() | st.integers(5, 12),
+    overflow=st.sampled_from(["split", "truncate", "drop"]),
+)
+def test_columns_stay_beside_their_tokens(
+    texts: list[list[int]],
+    prefix: list[int],
+    suffix: list[int],
+    max_length: int | None,
+    overflow: str,
+) -> None:
+    """A column that repeats the text's ids, all above 9, is the ids without special tokens."""
+    encoded = encode(texts)
+    columns = {
+        "same": TokenColumn(encoded.ids, -100),
+        "place": TokenColumn(np.arange(len(encoded.ids), dtype=np.int8), 0),
+    }
+    made = make_sequences(
+        encoded,
+        affixes=Affixes(tuple(prefix), tuple(suffix)),
+        max_length=max_length,
+        overflow=overflow,
+        columns=columns,
+    )
+    is_text = made.ids > 9
+    assert made.columns["same"].tolist() == np.where(is_text, made.ids, -100).tolist()
+    assert made.columns["place"].dtype == np.int8
+    places = made.columns["place"][is_text]
+    assert encoded.ids[places].tolist() == made.ids[is_text].tolist()
+    assert (np.diff(places) > 0).all()
 
 
 @given(texts=documents(), max_length=st.integers(1, 12))

@@ -54,6 +54,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "last_batch": ("keep", "drop", "pad"),
     "drop_shorter": (None, 2),
     "drop_longer": (None, 18),
+    "where": ((), ("@length != 5",)),
     "pad_to_multiple": (1, 8),
     "padding_side": ("right", "left"),
     "pad_id": (None, 7),

@@ -339,6 +339,7 @@ def test_store_without_rejects_has_no_rejects_file(byte_store: Callable[..., Pat
     assert sorted(path.name for path in store.iterdir()) == [
         "manifest.json",
         "part-00000.bin",
+        "part-00000.columns.safetensors",
         "part-00000.idx",
         "run.json",
         "tokenizer.json",
@@ -369,12 +370,13 @@ def test_manifest_does_not_depend_on_how_the_run_was_done(tmp_path: Path) -> Non
         "unk_id",
         "tokenizer_blake3",
         "options",
+        "columns",
         "ledger",
         "sources",
         "parts",
     ]
     assert manifest["format"] == "seqpack.tokens"
-    assert manifest["format_version"] == 2
+    assert manifest["format_version"] == 3
     assert manifest["sources"] == [
         {
             "path": str(corpus),

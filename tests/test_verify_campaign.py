@@ -38,6 +38,8 @@ def draw_pack_options(draws: random.Random) -> dict[str, Any]:
         "shuffle": draws.random() < 0.3,
         "seed": draws.randrange(1000),
     }
+    if draws.random() < 0.2:
+        options["where"] = draws.choice([("@length != 5",), ("@length > 2", "@length < 200")])
     if options["layout"] == "varlen":
         packing = draws.choice(["best-fit", "sequential"])
         most = {"max_tokens": draws.choice([30, 1000]), "overflow": draws.choice([None, "drop"])}

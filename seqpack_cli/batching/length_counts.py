@@ -18,7 +18,7 @@ ROWS_PER_BLOCK = 1 << 18  # counted at a time, so that they stay in the cache
 
 
 class PartLengths(Protocol):
-    """A source of sequence lengths: a token store, or a test's stand-in for one."""
+    """A source of sequence lengths, 0 where a sequence is left out: usually a token store."""
 
     @property
     def lengths(self) -> np.ndarray:
@@ -85,7 +85,8 @@ def count_lengths(blocks: Iterable[np.ndarray]) -> LengthCounts:
     """Count the sequences of each length.
 
     Args:
-        blocks: the lengths in any number of arrays, int32 or int64, each at least 1.
+        blocks: the lengths in any number of arrays, int32 or int64; 0 is not counted, it stands
+            for a sequence that is left out.
 
     >>> count_lengths([np.array([5, 2]), np.array([2])])
     LengthCounts(lengths=array([5, 2]), counts=array([1, 2]))
@@ -95,6 +96,7 @@ def count_lengths(blocks: Iterable[np.ndarray]) -> LengthCounts:
     for block in blocks:
         for start in range(0, len(block), ROWS_PER_BLOCK):
             _count_block(block[start : start + ROWS_PER_BLOCK], dense, sparse)
+    dense[0] = 0
     found = np.flatnonzero(dense)[::-1]
     long = np.array(sorted(sparse, reverse=True), np.int64)
     counts = np.array([sparse[length] for length in long.tolist()], np.int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from seqpack_cli.batching.conditions import parse_condition
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import (
     MAX_COUNT,
@@ -62,6 +63,7 @@ class PackOptions:
     last_batch: str = "keep"  # or "drop", "pad"
     drop_shorter: int | None = None
     drop_longer: int | None = None
+    where: Sequence[str] = ()  # conditions that all hold for a packed sequence: "lang = de"
     pad_to_multiple: int = 1
     padding_side: str = "right"  # or "left"
     pad_id: int | None = None  # None is the tokenizer's, or 0
@@ -101,9 +103,11 @@ class PackOptions:
         """Return the options with every default filled in.
 
         Raises:
-            OptionError: options conflict, or one has no effect.
+            OptionError: options conflict, one has no effect, or a condition cannot be parsed.
         """
         options = self._choose()
+        for condition in self.where:
+            parse_condition(condition)
         if options.seed and not options.shuffle:
             raise OptionError(
                 f"--seed {options.seed} has no effect without --shuffle",
@@ -131,12 +135,8 @@ class PackOptions:
             batch_size = DEFAULT_BATCH_SIZE
         if self.buckets == "auto" and num_buckets is None:
             num_buckets = DEFAULT_NUM_BUCKETS
-        return replace(
-            self,
-            batch_size=batch_size,
-            num_buckets=num_buckets,
-            shuffle=bool(self.shuffle),
-        )
+        shuffle = bool(self.shuffle)
+        return replace(self, batch_size=batch_size, num_buckets=num_buckets, shuffle=shuffle)
 
 
 def _check_varlen(options: PackOptions) -> None:

@@ -66,19 +66,23 @@ def needs_array(options: PackOptions) -> bool:
 
 
 def plan_batches(
-    source: PartLengths, options: PackOptions, found: LengthCounts | None = None
+    source: PartLengths,
+    options: PackOptions,
+    found: LengthCounts | None = None,
+    left_out: LengthCounts | None = None,
 ) -> Plan:
     """Select the sequences, order them, and cut them into batches.
 
     Args:
-        source: usually a token store.
+        source: usually a token store, or those of its sequences that conditions select.
         options: resolved.
         found: counts of the source's lengths; None counts them here.
+        left_out: counts of the lengths that conditions leave out of the source.
 
     Raises:
         OverlongError: a sequence does not fit, and the options do not drop it.
     """
-    selection = select(source, found or count_source(source), options)
+    selection = select(source, found or count_source(source), options, left_out)
     keys = choose_keys(selection.kept, options)
     limits = make_limits(options, keys)
     order, tables = _cut(source, selection.kept, options, limits)

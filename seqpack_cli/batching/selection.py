@@ -56,12 +56,18 @@ class Selection:
             raise OverlongError(find_first(self._source, longest), longest, option, limit)
 
 
-def select(source: PartLengths, found: LengthCounts, options: PackOptions) -> Selection:
+def select(
+    source: PartLengths,
+    found: LengthCounts,
+    options: PackOptions,
+    left_out: LengthCounts | None = None,
+) -> Selection:
     """Select the sequences to pack: drop those that the options drop or that do not fit a batch.
 
     Args:
         found: counts of the source's lengths.
         options: resolved.
+        left_out: counts of the lengths that conditions leave out of the source.
 
     Raises:
         OverlongError: a sequence is longer than the largest bucket or than `--max-tokens`, and the
@@ -69,6 +75,8 @@ def select(source: PartLengths, found: LengthCounts, options: PackOptions) -> Se
     """
     selection = Selection(source, found)
     drop_by_length(selection, options)
+    if left_out is not None:
+        _count_left_out(selection, Selection(source, left_out), options)
     if isinstance(options.buckets, tuple):
         is_above = selection.kept.lengths > options.buckets[-1]
         if options.overflow == "error":
@@ -90,3 +98,11 @@ def drop_by_length(selection: Selection, options: PackOptions) -> None:
         selection.drop("drop_shorter", selection.kept.lengths < options.drop_shorter)
     if options.drop_longer is not None:
         selection.drop("drop_longer", selection.kept.lengths > options.drop_longer)
+
+
+def _count_left_out(selection: Selection, others: Selection, options: PackOptions) -> None:
+    """Add what conditions leave out to the ledger, unless its length is a reason already."""
+    drop_by_length(others, options)
+    others.drop("where", others.kept.lengths > 0)
+    for reason, num_sequences in others.num_dropped_sequences.items():
+        selection.count_dropped(reason, num_sequences, others.num_dropped_tokens[reason])

@@ -121,6 +121,18 @@ from seqpack_cli.runs.workers import Executor
     help="Before anything else, drop sequences of more than N tokens (counted).  [default: none]",
 )
 @click.option(
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help="Pack only sequences for which CONDITION holds, such as 'lang = de', 'label != 3', "
+    "'@length >= 8' or '@source = corpus/a*'; other sequences are counted as dropped. A name is a "
+    "column of the store (see tokenize --keep), @length (number of tokens) or @source (path of the "
+    "input file as recorded in the manifest; * matches any characters). Operators: = != < <= > >=; "
+    "for text, classes and @source only = and !=. Put quotes around a name with = ! < > in it, and "
+    "around a value that begins or ends with a space. Repeat the option for several conditions: "
+    "all must hold.  [default: all sequences]",
+)
+@click.option(
     "--pad-to-multiple",
     type=POSITIVE,
     default=1,

@@ -15,16 +15,17 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.files.json_files import MAX_JSON_COUNT
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_arrays
+from seqpack_cli.reporting.differing_columns import compare_columns, pair_columns
 from seqpack_cli.reporting.differing_sequences import compare_shards, compare_stores, count_equal
 from seqpack_cli.reporting.opened import Opened, name_kind, open_any
-from seqpack_cli.reporting.wording import count
+from seqpack_cli.reporting.verdict import judge
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
 # Fields of a manifest that are compared on their own, or ignored.
-NO_FACTS = ("options", "ledger", "sources", "parts", "shards", "tokens_path")
+NO_FACTS = ("options", "columns", "ledger", "sources", "parts", "shards", "tokens_path")
 
 
 @checks_arguments
@@ -46,8 +47,8 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
 
     Returns:
         What differs in `options`, `facts` and `ledger`, by name with the value on either side that
-        has one; `sources` of stores; `sequences`; `batches` of shards of one layout; `identical`
-        if nothing does; the `verdict` in words.
+        has one; `sources` of stores; `columns`; `sequences`; `batches` of shards of one layout;
+        `identical` if nothing does; the `verdict` in words.
 
     Raises:
         OptionError: one is a token store, the other is not.
@@ -60,13 +61,16 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
         "a": str(first.path),
         "b": str(second.path),
         "sources": None,
+        "columns": None,
         "batches": None,
         "same_arrays": None,
     }
     if isinstance(first, TokenStore) and isinstance(second, TokenStore):
         found |= _compare_manifests(first, second, "parts")
         found["sources"] = _compare_sources(first.manifest, second.manifest)
-        found["sequences"] = compare_stores(first, second, progress)
+        pairs = pair_columns(first.columns, second.columns)
+        found["columns"] = compare_columns(first.columns, second.columns)
+        found["sequences"] = compare_stores(first, second, pairs, progress)
     elif isinstance(first, ShardSet) and isinstance(second, ShardSet):
         found |= _compare_manifests(first, second, "shards")
         found["same_arrays"] = have_equal_arrays(first, second, progress)
@@ -81,10 +85,9 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
             f"{second.path} holds {name_kind(second)}, {first.path} {name_kind(first)}",
             hint="name two token stores, or the shards of both",
         )
-    is_other = _has_other_sequences(found) or found["same_arrays"] is False
-    found["identical"] = not is_other and not _name_others(found)
-    found["verdict"] = "identical" if found["identical"] else _judge(found)
-    return found
+    if found["columns"] is not None:
+        found["columns"]["values"] = [pair.report() for pair in pairs]
+    return {**found, **judge(found)}
 
 
 def _compare_manifests(first: Opened, second: Opened, files: str) -> dict[str, Any]:
@@ -183,59 +186,3 @@ def _read_sources(
         found[source["path"], turns[source["path"]]] = values, texts[number]
         turns[source["path"]] += 1
     return found
-
-
-def _has_other_sequences(found: Mapping[str, Any]) -> bool:
-    sequences = found["sequences"]
-    return any(sequences[name] for name in ("num_differing", "num_only_in_a", "num_only_in_b"))
-
-
-def _name_others(found: Mapping[str, Any]) -> list[str]:
-    """Return the names of what differs, except sequences."""
-    names = {"options": "options", "facts": "properties", "ledger": "counts"}
-    others = [word for name, word in names.items() if found[name]]
-    sources = found["sources"]
-    if sources is not None and (
-        not sources["same_order"]
-        or any(sources[name] for name in ("only_in_a", "only_in_b", "changed"))
-    ):
-        others.append("sources")
-    return others
-
-
-def _judge(found: Mapping[str, Any]) -> str:
-    """Return one line about how the two differ."""
-    sequences = found["sequences"]
-    if not _has_other_sequences(found):
-        others = _name_others(found)
-        if len(others) > 1:
-            others = [", ".join(others[:-1]) + f" and {others[-1]}"]
-        return "; ".join([*(f"different {words}" for words in others), _judge_batches(found)])
-    num_compared, num_differing = sequences["num_compared"], sequences["num_differing"]
-    if num_differing:
-        verdict = (
-            f"{num_differing:,} of {count(num_compared, 'sequence')} "
-            f"{'differs' if num_differing == 1 else 'differ'}, "
-            f"the first is {sequences['first']['sequence']:,}"
-        )
-    else:
-        verdict = f"{count(num_compared, 'sequence')} identical"
-    for side in "ab":
-        if num_only := sequences[f"num_only_in_{side}"]:
-            verdict += f", {num_only:,} only in {side.upper()}"
-    return verdict
-
-
-def _judge_batches(found: Mapping[str, Any]) -> str:
-    """Return whether equal sequences are in equal batches, in words."""
-    batches = found["batches"]
-    if batches is None:
-        return "same sequences"
-    if batches["first"] is None:
-        is_as_said = found["same_arrays"] or _name_others(found)
-        return "same sequences in the same batches" + (
-            "" if is_as_said else ", laid out differently"
-        )
-    if batches["num_a"] == batches["num_b"] == batches["num_same_anywhere"]:
-        return "same sequences in the same batches, in a different order"
-    return "same sequences in different batches"

@@ -52,6 +52,9 @@ def _spell_options(options: Any) -> Iterator[str]:
             continue
         if isinstance(value, bool):
             yield f"--{name}" if value else f"--no-{name}"
+        elif isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+            for item in value:  # the option is repeated
+                yield from (f"--{name}", item)
         else:
             yield f"--{name}"
             yield ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

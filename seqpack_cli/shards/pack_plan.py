@@ -7,7 +7,6 @@ import os
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
@@ -15,6 +14,7 @@ from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.selected_store import SelectedCounts, SelectedStore
 from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.tokens.decoder import spell_ids
@@ -24,16 +24,20 @@ from seqpack_cli.tokens.token_store import TokenStore
 LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
+    "where": "leave out a --where, or look at the values: seqpack inspect TOKENS",
     "last_batch": "pass --last-batch keep",
 }
 BYTES_PER_NUMBER = 8
 NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
 
 
-def plan_store(store: TokenStore, options: PackOptions, found: LengthCounts | None = None) -> Plan:
+def plan_store(
+    source: SelectedStore, options: PackOptions, found: SelectedCounts | None = None
+) -> Plan:
     """Plan the batches of a store.
 
     Args:
+        source: the store, and what the conditions of the options select of it.
         options: resolved.
         found: its lengths if they have been counted.
 
@@ -42,10 +46,10 @@ def plan_store(store: TokenStore, options: PackOptions, found: LengthCounts | No
         DataError: no batch is left.
     """
     try:
-        plan = plan_batches(store, options, found)
+        plan = plan_batches(source, options, *(found or source.count()))
     except OverlongError as error:
-        raise _refuse_overlong(store, options, error) from error
-    _check_batches(store, plan, options)
+        raise _refuse_overlong(source.store, options, error) from error
+    _check_batches(source.store, plan, options)
     return plan
 
 

@@ -35,6 +35,7 @@ from seqpack_cli.shards.pack_plan import (
 )
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
 from seqpack_cli.shards.recorded_options import record_options
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import (
     FORMAT,
     FORMAT_VERSION,
@@ -98,8 +99,8 @@ def _pack(
     store = open_store(store_path, check_indices=is_here)
     if at(output).find_real_name() == at(store_path).find_real_name():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
-    head = _make_head(store, options)
-    plan = plan_store(store, options, None if is_here else count_store(store, workers))
+    head, source = _make_head(store, options), SelectedStore(store, options.where)
+    plan = plan_store(source, options, None if is_here else count_store(source, workers))
     check_memory(plan.table, np.dtype(store.dtype).itemsize)
     with open_run(output, head, overwrite=overwrite, command=command) as run:
         output = run.path  # from here on with the holder of its lock

@@ -16,10 +16,11 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.shards.layouts import find_layout
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
 from seqpack_cli.shards.store_rows import StoreRows, changed_error, find_rows
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.token_store import open_store
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]
 
 def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     manifest = setup.manifest
-    store = open_store_once(setup.store, manifest["tokens_blake3"], setup.began)
-    rows = find_rows(task.rows, store)
+    where = tuple(manifest["options"]["where"])
+    source = open_store_once(setup.store, manifest["tokens_blake3"], setup.began, where)
+    store, rows = source.store, find_rows(task.rows, source)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     side, pad_id = manifest["padding_side"], manifest["pad_id"]
     layout = find_layout(manifest["layout"], pad_id=pad_id, padding_side=side)
@@ -93,10 +95,12 @@ def _report_progress(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> It
 
 
 @functools.lru_cache(maxsize=1)
-def open_store_once(path: Place, checksum: str, began: int | None) -> TokenStore:
+def open_store_once(
+    path: Place, checksum: str, began: int | None, where: tuple[str, ...]
+) -> SelectedStore:
     """Open the store of a run; the checksum is in the cache key, as the store may be replaced."""
     del began  # only in the cache key: another run opens the store again, and hashes what it reads
     store = open_store(path, check_indices=False)  # the run has checked them
     if store.digest != checksum:
         raise changed_error(path)
-    return store
+    return SelectedStore(store, where)

@@ -7,7 +7,6 @@ from the options needs the lengths of the token store: `verify` repeats the plan
 
 from __future__ import annotations
 
-import dataclasses
 from itertools import pairwise
 from typing import Any
 
@@ -30,15 +29,15 @@ TYPES: dict[str, tuple[type, ...]] = {
     "fill": (str, type(None)),
     "overflow": (str, type(None)),
     "last_batch": (str,),
+    "where": (list,),
 }
 
 
 def record_options(options: PackOptions) -> dict[str, Any]:
     """Return resolved options in the form of the manifest."""
-    values = dataclasses.asdict(options)
-    if isinstance(options.buckets, tuple):
-        values["buckets"] = list(options.buckets)  # JSON has no tuples
-    return {name: values[name] for name in NAMES}
+    values = ((name, getattr(options, name)) for name in NAMES)
+    # JSON has no tuples
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
 
 
 def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
@@ -63,7 +62,7 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
     apart = {name: manifest[name] for name in APART}
     try:
         options = PackOptions(**apart, **values).resolve()
-    except (ValueError, OptionError) as error:
+    except (TypeError, ValueError, OptionError) as error:
         what = error.message if isinstance(error, OptionError) else str(error)
         raise FolderError(f"{source}: options that pack does not accept: {what[:200]}") from error
     for name, value in record_options(options).items():
@@ -123,6 +122,7 @@ def _list_reasons(options: PackOptions) -> set[str]:
     reasons = {
         "drop_shorter": options.drop_shorter is not None,
         "drop_longer": options.drop_longer is not None,
+        "where": bool(options.where),
         "overflow": options.overflow == "drop" or by_default,
         "last_batch": options.last_batch == "drop",
     }

@@ -9,6 +9,7 @@ from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.layouts import is_in_range
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.tokens.read_rows import copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -36,16 +37,16 @@ class StoreRows:
         check_store_ids(cells, self._store)
 
 
-def find_rows(planned: PlannedRows, store: TokenStore) -> ShardRows:
-    """Find planned rows in the store they were planned from.
+def find_rows(planned: PlannedRows, source: SelectedStore) -> ShardRows:
+    """Find planned rows in what they were planned from.
 
     Raises:
         FolderError: the store has changed since.
     """
     try:
-        return planned.find(store)
+        return planned.find(source)
     except LengthsChangedError as error:
-        raise changed_error(store.path) from error
+        raise changed_error(source.store.path) from error
 
 
 def changed_error(path: Place) -> FolderError:

@@ -75,7 +75,7 @@ def copy_rows(
         if column is None:
             copy_ranges(ids, source_starts, target, target_starts[rows], lengths[rows])
             continue
-        columns, starts = store.open_columns(part), to_offsets(lengths[rows])
+        columns, starts = store.stored_columns.open_part(part), to_offsets(lengths[rows])
         stored = columns.view(column)
         assert isinstance(stored, np.ndarray)  # noqa: S101 - texts are one per sequence
         values = np.empty(int(starts[-1]), stored.dtype)
@@ -101,7 +101,7 @@ def read_values(store: TokenStore, indices: np.ndarray, name: str) -> Values:
     pieces: list[Values] = [store.columns[name].fill_values(int(bounds[0]))]
     for part in np.flatnonzero(np.diff(bounds)).tolist():
         rows = order[bounds[part] : bounds[part + 1]]
-        columns = store.open_columns(part)
+        columns = store.stored_columns.open_part(part)
         stored = columns.view(name)
         pieces.append(columns.finish(name, stored.take(indices[rows] - store.part_offsets[part])))
     places = np.empty(len(order), np.int64)

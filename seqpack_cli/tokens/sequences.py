@@ -1,17 +1,30 @@
 """Turn encoded documents into sequences: add special tokens, cut long documents, count both.
 
 Pure functions on flat arrays. A document without tokens gets no special tokens and no sequence, but
-keeps its number.
+keeps its number. Columns with an entry per token are cut as the ids are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
+
+
+class TokenColumn(NamedTuple):
+    """A value for each encoded token."""
+
+    values: np.ndarray  # [S]
+    fill: int  # of the special tokens that are added
+
+
+NO_COLUMNS: Mapping[str, TokenColumn] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -21,6 +34,7 @@ class DocumentSequences:
     ids: np.ndarray  # [S]
     lengths: np.ndarray  # int64, one per sequence, none 0
     num_sequences: np.ndarray  # int64, one per document
+    columns: Mapping[str, np.ndarray]  # by name, each [S]
     num_special_tokens: int
     num_truncated_tokens: int
     num_dropped_tokens: int
@@ -42,10 +56,12 @@ def make_sequences(
     affixes: Affixes,
     max_length: int | None = None,
     overflow: str = "split",
+    columns: Mapping[str, TokenColumn] = NO_COLUMNS,
 ) -> DocumentSequences:
     """Turn encoded documents into sequences of at most max_length tokens.
 
     Args:
+        columns: by name, what stands beside each encoded token.
         overflow: for a document that is longer, affixes included: "split" cuts all its tokens into
             pieces, "truncate" shortens the text and keeps the affixes, "drop" drops it, "error"
             raises.
@@ -59,28 +75,35 @@ def make_sequences(
     ([1, 5, 6, 7, 2, 1, 8, 2], [4, 1, 3], [2, 0, 1])
     """
     num_truncated = num_dropped = num_dropped_documents = 0
+    kept = encoded.lengths
     if max_length is not None and overflow != "split":
-        full = encoded.lengths + len(affixes) * (encoded.lengths > 0)
+        full = kept + len(affixes) * (kept > 0)
         too_long = full > max_length
         if overflow == "error" and too_long.any():
             first = int(too_long.argmax())
             raise TooLongError(first, int(full[first]))
         if overflow == "drop":
-            num_dropped = int(encoded.lengths[too_long].sum())
+            num_dropped = int(kept[too_long].sum())
             num_dropped_documents = int(too_long.sum())
-            encoded = _shorten(encoded, np.where(too_long, 0, encoded.lengths))
+            kept = np.where(too_long, 0, kept)
         if overflow == "truncate":
-            limit = max(0, max_length - len(affixes))
-            kept = np.minimum(encoded.lengths, limit)
+            kept = np.minimum(kept, max(0, max_length - len(affixes)))
             num_truncated = int((encoded.lengths - kept).sum())
-            encoded = _shorten(encoded, kept)
-    whole = add_affixes(encoded, affixes)
+    ids, *values = (
+        _shorten(array, encoded.lengths, kept)
+        for array in (encoded.ids, *(column.values for column in columns.values()))
+    )
+    whole = add_affixes(EncodedTexts(ids, kept), affixes)
     lengths, num_sequences = _split_lengths(whole.lengths, max_length)
     return DocumentSequences(
         ids=whole.ids,
         lengths=lengths,
         num_sequences=num_sequences,
-        num_special_tokens=len(whole.ids) - len(encoded.ids),
+        columns={
+            name: _surround(array, kept, affixes, column.fill)
+            for (name, column), array in zip(columns.items(), values, strict=True)
+        },
+        num_special_tokens=len(whole.ids) - len(ids),
         num_truncated_tokens=num_truncated,
         num_dropped_tokens=num_dropped,
         num_dropped_documents=num_dropped_documents,
@@ -91,30 +114,50 @@ def add_affixes(encoded: EncodedTexts, affixes: Affixes) -> EncodedTexts:
     """Add the affixes to every document that has a token."""
     if not len(affixes):
         return encoded
-    lengths = encoded.lengths + len(affixes) * (encoded.lengths > 0)
-    alive = encoded.lengths > 0
-    ends = np.cumsum(lengths)[alive]
-    starts = ends - lengths[alive]
+    starts, ends, is_text = _find_places(encoded.lengths, affixes)
     dtype = np.promote_types(encoded.ids.dtype, np.uint32)
-    ids = np.empty(int(lengths.sum()), dtype)
-    is_text = np.ones(len(ids), bool)
+    ids = np.empty(len(is_text), dtype)
     for index, token in enumerate(affixes.prefix):
         ids[starts + index] = token
-        is_text[starts + index] = False
     for index, token in enumerate(reversed(affixes.suffix), 1):
         ids[ends - index] = token
-        is_text[ends - index] = False
     ids[is_text] = encoded.ids
-    return EncodedTexts(ids, lengths)
+    return EncodedTexts(ids, encoded.lengths + len(affixes) * (encoded.lengths > 0))
 
 
-def _shorten(encoded: EncodedTexts, lengths: np.ndarray) -> EncodedTexts:
-    """Keep the first lengths[i] ids of each document."""
-    if np.array_equal(lengths, encoded.lengths):
-        return encoded
-    starts = np.cumsum(encoded.lengths) - encoded.lengths
-    place = np.arange(len(encoded.ids)) - np.repeat(starts, encoded.lengths)
-    return EncodedTexts(encoded.ids[place < np.repeat(lengths, encoded.lengths)], lengths)
+def _surround(values: np.ndarray, lengths: np.ndarray, affixes: Affixes, fill: int) -> np.ndarray:
+    """Add entries for the affixes to the values of all tokens."""
+    if not len(affixes):
+        return values
+    _, _, is_text = _find_places(lengths, affixes)
+    surrounded = np.full(len(is_text), fill, values.dtype)
+    surrounded[is_text] = values
+    return surrounded
+
+
+def _find_places(
+    lengths: np.ndarray, affixes: Affixes
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where each document with a token begins and ends, and which tokens are text."""
+    alive = lengths[lengths > 0] + len(affixes)
+    ends = np.cumsum(alive)
+    starts = ends - alive
+    is_text = np.ones(int(alive.sum()), bool)
+    for index in range(len(affixes.prefix)):
+        is_text[starts + index] = False
+    for index in range(len(affixes.suffix)):
+        is_text[ends - 1 - index] = False
+    return starts, ends, is_text
+
+
+def _shorten(array: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Keep the first kept[i] of the lengths[i] tokens of each document."""
+    if np.array_equal(kept, lengths):
+        return array
+    starts = np.cumsum(lengths) - lengths
+    place = np.arange(len(array)) - np.repeat(starts, lengths)
+    shortened: np.ndarray = array[place < np.repeat(kept, lengths)]
+    return shortened
 
 
 def _split_lengths(lengths: np.ndarray, max_length: int | None) -> tuple[np.ndarray, np.ndarray]:

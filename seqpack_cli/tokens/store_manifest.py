@@ -61,6 +61,7 @@ LEDGER_NAMES = (
     "num_dropped_tokens",
     "num_tokens",
     "num_special_tokens_in_text",
+    "num_words_without_token",
 )
 SOURCE_FIELDS: dict[str, type] = {
     "path": str,

@@ -25,7 +25,6 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.part_columns import PartColumns
 from seqpack_cli.tokens.columns.store_columns import StoreColumns
 from seqpack_cli.tokens.indexed_dataset import Index, map_lengths, read_index
 from seqpack_cli.tokens.origin import Origin, find_origin
@@ -41,7 +40,7 @@ class TokenStore:
         self.digest = digest  # of the manifest
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
-        self._columns = StoreColumns(self.folder, manifest)
+        self.stored_columns = StoreColumns(self.folder, manifest)
         parts = manifest["parts"]
         self._opened: dict[int, tuple[np.ndarray, Index]] = {}
         self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
@@ -112,7 +111,7 @@ class TokenStore:
     @property
     def columns(self) -> Mapping[str, Column]:
         """The columns by name, in the order in which they were kept."""
-        return self._columns.columns
+        return self.stored_columns.columns
 
     def part_column(self, number: int, name: str) -> Values:
         """Return a column of one part, with one entry per sequence, or per token.
@@ -122,19 +121,15 @@ class TokenStore:
         Raises:
             FolderError: the part's columns are damaged.
         """
-        return self._columns.read_part(number, name)
+        return self.stored_columns.read_part(number, name)
 
     def part_hashes(self, number: int) -> np.ndarray:
         """Return XXH3-64 of the text of each document of one part, uint64[documents]."""
-        return self._columns.part_hashes(number)
-
-    def open_columns(self, number: int) -> PartColumns:
-        """Map the columns of one part, to read some of their entries."""
-        return self._columns.open_part(number)
+        return self.stored_columns.part_hashes(number)
 
     def let_pages_go(self) -> None:
         """Release the pages that this process has read; the system's page cache keeps them."""
-        self._columns.let_pages_go()
+        self.stored_columns.let_pages_go()
         for ids, index in tuple(self._opened.values()):  # a copy: other threads may open more
             let_pages_go(ids)
             let_pages_go(index.starts)

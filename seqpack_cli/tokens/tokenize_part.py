@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.tokens.columns.part_collector import PartCollector
 from seqpack_cli.tokens.columns.part_columns import columns_name
+from seqpack_cli.tokens.encode_batch import encode_batch
 from seqpack_cli.tokens.encoders.agreement import (
     check_agreement,
     open_checked_encoder,
@@ -33,8 +34,14 @@ from seqpack_cli.tokens.encoders.agreement import (
 )
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
 from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
+from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.part_setup import PartSetup, PartTask
-from seqpack_cli.tokens.sequences import DocumentSequences, TooLongError, make_sequences
+from seqpack_cli.tokens.sequences import (
+    DocumentSequences,
+    TokenColumn,
+    TooLongError,
+    make_sequences,
+)
 from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES
 from seqpack_cli.tokens.text_batches import TextBatch, gather
@@ -67,7 +74,8 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
         num_threads=setup.num_threads,
         added_tokens=setup.vocabulary.added_tokens,
     )
-    with PartCollector(setup.kept, setup.folder / columns_name(task.name)) as columns:
+    path, subtokens = setup.folder / columns_name(task.name), setup.options.tag_subtokens
+    with PartCollector(setup.kept, path, subtokens=subtokens or "first") as columns:
         receipt = _make_files(setup, task, encoder, reference, columns)
     write_receipt(setup.folder, task.name, receipt)
     return task.name, receipt
@@ -117,14 +125,19 @@ def _iter_ids(
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
 
-    def encode(batch: TextBatch) -> tuple[TextBatch, EncodedTexts]:
-        return batch, _encode(encoder, batch)
-
-    for batch, encoded in map_ahead(encode, batches, num_threads=setup.num_threads):
+    find_offsets = None
+    if columns.needs_offsets:
+        allow_special_tokens = setup.options.allow_special_tokens
+        find_offsets = open_offset_finder(
+            setup.tokenizer_json, allow_special_tokens=allow_special_tokens
+        )
+    encode = functools.partial(encode_batch, encoder=encoder, find_offsets=find_offsets)
+    for batch, encoded, offsets in map_ahead(encode, batches, num_threads=setup.num_threads):
         counts.ledger["num_special_tokens_in_text"] += special_tokens.add(
             batch.texts, first_document=counts.ledger["num_documents"]
         )
-        made = _make_sequences(encoded, batch, setup)
+        assigned = {} if offsets is None else columns.assign(batch, encoded.lengths, offsets)
+        made = _make_sequences(encoded, batch, setup, assigned)
         yield cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id)
         columns.add(batch, made)
         counts.lengths.append(_narrow(made.lengths))
@@ -132,6 +145,7 @@ def _iter_ids(
         _count(counts.ledger, batch, encoded, made)
         advance(0, len(made.ids))
     counts.special_tokens = special_tokens.describe()
+    counts.ledger["num_words_without_token"] = columns.num_words_without_token
 
 
 def _check_head(
@@ -193,24 +207,20 @@ def _count(
     )
 
 
-def _encode(encoder: Encoder, batch: TextBatch) -> EncodedTexts:
-    """Encode a batch; if the tokenizer fails, the error names the document."""
-    try:
-        return encoder(batch.texts)
-    except DataError as error:
-        for index, text in enumerate(batch.texts):
-            try:
-                encoder([text])
-            except DataError:
-                raise DataError(f"{batch.find_place(index)}: {error.message}") from error
-        raise
-
-
-def _make_sequences(encoded: EncodedTexts, batch: TextBatch, setup: PartSetup) -> DocumentSequences:
+def _make_sequences(
+    encoded: EncodedTexts,
+    batch: TextBatch,
+    setup: PartSetup,
+    columns: Mapping[str, TokenColumn],
+) -> DocumentSequences:
     max_length = setup.options.max_length
     try:
         return make_sequences(
-            encoded, affixes=setup.affixes, max_length=max_length, overflow=setup.options.overflow
+            encoded,
+            affixes=setup.affixes,
+            max_length=max_length,
+            overflow=setup.options.overflow,
+            columns=columns,
         )
     except TooLongError as error:
         raise DataError(

@@ -20,6 +20,7 @@ from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.runs.arguments import convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.training.chosen_columns import find_texts
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
@@ -44,7 +45,8 @@ class StoreBatches:
     Raises:
         TypeError: dataset is a Subset or ConcatDataset: batches need the lengths of a whole store.
         ValueError: options has shuffle or seed.
-        OptionError: options conflict, or, when an epoch begins, a sequence does not fit.
+        OptionError: options conflict, a condition does not apply to the store, or, when an epoch
+            begins, a sequence does not fit.
     """
 
     is_fixed = False
@@ -61,7 +63,7 @@ class StoreBatches:
             raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
         self.dataset = dataset
         self.options = replace(options, shuffle=False).resolve()
-        described = f"{dataset.open_store().digest} {_describe(self.options)}"
+        described = f"{self._select().store.digest} {_describe(self.options)}"
         self.fingerprint = blake3(described.encode()).hexdigest()
 
     def __repr__(self) -> str:
@@ -70,11 +72,11 @@ class StoreBatches:
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Plan batches, shuffled by a seed; None keeps the order of pack."""
         shuffling = replace(self.options, shuffle=seed is not None, seed=seed or 0)
-        store = self.dataset.open_store()
-        plan = plan_store(store, shuffling)
+        source = self._select()
+        plan = plan_store(source, shuffling)
         order, table = np.arange(plan.num_batches), plan.table
         (rows,) = plan.cut([0, len(order)])
-        return EpochPlan(_BatchKeys(rows.find(store)), order, lambda: table.expand().num_cells)
+        return EpochPlan(_BatchKeys(rows.find(source)), order, lambda: table.expand().num_cells)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
         """Return the function that lays out these batches, for DataLoader's `collate_fn`.
@@ -89,20 +91,22 @@ class StoreBatches:
         _, collate = OF_LAYOUT[self.options.layout]
         if not self.options.fills_rectangle:
             return functools.partial(collate, labels=labels)
-        store = self.dataset.open_store()
-        keys = None
+        source, keys = self._select(), None
         if self.options.buckets is not None:
             # the keys depend on the lengths alone, which this order only counts
             sorting = replace(self.options, order="length", window=None)
-            keys = plan_store(store, sorting).bucket_keys
+            keys = plan_store(source, sorting).bucket_keys
         return functools.partial(
             collate,
-            pad_id=choose_pad_id(store, self.options),
+            pad_id=choose_pad_id(source.store, self.options),
             padding_side=self.options.padding_side,
             pad_to_multiple=self.options.pad_to_multiple,
             bucket_keys=keys,
             labels=labels,
         )
+
+    def _select(self) -> SelectedStore:
+        return SelectedStore(self.dataset.open_store(), self.options.where)
 
 
 class _BatchKeys(Sequence[list[int | Piece]]):

@@ -168,11 +168,11 @@ def verify_structure(run: Verification) -> BatchTable:
 
 def _plan_again(run: Verification, store: TokenStore) -> PlannedShards | None:
     """Plan the batches again; add a finding if that is not possible."""
-    plan = plan_again(run.shards, store)
-    if isinstance(plan, Finding):
-        run.add(plan)
+    planned = plan_again(run.shards, store)
+    if isinstance(planned, Finding):
+        run.add(planned)
         return None
-    return PlannedShards(run.shards, store, plan)
+    return planned
 
 
 def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) -> BatchTable:

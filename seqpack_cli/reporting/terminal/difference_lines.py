@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
+from seqpack_cli.reporting.terminal.column_difference_lines import show_columns
 from seqpack_cli.reporting.wording import (
     VALUE_WIDTH,
     WIDTH,
@@ -37,6 +38,7 @@ def show_differences(found: dict[str, Any]) -> list[str]:
         _show_values("properties", found["facts"]),
         _show_counts(found["ledger"]),
         _show_sources(found["sources"]),
+        show_columns(found["columns"]),
         _show_batches(found["batches"]),
         _show_sequences(found["sequences"]),
         _show_first(found["sequences"]["first"]),

@@ -15,6 +15,7 @@ import numpy as np
 
 from seqpack_cli.errors import DataError, join_items, quote
 from seqpack_cli.files.tensor_file import Tensor
+from seqpack_cli.tokens.columns.comparisons import make_class_test
 from seqpack_cli.tokens.columns.kind import Collected, Field, Kind, Label, wrong_value_error
 from seqpack_cli.tokens.columns.number_kinds import LARGEST, SMALLEST
 
@@ -161,4 +162,5 @@ CLASS = Kind(
     _make_reader,
     lambda field, _: ClassCollector(field.name, field.class_names),
     has_classes=True,
+    make_test=make_class_test,
 )

@@ -12,7 +12,8 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.class_kind import MAX_CLASSES, NO_CLASS, find_value_type
-from seqpack_cli.tokens.columns.kind import Kind, Label, Values
+from seqpack_cli.tokens.columns.comparisons import EQUALITY
+from seqpack_cli.tokens.columns.kind import Kind, Label, Test, Values
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
@@ -55,6 +56,25 @@ class Column:
         """Return the entry of a manifest."""
         found = {"name": self.name, "kind": self.kind, "dtype": self.rules.dtype}
         return found if self.class_names is None else {**found, "class_names": [*self.class_names]}
+
+    def make_test(self, sign: str, value: str) -> Test:
+        """Return the function that compares its values with one that a user wrote.
+
+        Args:
+            sign: a key of `comparisons.OPERATORS`.
+
+        Raises:
+            ValueError: this kind has no such comparison, or no such value.
+        """
+        rules, name = self.rules, f"column {quote(self.name)}"
+        if rules.make_test is None:
+            raise ValueError(f"{name} has a value per token, expected one per sequence")
+        if sign not in EQUALITY and not rules.is_ordered:
+            raise ValueError(f"{name} is of kind {rules.name}: found {sign}, expected = or !=")
+        try:
+            return rules.make_test(sign, value, self.class_names or ())
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from error
 
     def spell(self, values: Values) -> list[Any]:
         """Return values as JSON has them: class names, or None where there is no class."""

@@ -12,7 +12,7 @@ from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.tokens.columns.class_kind import find_value_type, sort_labels
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Collector, Field, Label, PartFile
+from seqpack_cli.tokens.columns.kind import Collector, Field, Label, PartFile, TokenCollector
 from seqpack_cli.tokens.columns.kinds import KINDS
 
 RESERVED = ("targets",)
@@ -32,7 +32,7 @@ class Kept:
         """Return the reader of the field's values."""
         return KINDS[self.kind].make_reader(self.field)
 
-    def make_collector(self, file: PartFile) -> Collector:
+    def make_collector(self, file: PartFile) -> Collector | TokenCollector:
         """Return what collects the values of a part."""
         return KINDS[self.kind].make_collector(self.field, file)
 

@@ -17,6 +17,7 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 Values = np.ndarray | TextValues  # of one column: an entry per sequence or row, or per token
+Test = Callable[[Any], np.ndarray]  # Values -> which of them meet a condition, bool
 Label = str | int | float | bool  # the name of a class
 
 
@@ -37,6 +38,30 @@ class Collector(Protocol):
             values: as the reader returned them, of documents that have sequences.
             num_sequences: of each of them, all at least 1.
         """
+
+    def finish(self, name: str) -> Collected:
+        """Return the column; called once, at the end of the part."""
+
+
+class TokenCollector(Protocol):
+    """Collects a column of one part that has an entry per token."""
+
+    num_words_without_token: int  # so far: their values are lost
+
+    def assign(
+        self, values: Sequence[Any], offsets: np.ndarray, lengths: np.ndarray, subtokens: str
+    ) -> np.ndarray:
+        """Return the entry of each token of some encoded texts, before they become sequences.
+
+        Args:
+            values: as the reader returned them; None for a text without tokens.
+            offsets: the place of each token in its text, int32[S, 2].
+            lengths: number of tokens of each text.
+            subtokens: "all" tokens of a word have its value, or only the "first".
+        """
+
+    def add(self, entries: np.ndarray) -> None:
+        """Add the entries of the tokens of some sequences."""
 
     def finish(self, name: str) -> Collected:
         """Return the column; called once, at the end of the part."""
@@ -65,11 +90,13 @@ class Kind:
     dtype: str  # of the array in files
     fill: int  # in filler rows and padding
     make_reader: Callable[[Field], FieldReader]
-    make_collector: Callable[[Field, PartFile], Collector]
+    make_collector: Callable[[Field, PartFile], Collector | TokenCollector]  # as is_per_token says
     is_per_token: bool = False
     has_classes: bool = False
     is_text: bool = False
     is_ordered: bool = False  # whether < and > compare its values
+    # (operator, value, class names) -> Test; None if no condition may ask for its values
+    make_test: Callable[[str, str, Sequence[Label]], Test] | None = None
 
 
 def wrong_value_error(name: str, value: Any, expected: str) -> BadRecordError:

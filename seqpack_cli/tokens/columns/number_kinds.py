@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.files.tensor_file import Tensor
+from seqpack_cli.tokens.columns.comparisons import make_float_test, make_integer_test
 from seqpack_cli.tokens.columns.kind import Collected, Kind, wrong_value_error
 
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
@@ -115,6 +116,7 @@ INT = Kind(
     lambda field: IntReader(field.name),
     lambda _, __: NumberCollector("int64"),
     is_ordered=True,
+    make_test=make_integer_test,
 )
 FLOAT = Kind(
     "float",
@@ -123,4 +125,5 @@ FLOAT = Kind(
     lambda field: FloatReader(field.name),
     lambda _, __: NumberCollector("float64"),
     is_ordered=True,
+    make_test=make_float_test,
 )

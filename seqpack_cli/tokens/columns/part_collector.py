@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xxhash
@@ -13,9 +13,10 @@ import xxhash
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.keep_option import Kept
-from seqpack_cli.tokens.columns.kind import Collector, Label, PartFile
+from seqpack_cli.tokens.columns.kind import Collector, Label, PartFile, TokenCollector
+from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.part_columns import write_part_columns
-from seqpack_cli.tokens.sequences import DocumentSequences
+from seqpack_cli.tokens.sequences import DocumentSequences, TokenColumn
 from seqpack_cli.tokens.text_batches import TextBatch
 
 
@@ -24,16 +25,21 @@ class PartCollector:
 
     Args:
         path: the file of the part's columns.
+        subtokens: which tokens of a word have its tag: "first" or "all".
     """
 
-    def __init__(self, kept: Sequence[Kept], path: Place) -> None:
+    def __init__(self, kept: Sequence[Kept], path: Place, *, subtokens: str = "first") -> None:
         self.readers: list[FieldReader] = [each.make_reader() for each in kept]
         self._kept = kept
         self._path = path
+        self._subtokens = subtokens
         self._stack = ExitStack()
-        self._collectors: list[Collector] = [
-            each.make_collector(PartFile(path, self._stack)) for each in kept
-        ]
+        self._collectors = [each.make_collector(PartFile(path, self._stack)) for each in kept]
+        self._token_collectors = {
+            index: cast(TokenCollector, self._collectors[index])
+            for index, each in enumerate(kept)
+            if KINDS[each.kind].is_per_token
+        }
         self._hashes: list[np.ndarray] = []
 
     def __enter__(self) -> PartCollector:
@@ -44,6 +50,32 @@ class PartCollector:
     ) -> None:
         self._stack.__exit__(kind, error, None)
 
+    @property
+    def needs_offsets(self) -> bool:
+        """Return whether a column has an entry per token, found by its place in the text."""
+        return bool(self._token_collectors)
+
+    @property
+    def num_words_without_token(self) -> int:
+        """Return how many words so far have a value and no token."""
+        return sum(each.num_words_without_token for each in self._token_collectors.values())
+
+    def assign(
+        self, batch: TextBatch, lengths: np.ndarray, offsets: np.ndarray
+    ) -> dict[str, TokenColumn]:
+        """Return the entries per token of encoded texts, by the name of the column.
+
+        Args:
+            lengths: number of tokens of each text.
+            offsets: the place of each token in its text.
+        """
+        assigned = {}
+        for index, collector in self._token_collectors.items():
+            kept, values = self._kept[index], batch.fields[index]
+            entries = collector.assign(values, offsets, lengths, self._subtokens)
+            assigned[kept.field.name] = TokenColumn(entries, KINDS[kept.kind].fill)
+        return assigned
+
     def add(self, batch: TextBatch, made: DocumentSequences) -> None:
         """Add the hashes of some documents, and the values of those that have sequences."""
         self._hashes.append(hash_texts(batch.texts))
@@ -52,9 +84,13 @@ class PartCollector:
         has_sequences = made.num_sequences > 0
         num_sequences = made.num_sequences[has_sequences]
         alive = None if has_sequences.all() else np.flatnonzero(has_sequences).tolist()
-        for collector, values in zip(self._collectors, batch.fields, strict=True):
-            kept = values if alive is None else [values[index] for index in alive]
-            collector.add(kept, num_sequences)
+        for index, values in enumerate(batch.fields):
+            if index in self._token_collectors:
+                entries = made.columns[self._kept[index].field.name]
+                self._token_collectors[index].add(entries)
+                continue
+            kept = values if alive is None else [values[place] for place in alive]
+            cast(Collector, self._collectors[index]).add(kept, num_sequences)
 
     def write(self) -> tuple[dict[str, Any], dict[str, list[Label]]]:
         """Write the file; return its entry for the manifest, and the class names of the part."""

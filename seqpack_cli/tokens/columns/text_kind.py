@@ -11,6 +11,7 @@ import numpy as np
 
 from seqpack_cli.files.spool import Spool
 from seqpack_cli.files.tensor_file import Tensor
+from seqpack_cli.tokens.columns.comparisons import make_text_test
 from seqpack_cli.tokens.columns.kind import Collected, Kind, PartFile, wrong_value_error
 
 
@@ -90,4 +91,5 @@ TEXT = Kind(
     lambda field: TextReader(field.name),
     lambda _, file: TextCollector(file),
     is_text=True,
+    make_test=make_text_test,
 )

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from seqpack_cli.batching.bin_batches import count_pieces
-from seqpack_cli.batching.plan import Plan, count_source
+from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.shard_set import ShardSet
@@ -30,28 +31,32 @@ LEVEL = "structure"
 FREE_PIECES = 1 << 22
 
 
-def plan_again(shards: ShardSet, store: TokenStore) -> Plan | Finding:
+def plan_again(shards: ShardSet, store: TokenStore) -> PlannedShards | Finding:
     """Plan a store with the options that its shards record, or return why that is not possible."""
-    options, found = shards.options, count_source(store)
+    try:
+        return _plan_again(shards, SelectedStore(store, shards.options.where))
+    except (DataError, OptionError) as error:
+        return Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error.message}")
+
+
+def _plan_again(shards: ShardSet, source: SelectedStore) -> PlannedShards | Finding:
+    options, found = shards.options, source.count()
     if options.shares_rows:
         num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
-        num_pieces = count_pieces(store, found, options)
+        num_pieces = count_pieces(source, found.kept, options)
         if num_pieces > 2 * num_rows + FREE_PIECES:
             what = f"the options split the store into {num_pieces:,} rows, "
             what += f"the shards have {num_rows:,}"
             return Finding(LEVEL, MANIFEST_NAME, what)
-    try:
-        return plan_store(store, options, found)
-    except (DataError, OptionError) as error:
-        return Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error.message}")
+    return PlannedShards(shards, source, plan_store(source, options, found))
 
 
 class PlannedShards:
     """The planned batches of each shard."""
 
-    def __init__(self, shards: ShardSet, store: TokenStore, plan: Plan) -> None:
+    def __init__(self, shards: ShardSet, source: SelectedStore, plan: Plan) -> None:
         self.plan = plan
-        self.store = store
+        self.source = source
         self._cuts = np.minimum(shards.batch_offsets, plan.num_batches).tolist()
         cuts = sorted(set(self._cuts))
         self._planned = dict(zip(cuts, plan.cut(cuts), strict=False))
@@ -62,7 +67,7 @@ class PlannedShards:
         This is fastest for shards in rising order.
         """
         first, last = self._cuts[number : number + 2]
-        return find_rows(self._planned[first], self.store) if first < last else None
+        return find_rows(self._planned[first], self.source) if first < last else None
 
 
 def compare_shard(shard: Shard, planned_shards: PlannedShards, number: int) -> Iterator[Finding]:
@@ -157,7 +162,7 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
                 what += f"the plan has {expected.get(reason)}"
                 yield Finding(LEVEL, MANIFEST_NAME, what)
     if len(shards) == num_batches:
-        yield from _compare_cuts(shards, plan, np.dtype(planned.store.dtype).itemsize)
+        yield from _compare_cuts(shards, plan, np.dtype(planned.source.store.dtype).itemsize)
 
 
 def _compare_cuts(shards: ShardSet, plan: Plan, itemsize: int) -> Iterator[Finding]:

@@ -1,0 +1,135 @@
+"""Blocks of consecutive sequences of two token stores, as flat arrays, and where they differ.
+
+A block lies within one part of each store, so that ids, tags and texts are views of the files. To
+compare two blocks takes about 2 ns per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from seqpack_cli.ranges import expand_ranges
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.token_store import TokenStore
+
+IDS_PER_BLOCK = 1 << 20  # compared at once, with a byte each for the result
+IDS_KEPT = 1 << 26  # after so many ids the mapped pages of a store are released
+
+
+def iter_blocks(
+    first: TokenStore, second: TokenStore, progress: Progress
+) -> Iterator[tuple[int, int]]:
+    """Yield the first and last + 1 of consecutive sequences that both stores have, in order."""
+    num_compared = min(len(first), len(second))
+    progress.on_total(num_compared)
+    start = num_kept = 0
+    while start < num_compared:
+        stop = min(num_compared, _find_stop(first, start), _find_stop(second, start))
+        yield start, stop
+        num_ids = int(first.lengths[start:stop].sum(dtype=np.int64))
+        progress.on_advance(stop - start)
+        progress.on_tokens(num_ids)
+        num_kept += 2 * num_ids
+        if num_kept > IDS_KEPT:
+            first.let_pages_go()
+            second.let_pages_go()
+            num_kept = 0
+        start = stop
+
+
+def view_ids(store: TokenStore, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of the sequences of a block, concatenated, and the length of each."""
+    part, _ = _find_part(store, start)
+    return store.view_part(part)[0][_find_tokens(store, start, stop)], store.lengths[start:stop]
+
+
+def read_block_column(store: TokenStore, name: str, start: int, stop: int) -> Values:
+    """Return a column of the sequences of a block, checked.
+
+    Raises:
+        FolderError: it holds an impossible value.
+    """
+    part, inside = _find_part(store, start)
+    columns = store.stored_columns.open_part(part)
+    entries = slice(inside, inside + stop - start)
+    if store.columns[name].rules.is_per_token:
+        entries = _find_tokens(store, start, stop)
+    return columns.finish(name, columns.view(name)[entries])
+
+
+def find_differing(
+    first: np.ndarray, second: np.ndarray, lengths: np.ndarray, other_lengths: np.ndarray
+) -> np.ndarray:
+    """Return which ranges of two flat arrays differ, in length or in an entry, as rising numbers.
+
+    Args:
+        lengths, other_lengths: of the N ranges that follow one another in each array.
+
+    >>> first, second = np.array([1, 2, 3, 4]), np.array([1, 5, 3, 4])
+    >>> find_differing(first, second, np.array([1, 1, 2]), np.array([1, 1, 2])).tolist()
+    [1]
+    """
+    is_same = lengths == other_lengths
+    if is_same.all():
+        if is_equal(first, second):
+            return np.empty(0, np.int64)
+    else:
+        first, second = _pick(first, lengths, is_same), _pick(second, other_lengths, is_same)
+    differs = np.flatnonzero(first != second)
+    ends = np.cumsum(lengths[is_same], dtype=np.int64)
+    same = np.flatnonzero(is_same)
+    is_same[same[np.searchsorted(ends, differs, "right")]] = False
+    return np.flatnonzero(~is_same)
+
+
+def is_equal(first: np.ndarray, second: np.ndarray) -> bool:
+    """Return whether two flat arrays hold the same numbers."""
+    return len(first) == len(second) == find_difference(first, second)
+
+
+def find_difference(first: np.ndarray, second: np.ndarray) -> int:
+    """Return the first index where two flat arrays differ, or the length of the shorter one.
+
+    >>> find_difference(np.array([1, 2, 3]), np.array([1, 5, 3]))
+    1
+    """
+    num_common = min(len(first), len(second))
+    for start in range(0, num_common, IDS_PER_BLOCK):
+        end = min(start + IDS_PER_BLOCK, num_common)
+        differs = first[start:end] != second[start:end]
+        if differs.any():
+            return start + int(differs.argmax())
+    return num_common
+
+
+def _find_part(store: TokenStore, index: int) -> tuple[int, int]:
+    """Return the part of a sequence, and its number in that part."""
+    part = int(np.searchsorted(store.part_offsets, index, "right")) - 1
+    return part, index - int(store.part_offsets[part])
+
+
+def _find_stop(store: TokenStore, start: int) -> int:
+    """Return the end of a block within a part: several short sequences, or a single one."""
+    part, inside = _find_part(store, start)
+    ids, starts = store.view_part(part)
+    limit = starts[inside] + IDS_PER_BLOCK * ids.itemsize
+    num_sequences = int(np.searchsorted(starts, limit, "right")) - 1 - inside
+    return start + max(num_sequences, 1)
+
+
+def _find_tokens(store: TokenStore, start: int, stop: int) -> slice:
+    """Return where in its part the tokens of a block lie."""
+    part, inside = _find_part(store, start)
+    ids, starts = store.view_part(part)
+    begin = int(starts[inside]) // ids.itemsize
+    return slice(begin, begin + int(store.lengths[start:stop].sum(dtype=np.int64)))
+
+
+def _pick(values: np.ndarray, lengths: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
+    """Return a copy of the wanted ranges."""
+    starts = np.cumsum(lengths, dtype=np.int64) - lengths
+    picked: np.ndarray = values[expand_ranges(starts[is_wanted], lengths[is_wanted])]
+    return picked

@@ -1,0 +1,80 @@
+"""Show in a terminal in what the columns of two stores, or of two shard sets, differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls, join_items
+from seqpack_cli.reporting.wording import LABEL_WIDTH, VALUE_WIDTH, count, cut, pair
+
+SIDES = {"a": "A", "b": "B"}
+MAX_CHARACTERS = 1_000  # of a name or value; the rest is ignored
+VALUES_WIDTH = (VALUE_WIDTH - len("A has , B has ")) // 2
+
+
+def show_columns(columns: Mapping[str, Any] | None) -> list[str]:
+    """Return the lines of which columns differ, and where their values do; none if none do."""
+    if columns is None:
+        return []
+    lines = []
+    for side, title in SIDES.items():
+        if names := columns[f"only_in_{side}"]:
+            lines.append(pair(f"only in {title}", join_items(map(_spell, names))))
+    if not columns["same_order"]:
+        lines.append(pair("order", "different for the columns in both"))
+    for change in columns["changed"]:
+        lines += _show_change(change)
+    for values in columns["values"]:
+        lines += _show_values(values)
+    return ["columns", *lines] if lines else []
+
+
+def _show_change(change: Mapping[str, Any]) -> list[str]:
+    kinds = [change[side]["kind"] for side in SIDES]
+    if kinds[0] != kinds[1]:
+        return [pair(_name(change["name"]), f"{kinds[0]} in A, {kinds[1]} in B")]
+    lines = []
+    for side, title in SIDES.items():
+        if classes := change[side]["only_classes"]:
+            shown = ", ".join(map(_spell, classes[:MAX_LISTED_ITEMS]))
+            more = ", …" if len(classes) > MAX_LISTED_ITEMS else ""
+            lines.append(f"{count(len(classes), 'class')} only in {title}: {shown}{more}")
+    if not change["same_order"]:
+        lines.append("classes numbered in another order")
+    return [pair("" if place else _name(change["name"]), line) for place, line in enumerate(lines)]
+
+
+def _show_values(values: Mapping[str, Any]) -> list[str]:
+    num_differing = values["num_differing"]
+    if not num_differing:
+        return []
+    return [
+        pair(_name(values["name"]), f"differs in {count(num_differing, 'sequence')}"),
+        *(line for place in values["places"] for line in _show_place(place)),
+    ]
+
+
+def _show_place(place: Mapping[str, Any]) -> list[str]:
+    where = f"  sequence {place['sequence']:,}"
+    if place["position"] is not None:
+        where += f", token {place['position']:,}"
+    sides = [
+        f"{title} {cut(_spell(place[side]), VALUES_WIDTH)}"
+        if side in place
+        else f"{title} ends before"
+        for side, title in SIDES.items()
+    ]
+    if len(where) <= LABEL_WIDTH:
+        return [pair(where, ", ".join(sides))]
+    return [f"  {where}", pair("", ", ".join(sides))]
+
+
+def _name(name: str) -> str:
+    return cut(escape_controls(name[:MAX_CHARACTERS]), LABEL_WIDTH)
+
+
+def _spell(value: object) -> str:
+    shown = value[:MAX_CHARACTERS] if isinstance(value, str) else value
+    return escape_controls(json.dumps(shown, ensure_ascii=False))

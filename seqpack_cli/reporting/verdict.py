@@ -1,0 +1,78 @@
+"""One line about how two stores, or two shard sets, differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqpack_cli.reporting.wording import count
+
+
+def judge(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether what was found is no difference, and the verdict in words."""
+    is_other = _has_other_sequences(found) or found["same_arrays"] is False
+    is_identical = not is_other and not _name_others(found)
+    return {"identical": is_identical, "verdict": "identical" if is_identical else _judge(found)}
+
+
+def _has_other_sequences(found: Mapping[str, Any]) -> bool:
+    sequences = found["sequences"]
+    return any(sequences[name] for name in ("num_differing", "num_only_in_a", "num_only_in_b"))
+
+
+def _name_others(found: Mapping[str, Any]) -> list[str]:
+    """Return the names of what differs, except sequences."""
+    names = {"options": "options", "facts": "properties", "ledger": "counts"}
+    others = [word for name, word in names.items() if found[name]]
+    sources = found["sources"]
+    if sources is not None and (
+        not sources["same_order"]
+        or any(sources[name] for name in ("only_in_a", "only_in_b", "changed"))
+    ):
+        others.append("sources")
+    columns = found["columns"]
+    if columns is not None and (
+        not columns["same_order"]
+        or any(columns[name] for name in ("only_in_a", "only_in_b", "changed"))
+        or any(column["num_differing"] for column in columns["values"])
+    ):
+        others.append("columns")
+    return others
+
+
+def _judge(found: Mapping[str, Any]) -> str:
+    """Return one line about how the two differ."""
+    sequences = found["sequences"]
+    if not _has_other_sequences(found):
+        others = _name_others(found)
+        if len(others) > 1:
+            others = [", ".join(others[:-1]) + f" and {others[-1]}"]
+        return "; ".join([*(f"different {words}" for words in others), _judge_batches(found)])
+    num_compared, num_differing = sequences["num_compared"], sequences["num_differing"]
+    if num_differing:
+        verdict = (
+            f"{num_differing:,} of {count(num_compared, 'sequence')} "
+            f"{'differs' if num_differing == 1 else 'differ'}, "
+            f"the first is {sequences['first']['sequence']:,}"
+        )
+    else:
+        verdict = f"{count(num_compared, 'sequence')} identical"
+    for side in "ab":
+        if num_only := sequences[f"num_only_in_{side}"]:
+            verdict += f", {num_only:,} only in {side.upper()}"
+    return verdict
+
+
+def _judge_batches(found: Mapping[str, Any]) -> str:
+    """Return whether equal sequences are in equal batches, in words."""
+    batches = found["batches"]
+    if batches is None:
+        return "same sequences"
+    if batches["first"] is None:
+        is_as_said = found["same_arrays"] or _name_others(found)
+        return "same sequences in the same batches" + (
+            "" if is_as_said else ", laid out differently"
+        )
+    if batches["num_a"] == batches["num_b"] == batches["num_same_anywhere"]:
+        return "same sequences in the same batches, in a different order"
+    return "same sequences in different batches"

@@ -1,0 +1,133 @@
+"""Compare the values of a column with a value that a user wrote in a condition.
+
+Nothing is rounded and nothing decoded: integers are compared as integers, however large; floats
+with the nearest float, as their own texts were read; classes by id; texts by their bytes, those of
+the right length alone. 1 to 3 ns per value; a text costs more only where the length is the same.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import join_items, quote
+from seqpack_cli.tokens.columns.kind import Label, Test
+from seqpack_cli.tokens.columns.text_values import TextValues
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+EQUALITY = ("=", "!=")
+# A number of JSON, or one that begins with its point or a plus; of few enough digits to be exact.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+MAX_NUMBER_CHARACTERS = 400
+MAX_CLOSE = 10_000  # class names among which similar ones are looked for, at 10 us each
+INT64 = np.iinfo(np.int64)
+
+
+def make_integer_test(sign: str, value: str, _: Sequence[Label] = ()) -> Test:
+    """Return the function that compares integers with a number.
+
+    Raises:
+        ValueError: the value is not a number; the message begins with a verb.
+    """
+    _check_number(value)
+    number = Fraction(value)
+    return lambda values: compare_integers(values, sign, number)
+
+
+def compare_integers(values: np.ndarray, sign: str, number: Fraction) -> np.ndarray:
+    """Compare integers of at most 64 bits with any number, exactly.
+
+    >>> compare_integers(np.array([2, 3]), "<", Fraction(5, 2)).tolist()
+    [True, False]
+    """
+    is_whole = number.denominator == 1
+    if not INT64.min <= number <= INT64.max or (sign in EQUALITY and not is_whole):
+        return np.full(len(values), OPERATORS[sign](0, number))  # the same for each integer
+    if not is_whole:  # x < 2.5 where x <= 2, x >= 2.5 where x > 2
+        sign = {"<": "<=", ">=": ">"}.get(sign, sign)
+    result: np.ndarray = OPERATORS[sign](values, np.int64(floor(number)))
+    return result
+
+
+def make_float_test(sign: str, value: str, _: Sequence[Label]) -> Test:
+    """Return the function that compares floats with a number.
+
+    Raises:
+        ValueError: the value is not a number.
+    """
+    _check_number(value)
+    number = float(value)
+    return lambda values: OPERATORS[sign](values, number)
+
+
+def make_class_test(sign: str, value: str, class_names: Sequence[Label]) -> Test:
+    """Return the function that compares class ids with that of the class that a value names.
+
+    Raises:
+        ValueError: there is no such class, which may be a typing error.
+    """
+    for number, label in enumerate(class_names):
+        if _is_same(label, value):
+            return lambda ids: OPERATORS[sign](ids, number)
+    spelled = [_spell(label) for label in class_names]
+    close = get_close_matches(value, spelled[:MAX_CLOSE])
+    listed = join_items(map(quote, dict.fromkeys([*close, *spelled])))
+    raise ValueError(f"has no class {quote(value)} (found: {listed})")
+
+
+def make_text_test(sign: str, value: str, _: Sequence[Label]) -> Test:
+    """Return the function that compares texts with a value."""
+    expected = value.encode("utf-8", "surrogatepass")
+    return lambda texts: OPERATORS[sign](find_text(texts, expected), True)
+
+
+def find_text(texts: TextValues, expected: bytes) -> np.ndarray:
+    """Return which texts are equal to one, bool[N]; only those of its length are read."""
+    left = np.flatnonzero(texts.lengths == len(expected))
+    starts = texts.offsets[left]
+    for place, byte in enumerate(expected):
+        if not len(left):
+            break
+        same = texts.data[starts + place] == byte
+        left, starts = left[same], starts[same]
+    is_equal = np.zeros(len(texts), bool)
+    is_equal[left] = True
+    return is_equal
+
+
+def _is_same(label: Label, value: str) -> bool:
+    """Return whether a value names a class: as text, as number, or as true or false."""
+    if isinstance(label, str):
+        return label == value
+    if isinstance(label, bool):
+        return value.lower() == _spell(label)
+    if not _is_number(value):
+        return False
+    return label == (float(value) if isinstance(label, float) else Fraction(value))
+
+
+def _spell(label: Label) -> str:
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def _check_number(value: str) -> None:
+    if not _is_number(value):
+        raise ValueError(f"holds numbers, found {quote(value)}, expected a number")
+
+
+def _is_number(value: str) -> bool:
+    return len(value) <= MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(value) is not None

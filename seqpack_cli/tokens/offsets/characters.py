@@ -1,0 +1,67 @@
+"""What each character of a text becomes in front of the model: its bytes after normalization.
+
+A normalizer is asked about each character once, alone. Where it looks at the neighbors too (NFC
+joins e and an accent), the bytes are not those of the whole text; `align` notices that.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpack_cli.errors import DataError
+from seqpack_cli.tokens.offsets.flat_bytes import FlatBytes, join_bytes
+from seqpack_cli.tokens.offsets.spelling import SPACE_CHARACTERS, Writing
+from seqpack_cli.tokens.panics import hiding_panics
+from seqpack_cli.tokens.vocabulary import catch_failure
+
+NUM_CHARACTERS = 0x110000
+UNKNOWN = -1
+
+
+class CharacterTable:
+    """The bytes of every character seen so far, without spaces, and whether it is a space.
+
+    Several threads may use it: an entry never changes.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, writing: Writing) -> None:
+        self.bytes: FlatBytes = join_bytes([])
+        self.is_space = np.empty(0, bool)
+        self._lock = threading.Lock()
+        self._normalizer = tokenizer.normalizer
+        self._writing = writing
+        self._strings: list[bytes] = []
+        self._places = np.full(NUM_CHARACTERS, UNKNOWN, np.int32)
+
+    def look_up(self, text: str) -> np.ndarray:
+        """Return the place of each character in `bytes` and `is_space`: int32[len(text)]."""
+        codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
+        places: np.ndarray = self._places[codes]
+        if (places == UNKNOWN).any():
+            with self._lock:
+                new = np.unique(codes[self._places[codes] == UNKNOWN])
+                self._add(new)
+            places = self._places[codes]
+        return places
+
+    def _add(self, codes: np.ndarray) -> None:
+        characters = [chr(code) for code in codes.tolist()]
+        first = len(self._strings)
+        self._strings += map(self._spell, characters)
+        self.bytes = join_bytes(self._strings)
+        spaces = [character in SPACE_CHARACTERS for character in characters]
+        self.is_space = np.concatenate([self.is_space, np.array(spaces, bool)])
+        self._places[codes] = np.arange(first, len(self._strings))  # last: now it may be looked up
+
+    def _spell(self, character: str) -> bytes:
+        normalized = character
+        if self._normalizer is not None and not self._writing.normalizer_writes_bytes:
+            try:
+                with hiding_panics(DataError), catch_failure():
+                    normalized = self._normalizer.normalize_str(character)
+            except DataError:
+                normalized = character  # it fails on a character alone
+        return self._writing.spell_text(normalized)

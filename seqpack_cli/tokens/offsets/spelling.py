@@ -1,0 +1,99 @@
+"""What each token of a tokenizer.json spells in the text: bytes, without the spaces.
+
+A vocabulary writes a token in its own way: byte-level BPE with one printable character per byte,
+SentencePiece with ▁ for a space and `<0x41>` for a byte, WordPiece with ## inside a word. Spaces
+are left out, since most kinds of tokenizers add or drop some.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from seqpack_cli.tokens.byte_tokenizer import byte_of_character
+from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
+
+SPACES = b" \t\n\r\x0b\x0c"
+# Unicode's White_Space, as tokenizers splits at it; Python has four more, \x1c to \x1f.
+SPACE_CHARACTERS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+WORD = re.compile(rf"[^{SPACE_CHARACTERS}]+")
+METASPACE = "▁"
+FALLBACK_BYTE = re.compile("<0x([0-9A-F]{2})>")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a vocabulary writes its tokens."""
+
+    is_byte_level: bool  # one character per byte
+    normalizer_writes_bytes: bool  # in that way, so its output is not text
+    has_fallback_bytes: bool
+    markers: str  # characters that stand for a space
+    prefix: str  # of a token inside a word
+    suffix: str  # of the last token of a word
+
+    def spell_token(self, content: str) -> bytes:
+        """Return the bytes that a token of the vocabulary stands for, without spaces."""
+        found = FALLBACK_BYTE.fullmatch(content) if self.has_fallback_bytes else None
+        if found:
+            return bytes([int(found[1], 16)]).translate(None, SPACES)
+        content = content.removeprefix(self.prefix).removesuffix(self.suffix)
+        if self.is_byte_level:
+            table = byte_of_character()
+            if all(character in table for character in content):
+                return bytes(table[character] for character in content).translate(None, SPACES)
+        return self.spell_text(content)
+
+    def spell_text(self, normalized: str) -> bytes:
+        """Return the bytes of text that was normalized, without spaces."""
+        for marker in self.markers:
+            normalized = normalized.replace(marker, "")
+        return normalized.encode().translate(None, SPACES)
+
+
+def find_writing(tokenizer_json: bytes) -> Writing:
+    """Find out from a tokenizer.json how it writes its tokens."""
+    saved = json.loads(usable_json(tokenizer_json))
+    of_normalizer = list(_iter_parts(saved.get("normalizer")))
+    parts = [*of_normalizer, *_iter_parts(saved.get("pre_tokenizer"))]
+    is_byte_level = any(part["type"] == "ByteLevel" for part in parts)
+    replacements = [part.get("replacement") for part in parts if part["type"] == "Metaspace"]
+    markers = [METASPACE, *filter(None, replacements)]
+    model = saved["model"]
+    return Writing(
+        is_byte_level=is_byte_level,
+        normalizer_writes_bytes=any(part["type"] == "ByteLevel" for part in of_normalizer),
+        has_fallback_bytes=bool(model.get("byte_fallback")),
+        markers="" if is_byte_level else "".join(dict.fromkeys(markers)),
+        prefix=model.get("continuing_subword_prefix") or "",
+        suffix=model.get("end_of_word_suffix") or "",
+    )
+
+
+def spell_tokens(tokenizer_json: bytes, writing: Writing) -> list[bytes]:
+    """Return what each id spells, up to the largest id; an id without a token spells nothing."""
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    added = tokenizer.get_added_tokens_decoder()
+    spelled = [b""] * (max([*vocabulary.values(), *added], default=-1) + 1)
+    for content, id_ in vocabulary.items():
+        spelled[id_] = writing.spell_token(content)
+    for id_, token in added.items():  # as in the text
+        spelled[id_] = token.content.encode().translate(None, SPACES)
+    return spelled
+
+
+def _iter_parts(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield every component of a normalizer or pre-tokenizer, those in a sequence too."""
+    if isinstance(node, dict):
+        if isinstance(node.get("type"), str):
+            yield node
+        node = list(node.values())
+    if isinstance(node, list):
+        for child in node:
+            yield from _iter_parts(child)
