@@ -24,7 +24,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
+from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize

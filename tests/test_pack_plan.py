@@ -27,7 +27,7 @@ from seqpack_cli.shards.pack_plan import (
     plan_store,
 )
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_arrays import make_tensors
+from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.tokens.token_store import open_store
 
 OPTIONS: dict[str, dict[str, Any]] = {

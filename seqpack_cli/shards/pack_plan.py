@@ -15,8 +15,8 @@ from seqpack_cli.errors import DataError, MachineError, OptionError, join_items,
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.selected_store import SelectedCounts, SelectedStore
-from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.shard_manifest import describe_shard
+from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_names
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.token_store import TokenStore
 

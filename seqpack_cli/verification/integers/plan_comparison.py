@@ -19,8 +19,8 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.store_rows import find_rows
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.report import Finding
