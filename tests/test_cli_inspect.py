@@ -31,6 +31,7 @@ def test_inspect_shows_the_numbers_of_a_store() -> None:
     assert result.stdout == (
         "token store  tokens\n"
         "  documents          4\n"
+        "  duplicates         none\n"
         "  sequences          4\n"
         "  tokens             203\n"
         "  size               528 bytes in 1 part of 1 source, uint16\n"

@@ -387,6 +387,7 @@ def test_pack_with_buckets_again_is_already_complete(store: Path, tmp_path: Path
 
 CONTINUED: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 2, "shuffle": True, "seed": 2**64 - 1, "buckets": (4, 8, 16)},
+    "where": {"batch_size": 1, "shuffle": True, "where": ("@length != 5",)},
     "padded": {
         "layout": "padded",
         "batch_size": 2,

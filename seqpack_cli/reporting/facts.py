@@ -74,6 +74,7 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
     sizes = f"{count(numbers['num_parts'], 'part')} of {count(numbers['num_sources'], 'source')}"
     return [
         ("documents", f"{ledger['num_documents']:,}"),
+        ("duplicates", _duplicates(numbers["duplicates"])),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
         ("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
@@ -105,6 +106,11 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
         facts.append(("bucket keys", list_some(numbers["bucket_keys"])))
     facts += list_nonzero(ledger, _SHARDS_LEDGER)
     return facts + [("dropped", f"{what} by {reason}") for reason, what in list_dropped(ledger)]
+
+
+def _duplicates(found: dict[str, int]) -> str:
+    number, num_documents = found["num_duplicate_documents"], found["num_documents_with_tokens"]
+    return f"{number:,} of {num_documents:,} documents repeat an earlier one" if number else "none"
 
 
 def _padding(numbers: dict[str, Any]) -> str:

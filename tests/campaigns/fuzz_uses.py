@@ -39,12 +39,8 @@ if TYPE_CHECKING:
 
 Use = Callable[[Path, Choices], Iterator[None]]
 PACK_OPTIONS = (
-    *(
-        {},
-        {"batch_size": 2, "where": ("@length > 2", "@source = *")},
-        {"max_tokens": 16},
-        {"shuffle": True, "window": 4},
-    ),
+    *({}, {"max_tokens": 16}, {"shuffle": True, "window": 4}),
+    {"batch_size": 2, "where": ("@length > 2", "@source = *")},
     *({"layout": "padded"}, {"layout": "padded", "last_batch": "pad", "buckets": "auto"}),
     {"layout": "padded", "buckets": (4, 8, 12), "padding_side": "left", "drop_longer": 9},
     *({"layout": "varlen", "max_tokens": 8}, {"layout": "varlen", "max_tokens": 2**31 - 1}),
