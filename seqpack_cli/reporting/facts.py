@@ -130,7 +130,9 @@ _STORE_LEDGER = {
     "num_rejected": "rejected records",
     "num_dropped_documents": "dropped documents",
     "num_truncated_tokens": "truncated tokens",
+    "num_words_without_token": "words with a tag and no token",
     "num_dropped_tokens": "dropped tokens",
+    "num_words_without_token": "lost tags",
 }
 
 
