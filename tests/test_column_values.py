@@ -135,10 +135,16 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], None], str]] = {
     ),
     "class out of range": (
         put("column.label", 2, 3),
-        r"structure: .*: batch 0: row 2: column 'label' is 3, expected 0 to 2",
+        r"structure: .*: batch 0: row 2: column 'label' is 3, expected a class from 0 to 2",
     ),
-    "no number": (put("column.score", 2, np.nan), r"structure: .*: batch 0: row 2: column 'score'"),
-    "tag out of range": (put("column.tags", 0, -1), r"structure: .*: batch 0: .*column 'tags'"),
+    "no number": (
+        put("column.score", 2, np.nan),
+        r"structure: .*: batch 0: row 2: column 'score' is nan, expected a finite number",
+    ),
+    "tag out of range": (
+        put("column.tags", 0, -1),
+        r"structure: .*: batch 0: column 'tags' at cell 0 is -1, expected a class from 0 to \d",
+    ),
     "falling offsets": (
         shift_offset(-9),
         r"structure: shard-00000\.safetensors: column\.id\.offsets does not rise",
@@ -170,3 +176,45 @@ def test_classes_of_another_order_are_found(tmp_path: Path) -> None:
         "structure: manifest.json: class 0 of column 'label' is 'spam', the token store has 'eggs'"
     )
     assert find(path) == [str(finding)]
+
+
+def forge_filler(arrays: Arrays) -> None:
+    """Write a class into the first filler row."""
+    arrays["column.label"][int(arrays["original_indices"].argmin())] = 0
+
+
+def forge_padding(arrays: Arrays) -> None:
+    """Write a class into the first cell that is padding."""
+    arrays["column.tags"][arrays["data_offsets"][1] - 1] = 0
+
+
+@pytest.mark.parametrize(
+    ("forge", "expected"),
+    [
+        (forge_filler, "column 'label' is 0, expected -100 in a filler row"),
+        (forge_padding, "column 'tags' has padding that is not -100"),
+    ],
+)
+def test_filled_padding_is_found(
+    tmp_path: Path, forge: Callable[[Arrays], None], expected: str
+) -> None:
+    path = make_shards(tmp_path, count=7, **LAYOUTS["padded"])
+    change_shard(path, forge)
+    assert [found.endswith(expected) for found in find(path)] == [True], find(path)
+
+
+def test_columns_that_are_not_those_of_the_store_are_found(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, **LAYOUTS["varlen"])
+    change_manifest(path, lambda manifest: manifest["columns"].reverse())
+    columns = "'label', 'score', 'number', 'id', 'tags'"
+    reverse = "'tags', 'id', 'number', 'score', 'label'"
+    assert find(path) == [
+        f"structure: manifest.json: columns are {reverse}, the token store has {columns}"
+    ]
+    change_manifest(path, lambda manifest: manifest["columns"].reverse())
+    change_manifest(path, lambda manifest: manifest["columns"].pop(1))
+    change_shard(path, lambda arrays: arrays.pop("column.score"))
+    assert find(path) == [
+        "structure: manifest.json: columns are 'label', 'number', 'id', 'tags', "
+        f"the token store has {columns}"
+    ]
