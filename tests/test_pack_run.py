@@ -37,7 +37,7 @@ from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.unpack_run import iter_sequences
+from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.verification.verify_run import VerifyOptions, verify
