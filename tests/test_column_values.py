@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from command import run
 from conftest import HERE
 from shard_reference import Arrays, change_manifest, change_shard, put
@@ -18,9 +19,11 @@ from shard_reference import Arrays, change_manifest, change_shard, put
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.verification import verify_run
+from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 
@@ -218,3 +221,23 @@ def test_columns_that_are_not_those_of_the_store_are_found(tmp_path: Path) -> No
         "structure: manifest.json: columns are 'label', 'number', 'id', 'tags', "
         f"the token store has {columns}"
     ]
+
+
+@pytest.mark.parametrize("max_batch_tokens", [32_768, 1], ids=["whole", "windows"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_wrong_tag_is_found_in_its_row(
+    tmp_path: Path, name: str, max_batch_tokens: int
+) -> None:
+    shards = open_shards(make_shards(tmp_path, count=9, **LAYOUTS[name]))
+    shard, store = shards.open_shard(0), open_store(tmp_path / "store")
+    max_tokens = shards.options.max_tokens
+    roundtrip = Roundtrip(store, torch.device("cpu"), max_tokens, max_batch_tokens)
+    tags = shard.tensors["column.tags"]
+    for row in np.flatnonzero(shard.tensors["lengths"] > 0).tolist():
+        cell = int(shard.arrays.find_cells(np.array([row]))[-1])
+        changed = tags.copy()
+        changed[cell] = 0 if tags[cell] != 0 else -100
+        damaged = shard.with_tensors({**shard.tensors, "column.tags": changed})
+        (finding,) = check_shard(damaged, roundtrip, on_advance=lambda _: None)
+        assert (finding.batch, finding.row) == shard.arrays.find_batch(row)
+        assert finding.what.startswith("column 'tags' is ")
