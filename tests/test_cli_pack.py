@@ -378,6 +378,7 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
         "last_batch": "pad",
         "drop_shorter": None,
         "drop_longer": None,
+        "where": [],
         "pad_to_multiple": 1,
         "shard_bytes": 64 << 20,
     }

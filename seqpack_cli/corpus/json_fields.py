@@ -26,10 +26,9 @@ from seqpack_cli.corpus.json_lines import (
     find_parser,
     list_keys,
     parse_object,
-    wrong_text_error,
 )
 from seqpack_cli.corpus.kept_fields import Readers, read_values, takes_words
-from seqpack_cli.errors import quote
+from seqpack_cli.corpus.words import join_all_words, join_words
 
 CHUNK_BYTES = 1 << 16  # larger arrays cost page faults
 QUOTE, BACKSLASH, LETTER_U = b'"\\u'
@@ -50,7 +49,7 @@ def read_json_records(
     try:
         rows = list(chain.from_iterable(_iter_rows(records, pick)))
         raw_texts, *columns = map(list, zip(*rows, strict=True))
-        texts = _join_all(raw_texts, takes_words=takes_words(readers))
+        texts = join_all_words(raw_texts, takes_words=takes_words(readers))
         if any(map(_may_differ, columns)):
             return None
         if find_parser().may_return_surrogates:
@@ -75,7 +74,7 @@ def read_json_record(line: str, text_field: str, readers: Readers) -> tuple[str,
     names = (text_field, *(reader.name for reader in readers))
     value = parse_object(line, {key for name in names for key in list_keys(name)}, text_field)
     raw_text = find_field(value, text_field)
-    text = _join_words(raw_text, text_field, takes_words=takes_words(readers))
+    text = join_words(raw_text, text_field, takes_words=takes_words(readers))
     found = []
     for reader in readers:
         try:
@@ -148,35 +147,3 @@ def _may_differ(values: list[Any]) -> bool:
         objects = (value for value in values if type(value) is dict)
         inner.extend(chain.from_iterable(value.values() for value in objects))
     return bool(inner) and _may_differ(inner)
-
-
-def _join_all(raw_texts: list[Any], *, takes_words: bool) -> list[str]:
-    """Return texts, lists of words joined; raise TypeError if one is neither."""
-    kinds = set(map(type, raw_texts))
-    if kinds <= {str}:
-        return raw_texts
-    if not takes_words or not kinds <= {str, list}:
-        raise TypeError("not a text")
-    return [text if type(text) is str else " ".join(text) for text in raw_texts]
-
-
-def _join_words(raw_text: Any, text_field: str, *, takes_words: bool) -> str:
-    """Return a text, words joined with one space.
-
-    Raises:
-        BadRecordError: it is neither a string nor a list of strings, if these are accepted.
-    """
-    if isinstance(raw_text, list) and takes_words:
-        for number, word in enumerate(raw_text, 1):
-            if not isinstance(word, str):
-                kind = "null" if word is None else type(word).__name__
-                raise BadRecordError(
-                    f"field {quote(text_field)}: word {number} is {kind}, expected a string"
-                )
-        raw_text = " ".join(raw_text)
-    elif not isinstance(raw_text, str):
-        expected = "a string or a list of words" if takes_words else "a string"
-        raise wrong_text_error(text_field, raw_text, expected)
-    check_unicode(text_field, raw_text)
-    text: str = raw_text
-    return text

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.document_block import (
     BadRecordError,
-    check_unicode,
     is_unicode,
     missing_field_error,
 )
+from seqpack_cli.corpus.words import join_words
 from seqpack_cli.errors import quote
 
 
@@ -61,10 +61,7 @@ def read_json_text(line: str, text_field: str) -> str:
     keys = {key for key in list_keys(text_field) if raw.count(_spell(key)) > 1}
     value = parse_object(line, keys, text_field)
     text = find_field(value, text_field, has_literal=_spell(text_field) in raw)
-    if not isinstance(text, str):
-        raise wrong_text_error(text_field, text)
-    check_unicode(text_field, text)
-    return text
+    return join_words(text, text_field, takes_words=False)
 
 
 def list_keys(name: str) -> list[str]:
@@ -122,12 +119,6 @@ def find_field(value: dict[str, Any], name: str, *, has_literal: bool = True) ->
             raise missing_field_error("field", name, value)
         inner = inner[key]
     return inner
-
-
-def wrong_text_error(text_field: str, value: Any, expected: str = "a string") -> BadRecordError:
-    """Return the error about a text that is not a string."""
-    kind = "null" if value is None else type(value).__name__
-    return BadRecordError(f"field {quote(text_field)} is {kind}, expected {expected}")
 
 
 class Parser(NamedTuple):

@@ -8,7 +8,7 @@ from typing import overload
 
 import numpy as np
 
-from seqpack_cli.ranges import copy_ranges, to_offsets
+from seqpack_cli.ranges import copy_ranges, find_differing, to_offsets
 
 
 class TextValues(Sequence[str]):
@@ -115,3 +115,13 @@ def join_values(
     return TextValues(
         np.concatenate(data), to_offsets(np.concatenate([text.lengths for text in texts]))
     )
+
+
+def find_differing_values(
+    first: np.ndarray | TextValues, second: np.ndarray | TextValues
+) -> np.ndarray:
+    """Return at which places two equally long columns differ, as rising numbers."""
+    if isinstance(first, TextValues) and isinstance(second, TextValues):
+        data, others = (text.data[text.offsets[0] : text.offsets[-1]] for text in (first, second))
+        return find_differing(data, others, first.lengths, second.lengths)
+    return np.flatnonzero(np.asarray(first) != np.asarray(second))
