@@ -128,7 +128,7 @@ bdbc8ffb3630b15d6673082f77a598987d3d084622248e0f779abd903506fd8c varlen_columns/
 eb3e44e516a4d35b9bbb9671e210d5d860be7e53131eedefadec2ebd4457601f varlen_columns/shard-00001.safetensors
 3a885255b15b6804e0bc4ec4382a8ea5b3ccf788a927d4a79e7969dd89723a60 varlen_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen_columns/tokenizer.json
-"""
+"""  # noqa: E501
 }
 VERSIONS = sorted(DIGEST)
 # Both formats are written into one folder, which has the larger of their versions.
