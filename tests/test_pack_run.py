@@ -109,7 +109,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 4,
+        "format_version": 5,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
