@@ -252,7 +252,10 @@ def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
 
 def safetensors_bytes(arrays: Arrays, metadata: dict[str, str]) -> bytes:
     """Return the bytes of a safetensors file, made after its specification."""
-    names = {"uint16": "U16", "int32": "I32", "int64": "I64", "float32": "F32"}
+    names = {
+        **{"uint8": "U8", "uint16": "U16", "int32": "I32", "int64": "I64", "uint64": "U64"},
+        **{"float32": "F32", "float64": "F64"},
+    }
     header: dict[str, Any] = {"__metadata__": metadata}
     body = b""
     for name, array in sorted(arrays.items(), key=lambda item: -item[1].itemsize):

@@ -102,3 +102,15 @@ def test_ten_thousand_classes_take_three_lines(tmp_path: Path) -> None:
 def test_a_column_of_one_number_has_no_histogram() -> None:
     column = {"name": "n", "kind": "int", "smallest": 7, "largest": 7, "histogram": [{}]}
     assert list_column_facts([column]) == [("n", "int, 7 everywhere")]
+
+
+def test_tokenize_and_pack_name_the_columns(tmp_path: Path) -> None:
+    corpus, store = tmp_path / "records.jsonl", tmp_path / "store"
+    records = [{"text": "ab", "label": label, "score": 0.5} for label in "xyz"]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    shown = "  columns: label (class, 3 classes), score (float)\n"
+    assert (
+        shown
+        in run("tokenize", corpus, "--keep", "label:class", "--keep", "score", "-o", store).stdout
+    )
+    assert shown in run("pack", store, "-o", tmp_path / "shards").stdout

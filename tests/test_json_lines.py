@@ -45,12 +45,12 @@ SCALARS = [
 
 @contextlib.contextmanager
 def without_orjson() -> Iterator[None]:
-    json_lines._find_parser.cache_clear()
+    json_lines.find_parser.cache_clear()
     with mock.patch.dict(sys.modules, {"orjson": None}):
         try:
             yield
         finally:
-            json_lines._find_parser.cache_clear()
+            json_lines.find_parser.cache_clear()
 
 
 @st.composite
@@ -318,7 +318,7 @@ def test_deep_lines_read_the_same_without_orjson(tmp_path: Path, depth: int) -> 
 
 def test_orjson_is_used_where_it_is_installed() -> None:
     orjson = pytest.importorskip("orjson")
-    json_lines._find_parser.cache_clear()
-    assert json_lines._find_parser() == (orjson.loads, False)
+    json_lines.find_parser.cache_clear()
+    assert json_lines.find_parser() == (orjson.loads, orjson.dumps, False)
     with without_orjson():
-        assert json_lines._find_parser()[0] is not orjson.loads
+        assert json_lines.find_parser()[0] is not orjson.loads

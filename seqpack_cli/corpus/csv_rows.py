@@ -8,8 +8,10 @@ first, is an error.
 from __future__ import annotations
 
 import csv
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from seqpack_cli.corpus.blocks import OnRead, iter_blocks
 from seqpack_cli.corpus.document_block import (
@@ -22,34 +24,71 @@ from seqpack_cli.corpus.document_block import (
     missing_field_error,
     oversized_error,
 )
+from seqpack_cli.corpus.kept_fields import Readers, read_values
 from seqpack_cli.corpus.records import split_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, quote
 
 BLOCK_CHARACTERS = 1 << 20
+MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_FIELD = 2**31 - 1  # the limit of the csv module
 
 
 @dataclass
-class _Rows(Texts):
-    """The rows of a block so far."""
+class _Rows:
+    """The rows of a block."""
 
+    fields: list[list[str] | BadRecordError] = field(default_factory=list)  # none: a blank line
     lines: list[int] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)  # where each begins
     num_characters: int = 0
+
+    def add(self, found: list[str] | BadRecordError, line: int, byte: int) -> None:
+        """Add the text and the kept fields of a row, or why there are none."""
+        self.fields.append(found)
+        self.lines.append(line)
+        self.bytes.append(byte)
+        if isinstance(found, list):
+            self.num_characters += sum(map(len, found))
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether it is time for the next block."""
+        return self.num_characters >= BLOCK_CHARACTERS or len(self.lines) >= BLOCK_CHARACTERS >> 6
 
 
 def iter_csv_documents(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead
+    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, readers: Readers = ()
 ) -> Iterator[DocumentBlock]:
     """Read the documents of a CSV file, block by block; a blank line is an empty document."""
+    source = source_range.source
+    num_records = 0
+    for rows in _iter_rows(source_range, options, on_read, [reader.name for reader in readers]):
+        found = Texts(options, num_records, fields=[[] for _ in readers])
+        quick = _read_all(rows, options, readers)
+        if quick is None:
+            _read_each(rows, source, found, readers)
+        else:
+            found.texts, found.fields = quick
+        find_place = functools.partial(_find_place, source, rows)
+        yield DocumentBlock(
+            source, found.texts, found.rejects, rows.num_characters, find_place, found.fields
+        )
+        num_records += len(rows.lines)
+
+
+def _iter_rows(
+    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, names: list[str]
+) -> Iterator[_Rows]:
+    """Yield the text and the kept fields of rows, block by block."""
     source = source_range.source
     csv.field_size_limit(min(options.max_document_bytes, MAX_FIELD))
     position = [0]  # the byte after the lines read so far
     lines = _iter_lines(source_range, options, on_read, position)
     reader = csv.reader(lines, delimiter=source.delimiter, strict=True)
-    column: int | None = None
+    columns: list[int] | None = None
     num_columns = 0
-    rows = _Rows(options, 0)
+    rows = _Rows()
     while True:
         line, byte = reader.line_num + 1, position[0]
         place = f"{source.path}:{line}"
@@ -57,32 +96,66 @@ def iter_csv_documents(
             row = next(reader, None)
             if row is None:
                 break
-            if column is None:
-                column, num_columns = _find_column(row, options, place), len(row)
+            if columns is None:
+                columns = _find_columns(row, options.text_field, names, place)
+                num_columns = len(row)
                 continue
-            rows.texts.append(_read_text(row, column, num_columns, options))
-        except (csv.Error, BadRecordError) as error:
-            bad = _describe_error(error, place, options)
-            if column is None:
-                raise DataError(f"{place}: {bad.reason}") from error
-            rows.reject(bad, byte, place.__str__)
-        rows.lines.append(line)
-        rows.num_characters += len(rows.texts[-1])
-        if rows.num_characters >= BLOCK_CHARACTERS or len(rows.texts) >= BLOCK_CHARACTERS >> 6:
-            yield _make_block(rows, source)
-            rows = _Rows(options, rows.first_record + len(rows.texts))
-    if rows.texts:
-        yield _make_block(rows, source)
+            rows.add(_take(row, columns, num_columns), line, byte)
+        except csv.Error as error:
+            if "field limit" in str(error):
+                yield rows  # an error in an earlier row comes first
+                raise oversized_error(place, options.max_document_bytes) from error
+            if columns is None:
+                raise DataError(f"{place}: not CSV ({error})") from error
+            rows.add(BadRecordError(f"not CSV ({error})"), line, byte)
+        if rows.is_full:
+            yield rows
+            rows = _Rows()
+    if rows.lines:
+        yield rows
 
 
-def _make_block(rows: _Rows, source: Source) -> DocumentBlock:
-    return DocumentBlock(
-        source,
-        rows.texts,
-        rows.rejects,
-        rows.num_characters,
-        lambda index: f"{source.path}:{rows.lines[index]}",
-    )
+def _take(row: list[str], columns: list[int], num_columns: int) -> list[str] | BadRecordError:
+    if len(row) == num_columns:
+        return [row[column] for column in columns]
+    if not row:
+        return row  # a blank line
+    return BadRecordError(f"{len(row)} fields, expected {num_columns} as in the first row")
+
+
+def _read_all(
+    rows: _Rows, options: DocumentOptions, readers: Readers
+) -> tuple[list[str], list[list[Any]]] | None:
+    """Read a block as a whole; return None if its rows must be read one by one."""
+    if rows.num_characters * MAX_CHARACTER_BYTES > options.max_document_bytes:
+        return None
+    try:
+        texts, *columns = map(list, zip(*rows.fields, strict=True))
+        for values in (texts, *columns):
+            "".join(values).encode()
+        parsed = [
+            list(map(reader.parse, values)) for reader, values in zip(readers, columns, strict=True)
+        ]
+        return texts, [
+            read_values(reader, values, texts)
+            for reader, values in zip(readers, parsed, strict=True)
+        ]
+    except (TypeError, ValueError, BadRecordError):
+        return None
+
+
+def _read_each(rows: _Rows, source: Source, found: Texts, readers: Readers) -> None:
+    """Read a block row by row."""
+    for index, fields in enumerate(rows.fields):
+        place = _find_place(source, rows, index)
+        try:
+            found.add(*_read_row(fields, found.options, readers, place))
+        except BadRecordError as error:
+            found.reject(error, rows.bytes[index], place.__str__)
+
+
+def _find_place(source: Source, rows: _Rows, index: int) -> str:
+    return f"{source.path}:{rows.lines[index]}"
 
 
 def _iter_lines(
@@ -102,8 +175,16 @@ def _iter_lines(
             yield line + "\n"
 
 
-def _find_column(names: list[str], options: DocumentOptions, place: str) -> int:
-    wanted = options.text_field
+def _find_columns(row: list[str], text_field: str, names: list[str], place: str) -> list[int]:
+    """Return the numbers of the columns of the text and of the kept fields."""
+    text_column = _find_column(row, text_field, place)
+    try:
+        return [text_column, *(_find_column(row, name, place) for name in names)]
+    except DataError as error:
+        raise DataError(error.message) from error  # without the hint about the text
+
+
+def _find_column(names: list[str], wanted: str, place: str) -> int:
     if names.count(wanted) == 1:
         return names.index(wanted)
     if wanted in names:
@@ -112,27 +193,27 @@ def _find_column(names: list[str], options: DocumentOptions, place: str) -> int:
     raise DataError(f"{place}: {error.reason}", hint=error.hint)
 
 
-def _read_text(row: list[str], column: int, num_columns: int, options: DocumentOptions) -> str:
-    if not row:
-        return ""  # a blank line
-    if len(row) != num_columns:
-        raise BadRecordError(f"{len(row)} fields, expected {num_columns} as in the first row")
-    text = row[column]
+def _read_row(
+    fields: list[str] | BadRecordError, options: DocumentOptions, readers: Readers, place: str
+) -> tuple[str, list[Any]]:
+    """Return the text of a row and the values of its kept fields."""
+    if isinstance(fields, BadRecordError):
+        raise fields
+    if not fields:
+        return "", [None] * len(readers)  # a blank line
+    num_bytes = [_count_bytes(value) for value in fields]
+    if num_bytes[0] > options.max_document_bytes:
+        raise oversized_error(place, options.max_document_bytes)
+    text, *values = fields
+    return text, [
+        reader.read(reader.parse(value), text)
+        for reader, value in zip(readers, values, strict=True)
+    ]
+
+
+def _count_bytes(text: str) -> int:
     try:
-        num_bytes = len(text.encode())
+        return len(text.encode())
     except UnicodeEncodeError as error:
         found = ord(text[error.start]) & 0xFF  # surrogateescape keeps the byte there
         raise BadEncodingError(found, 0) from error
-    if num_bytes > options.max_document_bytes:
-        raise csv.Error("field larger than field limit")
-    return text
-
-
-def _describe_error(
-    error: csv.Error | BadRecordError, place: str, options: DocumentOptions
-) -> BadRecordError:
-    if isinstance(error, BadRecordError):
-        return error
-    if "field limit" in str(error):
-        raise oversized_error(place, options.max_document_bytes) from error
-    return BadRecordError(f"not CSV ({error})")

@@ -7,8 +7,9 @@ documents are numbered as the input's records are.
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ class DocumentBlock(NamedTuple):
     rejects: list[Reject]
     num_bytes: int  # of the texts, approximately
     find_place: Callable[[int], str]  # "path:line" of a text, by its place in the list
-    fields: list[list[Any]] = []  # noqa: RUF012
+    fields: list[list[Any]]  # of each kept field, beside texts; None if rejected or a blank line
 
 
 class BadRecordError(Exception):
@@ -101,6 +102,13 @@ class Texts:
     first_record: int  # of the block, within the range
     texts: list[str] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
+    fields: list[list[Any]] = field(default_factory=list)  # one list for each kept field
+
+    def add(self, text: str, values: Sequence[Any]) -> None:
+        """Add the text of a record and the values of its kept fields."""
+        self.texts.append(text)
+        for found, value in zip(self.fields, values, strict=True):
+            found.append(value)
 
     def reject(
         self, error: BadRecordError, byte: int | None, find_place: Callable[[], str]
@@ -115,7 +123,7 @@ class Texts:
         if policy != "skip":
             raise DataError(f"{find_place()}: {error.reason}", hint=error.hint) from error
         self.rejects.append(Reject(self.first_record + len(self.texts), byte, error.reason))
-        self.texts.append("")
+        self.add("", [None] * len(self.fields))
 
 
 def decode(record: bytes, encoding_errors: str) -> str:
@@ -129,6 +137,25 @@ def decode(record: bytes, encoding_errors: str) -> str:
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise BadEncodingError(byte, error.start, is_binary=b"\0" in record) from error
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_unicode(name: str, value: Any) -> None:
+    """Raise BadRecordError if the value of a field has a lone surrogate, in a list too."""
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    if isinstance(text, str) and not is_unicode(text):
+        found = next(f"\\u{ord(mark):04x}" for mark in text if "\ud800" <= mark <= "\udfff")
+        raise BadRecordError(
+            f"field {quote(name)} has the lone surrogate {found}, expected Unicode text"
+        )
 
 
 def missing_field_error(

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from seqpack_cli.corpus.formats import find_file_format
+from seqpack_cli.corpus.kept_fields import FOLDER_FIELD
 from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import OptionError, join_items
 
 UNPACKED = re.compile(rb'\{"index": 0, "text": ')
@@ -53,6 +54,34 @@ def check_options_used(sources: Sequence[Source], *, document: str, text_field: 
         raise OptionError(
             f"--text-field {text_field}: the input is text, expected jsonl, parquet or csv",
             hint="pass --format jsonl if each line is a JSON object, or omit --text-field",
+        )
+
+
+def check_kept_fields(sources: Sequence[Source], names: Sequence[str]) -> None:
+    """Raise OptionError if a source cannot have the fields to keep.
+
+    Text has none, but a file that is one document has the name of its folder.
+    """
+    if not names:
+        return
+    texts = [source for source in sources if source.format == "text"]
+    other = next((name for name in names if name != FOLDER_FIELD), None)
+    for source in texts:
+        if source.document != "file" or other is not None:
+            raise OptionError(
+                f"--keep {other or FOLDER_FIELD}: {source.path} is text, which has no fields",
+                hint="pass JSON lines, CSV or Parquet; "
+                f"or --document file --keep {FOLDER_FIELD}:class for the name of the file's folder",
+            )
+        if source.path == STANDARD_INPUT:
+            raise OptionError(
+                f"--keep {FOLDER_FIELD}: the text is from standard input, expected a file",
+                hint="pass the files or their folder",
+            )
+    if texts and len(texts) < len(sources):
+        raise OptionError(
+            f"--keep {FOLDER_FIELD}: {texts[0].path} is text, other files are not",
+            hint="tokenize them into two stores",
         )
 
 

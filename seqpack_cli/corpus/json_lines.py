@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Container
+from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.document_block import BadRecordError, missing_field_error
+from seqpack_cli.corpus.document_block import (
+    BadRecordError,
+    is_unicode,
+    missing_field_error,
+)
+from seqpack_cli.corpus.words import join_words
 from seqpack_cli.errors import quote
 
 
@@ -31,7 +36,7 @@ def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
             return None
     if len(keys) > 1 and any(_spell(text_field) in record for record in records):
         return None
-    loads, may_return_surrogates = _find_parser()
+    loads, _, may_return_surrogates = find_parser()
     try:
         if len(keys) == 1:
             texts = [loads(record)[text_field] for record in records]
@@ -41,7 +46,7 @@ def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
         return None
     if any(type(text) is not str for text in texts):
         return None
-    if may_return_surrogates and not all(map(_is_unicode, texts)):
+    if may_return_surrogates and not all(map(is_unicode, texts)):
         return None
     return texts
 
@@ -53,7 +58,26 @@ def read_json_text(line: str, text_field: str) -> str:
         BadRecordError: it is not JSON, has no string in the field, or has a duplicate key there.
     """
     raw = line.encode()
-    keys = {key for key in (text_field, *text_field.split(".")) if raw.count(_spell(key)) > 1}
+    keys = {key for key in list_keys(text_field) if raw.count(_spell(key)) > 1}
+    value = parse_object(line, keys, text_field)
+    text = find_field(value, text_field, has_literal=_spell(text_field) in raw)
+    return join_words(text, text_field, takes_words=False)
+
+
+def list_keys(name: str) -> list[str]:
+    """Return the keys under which a field can be: its whole name, and those of its path."""
+    return [name, *name.split(".")]
+
+
+def parse_object(line: str, keys: Container[str], text_field: str) -> dict[str, Any]:
+    """Parse a line with the standard library.
+
+    Args:
+        keys: those that no object of the line may have twice.
+
+    Raises:
+        BadRecordError: it is not a JSON object, or has a duplicate key.
+    """
 
     def check_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
@@ -73,58 +97,57 @@ def read_json_text(line: str, text_field: str) -> str:
         raise BadRecordError("cannot be parsed as JSON (nested too deeply)") from error
     except ValueError as error:  # a number of thousands of digits
         raise BadRecordError(f"cannot be parsed as JSON ({error})") from error
-    text = _find_field(value, text_field, has_literal=_spell(text_field) in raw)
-    if not isinstance(text, str):
-        kind = "null" if text is None else type(text).__name__
-        raise BadRecordError(f"field {quote(text_field)} is {kind}, expected a string")
-    if not _is_unicode(text):
-        found = next(f"\\u{ord(mark):04x}" for mark in text if "\ud800" <= mark <= "\udfff")
-        raise BadRecordError(
-            f"field {quote(text_field)} has the lone surrogate {found}, expected Unicode text"
-        )
-    return text
-
-
-@functools.cache
-def _find_parser() -> tuple[Callable[[bytes], Any], bool]:
-    """Return the function that parses a line, and whether it accepts lone surrogates."""
-    try:
-        import orjson
-    except ImportError:
-        return lambda record: json.loads(record.decode()), True
-    return orjson.loads, False
-
-
-@functools.cache
-def _spell(key: str) -> bytes:
-    """Return a key as JSON writes it, quoted, without escapes."""
-    return json.dumps(key, ensure_ascii=False).encode(errors="surrogatepass")
-
-
-def _look_up(value: Any, key: str) -> Any:
-    return value[key]
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _find_field(value: Any, text_field: str, *, has_literal: bool) -> Any:
-    """Return the field of an object: the whole name as one key, or else a dotted path of keys."""
     if not isinstance(value, dict):
         raise BadRecordError(
             f"a JSON {type(value).__name__}, expected an object with field {quote(text_field)}",
             hint=None,
         )
-    if has_literal and text_field in value:
-        return value[text_field]
+    return value
+
+
+def find_field(value: dict[str, Any], name: str, *, has_literal: bool = True) -> Any:
+    """Return a field of an object: the whole name as one key, or else a dotted path of keys.
+
+    Raises:
+        BadRecordError: there is none.
+    """
+    if has_literal and name in value:
+        return value[name]
     inner: Any = value
-    for key in text_field.split("."):
+    for key in name.split("."):
         if not isinstance(inner, dict) or key not in inner:
-            raise missing_field_error("field", text_field, value)
+            raise missing_field_error("field", name, value)
         inner = inner[key]
     return inner
+
+
+class Parser(NamedTuple):
+    """How a line is parsed quickly."""
+
+    loads: Callable[[bytes], Any]
+    dumps: Callable[[Any], bytes]
+    may_return_surrogates: bool
+
+
+@functools.cache
+def find_parser() -> Parser:
+    """Return the functions of orjson, or else those of the standard library."""
+    try:
+        import orjson
+    except ImportError:
+        return Parser(lambda record: json.loads(record.decode()), _dump, True)
+    return Parser(orjson.loads, orjson.dumps, False)
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+@functools.cache
+def _spell(key: str) -> bytes:
+    """Return a key as JSON writes it, quoted, without escapes."""
+    return _dump(key)
+
+
+def _look_up(value: Any, key: str) -> Any:
+    return value[key]

@@ -1,25 +1,38 @@
-"""The fields of records that are kept beside the text."""
+"""The fields of records that are kept beside the texts: what reads their values.
+
+A reader checks the values of one field. The readers of records hand it all values of a block at
+once; only if one may be bad, each value alone.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from seqpack_cli.corpus.document_block import DocumentOptions
-    from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
+from seqpack_cli.corpus.sources import Source
+from seqpack_cli.files.url import URL_PATTERN
+
+FOLDER_FIELD = "folder"  # the one field of a text file that is one document
 
 
 class FieldReader(Protocol):
-    """How the values of a kept field are read."""
+    """How the values of a kept field are read.
+
+    A reader with `reads_words = True` accepts a list of words as the text.
+    """
 
     @property
     def name(self) -> str:
         """The field: a key, or a dotted path of keys."""
 
     def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        """Check many values; return None if each must be read on its own."""
+        """Check many values; return None if each must be read on its own.
+
+        Args:
+            texts: the text of each record, a string or a list of words.
+        """
 
     def read(self, value: Any, text: Any) -> Any:
         """Check one value; raises BadRecordError."""
@@ -28,36 +41,44 @@ class FieldReader(Protocol):
         """Return the value that a field of CSV spells."""
 
 
-class _AnyReader:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        del texts
-        return values
-
-    def read(self, value: Any, text: Any) -> Any:
-        del text
-        return value
-
-    def parse(self, spelled: str) -> Any:
-        return spelled
+Readers = Sequence[FieldReader]  # of all kept fields
 
 
-def sample_values(
-    sources: Sequence[Source], options: DocumentOptions, names: Sequence[str], limit: int = 1000
-) -> list[list[Any]]:
-    """Return the values of fields in the first records."""
-    from seqpack_cli.corpus.documents import iter_documents
-    from seqpack_cli.corpus.sources import SourceRange
+def takes_words(readers: Readers) -> bool:
+    """Return whether a list of words is accepted as a text."""
+    return any(getattr(reader, "reads_words", False) for reader in readers)
 
-    readers = [_AnyReader(name) for name in names]
 
-    def iter_rows() -> Iterator[tuple[Any, ...]]:
-        for index, source in enumerate(sources):
-            span = SourceRange(index, source, 0, source.num_bytes)
-            for block in iter_documents(span, options, lambda _: None, readers):
-                yield from zip(*block.fields, strict=True)
+def read_values(reader: FieldReader, values: list[Any], texts: list[Any]) -> list[Any]:
+    """Read the values of a field, at once if possible.
 
-    rows = list(itertools.islice(iter_rows(), limit))
-    return [list(values) for values in zip(*rows, strict=True)] or [[] for _ in names]
+    Raises:
+        BadRecordError: a value is bad.
+    """
+    found = reader.read_all(values, texts)
+    if found is not None:
+        return found
+    return [reader.read(value, text) for value, text in zip(values, texts, strict=True)]
+
+
+def read_folder(reader: FieldReader, source: Source, text: str) -> Any:
+    """Read the name of the folder of a file.
+
+    Raises:
+        BadRecordError: the file has none, or it is not a value of the field's type.
+    """
+    name = find_folder_name(source)
+    if not name:
+        raise BadRecordError("the file is in no folder, expected one with a name")
+    check_unicode(reader.name, name)
+    return reader.read(name, text)
+
+
+def find_folder_name(source: Source) -> str:
+    """Return the name of the folder of a file or object, "" for that of the root.
+
+    >>> find_folder_name(Source("s3://bucket/de/a.txt", "text", "file", 0))
+    'de'
+    """
+    path = source.path if URL_PATTERN.fullmatch(source.path) else os.path.abspath(source.path)  # noqa: PTH100
+    return path.rpartition("/")[0].rpartition("/")[2]

@@ -23,12 +23,17 @@ def bound_length(group: Any, column: str, source: Source) -> int:
     previous one.
     """
     longest = 0
-    for chunk in (group.column(index) for index in range(group.num_columns)):
-        if chunk.path_in_schema == column:
-            if "DELTA_BYTE_ARRAY" in chunk.encodings:
-                longest = max(longest, chunk.total_uncompressed_size)
-            longest = max(longest, read_dictionary_size(source, find_first_page(chunk)))
+    for chunk in find_chunks(group, column):
+        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+            longest = max(longest, chunk.total_uncompressed_size)
+        longest = max(longest, read_dictionary_size(source, find_first_page(chunk)))
     return longest
+
+
+def find_chunks(group: Any, column: str) -> list[Any]:
+    """Return the chunks of a row group that hold a column, or what is inside a list."""
+    chunks = (group.column(index) for index in range(group.num_columns))
+    return [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{column}.")]
 
 
 def read_dictionary_size(source: Source, start: int) -> int:

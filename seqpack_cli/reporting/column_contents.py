@@ -31,7 +31,12 @@ def describe_columns(opened: Opened) -> list[dict[str, Any]]:
         FolderError: a column is damaged.
     """
     return [
-        {"name": column.name, "kind": column.kind, **_choose(column)(opened, column)}
+        {
+            "name": column.name,
+            "kind": column.kind,
+            "unit": _find_unit(opened, column),
+            **_choose(column)(opened, column),
+        }
         for column in opened.columns.values()
     ]
 
@@ -40,6 +45,13 @@ def _choose(column: Column) -> Callable[[Opened, Column], dict[str, Any]]:
     if column.class_names is not None:
         return _count_classes
     return _measure_texts if column.rules.is_text else _measure_numbers
+
+
+def _find_unit(opened: Opened, column: Column) -> str:
+    """Return what has a value: in shards a row, because a sequence may be split into several."""
+    if column.rules.is_per_token:
+        return "tokens"
+    return "rows" if isinstance(opened, ShardSet) else "sequences"
 
 
 def _count_classes(opened: Opened, column: Column) -> dict[str, Any]:
@@ -51,8 +63,8 @@ def _count_classes(opened: Opened, column: Column) -> dict[str, Any]:
         counts += np.bincount(values[values >= 0], minlength=len(names))
     num_values = _count_values(opened, column)
     order = np.argsort(-counts, kind="stable")
-    shares = counts / max(num_values, 1)
-    found = {
+    shares = counts / max(int(counts.sum()), 1)
+    found: dict[str, Any] = {
         "num_values": num_values,
         "num_classes": len(names),
         "num_unused_classes": int((counts == 0).sum()),
@@ -78,8 +90,8 @@ def _measure_numbers(opened: Opened, column: Column) -> dict[str, Any]:
             ends += [values.min().item(), values.max().item()]
             shares.append(float((values / num_values).sum()))  # a sum of the values may overflow
     if not ends:
-        found = {"smallest": None, "mean": None, "largest": None, "histogram": []}
-        return {"num_values": num_values, **found}
+        nothing = dict.fromkeys(("smallest", "mean", "largest"))
+        return {"num_values": num_values, **nothing, "histogram": []}
     starts = _choose_starts(min(ends), max(ends))
     counts = np.zeros(len(starts), np.int64)
     for values in _iter_values(opened, column):
@@ -138,7 +150,8 @@ def _measure_texts(opened: Opened, column: Column) -> dict[str, Any]:
 
 def _decode(texts: TextValues, opened: Opened, column: Column) -> str:
     if not column.is_sound(texts):
-        raise FolderError(f"{opened.path}: column {quote(column.name)} holds bytes that are not UTF-8")
+        name = quote(column.name)
+        raise FolderError(f"{opened.path}: column {name} holds bytes that are not UTF-8")
     return texts[0][:MAX_EXAMPLE_CHARACTERS]
 
 
@@ -160,7 +173,7 @@ def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
             yield _read_shard(opened, number, column)
         return
     for number in range(len(opened.manifest["parts"])):
-        part = opened.open_columns(number)
+        part = opened.stored_columns.open_part(number)
         values = part.view(column.name)
         yield values if column.rules.is_text else part.finish(column.name, values)
         opened.let_pages_go()
@@ -168,10 +181,9 @@ def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
 
 def _read_shard(shards: ShardSet, number: int, column: Column) -> Values:
     shard = shards.open_shard(number)
-    values: Values = shard.tensors[column.tensor_name]
-    if column.rules.is_text:
-        values = TextValues(shard.tensors[column.tensor_name], shard.tensors[column.offsets_name])
-    elif not column.is_sound(values):
+    values = column.view(shard.tensors)
+    if shards.manifest["ledger"]["num_filler_rows"] and not column.rules.is_per_token:
+        values = values.take(np.flatnonzero(shard.tensors["lengths"]))
+    if not column.rules.is_text and not column.is_sound(values):
         raise FolderError(f"{shard.path}: column {quote(column.name)} holds a value that cannot be")
-    has_filler = not column.rules.is_per_token and bool(shards.manifest["ledger"]["num_filler_rows"])
-    return values.take(np.flatnonzero(shard.tensors["lengths"])) if has_filler else values
+    return values

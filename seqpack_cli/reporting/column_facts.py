@@ -31,14 +31,27 @@ def spell_value(value: Any) -> str:
     return quote_text(value) if isinstance(value, str) else json.dumps(value)
 
 
-def list_values(columns: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the values of a row as words; those of columns per token are left out."""
-    return [(name, spell_value(value)) for name, value in select_values(columns).items()]
+def spell_tag(value: Any) -> str:
+    """Return the class of a token as words, without quotes."""
+    return value if isinstance(value, str) else spell_value(value)
 
 
-def select_values(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a row from columns that have one value per sequence."""
-    return {name: value for name, value in columns.items() if not isinstance(value, list)}
+def spell_number(value: float) -> str:
+    """Return a number in six digits, an integer in all of them."""
+    return f"{value:d}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def list_values(columns: Mapping[str, Any], *, in_short: bool = False) -> list[tuple[str, str]]:
+    """Return the values of a row as words, from columns that have one value per sequence.
+
+    Args:
+        in_short: numbers in six digits.
+    """
+    return [
+        (name, spell_number(value) if in_short and type(value) is float else spell_value(value))
+        for name, value in columns.items()
+        if not isinstance(value, list)
+    ]
 
 
 def select_tags(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -85,11 +98,6 @@ def _describe_numbers(column: dict[str, Any]) -> str:
         return f"{smallest} everywhere"
     span = f"{smallest} to {largest}, mean {spell_number(column['mean'])}"
     return f"{span}  {_draw_histogram([entry['count'] for entry in column['histogram']])}"
-
-
-def spell_number(value: float) -> str:
-    """Return a value of a column in six digits, an integer in all of them."""
-    return f"{value:d}" if isinstance(value, int) else f"{value:.6g}"
 
 
 def _draw_histogram(counts: Sequence[int]) -> str:

@@ -7,6 +7,8 @@ range of their values, and only those of one range are sorted at a time.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from seqpack_cli.ranges import to_offsets
@@ -28,7 +30,7 @@ def count_duplicates(store: TokenStore, *, max_hashes: int = MAX_HASHES) -> dict
     bounds = [(number << 64) // num_ranges for number in range(num_ranges + 1)]
     first_documents = to_offsets([part["num_documents"] for part in store.manifest["parts"]])
     num_documents = num_distinct = 0
-    for first, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, end in pairwise(bounds):
         kept, num_kept = [np.empty(0, np.uint64)], 0
         for number, first_document in enumerate(first_documents[:-1].tolist()):
             hashes = _read_hashes(store, number, first_document)

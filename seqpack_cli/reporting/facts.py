@@ -130,6 +130,7 @@ _STORE_LEDGER = {
     "num_rejected": "rejected records",
     "num_dropped_documents": "dropped documents",
     "num_truncated_tokens": "truncated tokens",
+    "num_words_without_token": "words with a tag and no token",
     "num_dropped_tokens": "dropped tokens",
 }
 

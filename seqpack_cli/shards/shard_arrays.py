@@ -131,14 +131,22 @@ class ShardArrays:
         """Return the mask of the tokens in `data`, False for padding; batches must be valid."""
         return self.layout.mask_tokens(self.tensors)
 
-    def copy_rows(self, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray) -> None:
+    def copy_rows(
+        self,
+        rows: np.ndarray,
+        target: np.ndarray,
+        target_starts: np.ndarray,
+        name: str = "data",
+    ) -> None:
         """Copy rows without padding, each to its own place in target.
 
         Args:
             rows: int64[N], counted through the shard; their batches must be valid.
             target_starts: int64[N], where in target each row begins.
+            name: of the array to read, which is laid out as `data` is.
         """
-        self.layout.copy_rows(self.tensors, rows, target, target_starts)
+        tensors = {**self.tensors, "data": self.tensors[name]}
+        self.layout.copy_rows(tensors, rows, target, target_starts)
 
     def check_offsets(self) -> None:
         """Raise ValueError unless the batches lie one after another and fill the arrays."""

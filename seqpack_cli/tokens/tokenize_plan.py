@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpack_cli.corpus.kept_fields import sample_values
+from seqpack_cli.corpus.field_samples import sample_values
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import OptionError

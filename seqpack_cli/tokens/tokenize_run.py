@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
+from seqpack_cli.corpus.input_checks import check_kept_fields, check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
@@ -25,6 +25,7 @@ from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
+from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
@@ -226,4 +227,5 @@ def _find_input(
         progress.on_notice(note)
     text_field = options.documents.text_field
     check_options_used(sources, document=options.document, text_field=text_field)
+    check_kept_fields(sources, [name for name, *_ in check_keep(options.keep)])
     return sources, skipped

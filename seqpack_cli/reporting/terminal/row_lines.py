@@ -57,7 +57,7 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
 
 def _make_columns(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return a part of the heading and of each line: the first columns, one value per sequence."""
-    table = [list_values(row)[:MAX_COLUMNS] for row in rows]
+    table = [list_values(row, in_short=True)[:MAX_COLUMNS] for row in rows]
     lines = [""] * (1 + len(rows))
     for place, (name, _) in enumerate(table[0] if table else ()):
         cells = [name, *(row[place][1] for row in table)]

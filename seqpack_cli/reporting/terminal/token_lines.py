@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.column_facts import spell_value
+from seqpack_cli.reporting.column_facts import spell_tag
 from seqpack_cli.reporting.wording import WIDTH, count_columns, cut, fill, show_token
 
 INDENT = 2
@@ -64,8 +64,7 @@ def _make_cell(token: Mapping[str, Any], tags: Sequence[Sequence[Any]]) -> Cell:
 
 def _show_tags(values: Sequence[Any]) -> str:
     """Return the tags of a token; of the ids of one character, those that have one."""
-    found = [value for value in values if value is not None]
-    spelled = " ".join(each if isinstance(each, str) else spell_value(each) for each in found)
+    spelled = " ".join(spell_tag(value) for value in values if value is not None)
     return cut(show_token(spelled), MAX_TAG_WIDTH)
 
 

@@ -1,0 +1,146 @@
+"""Read the texts and the kept fields of JSON lines.
+
+A block is parsed by orjson, 64 kB at a time. orjson silently takes the last of duplicate keys, so
+what it parsed is written again: if no quotation mark is missing, no key was. It also reads integers
+above 64 bits as floating point, so large numbers are left to the standard library, as are all
+records that fail here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.corpus.document_block import (
+    SKIP_HINT,
+    BadRecordError,
+    check_unicode,
+)
+from seqpack_cli.corpus.json_lines import (
+    find_field,
+    find_parser,
+    list_keys,
+    parse_object,
+)
+from seqpack_cli.corpus.kept_fields import Readers, read_values, takes_words
+from seqpack_cli.corpus.words import join_all_words, join_words
+
+CHUNK_BYTES = 1 << 16  # larger arrays cost page faults
+QUOTE, BACKSLASH, LETTER_U = b'"\\u'
+LARGE = 2.0**63  # a floating-point number from here on may have been an integer
+
+
+def read_json_records(
+    records: list[bytes], text_field: str, readers: Readers
+) -> tuple[list[str], list[list[Any]]] | None:
+    """Read the texts and kept fields of simple records at once.
+
+    Returns:
+        The texts, and the values of each field; None if any record must be read on its own.
+    """
+    names = (text_field, *(reader.name for reader in readers))
+    try:
+        raw_texts, *columns = _read_columns(records, names)
+        texts = join_all_words(raw_texts, takes_words=takes_words(readers))
+        if any(map(_may_differ, columns)):
+            return None
+        if find_parser().may_return_surrogates:
+            for reader, values in zip(readers, columns, strict=True):
+                check_unicode(reader.name, values)
+            check_unicode(text_field, texts)
+        found = [
+            read_values(reader, values, raw_texts)
+            for reader, values in zip(readers, columns, strict=True)
+        ]
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, BadRecordError):
+        return None
+    return texts, found
+
+
+def read_json_record(line: str, text_field: str, readers: Readers) -> tuple[str, list[Any]]:
+    """Read the text and the kept fields of one line that is not blank.
+
+    Raises:
+        BadRecordError: it is not JSON, or a field is missing, duplicate or of another type.
+    """
+    names = (text_field, *(reader.name for reader in readers))
+    value = parse_object(line, {key for name in names for key in list_keys(name)}, text_field)
+    raw_text = find_field(value, text_field)
+    text = join_words(raw_text, text_field, takes_words=takes_words(readers))
+    found = []
+    for reader in readers:
+        try:
+            field = find_field(value, reader.name)
+        except BadRecordError as error:
+            raise BadRecordError(error.reason, SKIP_HINT) from error
+        check_unicode(reader.name, field)
+        found.append(reader.read(field, raw_text))
+    return text, found
+
+
+def _read_columns(records: list[bytes], names: Sequence[str]) -> list[list[Any]]:
+    """Return the values of each field; raise ValueError or KeyError if a record is bad."""
+    loads, dumps, _ = find_parser()
+    finders = list(map(_make_finder, names))
+    columns: list[list[Any]] = [[] for _ in names]
+    step = max(1, len(records) * CHUNK_BYTES // max(1, sum(map(len, records))))
+    for start in range(0, len(records), step):
+        chunk = records[start : start + step]
+        objects = list(map(loads, chunk))
+        if _count_spelled_quotes(b"\n".join(chunk)) != _count_quotes(dumps(objects)):
+            raise ValueError("a duplicate key")
+        for column, find in zip(columns, finders, strict=True):
+            column.extend(map(find, objects))
+    return columns
+
+
+@functools.lru_cache(maxsize=64)
+def _make_finder(name: str) -> Callable[[Any], Any]:
+    """Return the function that finds a field in an object; it raises if there is none."""
+    if "." not in name:
+        return itemgetter(name)
+    keys = name.split(".")
+
+    def find(value: Any) -> Any:
+        return value[name] if name in value else functools.reduce(_look_up, keys, value)
+
+    return find
+
+
+def _look_up(value: Any, key: str) -> Any:
+    return value[key]
+
+
+def _count_quotes(text: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == QUOTE))
+
+
+def _count_spelled_quotes(text: bytes) -> int:
+    """Count the quotation marks of a JSON text, those spelled as escapes too.
+
+    The count may be too large, which sends a record to the standard library, never too small.
+    """
+    found = np.frombuffer(text, np.uint8)
+    has_escapes = ((found[:-1] == BACKSLASH) & (found[1:] == LETTER_U)).any()
+    return _count_quotes(text) + (text.count(b"\\u0022") if has_escapes else 0)
+
+
+def _may_differ(values: list[Any]) -> bool:
+    """Return whether the standard library may have parsed other values."""
+    kinds = set(map(type, values))
+    if float in kinds:
+        sizes = [abs(value) for value in values if type(value) is float]
+        if not max(sizes) < LARGE:
+            return True
+    inner: list[Any] = []
+    if list in kinds:
+        inner.extend(chain.from_iterable(value for value in values if type(value) is list))
+    if dict in kinds:
+        objects = (value for value in values if type(value) is dict)
+        inner.extend(chain.from_iterable(value.values() for value in objects))
+    return bool(inner) and _may_differ(inner)
