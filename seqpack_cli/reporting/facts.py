@@ -132,7 +132,6 @@ _STORE_LEDGER = {
     "num_truncated_tokens": "truncated tokens",
     "num_words_without_token": "words with a tag and no token",
     "num_dropped_tokens": "dropped tokens",
-    "num_words_without_token": "lost tags",
 }
 
 

@@ -19,7 +19,6 @@ OF_STORE = {
     "num_special_tokens_in_text": (
         "special tokens spelled out in the text, listed in special_tokens.jsonl"
     ),
-    "num_words_without_token": "words that have a tag and no token of their own",
 }
 OF_SHARDS = {
     "num_filler_rows": "filler rows that complete last batches",
