@@ -73,7 +73,9 @@ def test_columns_of_good_shards_are_compared(
     shown = run("verify", path, "--level", "roundtrip").stdout
     line = f"  columns: 5, compared {level.num_column_values:,} values with the token store\n"
     assert line in shown
-    assert "  columns: 5, values not compared\n" in run("verify", path, "--level", "structure").stdout
+    assert (
+        "  columns: 5, values not compared\n" in run("verify", path, "--level", "structure").stdout
+    )
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

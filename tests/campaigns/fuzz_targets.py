@@ -327,7 +327,12 @@ def _draw_lies(header: JsonText, arrays: Arrays, choices: Choices) -> list[Edit]
     edits = []
     for name in {choices.choose(list(arrays)) for _ in range(2)}:
         count, itemsize = len(arrays[name]), arrays[name].itemsize
-        dtypes = {1: ("BOOL", "I8"), 2: ("F16", "BF16", "I16"), 4: ("F32", "U32", "I32"), 8: ("F64", "U64", "C64")}
+        dtypes = {
+            1: ("BOOL", "I8"),
+            2: ("F16", "BF16", "I16"),
+            4: ("F32", "U32", "I32"),
+            8: ("F64", "U64", "C64"),
+        }
         shapes = [[count, 1], [1, count], [], [count, 0], [0], [2**62, 2**62], [2**63], [2**61]]
         kind = choices.below(4)
         if kind == 0:
