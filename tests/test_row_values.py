@@ -84,3 +84,20 @@ def test_terminal_shows_the_columns_of_rows_and_tokens() -> None:
         '    0         2       12  -2  "i"   "r2"  "i jk lm no p"',
         '    1         4       12  -4  "r"   "r4"  "rstuvwxyz ab"',
     ]
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize(("name", "value"), [("tag", 99), ("kind", -100), ("kind", 5)])
+def test_a_class_that_does_not_exist_is_refused(name: str, value: int) -> None:
+    assert run("pack", "tokens", "-o", "shards").exit_code == 0
+    path = Path("shards/shard-00000.safetensors")
+    data = bytearray(path.read_bytes())
+    num_header_bytes = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + num_header_bytes])
+    place = 8 + num_header_bytes + header[f"column.{name}"]["data_offsets"][0]
+    data[place : place + 4] = value.to_bytes(4, "little", signed=True)
+    path.write_bytes(data)
+    for question in ([], ["--batch", 0], ["--html", "page.html"]):
+        result = run("inspect", "shards", *question)
+        assert result.exit_code == 4
+        assert f"column '{name}'" in result.stderr
