@@ -45,9 +45,17 @@ def expect(index: int, text: str) -> dict[str, Any]:
 def test_values_stand_beside_their_own_row_and_token(layout: tuple[object, ...]) -> None:
     result = run("pack", "tokens", "-o", "shards", "--layout", *layout)
     assert result.exit_code == 0, result.stderr
-    num_batches = json.loads(run("inspect", "shards", "--json").stdout)["ledger"]["num_batches"]
+    in_store, in_shards = (
+        json.loads(run("inspect", path, "--json").stdout) for path in ("tokens", "shards")
+    )
+    tags, _, kinds, _ = in_shards["columns"]
+    assert tags == in_store["columns"][0]  # padding is not counted
+    ledger = in_shards["ledger"]
+    assert sum(entry["count"] for entry in kinds["classes"]) == (
+        ledger["num_rows"] - ledger["num_filler_rows"]
+    )
     seen = []
-    for number in range(num_batches):
+    for number in range(ledger["num_batches"]):
         batch = json.loads(run("inspect", "shards", "--batch", number, "--json").stdout)
         for row in batch["rows"]:
             assert row["columns"] == expect(row["original_index"], row["text"])
