@@ -34,7 +34,7 @@ from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels, make_title
 from seqpack_cli.reporting.pictures.picture import save_picture
 from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
-from seqpack_cli.shards.unpack_run import iter_sequences
+from seqpack_cli.shards.unpacked import iter_sequences
 
 
 @click.command()

@@ -34,13 +34,14 @@ from machine import describe_machine
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
+from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import check_memory, cut_shards
 
 ROWS_PER_PART = 1_000_000
 MEAN, SPREAD, LONGEST = 400, 0.8, 2048
 NUM_DRAWN = 1 << 20  # a table of lengths, indexed by random bits: 1 ns per length
 MOST_WHOLE = 100_000_000
-ITEMSIZE = 2
+ENTRIES = EntryBytes("uint16")
 CASES = {
     "length": PackOptions(),
     "budget": PackOptions("padded", max_tokens=32_768),
@@ -131,8 +132,8 @@ def measure(num_sequences: int, case: str) -> dict[str, Any]:
 def make_tasks(source: DrawnLengths, options: PackOptions) -> tuple[Any, Any]:
     """Plan, and cut the plan into shards, as the pack run does."""
     plan = plan_batches(source, options)
-    check_memory(plan.table, ITEMSIZE)
-    return plan, plan.cut(cut_shards(plan.table, options, ITEMSIZE))
+    check_memory(plan.table, ENTRIES)
+    return plan, plan.cut(cut_shards(plan.table, options, ENTRIES))
 
 
 def read_peak() -> int:

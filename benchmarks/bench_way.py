@@ -39,7 +39,7 @@ from seqpack_cli import (
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import SourceRange, find_sources
-from seqpack_cli.shards.unpack_run import iter_sequences
+from seqpack_cli.shards.unpacked import iter_sequences
 
 TEXTS_PER_CALL = 1000
 HERE = Executor(num_workers=1)

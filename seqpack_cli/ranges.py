@@ -1,4 +1,4 @@
-"""Expand and copy many ranges of a flat array at once.
+"""Expand, copy and compare many ranges of a flat array at once.
 
 Ranges of equal length are copied together, as windows of the array, at 1 to 3 ns per entry. Ranges
 of different lengths are copied one by one if they are long, at the speed of memory, or through the
@@ -15,6 +15,7 @@ import numpy as np
 
 RANGES_PER_BLOCK = 1 << 16  # copied in one step, to bound the memory
 ENTRIES_PER_BLOCK = 1 << 18  # of short ranges: their indices, 8 bytes each, stay in the cache
+ENTRIES_PER_COMPARISON = 1 << 20  # compared at once, with a byte each for the result
 LONG_RANGE = 128  # mean entries per range from which a loop over the ranges is faster
 # To set up the windows of one length costs as much as to copy RANGES_PER_LENGTH windows, and to
 # copy one window as much as ENTRIES_PER_WINDOW entries through their indices.
@@ -59,6 +60,51 @@ def copy_ranges(
     for first in range(0, len(lengths), RANGES_PER_BLOCK):
         some = slice(first, first + RANGES_PER_BLOCK)
         _copy_some(source, source_starts[some], target, target_starts[some], lengths[some])
+
+
+def find_differing(
+    first: np.ndarray, second: np.ndarray, lengths: np.ndarray, other_lengths: np.ndarray
+) -> np.ndarray:
+    """Return which ranges of two flat arrays differ, in length or in an entry, as rising numbers.
+
+    Args:
+        lengths, other_lengths: of the N ranges that follow one another in each array.
+
+    >>> first, second = np.array([1, 2, 3, 4]), np.array([1, 5, 3, 4])
+    >>> find_differing(first, second, np.array([1, 1, 2]), np.array([1, 1, 2])).tolist()
+    [1]
+    """
+    is_same = lengths == other_lengths
+    if is_same.all():
+        if is_equal(first, second):
+            return np.empty(0, np.int64)
+    else:
+        first, second = _pick(first, lengths, is_same), _pick(second, other_lengths, is_same)
+    differs = np.flatnonzero(first != second)
+    ends = np.cumsum(lengths[is_same], dtype=np.int64)
+    same = np.flatnonzero(is_same)
+    is_same[same[np.searchsorted(ends, differs, "right")]] = False
+    return np.flatnonzero(~is_same)
+
+
+def is_equal(first: np.ndarray, second: np.ndarray) -> bool:
+    """Return whether two flat arrays hold the same numbers."""
+    return len(first) == len(second) == find_difference(first, second)
+
+
+def find_difference(first: np.ndarray, second: np.ndarray) -> int:
+    """Return the first index where two flat arrays differ, or the length of the shorter one.
+
+    >>> find_difference(np.array([1, 2, 3]), np.array([1, 5, 3]))
+    1
+    """
+    num_common = min(len(first), len(second))
+    for start in range(0, num_common, ENTRIES_PER_COMPARISON):
+        end = min(start + ENTRIES_PER_COMPARISON, num_common)
+        differs = first[start:end] != second[start:end]
+        if differs.any():
+            return start + int(differs.argmax())
+    return num_common
 
 
 def _copy_some(
@@ -120,6 +166,13 @@ def _view_windows(array: np.ndarray, length: int) -> np.ndarray:
     """
     shape = (len(array) - length + 1, length)
     return np.ndarray(shape, array.dtype, array, strides=array.strides * 2)
+
+
+def _pick(values: np.ndarray, lengths: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
+    """Return a copy of the wanted ranges."""
+    starts = np.cumsum(lengths, dtype=np.int64) - lengths
+    picked: np.ndarray = values[expand_ranges(starts[is_wanted], lengths[is_wanted])]
+    return picked
 
 
 def find_index(index: SupportsIndex, length: int, name: str) -> int:

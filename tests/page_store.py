@@ -74,7 +74,7 @@ class StoreWriter:
             [f"num_{name}_documents" for name in ("empty", "dropped")]
             + ["num_documents", "num_rejected", "num_sequences", "num_tokens"]
             + ["num_encoded_tokens", "num_special_tokens_added", "num_truncated_tokens"]
-            + ["num_dropped_tokens", "num_special_tokens_in_text"],
+            + ["num_dropped_tokens", "num_special_tokens_in_text", "num_words_without_token"],
             0,
         )
         folder.mkdir()

@@ -24,7 +24,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
+from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -252,7 +252,10 @@ def put(name: str, place: int, value: int) -> Callable[[Arrays], None]:
 
 def safetensors_bytes(arrays: Arrays, metadata: dict[str, str]) -> bytes:
     """Return the bytes of a safetensors file, made after its specification."""
-    names = {"uint16": "U16", "int32": "I32", "int64": "I64", "float32": "F32"}
+    names = {
+        **{"uint8": "U8", "uint16": "U16", "int32": "I32", "int64": "I64", "uint64": "U64"},
+        **{"float32": "F32", "float64": "F64"},
+    }
     header: dict[str, Any] = {"__metadata__": metadata}
     body = b""
     for name, array in sorted(arrays.items(), key=lambda item: -item[1].itemsize):

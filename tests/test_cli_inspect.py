@@ -31,9 +31,10 @@ def test_inspect_shows_the_numbers_of_a_store() -> None:
     assert result.stdout == (
         "token store  tokens\n"
         "  documents          4\n"
+        "  duplicates         none\n"
         "  sequences          4\n"
         "  tokens             203\n"
-        "  size               528 bytes in 1 part of 1 source, uint16\n"
+        "  size               688 bytes in 1 part of 1 source, uint16\n"
         "  vocabulary         259 tokens, ids 0 to 258\n"
         "  special ids        pad 256, bos 257, eos 258\n"
         "  encoder            bytes\n"
@@ -187,6 +188,7 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
             {
                 "original_index": 2,
                 "length": 5,
+                "columns": {},
                 "ids": list(b"efghi"),
                 "text": "efghi",
                 "piece_start": 0,
@@ -194,6 +196,7 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
             {
                 "original_index": 3,
                 "length": 2,
+                "columns": {},
                 "ids": list(b"jk"),
                 "text": "jk",
                 "piece_start": 0,
@@ -300,6 +303,7 @@ def test_inspect_sequence_that_was_split_shows_it_whole(fill: str) -> None:
         "sequence": 2,
         "length": 5,
         "origin": {"source": "b.txt", "record": 3, "document": 2, "piece": 0, "num_pieces": 1},
+        "columns": {},
         "ids": list(b"efghi"),
         "text": "efghi",
         "tokens": [{"text": letter, "ids": [ord(letter)]} for letter in "efghi"],
@@ -417,6 +421,8 @@ def test_inspect_plan_fits_the_terminal() -> None:
 
 def test_inspect_numbers_fit_the_terminal_however_large() -> None:
     most = 2**63 - 1
+    counted = ("num_documents_with_tokens", "num_distinct_documents", "num_duplicate_documents")
+    classes = [{"name": "雨" * 99, "count": most, "share": 0.5}] * 99
     lengths = {
         **{"shortest": most - 9, "longest": most, "mean": float(most)},
         "percentiles": {str(share): most for share in (1, 10, 25, 50, 75, 90, 99)},
@@ -430,6 +436,11 @@ def test_inspect_numbers_fit_the_terminal_however_large() -> None:
         **{"num_parts": most, "num_sources": most, "bytes": most, "dtype": "uint16"},
         **{"vocab_size": most, "max_id": most, "run": {"encoder": "雨" * 100}},
         **dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id"), most),
+        "duplicates": dict.fromkeys(counted, most),
+        "columns": [
+            {"name": "n" * 99, "kind": "class", "num_classes": most, "num_unused_classes": most}
+            | {"classes": classes}
+        ],
     }
     lines = check_lines("\n".join(show_numbers(numbers)))
     assert lines[-1].endswith(" to 9,223,372,036,854,775,807 1,099,511,627,776 █████")

@@ -32,6 +32,45 @@ def test_pack_says_what_the_shards_hold(tmp_path: Path, tokens: Path) -> None:
     )
 
 
+def test_pack_takes_the_sequences_for_which_all_conditions_hold(tmp_path: Path) -> None:
+    records = [("x" * (n % 7 + 1), "de" if n % 3 else "en", n % 4) for n in range(24)]
+    lines = [
+        json.dumps(dict(zip(("text", "lang", "label"), each, strict=True))) for each in records
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    store, output = tmp_path / "tokens", tmp_path / "shards"
+    kept = ("--keep", "lang:class", "--keep", "label", "--part-bytes", 300)
+    run("tokenize", tmp_path / "a.jsonl", "-o", store, *kept)
+    conditions = ("--where", "lang = de", "--where", "label >= 2", "--where", "@length != 7")
+    result = run("pack", store, "-o", output, *conditions)
+    assert result.exit_code == 0, result.stderr
+    chosen = [
+        number
+        for number, (text, lang, label) in enumerate(records)
+        if lang == "de" and label >= 2 and len(text) != 7
+    ]
+    num_tokens = sum(len(records[number][0]) for number in chosen)
+    num_dropped = sum(len(text) for text, _, _ in records) - num_tokens
+    dropped = f"{24 - len(chosen)} sequences, {num_dropped} tokens dropped by --where"
+    assert f"{len(chosen)} sequences, {num_tokens} tokens ->" in result.stdout
+    assert dropped in result.stdout
+    (batch,) = open_shards(output)
+    assert batch.original_indices is not None
+    assert sorted(batch.original_indices.tolist()) == chosen
+    verified = run("verify", output, "--level", "roundtrip")
+    assert verified.exit_code == 0
+    assert "plan: compared" in verified.stdout
+    again = run("pack", store, "-o", output, *conditions[:2])
+    assert again.exit_code == 4  # other options
+    for condition, message in (
+        ("lang = fr", "column 'lang' has no class 'fr' (found: 'de', 'en')"),
+        ("lang == de", "found '==' at character 6, expected one of = != < <= > >="),
+    ):
+        result = run("pack", store, "-o", tmp_path / "no", "--where", condition)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"Error: --where {condition!r}: {message}\n\nhint: ")
+
+
 @pytest.mark.parametrize(
     ("layout", "options", "note"),
     [
@@ -339,6 +378,7 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
         "last_batch": "pad",
         "drop_shorter": None,
         "drop_longer": None,
+        "where": [],
         "pad_to_multiple": 1,
         "shard_bytes": 64 << 20,
     }

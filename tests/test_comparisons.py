@@ -20,7 +20,7 @@ LEAST, MOST = -(2**63), 2**63 - 1
 NEAR = [LEAST, LEAST + 1, -(2**53) - 1, -1, 0, 1, 2**53, 2**53 + 1, MOST - 1, MOST]
 INTEGERS = st.lists(st.sampled_from(NEAR) | st.integers(LEAST, MOST), max_size=6)
 NUMBERS = st.sampled_from([*map(str, NEAR), "3.5", "-0.5", "1e3", "+.5", "7.", str(MOST) + ".5"])
-TEXTS = st.text("aé\U00010000 ", max_size=4)
+TEXTS = st.text("aé\U00010000\0", max_size=4)
 
 
 @given(INTEGERS, SIGNS, NUMBERS | st.integers(LEAST - 9, MOST + 9).map(str))
@@ -105,6 +105,12 @@ LANGUAGES = (*"abcdefg", "english")
             ">=",
             "a",
             "column 'x' is of kind text: found >=, expected = or !=",
+        ),
+        (
+            Column("x", "tags", ("B", "I")),
+            "=",
+            "B",
+            "column 'x' has a value per token, expected one per sequence",
         ),
     ],
 )

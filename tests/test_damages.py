@@ -24,7 +24,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification import damages
 from seqpack_cli.verification.damages import DAMAGES, Damage
 from seqpack_cli.verification.integers.coverage import Coverage
-from seqpack_cli.verification.integers.shard_roundtrip import check_shard
+from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
 from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
 
 COUNTS = ("num_rows", "num_filler_rows", "num_sequences", "num_tokens", "num_padding_cells")
@@ -46,14 +46,8 @@ def iter_levels(
     found, table = check_batches(shard, max_tokens=kind.max_tokens)
     found += mark_rows(shard, Coverage(len(store))) + check_counts(NAME, entry, table)
     yield from ((finding.level, finding.what) for finding in found)
-    for finding in check_shard(
-        shard,
-        store,
-        torch.device("cpu"),
-        max_tokens=kind.max_tokens,
-        max_batch_tokens=1 << 15,
-        on_advance=lambda _: None,
-    ):
+    roundtrip = Roundtrip(store, torch.device("cpu"), kind.max_tokens, 1 << 15)
+    for finding in check_shard(shard, roundtrip, on_advance=lambda _: None):
         yield finding.level, finding.what
 
 

@@ -84,7 +84,7 @@ def test_links_of_a_page_resolve(path: Path) -> None:
 def test_formats_page_documents_every_tensor_field_and_option() -> None:
     from seqpack_cli.batching.layout_rules import LAYOUTS
     from seqpack_cli.shards import recorded_options, shard_manifest
-    from seqpack_cli.shards.shard_arrays import tensor_names
+    from seqpack_cli.shards.shard_tensors import tensor_names
     from seqpack_cli.tokens import store_manifest
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 

@@ -17,7 +17,8 @@ from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.shards import time_steps
 from seqpack_cli.shards.layouts import find_layout
-from seqpack_cli.shards.shard_arrays import ShardArrays, make_tensors
+from seqpack_cli.shards.shard_arrays import ShardArrays
+from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.store_rows import StoreRows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 

@@ -20,7 +20,8 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.training.batch_tensors import IGNORED, PackedTensors, make_next_labels
+from seqpack_cli.training.batch_tensors import PackedTensors
+from seqpack_cli.training.labels import IGNORED, make_next_labels
 from seqpack_cli.training.shard_dataset import ShardDataset
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -177,7 +178,7 @@ def test_labels_come_when_asked_for(tmp_path: Path, options: dict[str, Any]) -> 
 @pytest.mark.parametrize("labels", ["Next", "", "previous"])
 def test_other_labels_are_refused(tmp_path: Path, labels: str) -> None:
     with pytest.raises(ValueError, match=r"^labels is .*, expected .*next"):
-        ShardDataset(tmp_path, labels=labels)
+        ShardDataset(make_shards(tmp_path), labels=labels)
 
 
 @pytest.mark.parametrize("labels", [True, 1])

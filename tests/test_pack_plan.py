@@ -19,6 +19,7 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
+from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import (
     check_memory,
     count_bytes,
@@ -27,9 +28,10 @@ from seqpack_cli.shards.pack_plan import (
     plan_store,
 )
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_arrays import make_tensors
+from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.tokens.token_store import open_store
 
+IDS = EntryBytes("uint16")
 OPTIONS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 3},
     "padded": {"layout": "padded", "batch_size": 3, "pad_to_multiple": 4},
@@ -56,11 +58,11 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
     tensors = make_tensors(options.layout, rows.find(source), filler=options.last_batch == "pad")
     num_cells, table = np.diff(tensors["data_offsets"]), plan.table.expand()
     assert table.num_cells.tolist() == num_cells.tolist()
-    for itemsize in (2, 4):
+    for dtype, itemsize in (("uint16", 2), ("int32", 4)):
         num_bytes = sum(array.nbytes for array in tensors.values())
         num_bytes += int(num_cells.sum()) * itemsize
         num_bytes -= 8 * sum(name.endswith("_offsets") for name in tensors)  # one more each
-        counted = count_bytes(table, options, itemsize)
+        counted = count_bytes(table, options, EntryBytes(dtype))
         assert len(counted) == plan.num_batches
         missed = num_bytes - int(counted.sum())
         fillers = tensors.get("num_filler_rows")  # may be left out
@@ -77,11 +79,11 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
     values: dict[str, Any], lengths: list[int], shard_bytes: int
 ) -> None:
     table, options = plan_of(lengths, shard_bytes=shard_bytes, **values)
-    sizes = count_bytes(table.expand(), options, 2).tolist()
-    room = count_room(options, 2)
+    sizes = count_bytes(table.expand(), options, IDS).tolist()
+    room = count_room(options, IDS)
     assert 0 <= room < shard_bytes
-    cuts = cut_shards(table, options, 2)
-    assert cut_shards(table.expand(), options, 2) == cuts
+    cuts = cut_shards(table, options, IDS)
+    assert cut_shards(table.expand(), options, IDS) == cuts
     assert (cuts[0], cuts[-1]) == (0, table.num_batches)
     for first, last in pairwise(cuts):
         assert last > first
@@ -92,10 +94,10 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
 def test_count_bytes_does_not_wrap_around() -> None:
     table, _ = plan_of([2**31 - 1] * 5, layout="padded", batch_size=5)
     assert table.num_cells.tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(table, PackOptions("padded"), 4)[0] > 20 * (2**31 - 1)
+    assert count_bytes(table, PackOptions("padded"), EntryBytes("int32"))[0] > 20 * (2**31 - 1)
     table, _ = plan_of([2**31 - 1] * 5, batch_size=5)
     assert table.num_cells.tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(table, PackOptions("packed"), 2)[0] > 10 * (2**31 - 1)
+    assert count_bytes(table, PackOptions("packed"), IDS)[0] > 10 * (2**31 - 1)
 
 
 @pytest.fixture(scope="module")
@@ -220,10 +222,10 @@ def test_no_file_is_larger_than_shard_bytes(
 
 def test_batch_above_the_memory_of_the_machine_is_refused() -> None:
     table, _ = plan_of([1])
-    check_memory(table, 2)
+    check_memory(table, IDS)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     with pytest.raises(MachineError) as caught:
-        check_memory(replace(table, num_cells=np.array([10**15])), 2)
+        check_memory(replace(table, num_cells=np.array([10**15])), IDS)
     assert caught.value.message == (
         f"the largest batch takes 2,000,000.0 GB, this machine has {memory:,.1f} GB of memory"
     )

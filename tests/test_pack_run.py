@@ -37,7 +37,7 @@ from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.unpack_run import iter_sequences
+from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.verification.verify_run import VerifyOptions, verify
@@ -109,7 +109,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 4,
+        "format_version": 5,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
@@ -121,6 +121,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         "tokenizer_blake3": tokens.manifest["tokenizer_blake3"],
         "tokens_blake3": tokens.digest,
         "tokens_path": manifest["tokens_path"],
+        "columns": [],
         "options": {
             "batch_size": 3,
             "max_tokens": None,
@@ -387,6 +388,7 @@ def test_pack_with_buckets_again_is_already_complete(store: Path, tmp_path: Path
 
 CONTINUED: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 2, "shuffle": True, "seed": 2**64 - 1, "buckets": (4, 8, 16)},
+    "where": {"batch_size": 1, "shuffle": True, "where": ("@length != 5",)},
     "padded": {
         "layout": "padded",
         "batch_size": 2,

@@ -404,3 +404,18 @@ document.title = JSON.stringify([typed, location.hash, falling, rising, tokens.a
     expected = sorted(range(len(batches)), key=lambda index: -len(batches[index].data))
     assert falling == [str(index) for index in expected]
     assert (rising, order) == (falling[::-1], "ascending")
+
+
+def test_page_shows_columns_beside_their_rows_and_tokens(work: Path) -> None:
+    record = {"text": "ab cd", "label": "<b>", "score": 0.5, "tag": [[0, 2, "</p>"]]}
+    (work / "records.jsonl").write_text(json.dumps(record) + "\n")
+    keep = [word for name in ("label:class", "score", "tag:tags") for word in ("--keep", name)]
+    assert run("tokenize", "records.jsonl", *keep, "-o", "labelled").exit_code == 0
+    assert run("pack", "labelled", "-o", "shards").exit_code == 0
+    for name in ("labelled", "shards"):
+        page = make(name)
+        assert "label <b>&#34;&lt;b&gt;&#34;</b> · score <b>0.5</b>" in page
+        assert '<span title="id 97, tag &lt;/p&gt;" data-tags="&lt;/p&gt;">a</span>' in page
+        assert '<span title="id 32">' in page  # the space has no tag
+        pictures = re.findall(r'<figure id="picture-([^"]*)"', page)
+        assert pictures[-3:] == ["column-0", "column-1", "column-2"]

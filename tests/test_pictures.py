@@ -24,6 +24,7 @@ from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.pictures import panels as panels_module
 from seqpack_cli.reporting.pictures.batch_panel import make_batch_panel
+from seqpack_cli.reporting.pictures.column_panel import make_column_panels
 from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import MAX_STEPS, make_padding_panel
 from seqpack_cli.reporting.pictures.panels import choose_batch, make_panels, make_title
@@ -492,3 +493,38 @@ def test_a_png_needs_no_other_fonts(tmp_path: Path, capfd: pytest.CaptureFixture
     panel = make_length_panel(np.array([1, 2]), what="2 sequences")
     save_picture(tmp_path / "picture.png", "雨が降る", [panel])
     assert capfd.readouterr().err == ""  # matplotlib complains there of fonts that it misses
+
+
+def make_classes(num_classes: int) -> dict[str, object]:
+    classes = [{"name": f"c{n}", "count": 100 - n, "share": 0.1} for n in range(num_classes)]
+    counts = {"num_classes": num_classes, "num_unused_classes": 0}
+    return {"name": "$label", "kind": "class", "unit": "rows", **counts, "classes": classes}
+
+
+def make_numbers_column(values: list[float]) -> dict[str, object]:
+    spans = [*pairwise(values)]
+    bins = [{"from": first, "to": last, "count": 1} for first, last in spans]
+    ends = {"smallest": values[0], "mean": values[0], "largest": values[-1]}
+    return {"name": "n", "kind": "float", "unit": "rows", **ends, "histogram": bins}
+
+
+def test_class_panel_sums_the_classes_that_have_no_bar() -> None:
+    (panel,) = make_column_panels([make_classes(13)])
+    axes = draw(panel)
+    assert [label.get_text() for label in axes.get_yticklabels()][-2:] == ['"c9"', "3 more classes"]
+    assert [bar.get_width() for bar in axes.patches][-2:] == [91, 90 + 89 + 88]
+
+
+@pytest.mark.parametrize(
+    "values", [[-1.7e308, 0.0, 1.7e308], [-(2**63), 5, 2**63 - 1], [0, 5e-324]]
+)
+def test_number_panel_of_any_numbers_has_a_bar_for_each_bin(values: list[float]) -> None:
+    (panel,) = make_column_panels([make_numbers_column(values)])
+    assert [bar.get_height() for bar in draw(panel).patches] == [1] * (len(values) - 1)
+
+
+def test_at_most_four_columns_are_drawn_and_the_others_counted() -> None:
+    text = {"name": "id", "kind": "text", "unit": "rows", "example": None}
+    panels = make_column_panels([make_classes(2)] * 5 + [text])
+    assert len(panels) == 4
+    assert panels[-1].title == "$label: 2 classes (2 more columns not drawn)"

@@ -86,7 +86,7 @@ def test_tokenize_gives_the_bytes_of_a_local_run(
 @pytest.mark.parametrize(
     "options",
     [
-        ("--batch-size", "8"),
+        ("--batch-size", "8", "--where", "@length != 9"),
         ("--layout", "padded", "--shuffle", "--window", "512", "--max-tokens", "4096"),
         ("--layout", "varlen", "--max-tokens", "512"),
     ],

@@ -17,7 +17,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import Sender, Sent
 from seqpack_cli.verification.integers import shard_roundtrip
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
-from seqpack_cli.verification.integers.shard_roundtrip import check_shard
+from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
 from seqpack_cli.verification.report import Finding
 
 CPU = torch.device("cpu")
@@ -39,16 +39,8 @@ def find(
     shard.first_batch = FIRST_BATCH
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shard_roundtrip, "CELLS_PER_BLOCK", {device.type: max_cells})
-        return list(
-            check_shard(
-                shard,
-                store,
-                device,
-                max_tokens=kind.max_tokens,
-                max_batch_tokens=1 << 30,
-                on_advance=on_advance,
-            )
-        )
+        roundtrip = Roundtrip(store, device, kind.max_tokens, 1 << 30)
+        return list(check_shard(shard, roundtrip, on_advance=on_advance))
 
 
 def slow_findings(shard: Shard, store: TokenStore, kind: Kind) -> list[Finding]:
@@ -232,14 +224,7 @@ def test_other_errors_are_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) 
 def test_findings_may_be_left_half_way() -> None:
     shard, store = draw_shard(KINDS["packed"], 4, num_most=30)
     damaged = flip_cells(shard, list(range(len(shard))))
-    differences = check_shard(
-        damaged,
-        store,
-        CPU,
-        max_tokens=None,
-        max_batch_tokens=1,
-        on_advance=lambda _: None,
-    )
+    differences = check_shard(damaged, Roundtrip(store, CPU, None, 1), on_advance=lambda _: None)
     assert next(differences).batch == 0
 
 

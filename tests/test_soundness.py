@@ -21,7 +21,8 @@ from shard_reference import Arrays, join_batches
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards import padded
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import OFFSETS_OF, ShardArrays
+from seqpack_cli.shards.shard_arrays import ShardArrays
+from seqpack_cli.shards.shard_tensors import OFFSETS_OF
 
 MAX_ID, PAD_ID = 9, 7
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizer_kinds import tokenizer_of
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.document_block import BadRecordError, DocumentOptions
+from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.columns.kind import Field
-from seqpack_cli.tokens.columns.tags_kind import Segments, TagsCollector, TagsReader
+from seqpack_cli.tokens.columns.tags_kind import TagsCollector
+from seqpack_cli.tokens.columns.tags_reader import Segments, TagsReader
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
+from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
 
 STRINGS = TagsReader("tags", "string")
 NUMBERS = TagsReader("tags", "number")
@@ -171,7 +179,7 @@ def test_wrong_tags_are_a_bad_record(text: Any, value: Any, reason: str) -> None
 
 def test_labels_outside_of_fixed_names_are_a_bad_record() -> None:
     reader = TagsReader("tags", "string", ("X", "Y"))
-    assert reader.read(["X"], ["a"]) == Segments([0], ["X"])
+    assert reader.read_all([["X"]], [["a"]]) == [reader.read(["X"], ["a"])]
     with pytest.raises(BadRecordError) as caught:
         reader.read(["X", "Z"], ["a", "b"])
     assert caught.value.reason == "field 'tags' is 'Z', expected one of 'X', 'Y'"
@@ -180,3 +188,54 @@ def test_labels_outside_of_fixed_names_are_a_bad_record() -> None:
 def test_tags_of_csv_are_json() -> None:
     assert STRINGS.parse('[[0, 1, "X"]]') == [[0, 1, "X"]]
     assert STRINGS.parse("X") == "X"
+
+
+RECORDS = [
+    {"words": ["Ada", "Lovelace", "né", "\u3000", "x"], "tags": ["PER", "PER", "O", "X", "O"]},
+    {"words": [], "tags": []},
+    {"words": "Ada met Bob", "tags": [[0, 3, "PER"], [8, 11, "PER"]]},
+]
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "byte_level", "word_piece"])
+@pytest.mark.parametrize("subtokens", ["first", "all"])
+def test_tags_come_along_with_their_tokens_into_every_piece(
+    tmp_path: Path, tokenizer: str, subtokens: str
+) -> None:
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, RECORDS)))
+    if tokenizer != "bytes":
+        (tmp_path / "tokenizer.json").write_text(tokenizer_of(tokenizer))
+    found = []
+    for number, (encoder, max_length) in enumerate(
+        [("auto", None), ("auto", 4), ("tokenizers", None)]
+    ):
+        options = TokenizeOptions(
+            "bytes" if tokenizer == "bytes" else tmp_path,
+            documents=DocumentOptions(text_field="words"),
+            keep=["tags:tags"],
+            tag_subtokens=subtokens,
+            bos="<bos>" if tokenizer == "bytes" else "<s>",
+            max_length=max_length,
+            encoder=encoder,
+        )
+        manifest, _ = tokenize(tmp_path / "corpus.jsonl", tmp_path / f"{number}", options)
+        store = open_store(tmp_path / f"{number}")
+        names = store.columns["tags"].class_names
+        assert names == ("O", "PER", "X")
+        tags = store.part_column(0, "tags")
+        found.append([None if tag < 0 else names[tag] for tag in tags.tolist()])
+        assert manifest["ledger"]["num_words_without_token"] == 1
+    assert found[0] == found[1] == found[2]
+    if subtokens == "first":
+        assert [tag for tag in found[0] if tag] == ["PER", "PER", "O", "O", "PER", "O", "PER"]
+    assert found[0][0] is None  # <bos>
+
+
+def test_wrong_tags_name_the_line(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"words": ["a"], "tags": ["X", "Y"]}\n')
+    options = TokenizeOptions(documents=DocumentOptions(text_field="words"), keep=["tags:tags"])
+    with pytest.raises(DataError) as caught:
+        tokenize(tmp_path / "corpus.jsonl", tmp_path / "store", options)
+    assert caught.value.message == (
+        f"{tmp_path}/corpus.jsonl:1: field 'tags' has 2 tags, expected 1, one for each word"
+    )

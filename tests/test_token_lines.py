@@ -18,8 +18,9 @@ def token(text: str, *ids: int) -> dict[str, object]:
     return {"text": text, "ids": list(ids)}
 
 
-def draw(*tokens: dict[str, object]) -> list[str]:
-    return draw_tokens(tokens, num_tokens=sum(len(token["ids"]) for token in tokens))  # type: ignore[arg-type,misc]
+def draw(*tokens: dict[str, object], **tags: list[object]) -> list[str]:
+    num_tokens = sum(len(token["ids"]) for token in tokens)  # type: ignore[arg-type,misc]
+    return draw_tokens(tokens, num_tokens=num_tokens, tags=tags)
 
 
 def test_ids_stand_below_the_text_of_their_token() -> None:
@@ -34,6 +35,17 @@ def test_character_of_several_tokens_has_all_their_ids() -> None:
     assert draw(token("a", 97), token("雨", 233, 155, 168), token("雨", 7)) == [
         "  │a │雨         │雨│",
         "  │97│233 155 168│ 7│",
+    ]
+
+
+def test_tags_stand_below_the_ids_of_their_token() -> None:
+    tokens = [token("Rio", 7), token("雨", 233, 155, 168), token("x", 9)]
+    assert draw(*tokens, ner=["LOC", None, "O", None, None], n=[1, 2, 3, 4, True]) == [
+        "  │Rio│雨         │x   │",
+        "  │  7│233 155 168│   9│",
+        "  │LOC│O          │    │",
+        "  │1  │2 3 4      │true│",
+        "  below the ids: ner, n",
     ]
 
 
@@ -55,7 +67,7 @@ def test_text_from_right_to_left_keeps_its_place() -> None:
 
 def test_tokens_go_on_in_the_next_lines_and_the_rest_is_counted() -> None:
     tokens = [token(f" {'x' * 24}", 1000 + number) for number in range(20)]
-    lines = draw_tokens(tokens, num_tokens=1000)
+    lines = draw_tokens(tokens, num_tokens=1000, tags={})
     assert len(lines) == 2 * MAX_LINES + 1
     assert lines[0] == "  " + f"│ {'x' * 24}" * 2 + "│"
     assert lines[1] == "  │" + "1000│".rjust(26) + "1001│".rjust(26)
@@ -73,8 +85,8 @@ def test_token_that_is_too_wide_is_cut() -> None:
 
 
 def test_no_tokens_are_no_lines() -> None:
-    assert draw_tokens([], num_tokens=0) == []
-    assert draw_tokens([], num_tokens=3) == ["  and 3 more tokens (all with --json)"]
+    assert draw_tokens([], num_tokens=0, tags={}) == []
+    assert draw_tokens([], num_tokens=3, tags={}) == ["  and 3 more tokens (all with --json)"]
 
 
 ODD = st.sampled_from(
@@ -95,7 +107,7 @@ def test_drawing_fits_and_its_borders_stand_below_each_other(
     tokens: list[dict[str, object]], num_more: int
 ) -> None:
     num_tokens = sum(len(token["ids"]) for token in tokens) + num_more  # type: ignore[arg-type]
-    lines = draw_tokens(tokens, num_tokens=num_tokens)
+    lines = draw_tokens(tokens, num_tokens=num_tokens, tags={})
     num_hidden = 0
     if lines and lines[-1].startswith("  and "):
         num_hidden = int(lines.pop().split()[1].replace(",", ""))

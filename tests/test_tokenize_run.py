@@ -261,6 +261,7 @@ def test_ledger_equals_slow_oracle(
         "num_dropped_tokens": slow.num_dropped_tokens,
         "num_tokens": sum(map(len, slow.sequences)),
         "num_special_tokens_in_text": 0,
+        "num_words_without_token": 0,
     }
 
 

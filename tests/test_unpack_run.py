@@ -14,10 +14,11 @@ from shard_reference import LENGTHS, change_shard, make_shards, make_store, make
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards import unpack_run
+from seqpack_cli.shards import unpack_run, unpacked
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.unpack_run import iter_sequences, write_sequences
+from seqpack_cli.shards.unpack_run import write_sequences
+from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.tokens.token_store import open_store
 
 
@@ -62,8 +63,8 @@ def test_unpack_reads_in_blocks_of_any_size(
     num_ids: int,
     num_rows: int,
 ) -> None:
-    monkeypatch.setattr(unpack_run, "IDS_PER_READ", num_ids)
-    monkeypatch.setattr(unpack_run, "ROWS_PER_READ", num_rows)
+    monkeypatch.setattr(unpacked, "IDS_PER_READ", num_ids)
+    monkeypatch.setattr(unpacked, "ROWS_PER_READ", num_rows)
     path = make_shards(tmp_path, **options, shard_bytes=200)
     found = [(index, ids.tolist()) for index, ids in iter_sequences(open_shards(path))]
     assert found == [

@@ -33,9 +33,9 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     "--sequence",
     type=NATURAL,
     metavar="I",
-    help="Show sequence I of the token store, counted from 0: its tokens, ids and text, and the "
-    "file and record it came from (if PATH is a folder of shards, also its batch and row; the "
-    "origin only while the store is where pack found it).",
+    help="Show sequence I of the token store, counted from 0: its tokens, ids, text and columns, "
+    "and the file and record it came from (if PATH is a folder of shards, also its batch and row; "
+    "the origin only while the store is where pack found it).",
 )
 @click.option(
     "--vocabulary",
@@ -45,8 +45,8 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     "occur.",
 )
 @plot_option(
-    "Write a picture of the lengths, the padding and one batch (with --batch, of that batch) to "
-    "FILE instead of printing the numbers."
+    "Write a picture of the lengths, the padding, one batch and the columns (with --batch, of that "
+    "batch) to FILE instead of printing the numbers."
 )
 @click.option(
     "--html",
@@ -147,7 +147,7 @@ def _write_files(opened: Opened, found: dict[str, Any], asked: dict[str, Any]) -
     from seqpack_cli.reporting.pictures.panels import make_panels, make_title
     from seqpack_cli.reporting.pictures.picture import save_picture
 
-    panels = make_panels(opened, batch=asked["batch"])
+    panels = make_panels(opened, batch=asked["batch"], columns=found.get("columns", ()))
     if plot is not None:
         save_picture(plot, make_title(opened), panels)
     if html is not None:

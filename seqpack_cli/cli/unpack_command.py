@@ -36,12 +36,13 @@ def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: 
 
     The inverse of `seqpack pack`: batches are taken apart, padding is removed, and pieces of a
     sequence that pack split are joined (those that tokenize split are sequences of their own).
-    Sequences that pack dropped are missing. The token store is not needed.
+    Sequences that pack dropped are missing. The token store is not needed. If the store has columns
+    (tokenize --keep), each line has their values too: names of classes, and a list for tags.
 
     \b
     Token ids, one line per sequence, {"index": 0, "ids": [72, 105]}:
         seqpack unpack shards -o rows.jsonl
-    Text, {"index": 0, "text": "Hi"}, printed to stdout:
+    Text, {"index": 0, "text": "Hi", "columns": {"label": "greeting"}}, printed to stdout:
         seqpack unpack shards --text -o -
     """
     from seqpack_cli.shards.shard_set import open_shards

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
 from io import FileIO
@@ -16,6 +17,7 @@ from seqpack_cli.files.url import Place
 
 MAX_MEMORY = 8 << 20
 BLOCK_BYTES = 1 << 20
+_NUMBERS = itertools.count()  # a part may have several, and its own temporary file
 
 
 class Spool:
@@ -61,7 +63,7 @@ class Spool:
     def _flush(self) -> None:
         if self._path is None or self._file is None:
             folder = self._stack.enter_context(at(self._place.parent).hold_spool_folder())
-            self._path = disk.name_temporary(folder / self._place.name)
+            self._path = disk.name_temporary(folder / f"{self._place.name}-{next(_NUMBERS)}")
             self._stack.callback(disk.remove_file, self._path)
             self._file = self._stack.enter_context(disk.create_file(self._path))
         disk.write_all(self._file, b"".join(self._waiting), self._path)

@@ -12,6 +12,8 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.url import AnyPath, Place
+from seqpack_cli.reporting.column_contents import describe_columns
+from seqpack_cli.reporting.duplicates import count_duplicates
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.reporting.opened import Opened, open_any
 from seqpack_cli.runs.arguments import checks_arguments
@@ -70,6 +72,8 @@ def _describe_store(store: TokenStore) -> dict[str, Any]:
         "num_parts": len(manifest["parts"]),
         "bytes": sum(file["bytes"] for file in files),
         "ledger": manifest["ledger"],
+        "duplicates": count_duplicates(store),
+        "columns": describe_columns(store),
         "options": manifest["options"],
         "lengths": summarize_lengths(read_lengths(store)),
         "run": _read_run(store.path),
@@ -95,6 +99,7 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
             "fewest": int(num_rows.min()) if len(num_rows) else None,
             "most": int(num_rows.max()) if len(num_rows) else None,
         },
+        "columns": describe_columns(shards),
         "options": manifest["options"],
         "lengths": summarize_lengths(read_lengths(shards)),
         "run": _read_run(shards.path),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.reporting.store_blocks import is_equal
+from seqpack_cli.ranges import is_equal
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.reporting.store_blocks import find_difference, find_differing
+from seqpack_cli.ranges import find_difference, find_differing
 from seqpack_cli.tokens.columns.class_kind import map_numbers
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.columns.text_values import find_differing_values
 
 MAX_PLACES = 5  # where values differ that are described
 Lengths = tuple[np.ndarray, np.ndarray]
@@ -83,17 +83,11 @@ class ColumnPair:
         return {"name": self.name, "num_differing": self._num_differing, "places": self._places}
 
     def _find_differing(self, first: Values, second: Values, lengths: Lengths) -> np.ndarray:
-        if isinstance(first, TextValues) and isinstance(second, TextValues):
-            data, others = (
-                text.data[text.offsets[0] : text.offsets[-1]] for text in (first, second)
-            )
-            return find_differing(data, others, first.lengths, second.lengths)
-        values, others = np.asarray(first), np.asarray(second)
         if self._table is not None:
-            others = self._table[others]
+            second = self._table[np.asarray(second)]
         if self._columns[0].rules.is_per_token:
-            return find_differing(values, others, *lengths)
-        return np.flatnonzero(values != others)
+            return find_differing(np.asarray(first), np.asarray(second), *lengths)
+        return find_differing_values(first, second)
 
     def _describe(
         self, place: int, first: Values, second: Values, lengths: Lengths

@@ -13,19 +13,13 @@ import numpy as np
 
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.ranges import find_difference, find_differing, is_equal
 from seqpack_cli.reporting.differing_columns import ColumnPair
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
-from seqpack_cli.reporting.store_blocks import (
-    find_difference,
-    find_differing,
-    is_equal,
-    iter_blocks,
-    read_block_column,
-    view_ids,
-)
+from seqpack_cli.reporting.store_blocks import iter_blocks, read_block_column, view_ids
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.unpack_run import iter_sequences
+from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_store import TokenStore
 

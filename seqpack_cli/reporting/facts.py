@@ -74,6 +74,7 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
     sizes = f"{count(numbers['num_parts'], 'part')} of {count(numbers['num_sources'], 'source')}"
     return [
         ("documents", f"{ledger['num_documents']:,}"),
+        ("duplicates", _duplicates(numbers["duplicates"])),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
         ("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
@@ -107,6 +108,11 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     return facts + [("dropped", f"{what} by {reason}") for reason, what in list_dropped(ledger)]
 
 
+def _duplicates(found: dict[str, int]) -> str:
+    number, num_documents = found["num_duplicate_documents"], found["num_documents_with_tokens"]
+    return f"{number:,} of {num_documents:,} documents repeat an earlier one" if number else "none"
+
+
 def _padding(numbers: dict[str, Any]) -> str:
     if not LAYOUTS[numbers["layout"]].fills_rectangle:
         return "none"
@@ -124,6 +130,7 @@ _STORE_LEDGER = {
     "num_rejected": "rejected records",
     "num_dropped_documents": "dropped documents",
     "num_truncated_tokens": "truncated tokens",
+    "num_words_without_token": "words with a tag and no token",
     "num_dropped_tokens": "dropped tokens",
 }
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.length_counts import LengthCounts
@@ -17,6 +15,7 @@ from seqpack_cli.files.url import AnyPath
 from seqpack_cli.reporting.opened import Opened, open_any
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import count_bytes
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
@@ -125,7 +124,7 @@ def _measure(store: TokenStore, found: LengthCounts, way: PackOptions) -> dict[s
     options = replace(way.resolve(), shuffle=False)  # the numbers are the same
     plan = plan_batches(store, options, found)
     table = plan.table
-    num_bytes = count_bytes(table, options, np.dtype(store.dtype).itemsize)
+    num_bytes = count_bytes(table, options, EntryBytes.of(store))
     measured = {
         "options": spell_options(way),
         "num_batches": table.num_batches,

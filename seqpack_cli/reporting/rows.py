@@ -10,6 +10,7 @@ from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
+from seqpack_cli.reporting.row_values import join_pieces, read_row_values, read_sequence_values
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder
@@ -60,8 +61,16 @@ def describe_batch(
         **_describe_shape(batch, opened),
     }
     described["rows"] = [
-        {"original_index": int(original), "length": len(ids), "ids": ids.tolist(), "text": text}
-        for original, ids, text in zip(whole.original_indices, rows, texts, strict=True)
+        {
+            "original_index": int(original),
+            "length": len(ids),
+            "columns": read_row_values(whole, opened.columns, row),
+            "ids": ids.tolist(),
+            "text": text,
+        }
+        for row, (original, ids, text) in enumerate(
+            zip(whole.original_indices, rows, texts, strict=True)
+        )
     ]
     if whole.piece_starts is not None:
         for row, start in zip(described["rows"], whole.piece_starts.tolist(), strict=True):
@@ -83,10 +92,10 @@ def describe_sequence(
         OptionError: there is no such sequence.
     """
     if isinstance(opened, ShardSet):
-        place, ids = _find_in_shards(opened, index)
+        place, ids, columns = _find_in_shards(opened, index)
     else:
         _check_sequence(opened, index, len(opened))
-        place, ids = {}, opened[index]
+        place, ids, columns = {}, opened[index], read_sequence_values(opened, index)
     decode = open_decoder(opened.read_tokenizer_json())
     pieces = split_at_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
     return {
@@ -94,6 +103,7 @@ def describe_sequence(
         **place,
         "length": len(ids),
         "origin": describe_origin(find_store(opened), index),
+        "columns": columns,
         "ids": ids.tolist(),
         "text": decode([ids[:max_text_ids]])[0],
         "tokens": [{"text": piece.text, "ids": list(piece.ids)} for piece in pieces],
@@ -111,9 +121,11 @@ def _describe_shape(batch: Batch, shards: ShardSet) -> dict[str, Any]:
     return {**shape, "bucket_key": find_bucket_key(keys, int(batch.lengths[0]))}
 
 
-def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.ndarray]:
-    """Return where a sequence begins in the shards, and its ids, joined if it was split."""
-    pieces = []
+def _find_in_shards(
+    shards: ShardSet, index: int
+) -> tuple[dict[str, Any], np.ndarray, dict[str, Any]]:
+    """Return where a sequence begins in the shards, its ids and columns, joined if it was split."""
+    pieces: list[tuple[int, dict[str, Any], np.ndarray, dict[str, Any]]] = []
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
         starts = shard.arrays.piece_starts
@@ -124,7 +136,8 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
             place = {"shard": shard.path.name, "batch": batch, "row": row}
             if inside not in checked:
                 checked = {inside: shard[inside]}
-            pieces.append((int(starts[position]), place, checked[inside].row(row)))
+            values = read_row_values(checked[inside], shards.columns, row)
+            pieces.append((int(starts[position]), place, checked[inside].row(row), values))
     if not pieces:
         _check_sequence(shards, index, shards.num_store_sequences)
     if not pieces or index < 0:
@@ -134,7 +147,8 @@ def _find_in_shards(shards: ShardSet, index: int) -> tuple[dict[str, Any], np.nd
         )
     pieces.sort(key=lambda piece: piece[0])
     place = {**pieces[0][1], "num_rows": len(pieces)}
-    return place, np.concatenate([ids for _, _, ids in pieces])
+    ids = np.concatenate([ids for _, _, ids, _ in pieces])
+    return place, ids, join_pieces([values for *_, values in pieces])
 
 
 def _check_sequence(opened: Opened, index: int, num_sequences: int) -> None:

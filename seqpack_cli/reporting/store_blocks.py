@@ -1,7 +1,6 @@
-"""Blocks of consecutive sequences of two token stores, as flat arrays, and where they differ.
+"""Blocks of consecutive sequences that two token stores have, as flat arrays.
 
-A block lies within one part of each store, so that ids, tags and texts are views of the files. To
-compare two blocks takes about 2 ns per token.
+A block lies within one part of each store, so that ids, tags and texts are views of the files.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from seqpack_cli.ranges import expand_ranges
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.token_store import TokenStore
@@ -60,51 +58,6 @@ def read_block_column(store: TokenStore, name: str, start: int, stop: int) -> Va
     return columns.finish(name, columns.view(name)[entries])
 
 
-def find_differing(
-    first: np.ndarray, second: np.ndarray, lengths: np.ndarray, other_lengths: np.ndarray
-) -> np.ndarray:
-    """Return which ranges of two flat arrays differ, in length or in an entry, as rising numbers.
-
-    Args:
-        lengths, other_lengths: of the N ranges that follow one another in each array.
-
-    >>> first, second = np.array([1, 2, 3, 4]), np.array([1, 5, 3, 4])
-    >>> find_differing(first, second, np.array([1, 1, 2]), np.array([1, 1, 2])).tolist()
-    [1]
-    """
-    is_same = lengths == other_lengths
-    if is_same.all():
-        if is_equal(first, second):
-            return np.empty(0, np.int64)
-    else:
-        first, second = _pick(first, lengths, is_same), _pick(second, other_lengths, is_same)
-    differs = np.flatnonzero(first != second)
-    ends = np.cumsum(lengths[is_same], dtype=np.int64)
-    same = np.flatnonzero(is_same)
-    is_same[same[np.searchsorted(ends, differs, "right")]] = False
-    return np.flatnonzero(~is_same)
-
-
-def is_equal(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return whether two flat arrays hold the same numbers."""
-    return len(first) == len(second) == find_difference(first, second)
-
-
-def find_difference(first: np.ndarray, second: np.ndarray) -> int:
-    """Return the first index where two flat arrays differ, or the length of the shorter one.
-
-    >>> find_difference(np.array([1, 2, 3]), np.array([1, 5, 3]))
-    1
-    """
-    num_common = min(len(first), len(second))
-    for start in range(0, num_common, IDS_PER_BLOCK):
-        end = min(start + IDS_PER_BLOCK, num_common)
-        differs = first[start:end] != second[start:end]
-        if differs.any():
-            return start + int(differs.argmax())
-    return num_common
-
-
 def _find_part(store: TokenStore, index: int) -> tuple[int, int]:
     """Return the part of a sequence, and its number in that part."""
     part = int(np.searchsorted(store.part_offsets, index, "right")) - 1
@@ -126,10 +79,3 @@ def _find_tokens(store: TokenStore, start: int, stop: int) -> slice:
     ids, starts = store.view_part(part)
     begin = int(starts[inside]) // ids.itemsize
     return slice(begin, begin + int(store.lengths[start:stop].sum(dtype=np.int64)))
-
-
-def _pick(values: np.ndarray, lengths: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
-    """Return a copy of the wanted ranges."""
-    starts = np.cumsum(lengths, dtype=np.int64) - lengths
-    picked: np.ndarray = values[expand_ranges(starts[is_wanted], lengths[is_wanted])]
-    return picked

@@ -1,8 +1,7 @@
 """Format numbers and texts for people: counts, sizes and rates; lines of 80 columns.
 
-A Chinese character takes two columns, a combining mark none. Texts are cut between what readers see
-as characters: a letter with its marks, a joined emoji, a flag. Widths come from Unicode's tables,
-1.5 us per character; terminals differ on a few emoji.
+A Chinese character takes two columns, a combining mark none; a text is cut between what readers see
+as characters. Widths come from Unicode's tables, 1.5 us each; terminals differ on a few emoji.
 """
 
 from __future__ import annotations
@@ -155,8 +154,9 @@ def iter_characters(text: str) -> Iterator[str]:
 
 
 def pair(label: str, value: str) -> str:
-    """Return the line of a label and its value, cut to the width of the terminal."""
-    return f"  {label:<{LABEL_WIDTH}} {cut(escape_controls(value), VALUE_WIDTH)}"
+    """Return the line of a label and its value, both cut to their widths."""
+    label = fill(cut(escape_controls(label), LABEL_WIDTH), LABEL_WIDTH)
+    return f"  {label} {cut(escape_controls(value), VALUE_WIDTH)}"
 
 
 def pair_of_path(label: str, path: str, more: str = "") -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.tokens.columns.kind import Values
 
 CELLS_PER_PIECE = 1 << 18
 
@@ -23,6 +24,12 @@ Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
 
 class Batch(Protocol):
     """The rows of one batch."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def columns(self) -> Mapping[str, Values]:
+        """The columns by name: per sequence [B], filler rows filled; per token as `shape`."""
 
     @property
     def data(self) -> np.ndarray:
@@ -78,8 +85,12 @@ class Batch(Protocol):
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError if the arrays contradict each other."""
 
-    def has_right_padding(self, pad_id: int) -> bool:
-        """Return whether all padding is pad_id."""
+    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
+        """Return whether all padding is pad_id.
+
+        Args:
+            values: looked at instead of the ids, in their shape.
+        """
 
     def count_padding(self) -> int:
         """Count the padding cells."""
@@ -105,6 +116,7 @@ class RowSource(Protocol):
 class Layout(Protocol):
     """How the rows of a shard are laid out in its arrays."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     arrays: ClassVar[tuple[str, ...]]  # of a batch, in file order, `data` last
 
     def __init__(self, pad_id: int = 0, padding_side: str = "right") -> None: ...
@@ -120,7 +132,7 @@ class Layout(Protocol):
         """Make the arrays of a shard that differ from layout to layout."""
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
-        """Yield the `data` of a shard in pieces.
+        """Yield the `data` of a shard, or a column with a value per token, in pieces of any size.
 
         Args:
             source: of all rows that are not filler.
@@ -149,7 +161,11 @@ class Layout(Protocol):
 def describe_fields(batch: Any) -> str:
     """Return the repr of a batch in one line: dtype and shape stand for an array or a tensor."""
     values = ((field.name, getattr(batch, field.name)) for field in fields(batch))
-    spelled = (f"{name}={_describe_value(value)}" for name, value in values if value is not None)
+    spelled = (
+        f"{name}={_describe_value(value)}"
+        for name, value in values
+        if value is not None and (name != "columns" or value)
+    )
     return f"{type(batch).__name__}({', '.join(spelled)})"
 
 
@@ -158,6 +174,8 @@ def _describe_value(value: Any) -> str:
         values = zip(value._fields, value, strict=True)
         spelled = (f"{name}={_describe_value(each)}" for name, each in values if each is not None)
         return f"{type(value).__name__}({', '.join(spelled)})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name!r}: {_describe_value(value[name])}' for name in value)}}}"
     if not hasattr(value, "dtype"):
         return repr(value)
     device = getattr(value, "device", "cpu")  # a numpy array has none, or says so itself

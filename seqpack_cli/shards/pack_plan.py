@@ -14,9 +14,10 @@ from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.selected_store import SelectedCounts, SelectedStore
-from seqpack_cli.shards.shard_arrays import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.shard_manifest import describe_shard
+from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -114,10 +115,11 @@ def describe_substitute_pad_id(store: TokenStore, options: PackOptions) -> str |
     )
 
 
-def check_memory(table: BatchTable, itemsize: int) -> None:
+def check_memory(table: BatchTable, entries: EntryBytes) -> None:
     """Raise MachineError if a planned batch is larger than the memory of this machine."""
     num_cells = table.num_cells.astype(float)  # floats do not wrap around
-    largest = float((num_cells * itemsize + table.num_rows * 2 * BYTES_PER_NUMBER).max())
+    per_row = 2 * BYTES_PER_NUMBER + entries.per_row
+    largest = float((num_cells * entries.per_cell + table.num_rows * per_row).max())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if largest > memory:
         raise MachineError(
@@ -128,28 +130,33 @@ def check_memory(table: BatchTable, itemsize: int) -> None:
         )
 
 
-def count_bytes(table: BatchTable, options: PackOptions, itemsize: int) -> np.ndarray:
-    """Return the size in bytes of a batch in a shard, for each row of the table."""
-    entries = {
+def count_bytes(table: BatchTable, options: PackOptions, entries: EntryBytes) -> np.ndarray:
+    """Return the size in bytes of a batch in a shard, for each row of the table.
+
+    Texts are counted with their mean.
+    """
+    counts = {
         "data_offsets": table.num_cells,
         "sequence_offsets": table.num_rows,
         "step_offsets": table.longest,
     }
-    num_bytes = np.zeros(len(table), np.int64)
+    num_bytes = entries.per_row * table.num_rows
     for name in tensor_names(options.layout, filler=options.last_batch == "pad"):
-        size = itemsize if name == "data" else BYTES_PER_NUMBER
-        num_bytes += size * entries[OFFSETS_OF[name]] if name in OFFSETS_OF else size
+        size = entries.per_cell if name == "data" else BYTES_PER_NUMBER
+        num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
     return num_bytes
 
 
-def cut_shards(table: BatchTable, options: PackOptions, itemsize: int) -> list[int]:
+def cut_shards(table: BatchTable, options: PackOptions, entries: EntryBytes) -> list[int]:
     """Distribute batches over files of at most shard_bytes; a larger batch has its own file.
+
+    With columns of text a file may be larger, where its texts are longer than the mean.
 
     Returns:
         The first batch of each file, and the number of all batches.
     """
-    sizes = count_bytes(table, options, itemsize)
-    room = count_room(options, itemsize)
+    sizes = count_bytes(table, options, entries)
+    room = count_room(options, entries)
     # Bytes and batches before each row of the table, and those of the whole table.
     ends, offsets = to_offsets(sizes * table.counts), to_offsets(table.counts)
     cuts, num_batches, filled = [0], table.num_batches, 0
@@ -165,18 +172,18 @@ def cut_shards(table: BatchTable, options: PackOptions, itemsize: int) -> list[i
     return cuts
 
 
-def count_room(options: PackOptions, itemsize: int) -> int:
+def count_room(options: PackOptions, entries: EntryBytes) -> int:
     """Return how many of a file's shard_bytes are left for batches.
 
     The others are for the header, each of whose numbers may have as many digits as shard_bytes, and
     for the last entry of each array of offsets.
     """
-    names = tensor_names(options.layout, filler=options.last_batch == "pad")
+    filler, columns = options.last_batch == "pad", entries.columns.values()
+    dtypes = tensor_dtypes(options.layout, entries.dtype, filler=filler, columns=columns)
     metadata = describe_shard({"layout": options.layout, "tokens_blake3": "0" * 64})
-    dtype = {2: "uint16", 4: "int32"}[itemsize]
-    tensors = {name: Tensor(dtype if name == "data" else "int64", 0) for name in names}
-    shortest, _ = make_header(tensors, metadata)
-    num_digits = NUMBERS_PER_ARRAY * len(names) * (len(str(options.shard_bytes)) - 1)
-    num_ends = sum(name.endswith("_offsets") for name in names)
+    shortest, _ = make_header({name: Tensor(dtypes[name], 0) for name in dtypes}, metadata)
+    num_digits = NUMBERS_PER_ARRAY * len(dtypes) * (len(str(options.shard_bytes)) - 1)
+    num_ends = sum(column.rules.is_text for column in columns)
+    num_ends += len(set(OFFSETS_OF.values()) & set(dtypes))
     header = len(shortest) + -(-num_digits // ALIGNMENT) * ALIGNMENT
-    return max(options.shard_bytes - header - 8 * num_ends, 0)
+    return max(options.shard_bytes - header - BYTES_PER_NUMBER * num_ends, 0)

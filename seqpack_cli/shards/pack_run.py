@@ -26,6 +26,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder, open_run
 from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
 from seqpack_cli.shards.count_store import count_store
+from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import (
     check_memory,
     choose_pad_id,
@@ -100,8 +101,9 @@ def _pack(
     if at(output).find_real_name() == at(store_path).find_real_name():
         raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     head, source = _make_head(store, options), SelectedStore(store, options.where)
+    entries = EntryBytes.of(store)
     plan = plan_store(source, options, None if is_here else count_store(source, workers))
-    check_memory(plan.table, np.dtype(store.dtype).itemsize)
+    check_memory(plan.table, entries)
     with open_run(output, head, overwrite=overwrite, command=command) as run:
         output = run.path  # from here on with the holder of its lock
         if run.manifest is not None:
@@ -111,7 +113,7 @@ def _pack(
         if note is not None:
             workers.progress.on_notice(note)
         run.write_tokenizer(store.read_tokenizer_json())
-        cuts = cut_shards(plan.table, options, np.dtype(store.dtype).itemsize)
+        cuts = cut_shards(plan.table, options, entries)
         tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
         setup = ShardSetup(output, store_path.resolve(), head, find_began())
         receipts = _make_shards(run, tasks, setup, workers)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from seqpack_cli.batching.row_ranges import PlannedRows
+from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
-from seqpack_cli.shards.layouts import find_layout
+from seqpack_cli.shards.layouts import Layout, Tensors, find_layout, iter_pieces
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_arrays import make_tensors
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
+from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.store_rows import StoreRows, changed_error, find_rows
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.read_rows import read_values
+from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
 @dataclass(frozen=True)
@@ -56,19 +60,35 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     source = open_store_once(setup.store, manifest["tokens_blake3"], setup.began, where)
     store, rows = source.store, find_rows(task.rows, source)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
-    side, pad_id = manifest["padding_side"], manifest["pad_id"]
-    layout = find_layout(manifest["layout"], pad_id=pad_id, padding_side=side)
+    layout = find_layout(
+        manifest["layout"], pad_id=manifest["pad_id"], padding_side=manifest["padding_side"]
+    )
     data = layout.iter_data(tensors, StoreRows(store, rows))
     counts = count_rows(task)
     num_cells = int(tensors["data_offsets"][-1])
     path = setup.folder / shard_name(task.number)
     pieces = _report_progress(data, counts["num_tokens"] / num_cells)
     arrays = {name: Tensor.of(array) for name, array in tensors.items()}
+    for column in store.columns.values():
+        arrays |= _make_column(store, column, rows, tensors, layout)
     arrays["data"] = Tensor(store.dtype, num_cells, pieces)
     written = write_tensor_file(path, arrays, describe_shard(manifest))
     receipt = {"name": path.name, **written, **counts}
     write_receipt(setup.folder, path.stem, receipt)
     return receipt
+
+
+def _make_column(
+    store: TokenStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
+) -> dict[str, Tensor]:
+    """Return the arrays of a column: an entry for each row, or laid out as `data` is."""
+    if not column.rules.is_per_token:
+        values = read_values(store, tensors["original_indices"], column.name)
+        return {name: Tensor.of(array) for name, array in column.make_arrays(values).items()}
+    filled = replace(layout, pad_id=column.rules.fill)
+    pieces = filled.iter_data(tensors, StoreRows(store, rows, column=column))
+    num_cells = int(tensors["data_offsets"][-1])
+    return {column.tensor_name: Tensor(column.rules.dtype, num_cells, pieces)}
 
 
 def count_rows(task: ShardTask) -> dict[str, int]:
@@ -87,9 +107,9 @@ def count_rows(task: ShardTask) -> dict[str, int]:
     }
 
 
-def _report_progress(pieces: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[np.ndarray]:
-    """Yield the same pieces, and report each as progress once it is written."""
-    for piece in pieces:
+def _report_progress(cells: Iterator[np.ndarray], tokens_per_cell: float) -> Iterator[np.ndarray]:
+    """Yield cells in small pieces, and report each as progress once it is written."""
+    for piece in chain.from_iterable(map(iter_pieces, cells)):
         yield piece
         advance(round(len(piece) * tokens_per_cell))
 

@@ -6,8 +6,8 @@ each step. No rectangle is ever made: memory grows with the tokens, however unev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from seqpack_cli.shards.time_steps import (
     count_steps,
     iter_steps,
 )
+from seqpack_cli.tokens.columns.kind import Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,7 @@ class PackedBatch:
     batch_sizes: np.ndarray  # int64[T], rows alive at each step
     lengths: np.ndarray  # int64[B]
     original_indices: np.ndarray | None = None  # int64[B], of the token store
+    columns: Mapping[str, Values] = field(default_factory=dict)
 
     __repr__ = describe_fields
 
@@ -104,7 +106,7 @@ class PackedBatch:
             )
         check_batch_sizes(found, num_ids=len(self.data))
 
-    def has_right_padding(self, pad_id: int) -> bool:
+    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
         """Return True: there is no padding."""
         return True
 
@@ -123,7 +125,9 @@ class PackedLayout:
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> PackedBatch:
         """Make a batch from its flat arrays, unchecked."""
-        return PackedBatch(**arrays)
+        return PackedBatch(
+            arrays["data"], arrays["batch_sizes"], arrays["lengths"], arrays["original_indices"]
+        )
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make `batch_sizes`, and the offsets where those of each batch begin."""

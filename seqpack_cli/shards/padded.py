@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields, iter_pieces
+from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields
 from seqpack_cli.shards.time_steps import check_lengths
+from seqpack_cli.tokens.columns.kind import Values
 
 CELLS_PER_BLOCK = 1 << 20  # of padding checked at a time; their places take 8 bytes each
 
@@ -27,6 +28,7 @@ class PaddedBatch:
     original_indices: np.ndarray | None = None  # int64[B], of the token store
     padding_side: str = "right"
     num_filler_rows: int = 0  # the last rows, of length 0 and original index -1
+    columns: Mapping[str, Values] = field(default_factory=dict)
 
     __repr__ = describe_fields
 
@@ -69,6 +71,7 @@ class PaddedBatch:
             lengths=self.lengths[kept],
             original_indices=self.original_indices[kept],
             num_filler_rows=0,
+            columns={name: values[kept] for name, values in self.columns.items()},
         )
 
     def rows(self) -> list[np.ndarray]:
@@ -115,14 +118,14 @@ class PaddedBatch:
                 f"expected {pad_id}"
             )
 
-    def find_wrong_padding(self, pad_id: int) -> np.ndarray:
+    def find_wrong_padding(self, pad_id: int, values: np.ndarray | None = None) -> np.ndarray:
         """Find padding cells that do not hold pad_id, bool[B, width]."""
-        wrong: np.ndarray = (self.ids != pad_id) & ~self.mask
+        wrong: np.ndarray = ((self.ids if values is None else values) != pad_id) & ~self.mask
         return wrong
 
-    def has_right_padding(self, pad_id: int) -> bool:
-        """Return whether all padding is pad_id."""
-        return not self.find_wrong_padding(pad_id).any()
+    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
+        """Return whether all padding of the ids, or of other values, is pad_id."""
+        return not self.find_wrong_padding(pad_id, values).any()
 
     def count_padding(self) -> int:
         """Count the padding cells."""
@@ -180,7 +183,7 @@ class PaddedLayout:
         cells = np.full(int(tensors["data_offsets"][-1]), self.pad_id, source.dtype)
         rows = np.flatnonzero(tensors["original_indices"] >= 0)
         source.fill(cells, self._find_starts(tensors, rows))
-        yield from iter_pieces(cells)
+        yield cells
 
     def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
         """Return where the tokens of rows lie in `data`, row after row."""

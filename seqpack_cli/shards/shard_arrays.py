@@ -14,55 +14,32 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.shard_rows import ShardRows
-from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch, Tensors, find_layout, is_in_range
-
-OFFSETS_OF = {
-    "lengths": "sequence_offsets",
-    "original_indices": "sequence_offsets",
-    "piece_starts": "sequence_offsets",
-    "batch_sizes": "step_offsets",
-    "data": "data_offsets",
-}
-
-
-def tensor_names(layout: str, *, filler: bool) -> list[str]:
-    """List the arrays of a shard in file order: all int64 but the last, which holds the ids.
-
-    Args:
-        filler: whether batches are filled up with empty rows; adds `num_filler_rows`.
-    """
-    *arrays, data = find_layout(layout).arrays
-    arrays += ["num_filler_rows"] if filler else []
-    offsets = dict.fromkeys(OFFSETS_OF[name] for name in [*arrays, data] if name in OFFSETS_OF)
-    return [*arrays, *offsets, data]
-
-
-def make_tensors(layout: str, rows: ShardRows, *, filler: bool) -> dict[str, np.ndarray]:
-    """Make all arrays of a shard but `data`, int64, in file order.
-
-    Args:
-        filler: whether batches are filled up with empty rows.
-    """
-    num_tokens = np.add.reduceat(rows.lengths, rows.batch_offsets[:-1], dtype=np.int64)
-    tensors = {
-        "lengths": rows.lengths,
-        "original_indices": rows.indices,
-        "sequence_offsets": rows.batch_offsets,
-        "data_offsets": to_offsets(num_tokens),
-        **find_layout(layout).make_arrays(rows),
-    }
-    names = tensor_names(layout, filler=filler)[:-1]
-    return {name: tensors[name].astype(np.int64, copy=False) for name in names}
+from seqpack_cli.shards.shard_columns import (
+    NO_COLUMN,
+    Columns,
+    check_column_lengths,
+    cut_columns,
+    find_wrong_cells,
+    find_wrong_rows,
+    view_columns,
+)
+from seqpack_cli.shards.shard_tensors import OFFSETS_OF
 
 
 class ShardArrays:
     """The arrays of a shard, with what follows from them for its rows and batches."""
 
     def __init__(
-        self, layout: str, tensors: Tensors, *, pad_id: int = 0, padding_side: str = "right"
+        self,
+        layout: str,
+        tensors: Tensors,
+        *,
+        pad_id: int = 0,
+        padding_side: str = "right",
+        columns: Columns = NO_COLUMN,
     ) -> None:
+        self.columns = columns
         self.rules = LAYOUTS[layout]
         self.layout = find_layout(layout, pad_id=pad_id, padding_side=padding_side)
         self.tensors = tensors
@@ -120,7 +97,12 @@ class ShardArrays:
                 start, end = self.tensors[offsets][index : index + 2].tolist()
             for name in names:
                 arrays[name] = self.tensors[name][start:end]
-        return self.layout.make_batch(arrays)
+        batch = self.layout.make_batch(arrays)
+        if not self.columns:
+            return batch
+        rows, cells = self._find_ends(index, index + 1)
+        found = view_columns(self.columns, self.tensors, rows, cells, batch.shape)
+        return replace(batch, columns=found)
 
     def cut(self, first: int, last: int) -> ShardArrays:
         """Return the arrays of some batches; all but the offsets are views."""
@@ -133,6 +115,7 @@ class ShardArrays:
                 tensors[offsets] = begins - start
             for name in names:
                 tensors[name] = self.tensors[name][start:end]
+        tensors |= cut_columns(self.columns, self.tensors, *self._find_ends(first, last))
         return self.with_tensors(tensors)
 
     def find_cells(self, rows: np.ndarray) -> np.ndarray:
@@ -147,14 +130,22 @@ class ShardArrays:
         """Return the mask of the tokens in `data`, False for padding; batches must be valid."""
         return self.layout.mask_tokens(self.tensors)
 
-    def copy_rows(self, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray) -> None:
+    def copy_rows(
+        self,
+        rows: np.ndarray,
+        target: np.ndarray,
+        target_starts: np.ndarray,
+        name: str = "data",
+    ) -> None:
         """Copy rows without padding, each to its own place in target.
 
         Args:
             rows: int64[N], counted through the shard; their batches must be valid.
             target_starts: int64[N], where in target each row begins.
+            name: of the array to read, which is laid out as `data` is.
         """
-        self.layout.copy_rows(self.tensors, rows, target, target_starts)
+        tensors = {**self.tensors, "data": self.tensors[name]}
+        self.layout.copy_rows(tensors, rows, target, target_starts)
 
     def check_offsets(self) -> None:
         """Raise ValueError unless the batches lie one after another and fill the arrays."""
@@ -181,9 +172,18 @@ class ShardArrays:
                     raise ValueError(
                         f"{name} does not rise from 0 to {number}, the number of entries of {array}"
                     )
+        check_column_lengths(self.columns, self.tensors)
+
+    def _find_ends(self, first: int, last: int) -> tuple[slice, slice]:
+        """Return the rows and the cells of some batches."""
+        offsets = (self.tensors[name] for name in ("sequence_offsets", "data_offsets"))
+        rows, cells = (slice(*each[[first, last]].tolist()) for each in offsets)
+        return rows, cells
 
     def find_wrong(self, *, padding: bool = False) -> np.ndarray:
         """Find the batches whose arrays contradict each other, whatever their ids, bool[batches].
+
+        Columns per sequence are checked too; those per token are not, like the ids.
 
         The offsets must have been checked. `Batch.check` raises the error that describes the fault.
 
@@ -198,6 +198,7 @@ class ShardArrays:
         is_filler = np.arange(len(lengths)) >= first_fillers[batch_of]
         is_wrong = (lengths < 1) != is_filler
         is_wrong |= is_filler & ((lengths != 0) | (self.tensors["original_indices"] != -1))
+        is_wrong |= find_wrong_rows(self.columns, self.tensors, is_filler)
         wrong[batch_of[is_wrong]] = True
         if not self.rules.shares_rows:
             rises = (lengths[1:] > lengths[:-1]) & (batch_of[1:] == batch_of[:-1])
@@ -220,7 +221,7 @@ class ShardArrays:
             starts = self.tensors["data_offsets"][:-1]
             wrong |= np.minimum.reduceat(data, starts) < 0
             wrong |= np.maximum.reduceat(data, starts).astype(np.int64) > max_id
-        return wrong
+        return find_wrong_cells(self.columns, self.tensors, wrong, self.layout)
 
     def measure(self, *, first_batch: int = 0, max_piece: int | None = None) -> BatchTable:
         """Measure all batches, including damaged ones.

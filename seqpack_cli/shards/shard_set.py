@@ -27,6 +27,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
+from seqpack_cli.tokens.columns.column import Column, read_columns
 
 BYTES_KEPT = 256 << 20  # of mapped pages that `take` keeps in memory
 BYTES_PER_ITEM = 7 << 16  # reading an entry of each of seven arrays maps 64 KiB around it
@@ -42,6 +43,7 @@ class ShardSet:
         self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
         self.layout: str = manifest["layout"]
+        self.columns: dict[str, Column] = read_columns(manifest, path / MANIFEST_NAME)
         entries = manifest["shards"]
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
@@ -145,7 +147,7 @@ class ShardSet:
         entry = self.manifest["shards"][number]
         path, first_batch = self.path / entry["name"], self._starts[number]
         with self.folder.while_same():
-            return Shard(path, entry, self.manifest, first_batch=first_batch)
+            return Shard(path, entry, self.manifest, columns=self.columns, first_batch=first_batch)
 
     def find_store(self) -> Place | None:
         """Return the token store's folder if there still is one at the path in the manifest."""

@@ -10,31 +10,51 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.read_rows import copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
 
 class StoreRows:
-    """The ids of planned rows, read from the store: a `layouts.RowSource`."""
+    """The ids of planned rows, read from the store: a `layouts.RowSource`.
 
-    def __init__(self, store: TokenStore, rows: ShardRows) -> None:
+    Args:
+        column: read this column, which has an entry per token, instead of the ids.
+    """
+
+    def __init__(self, store: TokenStore, rows: ShardRows, *, column: Column | None = None) -> None:
         self._store = store
         self._rows = rows
         self._lengths = rows.lengths.astype(np.int64)
-        self.dtype = store.dtype
+        self._column = None if column is None else column.name
+        self.dtype = store.dtype if column is None else column.rules.dtype
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of all rows in the order of the store, and where each row begins."""
         rows = self._rows
-        ids, starts = read_rows(self._store, rows.indices, self._lengths, rows.piece_starts)
-        check_store_ids(ids, self._store)
+        ids, starts = read_rows(
+            self._store, rows.indices, self._lengths, rows.piece_starts, column=self._column
+        )
+        self._check(ids)
         return ids, starts
 
     def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
         """Copy the ids of each row to its own place in cells."""
         rows = self._rows
-        copy_rows(self._store, rows.indices, self._lengths, cells, begins, rows.piece_starts)
-        check_store_ids(cells, self._store)
+        copy_rows(
+            self._store,
+            rows.indices,
+            self._lengths,
+            cells,
+            begins,
+            rows.piece_starts,
+            column=self._column,
+        )
+        self._check(cells)
+
+    def _check(self, ids: np.ndarray) -> None:
+        if self._column is None:  # the values of a column were checked when they were read
+            check_store_ids(ids, self._store)
 
 
 def find_rows(planned: PlannedRows, source: SelectedStore) -> ShardRows:

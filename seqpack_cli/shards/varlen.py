@@ -7,15 +7,16 @@ ends, so that no token attends to another sequence. A row has at most `--max-tok
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields, iter_pieces
+from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields
+from seqpack_cli.tokens.columns.kind import Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,7 @@ class VarlenBatch:
     lengths: np.ndarray  # int64[B]
     original_indices: np.ndarray | None = None  # int64[B], of the token store
     piece_starts: np.ndarray | None = None  # int64[B], above 0 for later pieces of a split sequence
+    columns: Mapping[str, Values] = field(default_factory=dict)
 
     __repr__ = describe_fields
 
@@ -95,7 +97,7 @@ class VarlenBatch:
         if int(self.lengths.max()) > len(self.data) or int(self.lengths.sum()) != len(self.data):
             raise ValueError(f"lengths do not add up to the {len(self.data)} ids of data")
 
-    def has_right_padding(self, pad_id: int) -> bool:
+    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
         """Return True: there is no padding."""
         return True
 
@@ -114,7 +116,9 @@ class VarlenLayout:
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> VarlenBatch:
         """Make a batch from its flat arrays, unchecked."""
-        return VarlenBatch(**arrays)
+        return VarlenBatch(
+            arrays["data"], arrays["lengths"], arrays["original_indices"], arrays["piece_starts"]
+        )
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make `piece_starts`, where in its sequence each piece begins."""
@@ -126,7 +130,7 @@ class VarlenLayout:
         offsets = to_offsets(tensors["lengths"])
         cells = np.empty(int(offsets[-1]), source.dtype)
         source.fill(cells, offsets[:-1])
-        yield from iter_pieces(cells)
+        yield cells
 
     def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
         """Return where the tokens of sequences lie in `data`, sequence after sequence."""

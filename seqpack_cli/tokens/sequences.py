@@ -74,21 +74,9 @@ def make_sequences(
     >>> made.ids.tolist(), made.lengths.tolist(), made.num_sequences.tolist()
     ([1, 5, 6, 7, 2, 1, 8, 2], [4, 1, 3], [2, 0, 1])
     """
-    num_truncated = num_dropped = num_dropped_documents = 0
-    kept = encoded.lengths
-    if max_length is not None and overflow != "split":
-        full = kept + len(affixes) * (kept > 0)
-        too_long = full > max_length
-        if overflow == "error" and too_long.any():
-            first = int(too_long.argmax())
-            raise TooLongError(first, int(full[first]))
-        if overflow == "drop":
-            num_dropped = int(kept[too_long].sum())
-            num_dropped_documents = int(too_long.sum())
-            kept = np.where(too_long, 0, kept)
-        if overflow == "truncate":
-            kept = np.minimum(kept, max(0, max_length - len(affixes)))
-            num_truncated = int((encoded.lengths - kept).sum())
+    kept = _find_kept(encoded.lengths, len(affixes), max_length, overflow)
+    num_removed = int((encoded.lengths - kept).sum())
+    is_dropping = overflow == "drop"
     ids, *values = (
         _shorten(array, encoded.lengths, kept)
         for array in (encoded.ids, *(column.values for column in columns.values()))
@@ -104,10 +92,28 @@ def make_sequences(
             for (name, column), array in zip(columns.items(), values, strict=True)
         },
         num_special_tokens=len(whole.ids) - len(ids),
-        num_truncated_tokens=num_truncated,
-        num_dropped_tokens=num_dropped,
-        num_dropped_documents=num_dropped_documents,
+        num_truncated_tokens=0 if is_dropping else num_removed,
+        num_dropped_tokens=num_removed if is_dropping else 0,
+        num_dropped_documents=int((kept < encoded.lengths).sum()) if is_dropping else 0,
     )
+
+
+def _find_kept(
+    lengths: np.ndarray, num_affixes: int, max_length: int | None, overflow: str
+) -> np.ndarray:
+    """Return how many tokens of each document stay."""
+    if max_length is None or overflow == "split":
+        return lengths
+    if overflow == "truncate":
+        limit = np.int64(max(0, max_length - num_affixes))
+        shortened: np.ndarray = np.minimum(lengths, limit)
+        return shortened
+    full = lengths + num_affixes * (lengths > 0)
+    too_long = full > max_length
+    if overflow == "error" and too_long.any():
+        first = int(too_long.argmax())
+        raise TooLongError(first, int(full[first]))
+    return np.where(too_long, 0, lengths)
 
 
 def add_affixes(encoded: EncodedTexts, affixes: Affixes) -> EncodedTexts:

@@ -1,8 +1,8 @@
 """The batch classes, one per layout: torch tensors that a DataLoader returns and a model takes.
 
 Ids are int64, which `nn.Embedding` and `cross_entropy` need on every device. `to` moves the tensors
-that a model computes with; `lengths`, `original_indices` and torch's `batch_sizes` stay on the CPU,
-where torch's functions need them.
+that a model and a loss compute with; `lengths`, `original_indices` and torch's `batch_sizes` stay
+on the CPU, where torch's functions need them.
 
 When a DataLoader's worker returns a batch, torch puts each tensor into a file of shared memory.
 Tensors of up to MAX_INLINE_BYTES are sent through the pipe instead: 0.8 ms, not 3.3 ms, for a batch
@@ -11,24 +11,27 @@ of 60 kB.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.errors import check_choice
 from seqpack_cli.shards.layouts import Batch, describe_fields
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.training.labels import make_labels
 
 MAX_INLINE_BYTES = 1 << 20
-IGNORED = -100  # cross_entropy's ignore_index
 ON_CPU = ("lengths", "original_indices")  # they stay there when the others move
 Device = torch.device | str | int
+Columns = dict[str, torch.Tensor | list[str]]
+Names = Collection[str] | None  # of columns; None: all
 Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")
 
 
@@ -44,7 +47,7 @@ def _pin_memory(tensors: Tensors) -> Tensors:
 
 def _reduce(tensors: BatchTensors) -> tuple[Any, ...]:
     """Return how to send a batch to another process, for pickle."""
-    values = [getattr(tensors, field.name) for field in fields(tensors)]
+    values = [getattr(tensors, each.name) for each in fields(tensors)]
     return _restore, (type(tensors), [_to_wire(value) for value in values])
 
 
@@ -59,17 +62,20 @@ class PackedTensors:
     sequences: PackedSequence  # data int64[S], batch_sizes int64[T] on the CPU
     lengths: torch.Tensor  # int64[B], on the CPU
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
-    labels: torch.Tensor | None = None  # int64[S], beside sequences.data
+    labels: torch.Tensor | None = None  # int64[S], beside sequences.data, or of a column [B]
+    columns: Columns = field(default_factory=dict)  # by name: [B], or [S] beside sequences.data
 
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(cls, batch: PackedBatch, labels: str | None = None) -> PackedTensors:
+    def from_batch(
+        cls, batch: PackedBatch, labels: str | None = None, names: Names = None
+    ) -> PackedTensors:
         """Return tensors of a checked batch, copied so that they may be changed."""
         batch_sizes = torch.from_numpy(batch.batch_sizes.copy())
         # skips the checks of PackedSequence's constructor, which were made already
         sequences = PackedSequence._make((_widen(batch.data), batch_sizes, None, None))
-        return cls(sequences, *_copy_rows(batch, labels))
+        return cls(sequences, *_copy_rows(batch, labels, names))
 
 
 @dataclass(slots=True, eq=False)
@@ -80,15 +86,18 @@ class PaddedTensors:
     mask: torch.Tensor  # bool[B, width], True where a cell holds a token
     lengths: torch.Tensor  # int64[B], on the CPU
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
-    labels: torch.Tensor | None = None  # int64[B, width], beside ids
+    labels: torch.Tensor | None = None  # int64[B, width], beside ids, or of a column [B]
+    columns: Columns = field(default_factory=dict)  # by name: [B], or [B, width] beside ids
 
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(cls, batch: PaddedBatch, labels: str | None = None) -> PaddedTensors:
+    def from_batch(
+        cls, batch: PaddedBatch, labels: str | None = None, names: Names = None
+    ) -> PaddedTensors:
         """Return tensors of a checked batch, copied so that they may be changed."""
         mask = torch.from_numpy(batch.mask.copy())  # for left padding it is a reversed view
-        return cls(_widen(batch.ids), mask, *_copy_rows(batch, labels))
+        return cls(_widen(batch.ids), mask, *_copy_rows(batch, labels, names))
 
 
 @dataclass(slots=True, eq=False)
@@ -101,38 +110,24 @@ class VarlenTensors:
     position_ids: torch.Tensor  # int64[S], from 0 in each sequence
     lengths: torch.Tensor  # int64[B], on the CPU
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
-    labels: torch.Tensor | None = None  # int64[S], beside ids
+    labels: torch.Tensor | None = None  # int64[S], beside ids, or of a column [B]
+    columns: Columns = field(default_factory=dict)  # by name: [B], or [S] beside ids
 
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(cls, batch: VarlenBatch, labels: str | None = None) -> VarlenTensors:
+    def from_batch(
+        cls, batch: VarlenBatch, labels: str | None = None, names: Names = None
+    ) -> VarlenTensors:
         """Return tensors of a checked batch, copied so that they may be changed."""
         cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
         longest = int(batch.lengths.max())
         return cls(
-            _widen(batch.data), cu_seqlens, longest, position_ids, *_copy_rows(batch, labels)
+            _widen(batch.data), cu_seqlens, longest, position_ids, *_copy_rows(batch, labels, names)
         )
 
 
 BatchTensors = PackedTensors | PaddedTensors | VarlenTensors
-
-
-def make_next_labels(batch: Batch) -> np.ndarray:
-    """Return the next-token labels of a batch that was checked.
-
-    The label at each token is the next token, so that a model's outputs and labels are aligned.
-    The last token of a sequence, or of a piece of one, and padding have IGNORED.
-
-    Returns:
-        int64, in the shape of the batch's ids: [S], or [B, width] for padded.
-    """
-    return batch.follow(batch.data.reshape(batch.shape), IGNORED)
-
-
-def check_labels(labels: str | None) -> None:
-    """Raise ValueError unless labels is None or "next"."""
-    check_choice("labels", labels, (None, "next"))
 
 
 def _widen(ids: np.ndarray) -> torch.Tensor:
@@ -140,23 +135,37 @@ def _widen(ids: np.ndarray) -> torch.Tensor:
 
 
 def _copy_rows(
-    batch: Batch, labels: str | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return the fields of all layouts: lengths, original_indices and labels."""
+    batch: Batch, labels: str | None, names: Names
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Columns]:
+    """Return the fields of all layouts: lengths, original_indices, labels and columns."""
     assert batch.original_indices is not None  # noqa: S101 - shards and stores have them
     lengths = torch.from_numpy(batch.lengths.copy())
     original_indices = torch.from_numpy(batch.original_indices.copy())
-    made = torch.from_numpy(make_next_labels(batch)) if labels is not None else None
-    return lengths, original_indices, made
+    made = torch.from_numpy(make_labels(batch, labels)) if labels is not None else None
+    found = batch.columns
+    columns = {name: _copy_column(found[name]) for name in (found if names is None else names)}
+    return lengths, original_indices, made, columns
+
+
+def _copy_column(values: Values) -> torch.Tensor | list[str]:
+    if isinstance(values, TextValues):
+        return values.tolist()
+    return torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
 
 
 def _changed(tensors: Tensors, change: Callable[[Any], Any]) -> Tensors:
-    """Return a copy with change applied to the tensors that a model computes with."""
-    values = {field.name: getattr(tensors, field.name) for field in fields(tensors)}
+    """Return a copy with change applied to the tensors that a model or a loss computes with."""
+    values = {each.name: getattr(tensors, each.name) for each in fields(tensors)}
     for name, value in values.items():
-        if name not in ON_CPU and isinstance(value, (torch.Tensor, PackedSequence)):
-            values[name] = change(value)
+        if name not in ON_CPU:
+            values[name] = _change(value, change)
     return type(tensors)(**values)
+
+
+def _change(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {name: _change(column, change) for name, column in value.items()}
+    return change(value) if isinstance(value, (torch.Tensor, PackedSequence)) else value
 
 
 def _restore(kind: type[BatchTensors], values: list[Any]) -> BatchTensors:
@@ -166,6 +175,8 @@ def _restore(kind: type[BatchTensors], values: list[Any]) -> BatchTensors:
 def _to_wire(value: Any) -> Any:
     if isinstance(value, PackedSequence):
         return tuple(_to_wire(part) for part in value)
+    if isinstance(value, dict):
+        return {name: _to_wire(column) for name, column in value.items()}
     if isinstance(value, torch.Tensor) and value.device.type == "cpu":
         return value.numpy() if value.nbytes <= MAX_INLINE_BYTES else value
     return value
@@ -174,4 +185,6 @@ def _to_wire(value: Any) -> Any:
 def _from_wire(value: Any) -> Any:
     if isinstance(value, tuple):
         return PackedSequence(*(_from_wire(part) for part in value))
+    if isinstance(value, dict):
+        return {name: _from_wire(column) for name, column in value.items()}
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value

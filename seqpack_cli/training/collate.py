@@ -6,6 +6,7 @@ table of layouts at the end is the only one in `training`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,8 +26,8 @@ from seqpack_cli.training.batch_tensors import (
     PackedTensors,
     PaddedTensors,
     VarlenTensors,
-    check_labels,
 )
+from seqpack_cli.training.labels import IGNORED
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
 
@@ -37,21 +38,27 @@ def collate_packed(
 
     Args:
         sequences: items of a StoreDataset, in any order, none empty.
-        labels: "next" adds next-token labels.
+        labels: as for ShardDataset.
         sort: True puts the rows longest first, equal ones as they come. False keeps the order of
             the samples, as torch's `pack_sequence(enforce_sorted=False)` does: lengths,
             original_indices, the h_n of a recurrent layer and what `unpack_sequence` returns are in
             that order, while `sequences` has sorted_indices.
 
     Raises:
-        ValueError: there is no sequence, or one is empty.
+        ValueError: there is no sequence, one is empty, or labels is not a column of theirs.
     """
-    check_labels(labels)
     sort = convert("sort", sort, bool)
     samples = _join(sequences)
     rows = samples.longest_first()
-    batch = replace(pack_ids(rows.ids, rows.lengths), original_indices=rows.original_indices)
-    tensors = PackedTensors.from_batch(batch, labels)
+    beside = {
+        name: pack_ids(values, rows.lengths).data for name, values in rows.token_columns.items()
+    }
+    batch = replace(
+        pack_ids(rows.ids, rows.lengths),
+        original_indices=rows.original_indices,
+        columns={**(rows if sort else samples).columns, **beside},
+    )
+    tensors = PackedTensors.from_batch(batch, _check_labels(labels))
     return tensors if sort else _restore_order(tensors, samples)
 
 
@@ -74,36 +81,34 @@ def collate_padded(
         pad_to_multiple: the width is the longest sequence's, rounded up to a multiple.
         bucket_keys: multiples of pad_to_multiple; the width is the smallest that holds the longest
             sequence.
-        labels: "next" adds next-token labels.
+        labels: as for ShardDataset.
         sort: True puts the rows longest first, equal ones as they come, empty ones last; False
             keeps the order of the samples.
 
     Raises:
         ValueError: there is no sequence with ids, or no bucket for the longest, or a number is out
-            of range.
+            of range, or labels is not a column of the sequences.
     """
-    check_labels(labels)
     check_choice("padding_side", padding_side, ("right", "left"))
     pad_id = convert("pad_id", pad_id, int)
     if pad_id < 0:
         raise ValueError(f"pad_id is {pad_id}, expected at least 0")
-    pad_to_multiple = convert("pad_to_multiple", pad_to_multiple, int)
-    check_positive("pad_to_multiple", pad_to_multiple)
     rows = _join(sequences)
     if convert("sort", sort, bool):
         rows = rows.longest_first()
-    longest = int(rows.lengths.max())
-    width: int | None = int(round_up(np.array(longest), pad_to_multiple))
-    if bucket_keys is not None:
-        width = find_bucket_key(_check_keys(bucket_keys, pad_to_multiple), longest)
-    if width is None:
-        raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
-    if not width:
-        raise ValueError("all sequences are empty: expected one with ids, or bucket_keys")
-    batch = pad_ids(
-        rows.ids, rows.lengths, total_length=width, padding_value=pad_id, padding_side=padding_side
+    width = _find_width(int(rows.lengths.max()), pad_to_multiple, bucket_keys)
+    pad = functools.partial(
+        pad_ids, lengths=rows.lengths, total_length=width, padding_side=padding_side
     )
-    return PaddedTensors.from_batch(replace(batch, original_indices=rows.original_indices), labels)
+    beside = {
+        name: pad(values, padding_value=IGNORED).ids for name, values in rows.token_columns.items()
+    }
+    batch = replace(
+        pad(rows.ids, padding_value=pad_id),
+        original_indices=rows.original_indices,
+        columns={**rows.columns, **beside},
+    )
+    return PaddedTensors.from_batch(batch, _check_labels(labels))
 
 
 def collate_varlen(
@@ -113,21 +118,25 @@ def collate_varlen(
 
     Args:
         sequences: items of a StoreDataset, none empty.
-        labels: "next" adds next-token labels.
+        labels: as for ShardDataset.
         sort: True puts the longest first; False keeps the order of the samples.
 
     Raises:
-        ValueError: there is no sequence, or one is empty.
+        ValueError: there is no sequence, one is empty, or labels is not a column of theirs.
     """
-    check_labels(labels)
     rows = _join(sequences)
     if convert("sort", sort, bool):
         rows = rows.longest_first()
     if not rows.lengths.all():
         row = int(rows.lengths.argmin())
         raise ValueError(f"expected no empty sequence, found one in row {row}")
-    batch = VarlenBatch(rows.ids, rows.lengths, rows.original_indices)
-    return VarlenTensors.from_batch(batch, labels)
+    batch = VarlenBatch(
+        rows.ids,
+        rows.lengths,
+        rows.original_indices,
+        columns={**rows.columns, **rows.token_columns},
+    )
+    return VarlenTensors.from_batch(batch, _check_labels(labels))
 
 
 # Of each layout: the class of its batches, and the function that makes one from sequences.
@@ -149,6 +158,26 @@ def _restore_order(tensors: PackedTensors, samples: TokenSequences) -> PackedTen
         lengths=torch.from_numpy(samples.lengths.copy()),
         original_indices=torch.from_numpy(samples.original_indices.copy()),
     )
+
+
+def _check_labels(labels: str | None) -> str | None:
+    """Return labels, which are of the right type; the batch checks whether there is the column."""
+    checked: str | None = convert("labels", labels, str | None)
+    return checked
+
+
+def _find_width(longest: int, pad_to_multiple: int, bucket_keys: Sequence[int] | None) -> int:
+    """Return the columns of the rectangle whose longest row has some ids."""
+    multiple = convert("pad_to_multiple", pad_to_multiple, int)
+    check_positive("pad_to_multiple", multiple)
+    width: int | None = int(round_up(np.array(longest), multiple))
+    if bucket_keys is not None:
+        width = find_bucket_key(_check_keys(bucket_keys, multiple), longest)
+    if width is None:
+        raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
+    if not width:
+        raise ValueError("all sequences are empty: expected one with ids, or bucket_keys")
+    return width
 
 
 def _check_keys(bucket_keys: Sequence[int], multiple: int) -> list[int]:

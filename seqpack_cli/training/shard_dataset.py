@@ -8,6 +8,7 @@ when a batch is read, and pages that were read are released again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import SupportsIndex, overload
 
 import numpy as np
@@ -17,9 +18,13 @@ from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
-from seqpack_cli.training.batch_tensors import BatchTensors, check_labels
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.training.batch_tensors import BatchTensors
+from seqpack_cli.training.chosen_columns import choose_columns, find_texts, list_class_names
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
+from seqpack_cli.training.labels import NEXT, check_labels
 
 BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
@@ -36,17 +41,31 @@ class ShardDataset(Dataset[BatchTensors]):
     Args:
         path: the shards' folder.
         labels: "next" adds next-token labels to every item: at each token the one after it, -100
-            at the end of a sequence and in padding.
+            at the end of a sequence and in padding. The name of a column adds that column: int64,
+            or float32 for one of kind float, [B] or in the shape of the ids; -100 in padding, in
+            filler rows and where there is no class (0 in a filler row of kind float). A column that
+            is itself named "next" cannot be labels.
+        columns: the names of the columns to read; None reads all. That of labels is always read.
 
     Raises:
         FolderError: the shards are incomplete or damaged, found on opening or at the item.
+        ValueError: the shards have no such column, or labels is a column of text.
     """
 
     @checks_arguments
-    def __init__(self, path: AnyPath, *, labels: str | None = None) -> None:
-        check_labels(labels)
-        self.labels = labels
+    def __init__(
+        self,
+        path: AnyPath,
+        *,
+        labels: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
         shards = open_shards(path)
+        check_labels(labels, find_texts(shards.columns))
+        if columns is not None and labels not in (None, NEXT, *columns):
+            columns = [*columns, str(labels)]
+        self.labels = labels
+        self.columns: Mapping[str, Column] = choose_columns(shards.columns, columns)
         self._folder = shards.folder
         self.layout = shards.layout
         self._tensors, _ = OF_LAYOUT[self.layout]
@@ -70,6 +89,14 @@ class ShardDataset(Dataset[BatchTensors]):
         sizes = f"layout={self.layout!r}, num_batches={len(self)}, labels={self.labels!r}"
         return f"ShardDataset({str(self.path)!r}, {sizes})"
 
+    def class_names(self, column: str) -> list[Label]:
+        """Return the names of the classes of a column, by class id.
+
+        Raises:
+            ValueError: there is no such column, or it has no classes.
+        """
+        return list_class_names(self.columns, column)
+
     @overload
     def __getitem__(self, index: SupportsIndex) -> BatchTensors: ...
 
@@ -81,7 +108,7 @@ class ShardDataset(Dataset[BatchTensors]):
             return Subset(self, range(*index.indices(len(self))))
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
         batch = self._open().take(index, bytes_kept=bytes_kept)
-        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels)
+        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels, self.columns)
         return tensors
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:

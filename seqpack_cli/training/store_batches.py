@@ -21,9 +21,10 @@ from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.runs.arguments import convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.training.batch_tensors import check_labels
+from seqpack_cli.training.chosen_columns import find_texts
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
+from seqpack_cli.training.labels import check_labels
 from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
 
 
@@ -81,9 +82,12 @@ class StoreBatches:
         """Return the function that lays out these batches, for DataLoader's `collate_fn`.
 
         Args:
-            labels: "next" adds next-token labels.
+            labels: as for ShardDataset.
+
+        Raises:
+            ValueError: the dataset has no such column, or it is text.
         """
-        check_labels(labels)
+        check_labels(labels, find_texts(self.dataset.columns))
         _, collate = OF_LAYOUT[self.options.layout]
         if not self.options.fills_rectangle:
             return functools.partial(collate, labels=labels)

@@ -8,7 +8,7 @@ which they are on disk.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, SupportsIndex, overload
 
 import numpy as np
@@ -18,8 +18,11 @@ from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.ranges import find_index
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
-from seqpack_cli.tokens.read_rows import copy_rows
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.kind import Label, Values
+from seqpack_cli.tokens.read_rows import copy_rows, read_values
 from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
 BYTES_KEPT = 16 << 20  # mapped bytes that a worker keeps; there may be many workers
@@ -46,14 +49,17 @@ class StoreDataset(Dataset[TokenSequence]):
 
     Args:
         path: the token store's folder.
+        columns: the names of the columns to read; None reads all.
 
     Raises:
         FolderError: the store is incomplete or damaged, found on opening or at the item.
+        ValueError: the store has no such column.
     """
 
     @checks_arguments
-    def __init__(self, path: AnyPath) -> None:
+    def __init__(self, path: AnyPath, *, columns: Sequence[str] | None = None) -> None:
         store = open_store(path)
+        self.columns: Mapping[str, Column] = choose_columns(store.columns, columns)
         self._folder = store.folder
         self._num_sequences = len(store)
         self._store: TokenStore | None = store
@@ -69,6 +75,14 @@ class StoreDataset(Dataset[TokenSequence]):
 
     def __repr__(self) -> str:
         return f"StoreDataset({str(self.path)!r}, num_sequences={len(self)})"
+
+    def class_names(self, column: str) -> list[Label]:
+        """Return the names of the classes of a column, by class id.
+
+        Raises:
+            ValueError: there is no such column, or it has no classes.
+        """
+        return list_class_names(self.columns, column)
 
     @overload
     def __getitem__(self, key: SupportsIndex | Piece) -> TokenSequence: ...
@@ -89,13 +103,22 @@ class StoreDataset(Dataset[TokenSequence]):
         ids = np.empty(int(lengths.sum()), store.dtype)
         real = np.flatnonzero(lengths)  # filler has no ids
         places = np.cumsum(lengths) - lengths
-        copy_rows(store, indices[real], lengths[real], ids, places[real], starts[real])
+        rows = indices[real], lengths[real]
+        copy_rows(store, *rows, ids, places[real], starts[real])
         check_store_ids(ids, store)
-        self._num_bytes_read += ids.nbytes + len(real) * BYTES_PER_ROW
+        columns: dict[str, Values] = {}
+        token_columns: dict[str, np.ndarray] = {}
+        for name, column in self.columns.items():
+            if not column.rules.is_per_token:
+                columns[name] = read_values(store, indices, name)
+                continue
+            values = token_columns[name] = np.empty(len(ids), column.rules.dtype)
+            copy_rows(store, *rows, values, places[real], starts[real], column=name)
+        self._num_bytes_read += ids.nbytes + len(real) * BYTES_PER_ROW * (1 + len(self.columns))
         if self._num_bytes_read > BYTES_KEPT and get_worker_info() is not None:
             store.let_pages_go()
             self._num_bytes_read = 0
-        return TokenSequences(ids, lengths, indices)
+        return TokenSequences(ids, lengths, indices, columns, token_columns)
 
     def open_store(self) -> TokenStore:
         """Return the store; a spawned worker opens it again."""

@@ -1,18 +1,22 @@
 """The sequences of one batch, as StoreDataset returns them and a collate function takes them.
 
 They are stored one after another in one array, in the store's dtype, and become tensors only when
-one is accessed: a batch is laid out without making 64 tensors and joining them again.
+one is accessed: a batch is laid out without making 64 tensors and joining them again. The same
+holds for their columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 
+from seqpack_cli.errors import join_items, quote
 from seqpack_cli.ranges import copy_ranges
+from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.text_values import TextValues
 
 
 class TokenSequence(NamedTuple):
@@ -20,15 +24,26 @@ class TokenSequence(NamedTuple):
 
     ids: torch.Tensor  # int64[length]
     original_index: int
+    # by name: the value of the sequence, or int64[length], a value for each token
+    columns: Mapping[str, int | float | str | torch.Tensor] = {}
 
 
 class TokenSequences(Sequence[TokenSequence]):
     """Sequences read together; an item is a copy."""
 
-    def __init__(self, ids: np.ndarray, lengths: np.ndarray, original_indices: np.ndarray) -> None:
+    def __init__(
+        self,
+        ids: np.ndarray,
+        lengths: np.ndarray,
+        original_indices: np.ndarray,
+        columns: Mapping[str, Values] | None = None,
+        token_columns: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         self.ids = ids  # [S], one after another
         self.lengths = lengths  # int64[B]
         self.original_indices = original_indices  # int64[B]
+        self.columns = columns or {}  # a value per sequence, [B]
+        self.token_columns = token_columns or {}  # a value per token, [S], beside ids
 
     @classmethod
     def join(cls, sequences: Sequence[TokenSequence]) -> TokenSequences:
@@ -38,6 +53,7 @@ class TokenSequences(Sequence[TokenSequence]):
         try:
             rows = [sequence.ids for sequence in sequences]
             indices = np.array([sequence.original_index for sequence in sequences], np.int64)
+            columns = [sequence.columns for sequence in sequences]
         except AttributeError as error:
             kinds = " and ".join(sorted({type(sequence).__name__ for sequence in sequences}))
             raise TypeError(f"sequences are {kinds}, expected TokenSequence") from error
@@ -45,7 +61,7 @@ class TokenSequences(Sequence[TokenSequence]):
         ids = torch.cat(rows).numpy() if rows else np.empty(0, np.int64)
         if ids.dtype.kind not in "iu":
             raise TypeError(f"the ids are {ids.dtype}, expected integers")
-        return cls(ids, lengths, indices)
+        return cls(ids, lengths, indices, *_join_columns(columns, lengths))
 
     def longest_first(self) -> TokenSequences:
         """Sort by length, equal ones as they come."""
@@ -60,9 +76,19 @@ class TokenSequences(Sequence[TokenSequence]):
     def take(self, order: np.ndarray) -> TokenSequences:
         """Return the sequences in another order."""
         lengths, starts = self.lengths[order], self._starts()[order]
-        ids = np.empty_like(self.ids)
-        copy_ranges(self.ids, starts, ids, np.cumsum(lengths) - lengths, lengths)
-        return TokenSequences(ids, lengths, self.original_indices[order])
+
+        def take_tokens(values: np.ndarray) -> np.ndarray:
+            taken = np.empty(int(lengths.sum()), values.dtype)
+            copy_ranges(values, starts, taken, np.cumsum(lengths) - lengths, lengths)
+            return taken
+
+        return TokenSequences(
+            take_tokens(self.ids),
+            lengths,
+            self.original_indices[order],
+            {name: values.take(order) for name, values in self.columns.items()},
+            {name: take_tokens(values) for name, values in self.token_columns.items()},
+        )
 
     def __repr__(self) -> str:
         return f"TokenSequences(num_sequences={len(self)}, num_tokens={len(self.ids)})"
@@ -79,16 +105,77 @@ class TokenSequences(Sequence[TokenSequence]):
     def __getitem__(self, index: int | slice) -> TokenSequence | list[TokenSequence]:
         if isinstance(index, slice):
             return [self[row] for row in range(*index.indices(len(self)))]
-        start = int(self._starts()[index])
-        ids = self.ids[start : start + int(self.lengths[index])].astype(np.int64)
-        return TokenSequence(torch.from_numpy(ids), int(self.original_indices[index]))
+        return next(iter(self.take(np.array([range(len(self))[index]]))))
 
     def __iter__(self) -> Iterator[TokenSequence]:
-        rows = torch.split_with_sizes(
-            torch.from_numpy(self.ids.astype(np.int64)), self.lengths.tolist()
-        )
-        return map(TokenSequence, rows, self.original_indices.tolist())
+        names = [*self.columns, *self.token_columns]
+        columns = [values.tolist() for values in self.columns.values()]
+        columns += [self._split(values) for values in self.token_columns.values()]
+        rows = zip(*columns, strict=True) if columns else [()] * len(self)
+        for ids, index, values in zip(
+            self._split(self.ids), self.original_indices.tolist(), rows, strict=True
+        ):
+            yield TokenSequence(ids, index, dict(zip(names, values, strict=True)))
+
+    def _split(self, values: np.ndarray) -> Sequence[torch.Tensor]:
+        """Return a tensor of each sequence, of values of all tokens."""
+        tokens = torch.from_numpy(values.astype(np.int64))
+        parts: Sequence[torch.Tensor] = torch.split_with_sizes(tokens, self.lengths.tolist())
+        return parts
 
     def _starts(self) -> np.ndarray:
         starts: np.ndarray = np.cumsum(self.lengths) - self.lengths
         return starts
+
+
+def _join_columns(
+    columns: Sequence[Mapping[str, Any]], lengths: np.ndarray
+) -> tuple[dict[str, Values], dict[str, np.ndarray]]:
+    """Join the columns of many sequences: those with a value per sequence, those per token."""
+    names = list(columns[0]) if columns else []
+    for number, found in enumerate(columns):
+        if set(found) != set(names):
+            raise ValueError(
+                f"sequence {number} has {_spell_names(found)}, sequence 0 has {_spell_names(names)}"
+            )
+    joined, joined_tokens = {}, {}
+    for name in names:
+        values = [found[name] for found in columns]
+        if all(isinstance(value, torch.Tensor) and value.ndim == 1 for value in values):
+            joined_tokens[name] = _join_tokens(name, values, lengths)
+        else:
+            joined[name] = _join_values(name, values)
+    return joined, joined_tokens
+
+
+def _join_tokens(name: str, values: Sequence[torch.Tensor], lengths: np.ndarray) -> np.ndarray:
+    """Concatenate the values of all tokens of a column."""
+    for number, (value, length) in enumerate(zip(values, lengths.tolist(), strict=True)):
+        if len(value) != length:
+            raise ValueError(
+                f"sequence {number}: column {quote(name)} has {len(value)} values, "
+                f"expected one for each of {length} ids"
+            )
+    joined: np.ndarray = torch.cat(list(values)).numpy()
+    if joined.dtype.kind not in "iu":
+        raise TypeError(f"column {quote(name)} has tensors of {joined.dtype}, expected integers")
+    return joined
+
+
+def _join_values(name: str, values: Sequence[Any]) -> Values:
+    """Return the values of all sequences of a column as one array, or as texts."""
+    if all(isinstance(value, str) for value in values):
+        return TextValues.of(values)
+    kinds = {type(value) for value in values}
+    joined = np.array(values) if kinds.isdisjoint((str, torch.Tensor)) else np.empty(0, object)
+    if joined.ndim != 1 or joined.dtype.kind not in "iuf":
+        found = join_items(sorted(kind.__name__ for kind in kinds))
+        raise TypeError(
+            f"column {quote(name)} holds {found}, expected only numbers, only texts, or "
+            "a tensor [length] for each sequence"
+        )
+    return joined.astype(np.float64 if joined.dtype.kind == "f" else np.int64)
+
+
+def _spell_names(names: Collection[str]) -> str:
+    return f"columns {join_items(map(quote, names))}" if names else "no columns"

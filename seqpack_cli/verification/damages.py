@@ -12,6 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.verification.column_damages import (
+    drop_from_columns,
+    join_columns,
+    move_values,
+    shift_text,
+    spoil_column_padding,
+    spoil_filler,
+    swap_values,
+)
 
 MAX_ROWS = 1000  # rows that are searched for one that differs
 
@@ -25,10 +35,30 @@ class Damage:
     change: Callable[[Shard], dict[str, np.ndarray] | None]
     needs: str = "data"  # the array that is damaged; other layouts lack it
     needs_plan: bool = False
+    needs_column: Callable[[Column], bool] | None = None
 
     def belongs_to(self, shard: Shard) -> bool:
         """Return whether a shard has the array that is damaged."""
-        return self.needs in shard.tensors
+        has_column = self.needs_column is None or any(
+            map(self.needs_column, shard.columns.values())
+        )
+        return has_column and self.needs in shard.tensors
+
+
+def damage_column(
+    name: str,
+    level: str,
+    change: Callable[[Shard, Column], dict[str, np.ndarray] | None],
+    needs_column: Callable[[Column], bool],
+    needs: str = "data",
+) -> Damage:
+    """Return the damage to the first column that is of the right kind and can have it."""
+
+    def change_first(shard: Shard) -> dict[str, np.ndarray] | None:
+        columns = filter(needs_column, shard.columns.values())
+        return next(filter(None, (change(shard, column) for column in columns)), None)
+
+    return Damage(name, level, change_first, needs, needs_column=needs_column)
 
 
 def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
@@ -131,7 +161,9 @@ def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
     cells = batch.find_cells(inside)
     if len(batch.shape) == 2:  # a rectangle: with its padding
         cells = np.arange(batch.data.size).reshape(batch.shape)[inside]
-    changed["data"] = np.delete(tensors["data"], cells + tensors["data_offsets"][number])
+    cells = cells + tensors["data_offsets"][number]
+    changed["data"] = np.delete(tensors["data"], cells)
+    changed |= drop_from_columns(shard, row, cells)
     for name, count in (("sequence_offsets", 1), ("data_offsets", len(cells))):
         changed[name] = tensors[name].copy()
         changed[name][number + 1 :] -= count
@@ -143,14 +175,30 @@ def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
     if len(shard) < 2:
         return None
     parts = [shard.arrays.cut(*ends).tensors for ends in ((1, 2), (0, 1), (2, len(shard)))]
-    changed: dict[str, np.ndarray] = {}
+    changed = join_columns(shard, parts)
     for name, array in shard.tensors.items():
         if name.endswith("_offsets"):
             changed[name] = array.copy()
             changed[name][1] = array[2] - array[1]
-        else:
+        elif name not in changed:
             changed[name] = np.concatenate([part[name] for part in parts])
     return changed
+
+
+def _is_per_row(column: Column) -> bool:
+    return not column.rules.is_per_token
+
+
+def _is_per_token(column: Column) -> bool:
+    return column.rules.is_per_token
+
+
+def _is_text(column: Column) -> bool:
+    return column.rules.is_text
+
+
+def _is_row_number(column: Column) -> bool:
+    return not column.rules.is_per_token and not column.rules.is_text
 
 
 DAMAGES = (
@@ -162,4 +210,11 @@ DAMAGES = (
     Damage("id in padding", "structure", spoil_padding, needs="widths"),
     Damage("dropped row", "structure", drop_row),
     Damage("swapped batches", "structure", swap_batches, needs_plan=True),
+    damage_column("swapped column values", "roundtrip", swap_values, _is_per_row),
+    damage_column("shifted text", "roundtrip", shift_text, _is_text),
+    damage_column("moved tag", "roundtrip", move_values, _is_per_token),
+    damage_column(
+        "value in filler row", "structure", spoil_filler, _is_row_number, "num_filler_rows"
+    ),
+    damage_column("tag in padding", "structure", spoil_column_padding, _is_per_token, "widths"),
 )

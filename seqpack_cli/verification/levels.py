@@ -23,8 +23,13 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import naming_batch, naming_memory
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
+from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
-from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
+from seqpack_cli.verification.integers.shard_roundtrip import (
+    ID_CELLS_PER_TOKEN,
+    Roundtrip,
+    check_shard,
+)
 from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.models.attention import MAX_TOKENS
 from seqpack_cli.verification.models.attention_layer import AttentionLayer, build_layer
@@ -84,6 +89,12 @@ class Verification:
         number, inside = self.shards.find(index)
         shard = self.shards.open_shard(number)
         return shard.path.name, shard[inside]
+
+    def roundtrip(self, store: TokenStore) -> Roundtrip:
+        """Return where the shards are sent, and what they are compared with."""
+        return Roundtrip(
+            store, self.device, self.shards.options.max_tokens, self.options.max_batch_tokens
+        )
 
     def build_model(self, *, remembers: bool = False, dtype: torch.dtype | None = None) -> Model:
         """Build the model that the options ask for."""
@@ -163,7 +174,16 @@ def verify_structure(run: Verification) -> BatchTable:
         findings, batches = check_structure(run.shards, level, run.planned)
         for finding in findings:
             run.add(finding)
+        if run.store is not None:
+            _check_columns(run, run.store)
     return run.keep_faultless(batches)
+
+
+def _check_columns(run: Verification, store: TokenStore) -> None:
+    """Compare the columns that the manifest of the shards names with those of the token store."""
+    for what in compare_columns(run.shards.columns, store.columns):
+        run.add(Finding("structure", MANIFEST_NAME, what))
+        run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
 
 
 def _plan_again(run: Verification, store: TokenStore) -> PlannedShards | None:
@@ -181,29 +201,23 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
     Raises:
         FolderError: the token store is damaged.
     """
-    options = run.options
-    max_tokens = run.shards.options.max_tokens
-    run.progress.on_total(int(batches.num_tokens.sum()))
+    roundtrip, max_tokens = run.roundtrip(store), run.shards.options.max_tokens
+    num_passes = 1 + sum(column.rules.is_per_token for column in run.shards.columns.values())
+    run.progress.on_total(int(batches.num_tokens.sum()) * num_passes)
     with run.level("roundtrip") as level:
         store.check_digest()
         for what in compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
             run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
         for number in np.unique(run.find_shards(batches)).tolist():
-            differences = check_shard(
-                run.shards.open_shard(number),
-                store,
-                run.device,
-                max_tokens=max_tokens,
-                max_batch_tokens=options.max_batch_tokens,
-                on_advance=run.progress.on_advance,
-            )
-            for finding in differences:
+            shard = run.shards.open_shard(number)
+            for finding in check_shard(shard, roundtrip, on_advance=run.progress.on_advance):
                 run.add(finding)
         level.num_batches = len(batches)
         level.num_tokens = int(batches.num_tokens.sum())
+        level.num_column_values = _count_values(run.shards, batches)
         batches = run.keep_faultless(batches)
-        max_cells = ID_CELLS_PER_TOKEN * options.max_batch_tokens
+        max_cells = ID_CELLS_PER_TOKEN * run.options.max_batch_tokens
         small = batches.take(batches.num_rows * batches.longest <= max_cells)
         chosen = run.sample(small)
         for index in chosen:
@@ -213,3 +227,12 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
                     run.add(Finding("roundtrip", name, what, index, row))
         level.num_sampled_batches = len(chosen)
     return run.keep_faultless(batches)
+
+
+def _count_values(shards: ShardSet, batches: BatchTable) -> int:
+    """Count the values of all columns of some batches, without filler and padding."""
+    counts = (
+        batches.num_tokens if column.rules.is_per_token else batches.num_real_rows
+        for column in shards.columns.values()
+    )
+    return sum(int(count.sum()) for count in counts)

@@ -48,6 +48,7 @@ class LevelReport:
     num_batches: int = 0
     num_tokens: int = 0
     num_cut_batches: int = 0  # of which only a window of time steps was computed
+    num_column_values: int = 0  # roundtrip: compared with the token store's
     num_sampled_batches: int = 0  # roundtrip: also checked with torch's row-by-row functions
     seconds: float = 0.0
     errors: dict[str, ErrorSize] = field(default_factory=dict)
@@ -116,6 +117,7 @@ class Report:
     num_sequences: int
     num_tokens: int
     is_gate: bool  # whether errors above their limits are findings; not for 16-bit
+    columns: list[str]  # of the shards
     plan: PlanReport
     levels: list[LevelReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

@@ -19,6 +19,7 @@ from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.damages import DAMAGES, Damage
 from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import compare_shard
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
@@ -53,7 +54,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
         return
     numbers = np.unique(run.find_shards(batches)).tolist()
     number = min(numbers, key=lambda one: int(run.shards.manifest["shards"][one]["bytes"]))
-    controls = [*_damage_arrays(run, number, store)]
+    controls = [*_damage_arrays(run, number, store), *_swap_class_names(run, store)]
     first, last = run.shards.batch_offsets[number : number + 2]
     inside = (batches.index >= first) & (batches.index < last)
     controls += _damage_computation(run, batches.take(inside))
@@ -84,6 +85,22 @@ def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> 
         )
 
 
+def _swap_class_names(run: Verification, store: TokenStore | None) -> Iterator[Control]:
+    """Swap the first two class names of a column, as the manifest of the shards has them."""
+    for name, column in run.shards.columns.items():
+        if column.class_names is None:
+            continue
+        found = None
+        if is_possible := store is not None and len(column.class_names) > 1:
+            swapped = (*column.class_names[1::-1], *column.class_names[2:])
+            columns = {**run.shards.columns, name: replace(column, class_names=swapped)}
+            found = next(compare_columns(columns, store.columns), None)
+        caught = found is not None if is_possible else None
+        missed = "nothing" if is_possible else ""
+        yield Control("swapped class names", "structure", caught, found or missed)
+        return
+
+
 def _find(
     run: Verification, number: int, shard: Shard, store: TokenStore | None, damage: Damage
 ) -> Iterator[Finding]:
@@ -99,14 +116,7 @@ def _find(
     if damage.needs_plan and run.planned is not None:
         yield from compare_shard(shard, run.planned, number)
     if damage.level != "structure" and store is not None:  # others could crash torch
-        yield from check_shard(
-            shard,
-            store,
-            run.device,
-            max_tokens=max_tokens,
-            max_batch_tokens=run.options.max_batch_tokens,
-            on_advance=lambda _: None,
-        )
+        yield from check_shard(shard, run.roundtrip(store), on_advance=lambda _: None)
 
 
 def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Control]:

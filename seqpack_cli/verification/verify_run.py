@@ -134,5 +134,6 @@ def _start_report(
         num_sequences=ledger["num_sequences"],
         num_tokens=ledger["num_tokens"],
         is_gate=DTYPES[options.dtype] in GATES,
+        columns=[*shards.columns],
         plan=PlanReport(why_not is None, plan_version, why_not),
     )

@@ -24,12 +24,15 @@ from shard_reference import make_store
 
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.pack_run import PackOptions, pack
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
 
 MANIFEST = "manifest.json"
 HOME_VARIABLE = "SEQPACK_FUZZ_HOME"
 Files = dict[str, bytes | None]  # None: removed
 LETTERS = "abcdefghijklmnop"
 TEXTS = ["abc", "defghijkl", "abcde", "", "b", "cdefg", "abcdefghijkl", "ba"]
+KEEP = ("label:class", "score:float", "number:int", "id:text", "tags:tags")
 SHARDS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 3, "shard_bytes": 300},
     "right": {"layout": "padded", "batch_size": 3, "pad_to_multiple": 2},
@@ -81,18 +84,38 @@ def open_lab() -> Lab:
     outside.mkdir()
     words = {letter: number for number, letter in enumerate(LETTERS[:-1])}
     stores, shards = [], []
-    for name, last, part_bytes in (("narrow", 15, 28), ("wide", 70_000, 1 << 20)):
+    for name, last, part_bytes in (("narrow", 15, 400), ("wide", 70_000, 1 << 20)):
         model = {"type": "BPE", "vocab": {**words, LETTERS[-1]: last}, "merges": []}
         folder = root / name
         folder.mkdir()
         tokenizer = folder / "tokenizer.json"
         tokenizer.write_text(json.dumps({"version": "1.0", "model": model, "decoder": None}))
-        store = make_store(folder, TEXTS, tokenizer=str(tokenizer), part_bytes=part_bytes)
+        options: dict[str, Any] = {"tokenizer": str(tokenizer), "part_bytes": part_bytes}
+        if name == "narrow":
+            store = _make_column_store(folder, options)
+        else:
+            store = make_store(folder, TEXTS, **options)
         stores.append(_read_seed(store))
         for layout, options in SHARDS.items() if name == "narrow" else [*SHARDS.items()][:1]:
             pack(store, folder / layout, PackOptions(**options), executor=Executor(num_workers=1))
             shards.append(_read_seed(folder / layout))
     return Lab(root, outside, stores, shards)
+
+
+def _make_column_store(folder: Path, options: dict[str, Any]) -> Path:
+    """Tokenize the texts, with a column of each kind, into folder/store."""
+    corpus = folder / "corpus.jsonl"
+    records = [
+        {
+            **{"text": text, "label": "ab"[number % 2], "score": number / 4, "number": -number},
+            **{"id": f"é{number}", "tags": [[0, 1, text[0]]] if text else []},
+        }
+        for number, text in enumerate(TEXTS)
+    ]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    kept = TokenizeOptions(keep=KEEP, **options)
+    tokenize([str(corpus)], folder / "store", kept, executor=Executor(num_workers=1))
+    return folder / "store"
 
 
 def _read_seed(folder: Path) -> Seed:

@@ -51,6 +51,7 @@ LITERALS = (
         b'"~/x"',
         b'"\\u202e\xf0\x9f\x92\xa9"',
     ),
+    *(b'"int"', b'"float"', b'"class"', b'"text"', b'"tags"', b'["b", "a"]', b'["a", "a"]'),
     *(b'"manifest.json"', b'"tokenizer.json"', b'"plan.json"', b'"."', b'"../store"', b'"/"'),
     *(b'"part-00000"', b'"part-00000.bin"', b'"part-00001.idx"', b'"shard-00000.safetensors"'),
     *(b'"shard-00001.safetensors"', b'"seqpack.tokens"', b'"seqpack.shards"'),
@@ -278,7 +279,10 @@ def mutate_raw(raw: bytes, choices: Choices) -> bytes:
 
 
 def mutate_array(array: np.ndarray, choices: Choices, *, keeps_length: bool = False) -> np.ndarray:
-    """Change entries of a flat integer array, or their number."""
+    """Change entries of a flat array, or their number."""
+    if array.dtype.kind == "f":  # any bits: also infinite, and not a number
+        bits = array.view(np.int64)
+        return mutate_array(bits, choices, keeps_length=keeps_length).view(array.dtype)
     kind, count = choices.below(10 if keeps_length else 12), len(array)
     if keeps_length and not count:
         return array

@@ -119,8 +119,23 @@ def fuzz_ids(data: bytes) -> Outcome:
 
 def fuzz_shard(data: bytes) -> Outcome:
     """Change the arrays of a shard, and correct its entry in the manifest."""
+    return _fuzz_arrays(Choices(data), open_lab().shards)
+
+
+def fuzz_columns(data: bytes) -> Outcome:
+    """Change the columns of a part of a store, or its file, and correct the manifest."""
     choices = Choices(data)
-    seed = choices.choose(open_lab().shards)
+    fuzz = _fuzz_header if choices.one_in(3) else _fuzz_arrays
+    return fuzz(choices, open_lab().stores)
+
+
+def fuzz_shard_header(data: bytes) -> Outcome:
+    """Damage a shard file, in its header or anywhere."""
+    return _fuzz_header(Choices(data), open_lab().shards)
+
+
+def _fuzz_arrays(choices: Choices, seeds: Sequence[Seed]) -> Outcome:
+    seed = choices.choose(seeds)
     name = choices.choose([name for name in seed.files if name.endswith(".safetensors")])
     good, metadata = _load_arrays(seed.folder / name)
     arrays = dict(good)
@@ -132,14 +147,13 @@ def fuzz_shard(data: bytes) -> Outcome:
         if choices.one_in(24):
             del arrays[tensor]
     raw = _join_shard(_make_header(arrays, metadata).raw, arrays)
-    edits = _count_rows(seed, name, arrays) if choices.one_in(2) else []
+    counts_rows = seed.entries == "shards" and choices.one_in(2)
+    edits = _count_rows(seed, name, arrays) if counts_rows else []
     return _run(seed, _fix_manifest(seed, {name: raw}, choices, edits), choices)
 
 
-def fuzz_shard_header(data: bytes) -> Outcome:
-    """Damage a shard file, in its header or anywhere."""
-    choices = Choices(data)
-    seed = choices.choose(open_lab().shards)
+def _fuzz_header(choices: Choices, seeds: Sequence[Seed]) -> Outcome:
+    seed = choices.choose(seeds)
     name = choices.choose([name for name in seed.files if name.endswith(".safetensors")])
     arrays, _ = _load_arrays(seed.folder / name)
     kind = choices.below(8)
@@ -260,7 +274,8 @@ def _find_entry(seed: Seed, name: str) -> tuple[str | int, ...]:
     number = int(name.split(".")[0][-5:])
     if seed.entries == "shards":
         return ("shards", number)
-    return ("parts", number, "files", 0 if name.endswith(".bin") else 1)
+    endings = (".bin", ".idx", ".columns.safetensors")
+    return ("parts", number, "files", list(map(name.endswith, endings)).index(True))
 
 
 def _read_arrays(raw: bytes, num_sequences: int, num_firsts: int) -> list[np.ndarray]:
@@ -273,8 +288,9 @@ def _read_arrays(raw: bytes, num_sequences: int, num_firsts: int) -> list[np.nda
 
 @functools.lru_cache(maxsize=64)
 def _load_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Load a correct shard; call it before the shard is damaged."""
-    return load_shard(path)
+    """Load a correct file in its order; call it before the file is damaged."""
+    arrays, metadata = load_shard(path)
+    return dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize)), metadata
 
 
 @functools.lru_cache(maxsize=64)
@@ -284,7 +300,10 @@ def _make_good_header(path: Path) -> JsonText:
 
 def _make_header(arrays: Arrays, metadata: Mapping[str, str]) -> JsonText:
     """Return a safetensors header for arrays."""
-    names = {"uint16": "U16", "int32": "I32", "int64": "I64"}
+    names = {
+        **{"uint8": "U8", "uint16": "U16", "int32": "I32", "int64": "I64"},
+        **{"uint64": "U64", "float64": "F64"},
+    }
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, array in arrays.items():
@@ -308,7 +327,7 @@ def _draw_lies(header: JsonText, arrays: Arrays, choices: Choices) -> list[Edit]
     edits = []
     for name in {choices.choose(list(arrays)) for _ in range(2)}:
         count, itemsize = len(arrays[name]), arrays[name].itemsize
-        dtypes = {2: ("F16", "BF16", "I16"), 4: ("F32", "U32", "I32"), 8: ("F64", "U64", "C64")}
+        dtypes = {1: ("BOOL", "I8"), 2: ("F16", "BF16", "I16"), 4: ("F32", "U32", "I32"), 8: ("F64", "U64", "C64")}
         shapes = [[count, 1], [1, count], [], [count, 0], [0], [2**62, 2**62], [2**63], [2**61]]
         kind = choices.below(4)
         if kind == 0:
@@ -382,6 +401,7 @@ TARGETS: dict[str, Callable[[bytes], Outcome]] = {
     "shards_manifest": fuzz_shards_manifest,
     "index": fuzz_index,
     "ids": fuzz_ids,
+    "columns": fuzz_columns,
     "shard": fuzz_shard,
     "shard_header": fuzz_shard_header,
     "tokenizer_json": fuzz_tokenizer_json,

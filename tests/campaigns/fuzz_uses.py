@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import click
+import numpy as np
 from fuzz_lab import open_lab
 from fuzz_mutators import NUMBERS, Choices
 
@@ -30,8 +31,9 @@ from seqpack_cli.reporting import contents, rows
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.unpack_run import iter_sequences
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.shards.unpacked import iter_sequences, iter_unpacked
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 if TYPE_CHECKING:
     from seqpack_cli.reporting.pictures.picture import Panel
@@ -39,12 +41,8 @@ if TYPE_CHECKING:
 
 Use = Callable[[Path, Choices], Iterator[None]]
 PACK_OPTIONS = (
-    *(
-        {},
-        {"batch_size": 2, "where": ("@length > 2", "@source = *")},
-        {"max_tokens": 16},
-        {"shuffle": True, "window": 4},
-    ),
+    *({}, {"max_tokens": 16}, {"shuffle": True, "window": 4}),
+    {"batch_size": 2, "where": ("@length > 2", "@source = *")},
     *({"layout": "padded"}, {"layout": "padded", "last_batch": "pad", "buckets": "auto"}),
     {"layout": "padded", "buckets": (4, 8, 12), "padding_side": "left", "drop_longer": 9},
     *({"layout": "varlen", "max_tokens": 8}, {"layout": "varlen", "max_tokens": 2**31 - 1}),
@@ -121,6 +119,9 @@ def read_store(folder: Path, choices: Choices) -> Iterator[None]:
         origin = store.locate(index)
         assert 0 <= origin.piece < origin.num_pieces
     assert num_ids == store.num_tokens
+    for name, column in store.columns.items():
+        for part in range(len(store.manifest["parts"])):
+            json.dumps(column.spell(store.part_column(part, name)), allow_nan=False)
     if choices.one_in(4):
         store.check_digest()
         store.read_tokenizer_json()
@@ -142,6 +143,8 @@ def read_batches(folder: Path, choices: Choices) -> Iterator[None]:
             assert not unsound[index], f"batch {index} is unsound, but not refused"
             assert sum(len(row) for row in batch.rows()) == int(batch.lengths.sum())
             assert batch.count_padding() >= 0
+            for name, column in shards.columns.items():
+                json.dumps(column.spell(batch.columns[name]), allow_nan=False)
     if choices.one_in(4):
         shards.read_tokenizer_json()
 
@@ -309,6 +312,36 @@ def run_verify(folder: Path, choices: Choices) -> Iterator[None]:
     check_output(_run_command(command, folder, *options), as_json=as_json)
 
 
+def verify_columns(folder: Path, choices: Choices) -> Iterator[None]:
+    """Verify shards; if they pass, their columns must be those of the store."""
+    from seqpack_cli.verification.verify_options import VerifyOptions
+    from seqpack_cli.verification.verify_run import verify
+
+    del choices
+    shards = open_shards(folder)
+    yield
+    if not verify(folder, VerifyOptions(level="roundtrip", sample=1)).passed:
+        return
+    path = shards.find_store()
+    assert path is not None
+    store = open_store(path)
+    for each in iter_unpacked(shards, shards.columns):
+        for name, column in store.columns.items():
+            assert each.columns[name] == read_slowly(store, column, each.index), name
+
+
+def read_slowly(store: TokenStore, column: Column, index: int) -> Any:
+    """Return the value of a sequence, or one for each of its tokens, as JSON has them."""
+    part = int(np.searchsorted(store.part_offsets, index, "right")) - 1
+    values = column.spell(store.part_column(part, column.name))
+    inside = index - int(store.part_offsets[part])
+    if not column.rules.is_per_token:
+        return values[inside]
+    lengths = store.part_lengths(part)
+    start = int(lengths[:inside].sum())
+    return values[start : start + int(lengths[inside])]
+
+
 def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack pack` into a new folder, and read its output."""
     from seqpack_cli.shards import pack_shard
@@ -421,7 +454,7 @@ SHARDS_USES: tuple[Use, ...] = (
     run_unpack,
     describe_all,
     read_items,
-    run_verify,
+    *(run_verify, verify_columns),
 )
 # For stores and shards; they are slower, and the hostile folders already use `run_inspect`.
 REPORT_USES: tuple[Use, ...] = (run_vocabulary, run_diff, make_pictures, make_html)

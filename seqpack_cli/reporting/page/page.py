@@ -19,6 +19,7 @@ from seqpack_cli.batching.layout_rules import LAYOUTS, LayoutRules
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.single_file import FileKind, publish_alone
 from seqpack_cli.files.url import Place
+from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.facts import list_facts, list_length_facts, list_run_facts
 from seqpack_cli.reporting.opened import Opened, find_store
@@ -93,6 +94,10 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
             (label, escape_controls(value))
             for label, value in [*list_facts(numbers), *list_length_facts(numbers)]
         ],
+        column_facts=[
+            (escape_controls(label), escape_controls(value))
+            for label, value in list_column_facts(numbers["columns"])
+        ],
         run=[
             (label, escape_controls(value[:MAX_RUN_CHARACTERS]))
             for label, value in list_run_facts(numbers["run"])
@@ -105,6 +110,7 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         ],
         rows=rows,
         rows_title=rows_title,
+        has_tags=any(column.rules.is_per_token for column in opened.columns.values()),
         all_known=store is not None,
         special_tokens=[_clean_entry(entry) for entry in _read_spelled(store)],
         num_sequences=places["num_sequences"],

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 
 from seqpack_cli.errors import escape_controls
+from seqpack_cli.reporting.column_facts import list_values, select_tags, spell_tag
 from seqpack_cli.reporting.opened import Opened, describe_origin
+from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
+from seqpack_cli.reporting.wording import cut
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
 from seqpack_cli.tokens.token_store import TokenStore
@@ -18,6 +21,8 @@ from seqpack_cli.tokens.vocabulary import describe_vocabulary
 MAX_ROWS = 40
 MAX_TOKENS = 240  # of a row
 MAX_CHARACTERS = 4_000  # of a row: tokens of an unknown tokenizer may be long
+MAX_VALUE_COLUMNS = 200  # of the value of a column
+MAX_TAG_COLUMNS = 16
 
 
 def make_rows(opened: Opened, store: TokenStore | None) -> tuple[list[dict[str, Any]], str]:
@@ -31,15 +36,24 @@ def make_rows(opened: Opened, store: TokenStore | None) -> tuple[list[dict[str, 
     special_tokens = set(describe_vocabulary(tokenizer_json).special_tokens)
     rows: list[dict[str, Any]] = []
     seen: set[int] = set()
-    for index, name, ids in islice(_iter_rows(opened), MAX_ROWS):
+    for index, name, ids, columns in islice(_iter_rows(opened), MAX_ROWS):
         pieces = _take_pieces(split_at_tokens(decode, ids[:MAX_TOKENS]))
+        ends = np.cumsum([0, *(len(piece.ids) for piece in pieces)]).tolist()
+        tags = select_tags(columns)
         rows.append(
             {
                 # A split sequence has several rows, and ids must be unique in a page.
                 "anchor": None if index in seen else f"sequence-{index}",
                 "heading": f"{name}: {len(ids):,} {'token' if len(ids) == 1 else 'tokens'}",
                 "place": _spell_place(store, index),
-                "tokens": [_show_token(piece, special_tokens) for piece in pieces],
+                "columns": [
+                    (escape_controls(label), cut(value, MAX_VALUE_COLUMNS))
+                    for label, value in list_values(columns)
+                ],
+                "tokens": [
+                    _show_token(piece, special_tokens, _cut_tags(tags, first, last))
+                    for piece, (first, last) in zip(pieces, pairwise(ends), strict=True)
+                ],
                 "num_hidden": len(ids) - sum(len(piece.ids) for piece in pieces),
             }
         )
@@ -58,10 +72,12 @@ def _take_pieces(pieces: list[TextPiece]) -> list[TextPiece]:
     return pieces
 
 
-def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray]]:
-    """Yield the index in the token store, the heading and the ids of each row."""
+def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray, dict[str, Any]]]:
+    """Yield the index in the token store, the heading, the ids and the columns of each row."""
     if isinstance(opened, TokenStore):
-        yield from ((index, f"sequence {index:,}", opened[index]) for index in range(len(opened)))
+        for index in range(len(opened)):
+            columns = read_sequence_values(opened, index)
+            yield index, f"sequence {index:,}", opened[index], columns
         return
     for number, batch in enumerate(opened):
         whole = batch.without_filler()
@@ -71,7 +87,20 @@ def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray]]:
             name = f"batch {number:,}, row {row:,}, sequence {int(index):,}"
             if starts is not None and starts[row]:
                 name += f" from token {int(starts[row]):,}"
-            yield int(index), name, ids
+            yield int(index), name, ids, read_row_values(whole, opened.columns, row)
+
+
+def _cut_tags(tags: dict[str, list[Any]], first: int, last: int) -> list[tuple[str, str]]:
+    """Return the columns in which some ids of a token have tags, and these tags."""
+    found = {
+        name: [spell_tag(value) for value in values[first:last] if value is not None]
+        for name, values in tags.items()
+    }
+    return [
+        (escape_controls(name), escape_controls(" ".join(some)))
+        for name, some in found.items()
+        if some
+    ]
 
 
 def _spell_place(store: TokenStore | None, index: int) -> str:
@@ -84,10 +113,14 @@ def _spell_place(store: TokenStore | None, index: int) -> str:
     return escape_controls(place)
 
 
-def _show_token(piece: TextPiece, special_tokens: set[str]) -> dict[str, Any]:
+def _show_token(
+    piece: TextPiece, special_tokens: set[str], tags: list[tuple[str, str]]
+) -> dict[str, Any]:
+    ids = "id " + " ".join(map(str, piece.ids))
     return {
         "text": _make_visible(piece.text) or "∅",
-        "label": "id " + " ".join(map(str, piece.ids)),
+        "label": ", ".join([ids, *(f"{name} {shown}" for name, shown in tags)]),
+        "tags": " ".join(cut(shown, MAX_TAG_COLUMNS) for _, shown in tags),
         "is_special": len(piece.ids) == 1 and piece.text in special_tokens,
     }
 

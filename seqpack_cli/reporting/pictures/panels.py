@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.contents import find_capacity, measure_batches, read_lengths
 from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.reporting.pictures.batch_panel import is_small, make_batch_panel
+from seqpack_cli.reporting.pictures.column_panel import make_column_panels
 from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import make_padding_panel
 from seqpack_cli.reporting.pictures.picture import Panel
@@ -28,11 +30,14 @@ MAX_VARLEN_ROWS = 12
 MAX_PATH_COLUMNS = 40  # of the title, which is one line
 
 
-def make_panels(opened: Opened, *, batch: int | None = None) -> list[Panel]:
+def make_panels(
+    opened: Opened, *, batch: int | None = None, columns: Sequence[dict[str, Any]] = ()
+) -> list[Panel]:
     """Return the panels of a store or of shards.
 
     Args:
         batch: show only this batch; None shows the lengths, the padding and a typical batch.
+        columns: what `describe_columns` returns.
 
     Raises:
         OptionError: there is no such batch.
@@ -41,7 +46,8 @@ def make_panels(opened: Opened, *, batch: int | None = None) -> list[Panel]:
     if batch is not None:
         return [_show_batch(check_batch(opened, batch), batch, name="Batch")]
     if not isinstance(opened, ShardSet):
-        return [make_length_panel(opened.lengths, what=count(len(opened), "sequence"))]
+        panel = make_length_panel(opened.lengths, what=count(len(opened), "sequence"))
+        return [panel, *make_column_panels(columns)]
     numbers, lengths = measure_batches(opened), read_lengths(opened)
     what = count(len(lengths), "sequence")
     if opened.manifest["ledger"]["num_split_sequences"]:
@@ -50,6 +56,7 @@ def make_panels(opened: Opened, *, batch: int | None = None) -> list[Panel]:
         make_length_panel(lengths, what=what),
         make_padding_panel(numbers, opened.layout),
         _show_batch(opened, choose_batch(numbers), name="Typical batch", num_rows=MAX_VARLEN_ROWS),
+        *make_column_panels(columns),
     ]
 
 

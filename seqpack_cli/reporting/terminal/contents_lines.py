@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import escape_controls
+from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.facts import PATH_LABEL, list_facts
 from seqpack_cli.reporting.terminal.staircase_lines import draw_bar
-from seqpack_cli.reporting.wording import WIDTH, cut, cut_front, pair, pair_of_path, show_span
+from seqpack_cli.reporting.wording import (
+    VALUE_WIDTH,
+    WIDTH,
+    cut,
+    cut_front,
+    pair,
+    pair_of_path,
+    show_span,
+    wrap,
+)
 
 BAR_WIDTH = 40
+MAX_COLUMNS = 16
+MAX_LINES_OF_COLUMN = 3
 
 
 def show_numbers(numbers: dict[str, Any]) -> list[str]:
@@ -19,13 +31,31 @@ def show_numbers(numbers: dict[str, Any]) -> list[str]:
         for label, value in list_facts(numbers)
     ]
     are_pieces = bool(numbers["ledger"].get("num_split_sequences"))
-    return [_title(numbers), *facts, "", *_show_lengths(numbers["lengths"], are_pieces=are_pieces)]
+    return [
+        _title(numbers),
+        *facts,
+        *_show_columns(numbers["columns"]),
+        "",
+        *_show_lengths(numbers["lengths"], are_pieces=are_pieces),
+    ]
 
 
 def _title(numbers: dict[str, Any]) -> str:
     layout = f"  ({numbers['layout']})" if numbers["kind"] == "shards" else ""
     room = WIDTH - len(f"{numbers['kind']}  {layout}")
     return f"{numbers['kind']}  {cut_front(escape_controls(numbers['path']), room)}{layout}"
+
+
+def _show_columns(columns: list[dict[str, Any]]) -> list[str]:
+    """Return the lines of the columns, of many only those of the first."""
+    if not columns:
+        return []
+    lines = ["", "columns"]
+    for label, value in list_column_facts(columns[:MAX_COLUMNS]):
+        first, *others = wrap(value, VALUE_WIDTH, max_lines=MAX_LINES_OF_COLUMN)
+        lines += [pair(label, first), *(pair("", line) for line in others)]
+    hidden = len(columns) - MAX_COLUMNS
+    return [*lines, f"  and {hidden:,} more (all with --json)"] if hidden > 0 else lines
 
 
 def _show_lengths(lengths: dict[str, Any], *, are_pieces: bool) -> list[str]:

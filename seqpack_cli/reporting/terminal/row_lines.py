@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from seqpack_cli.errors import escape_controls
+from seqpack_cli.reporting.column_facts import list_values, select_tags
 from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
 from seqpack_cli.reporting.terminal.token_lines import draw_tokens
 from seqpack_cli.reporting.wording import (
     WIDTH,
     count,
+    count_columns,
     cut,
+    fill,
     list_some,
     pair,
     pair_of_path,
@@ -18,6 +23,8 @@ from seqpack_cli.reporting.wording import (
 )
 
 MAX_ROWS = 20
+MAX_COLUMNS = 3
+MAX_COLUMN_WIDTH = 12
 MAX_TEXT_LINES = 5
 
 
@@ -36,14 +43,28 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
     if "cu_seqlens" in batch:
         lines.append(pair("cu_seqlens", list_some(batch["cu_seqlens"])))
     lines += ["", *_draw_batch(batch), ""]
-    lines.append(f"{'row':>5} {'sequence':>9} {'length':>8}  text")
-    for row, entry in enumerate(batch["rows"][:MAX_ROWS]):
-        head = f"{row:>5} {entry['original_index']:>9,} {entry['length']:>8,}  "
+    rows = batch["rows"][:MAX_ROWS]
+    names, *columns = _make_columns([entry["columns"] for entry in rows])
+    lines.append(f"{'row':>5} {'sequence':>9} {'length':>8}  {names}text")
+    for row, (entry, values) in enumerate(zip(rows, columns, strict=True)):
+        head = f"{row:>5} {entry['original_index']:>9,} {entry['length']:>8,}  {values}"
         if entry.get("piece_start"):
             head += f"(from token {entry['piece_start']:,}) "
         lines.append(cut(head + quote_text(entry["text"]), WIDTH))
     hidden = len(batch["rows"]) - MAX_ROWS
     return [*lines, f"      and {hidden:,} more rows (all with --json)"] if hidden > 0 else lines
+
+
+def _make_columns(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a part of the heading and of each line: the first columns, one value per sequence."""
+    table = [list_values(row, in_short=True)[:MAX_COLUMNS] for row in rows]
+    lines = [""] * (1 + len(rows))
+    for place, (name, _) in enumerate(table[0] if table else ()):
+        cells = [name, *(row[place][1] for row in table)]
+        shown = [cut(escape_controls(cell), MAX_COLUMN_WIDTH) for cell in cells]
+        width = max(map(count_columns, shown))
+        lines = [f"{line}{fill(cell, width)}  " for line, cell in zip(lines, shown, strict=True)]
+    return lines
 
 
 def show_sequence(sequence: dict[str, Any]) -> list[str]:
@@ -71,8 +92,13 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
     return [
         *lines,
         pair("length", count(sequence["length"], "token")),
+        *(pair(name, value) for name, value in list_values(sequence["columns"])),
         "",
-        *draw_tokens(sequence["tokens"], num_tokens=sequence["length"]),
+        *draw_tokens(
+            sequence["tokens"],
+            num_tokens=sequence["length"],
+            tags=select_tags(sequence["columns"]),
+        ),
         "",
         *pair_of_text("text", sequence["text"], max_lines=MAX_TEXT_LINES),
     ]

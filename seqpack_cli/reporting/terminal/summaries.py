@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.errors import join_items
+from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.facts import list_dropped, list_nonzero
 from seqpack_cli.reporting.wording import count
@@ -15,6 +15,7 @@ OF_STORE = {
     "num_rejected": "records skipped, listed in rejects.jsonl",
     "num_dropped_documents": "documents dropped as too long",
     "num_truncated_tokens": "tokens cut off",
+    "num_words_without_token": "words without a token, whose tags are lost",
     "num_special_tokens_in_text": (
         "special tokens spelled out in the text, listed in special_tokens.jsonl"
     ),
@@ -34,7 +35,7 @@ def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete:
         f"{count(ledger['num_sequences'], 'sequence')}, {count(ledger['num_tokens'], 'token')} "
         f"({manifest['dtype']}, {count(len(manifest['parts']), 'part')})",
     ]
-    return lines + _tell_nonzero(ledger, OF_STORE)
+    return lines + _tell_columns(manifest) + _tell_nonzero(ledger, OF_STORE)
 
 
 def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
@@ -59,7 +60,7 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
         lines.append(f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding")
     if manifest["bucket_keys"] is not None:
         lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
-    lines += _tell_nonzero(ledger, OF_SHARDS)
+    lines += _tell_columns(manifest) + _tell_nonzero(ledger, OF_SHARDS)
     for reason, dropped in list_dropped(ledger):
         lines.append(f"  {dropped} dropped by --{reason.replace('_', '-')}")
     return lines
@@ -67,6 +68,18 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
 
 def _done(output: Place, *, was_complete: bool) -> str:
     return f"{output}: already complete" if was_complete else f"{output}: complete"
+
+
+def _tell_columns(manifest: dict[str, Any]) -> list[str]:
+    """Return the line that names the columns with their kinds, of many only the first."""
+    described = []
+    for column in manifest["columns"]:
+        names = column.get("class_names")
+        kind = (
+            column["kind"] if names is None else f"{column['kind']}, {count(len(names), 'class')}"
+        )
+        described.append(f"{column['name']} ({kind})")
+    return [f"  columns: {escape_controls(join_items(described))}"] if described else []
 
 
 def _tell_nonzero(ledger: dict[str, int], names: dict[str, str]) -> list[str]:

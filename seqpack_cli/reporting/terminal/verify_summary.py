@@ -26,6 +26,7 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     for level in report["levels"]:
         lines.append(_show_level(level, report, failed=level["level"] in failed))
     lines.append(_show_plan(report["plan"]))
+    lines += _show_columns(report)
     lines += [f"  note: {note}" for note in _coverage_notes(report)]
     lines += _show_speeds(report["layout_speeds"]) + _show_controls(report["controls"])
     lines += ["", *findings[:MAX_FINDINGS]] if findings else []
@@ -84,6 +85,16 @@ def _show_plan(plan: dict[str, Any]) -> str:
     if plan["compared"]:
         return f"  plan: compared with the token store (plan version {plan['plan_version']})"
     return f"  plan: not compared: {plan['why_not']}"
+
+
+def _show_columns(report: dict[str, Any]) -> list[str]:
+    if not report["columns"]:
+        return []
+    num_values = sum(level["num_column_values"] for level in report["levels"])
+    compared = f"compared {count(num_values, 'value')} with the token store"
+    if not num_values:
+        compared = "values not compared"
+    return [f"  columns: {len(report['columns']):,}, {compared}"]
 
 
 def _coverage_notes(report: dict[str, Any]) -> list[str]:

@@ -76,6 +76,17 @@ class Column:
         except ValueError as error:
             raise ValueError(f"{name} {error}") from error
 
+    def view(self, arrays: Mapping[str, np.ndarray]) -> Values:
+        """Return all values in the arrays of a file."""
+        array = arrays[self.tensor_name]
+        return TextValues(array, arrays[self.offsets_name]) if self.rules.is_text else array
+
+    def make_arrays(self, values: Values) -> dict[str, np.ndarray]:
+        """Return the arrays of a file that hold values whose texts begin at 0."""
+        if isinstance(values, TextValues):
+            return {self.offsets_name: values.offsets, self.tensor_name: values.data}
+        return {self.tensor_name: values}
+
     def spell(self, values: Values) -> list[Any]:
         """Return values as JSON has them: class names, or None where there is no class."""
         spelled: list[Any] = values.tolist()
@@ -90,19 +101,28 @@ class Column:
             return TextValues(np.empty(0, np.uint8), np.zeros(num_values + 1, np.int64))
         return np.full(num_values, self.rules.fill, self.rules.dtype)
 
-    def is_sound(self, values: Values) -> bool:
-        """Return whether all values are possible: classes in range, numbers finite, text UTF-8.
+    def is_fill(self, values: Values) -> np.ndarray:
+        """Return which values are those of padding and filler rows, bool."""
+        if isinstance(values, TextValues):
+            values = values.lengths
+        found: np.ndarray = values == self.rules.fill
+        return found
+
+    def find_wrong(self, values: Values) -> np.ndarray:
+        """Find values that cannot be: a class out of range, not finite, not UTF-8; bool.
 
         A column per token may have tokens without a class.
         """
         if isinstance(values, TextValues):
-            return not values.find_wrong().any()
+            return values.find_wrong()
         if self.class_names is None:
-            return values.dtype.kind != "f" or bool(np.isfinite(values).all())
-        is_class = (values >= 0) & (values < len(self.class_names))
-        if self.rules.is_per_token:
-            is_class |= values == NO_CLASS
-        return bool(is_class.all())
+            return ~np.isfinite(values)
+        wrong: np.ndarray = (values < 0) | (values >= len(self.class_names))
+        return wrong & (values != NO_CLASS) if self.rules.is_per_token else wrong
+
+    def is_sound(self, values: Values) -> bool:
+        """Return whether all values are possible."""
+        return not self.find_wrong(values).any()
 
 
 def read_columns(manifest: Mapping[str, Any], source: Place) -> dict[str, Column]:

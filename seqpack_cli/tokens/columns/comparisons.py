@@ -2,7 +2,7 @@
 
 Nothing is rounded and nothing decoded: integers are compared as integers, however large; floats
 with the nearest float, as their own texts were read; classes by id; texts by their bytes, those of
-the right length alone. 1 to 3 ns per value; a text costs more only where the length is the same.
+the right length alone. 1 to 3 ns per value; a text of the same length takes about 20 ns.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ EQUALITY = ("=", "!=")
 # A number of JSON, or one that begins with its point or a plus; of few enough digits to be exact.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 MAX_NUMBER_CHARACTERS = 400
+BYTES_PER_BLOCK = 1 << 20  # of texts that are compared at a time
 MAX_CLOSE = 10_000  # class names among which similar ones are looked for, at 10 us each
 INT64 = np.iinfo(np.int64)
 
@@ -97,15 +98,17 @@ def make_text_test(sign: str, value: str, _: Sequence[Label]) -> Test:
 
 def find_text(texts: TextValues, expected: bytes) -> np.ndarray:
     """Return which texts are equal to one, bool[N]; only those of its length are read."""
-    left = np.flatnonzero(texts.lengths == len(expected))
-    starts = texts.offsets[left]
-    for place, byte in enumerate(expected):
-        if not len(left):
-            break
-        same = texts.data[starts + place] == byte
-        left, starts = left[same], starts[same]
-    is_equal = np.zeros(len(texts), bool)
-    is_equal[left] = True
+    length = len(expected)
+    is_equal: np.ndarray = texts.lengths == length
+    candidates = np.flatnonzero(is_equal)
+    if not length or not len(candidates):
+        return is_equal
+    # Every run of so many bytes is an item; equal length makes numpy's S compare all of them.
+    runs = np.ndarray(len(texts.data) - length + 1, f"S{length}", texts.data, strides=(1,))
+    step = max(BYTES_PER_BLOCK // length, 1)
+    for first in range(0, len(candidates), step):
+        some = candidates[first : first + step]
+        is_equal[some] = runs[texts.offsets[some]] == expected
     return is_equal
 
 

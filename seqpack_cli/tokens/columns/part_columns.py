@@ -21,7 +21,7 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.class_kind import NO_CLASS, map_numbers
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Collected, Values
-from seqpack_cli.tokens.columns.text_values import TextValues, check_offsets
+from seqpack_cli.tokens.columns.text_values import check_offsets
 
 HASHES = "document_hashes"
 FORMAT = "seqpack.columns"
@@ -83,11 +83,7 @@ class PartColumns:
 
     def view(self, name: str) -> Values:
         """Return all entries of a column as they are stored: classes in the part's numbers."""
-        column = self._columns[name]
-        array = self._arrays[column.tensor_name]
-        if not column.rules.is_text:
-            return array
-        return TextValues(array, self._arrays[column.offsets_name])
+        return self._columns[name].view(self._arrays)
 
     def finish(self, name: str, values: Values) -> Values:
         """Check entries that were taken from `view`; return them with classes of the whole store.

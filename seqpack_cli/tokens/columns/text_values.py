@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import overload
 
 import numpy as np
 
-from seqpack_cli.ranges import copy_ranges, to_offsets
+from seqpack_cli.ranges import copy_ranges, find_differing, to_offsets
 
 
 class TextValues(Sequence[str]):
@@ -24,11 +24,14 @@ class TextValues(Sequence[str]):
         self.offsets = offsets
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> TextValues:
+    def of(cls, texts: Sequence[str]) -> TextValues:
         """Encode texts."""
-        encoded = [text.encode() for text in texts]
-        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), to_offsets(lengths))
+        joined = "".join(texts)
+        if joined.isascii():  # a byte per character
+            lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        else:
+            lengths = np.fromiter(map(len, map(str.encode, texts)), np.int64, len(texts))
+        return cls(np.frombuffer(joined.encode(), np.uint8), to_offsets(lengths))
 
     @property
     def lengths(self) -> np.ndarray:
@@ -115,3 +118,13 @@ def join_values(
     return TextValues(
         np.concatenate(data), to_offsets(np.concatenate([text.lengths for text in texts]))
     )
+
+
+def find_differing_values(
+    first: np.ndarray | TextValues, second: np.ndarray | TextValues
+) -> np.ndarray:
+    """Return at which places two equally long columns differ, as rising numbers."""
+    if isinstance(first, TextValues) and isinstance(second, TextValues):
+        data, others = (text.data[text.offsets[0] : text.offsets[-1]] for text in (first, second))
+        return find_differing(data, others, first.lengths, second.lengths)
+    return np.flatnonzero(np.asarray(first) != np.asarray(second))

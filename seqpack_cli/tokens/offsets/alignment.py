@@ -74,14 +74,16 @@ def _find_characters(
     """Return the first character and the end of each token; of one without text, -1 and 0."""
     lengths = np.diff(text_bytes)
     owners = np.repeat(np.arange(len(text.places)), lengths)  # the character of each byte
-    of_text = np.flatnonzero(~np.repeat(is_space, lengths))  # bytes; some spaces have bytes
-    first = np.searchsorted(of_text, id_bytes[:-1])
-    last = np.searchsorted(of_text, id_bytes[1:]) - 1
+    first, last = id_bytes[:-1], id_bytes[1:] - 1
+    if (lengths[is_space] > 0).any():  # spaces with bytes, as U+3000 has: leave them out
+        is_text = ~np.repeat(is_space, lengths)
+        num_before = np.concatenate([[0], np.cumsum(is_text)])
+        owners, first, last = owners[is_text], num_before[first], num_before[last + 1] - 1
     has_text = first <= last
     starts = np.full(len(first), -1, np.int64)
     ends = np.zeros(len(first), np.int64)
-    starts[has_text] = owners[of_text[first[has_text]]]
-    ends[has_text] = owners[of_text[last[has_text]]] + 1
+    starts[has_text] = owners[first[has_text]]
+    ends[has_text] = owners[last[has_text]] + 1
     return starts, ends
 
 

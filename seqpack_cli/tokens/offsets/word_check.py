@@ -13,6 +13,7 @@ from typing import NamedTuple
 from seqpack_cli.errors import quote
 from seqpack_cli.tokens.offsets.spelling import SPACE_CHARACTERS, WORD
 
+SPACES = frozenset(SPACE_CHARACTERS)
 Place = tuple[int, int]
 
 
@@ -42,9 +43,13 @@ def trim(text: str, places: Iterable[Place], spelled: Iterable[bytes]) -> list[P
     """
     trimmed = []
     for (start, end), bytes_ in zip(places, spelled, strict=True):
-        piece = text[start:end] if bytes_ else ""
-        start += len(piece) - len(piece.lstrip(SPACE_CHARACTERS))
-        trimmed.append((start, start + len(piece.strip(SPACE_CHARACTERS))))
+        if not bytes_:
+            end = start
+        elif text[start : start + 1] in SPACES or text[end - 1 : end] in SPACES:
+            piece = text[start:end]
+            start += len(piece) - len(piece.lstrip(SPACE_CHARACTERS))
+            end = start + len(piece.strip(SPACE_CHARACTERS))
+        trimmed.append((start, end))
     return trimmed
 
 

@@ -22,7 +22,7 @@ from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
 from seqpack_cli.tokens.read_rows import copy_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
-NO_ID = -1  # the padding value, which no id has; as uint16, all bits are set
+NO_ID = -1  # the padding value, which no id or class has; as uint16, all bits are set
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,18 @@ def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockSpan]:
 
 
 def read_block(
-    shard: Shard, store: TokenStore, span: BlockSpan, *, max_tokens: int | None
+    shard: Shard,
+    store: TokenStore,
+    span: BlockSpan,
+    *,
+    max_tokens: int | None,
+    column: str | None = None,
 ) -> Block:
     """Read a block's data, and the token store's rows in the same shapes.
 
     Args:
         max_tokens: the longest piece of a split sequence in varlen.
+        column: the name of the column that stands in the place of the shard's ids.
     """
     stacks, arrays = _find_stacks(shard, span), shard.arrays.cut(span.first, span.last)
     data = (
@@ -123,7 +129,7 @@ def read_block(
     widths = _find_widths(stacks) if stacks else lengths
     begins = np.cumsum(widths) - (lengths if is_left else widths)
     expected = np.full(int(widths.sum()), NO_ID, bits).view(dtype)
-    copy_rows(store, indices, lengths, expected, begins, starts)
+    copy_rows(store, indices, lengths, expected, begins, starts, column=column)
     return Block(span, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
 
 

@@ -16,11 +16,12 @@ from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.store_rows import find_rows
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.report import Finding
@@ -162,12 +163,12 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
                 what += f"the plan has {expected.get(reason)}"
                 yield Finding(LEVEL, MANIFEST_NAME, what)
     if len(shards) == num_batches:
-        yield from _compare_cuts(shards, plan, np.dtype(planned.source.store.dtype).itemsize)
+        yield from _compare_cuts(shards, plan, EntryBytes.of(planned.source.store))
 
 
-def _compare_cuts(shards: ShardSet, plan: Plan, itemsize: int) -> Iterator[Finding]:
+def _compare_cuts(shards: ShardSet, plan: Plan, entries: EntryBytes) -> Iterator[Finding]:
     """Yield the first shard that does not end where `--shard-bytes` ends it."""
-    cuts = cut_shards(plan.table, shards.options, itemsize)
+    cuts = cut_shards(plan.table, shards.options, entries)
     ends = zip(shards.batch_offsets[1:].tolist(), cuts[1:], strict=False)
     for number, (end, planned) in enumerate(ends):
         if end != planned:

@@ -1,21 +1,29 @@
 """Level `roundtrip` of a whole shard: send it block by block through the device.
 
-Blocks are read ahead in threads. If a block is wrong, `batch_roundtrip` finds out what, batch by
-batch.
+Columns with a value per token take the same way as the ids. Blocks are read ahead in threads. If a
+block is wrong, `batch_roundtrip` or `column_values` finds out what, batch by batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 
+from seqpack_cli.errors import quote
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import NUM_READERS, Sender, Sent, naming_batch
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.integers.blocks import Block, BlockSpan, cut_blocks, read_block
+from seqpack_cli.verification.integers.column_values import (
+    check_row_columns,
+    find_wrong_token,
+    view_column,
+)
 from seqpack_cli.verification.integers.stacks import has_right_ids
 from seqpack_cli.verification.report import Finding
 
@@ -24,33 +32,57 @@ CELLS_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}
 ID_CELLS_PER_TOKEN = 32  # a model takes at least so many times the memory of an id
 
 
+@dataclass(frozen=True)
+class Roundtrip:
+    """Where shards are sent, and what they are compared with."""
+
+    store: TokenStore
+    device: torch.device
+    max_tokens: int | None  # the longest piece of a split sequence in varlen
+    max_batch_tokens: int  # as for the models; rectangles that take more memory are cut
+
+
 def check_shard(
-    shard: Shard,
-    store: TokenStore,
-    device: torch.device,
-    *,
-    max_tokens: int | None,
-    max_batch_tokens: int,
-    on_advance: Callable[[int], None],
+    shard: Shard, roundtrip: Roundtrip, *, on_advance: Callable[[int], None]
 ) -> Iterator[Finding]:
-    """Yield what differs from the token store in a sound shard.
+    """Yield what differs from the token store in a sound shard: first ids, then columns.
 
     Args:
-        max_tokens: the longest piece of a split sequence in varlen.
-        max_batch_tokens: as for the models; rectangles that take more memory are cut.
         on_advance: called with the number of tokens of each block that was checked.
 
     Raises:
         MachineError: the device runs out of memory; the batch is named.
     """
+    is_right = True
+    for finding in _check_cells(shard, roundtrip, None, on_advance):
+        is_right = False
+        yield finding
+    if not is_right:  # the rows may be those of other sequences
+        return
+    yield from check_row_columns(shard, roundtrip.store)
+    for column in shard.columns.values():
+        if column.rules.is_per_token:
+            cells = view_column(shard, column)
+            yield from _check_cells(cells, roundtrip, column, on_advance)
+
+
+def _check_cells(
+    shard: Shard,
+    roundtrip: Roundtrip,
+    column: Column | None,
+    on_advance: Callable[[int], None],
+) -> Iterator[Finding]:
+    """Yield what differs in the `data` of a shard: the ids, or a column in their place."""
+    store, device, max_tokens = roundtrip.store, roundtrip.device, roundtrip.max_tokens
     sender, name = Sender(device), shard.path.name
+    column_name = None if column is None else column.name
 
     def read(span: BlockSpan) -> tuple[Block, Sent, Sent]:
         with naming_batch(name, shard.first_batch + span.first):
-            block = read_block(shard, store, span, max_tokens=max_tokens)
+            block = read_block(shard, store, span, max_tokens=max_tokens, column=column_name)
             return block, sender.send(block.data), sender.send(block.expected)
 
-    max_cells = min(CELLS_PER_BLOCK[device.type], ID_CELLS_PER_TOKEN * max_batch_tokens)
+    max_cells = min(CELLS_PER_BLOCK[device.type], ID_CELLS_PER_TOKEN * roundtrip.max_batch_tokens)
     spans = cut_blocks(shard, max_cells=max_cells)
 
     def check(read: tuple[Block, Sent, Sent]) -> tuple[Block, bool]:
@@ -69,25 +101,33 @@ def check_shard(
         if not is_right:
             unexplained = set(range(block.span.first, block.span.last)) - explained
             explained |= unexplained
-            yield from _explain(shard, store, device, sorted(unexplained), max_tokens)
+            yield from _explain(shard, roundtrip, column, sorted(unexplained))
         on_advance(block.num_tokens)
 
 
 def _explain(
-    shard: Shard,
-    store: TokenStore,
-    device: torch.device,
-    batches: list[int],
-    max_tokens: int | None,
+    shard: Shard, roundtrip: Roundtrip, column: Column | None, batches: list[int]
 ) -> Iterator[Finding]:
     """Yield what differs in the batches of a wrong block."""
-    found = False
+    found, values = False, "ids" if column is None else f"values of column {quote(column.name)}"
     for batch in batches:
         with naming_batch(shard.path.name, shard.first_batch + batch):
-            differences = list(check_batch(shard[batch], store, device, max_tokens=max_tokens))
+            differences = list(_find_differences(shard, batch, roundtrip, column))
         for row, what in differences:
             found = True
             yield Finding("roundtrip", shard.path.name, what, shard.first_batch + batch, row)
     if batches and not found:
-        what = f"{device} returns ids that differ from the token store's"
+        what = f"{roundtrip.device} returns {values} that differ from the token store's"
         yield Finding("roundtrip", shard.path.name, what, shard.first_batch + batches[0])
+
+
+def _find_differences(
+    shard: Shard, batch: int, roundtrip: Roundtrip, column: Column | None
+) -> Iterator[tuple[int | None, str]]:
+    store = roundtrip.store
+    if column is None:
+        yield from check_batch(
+            shard[batch], store, roundtrip.device, max_tokens=roundtrip.max_tokens
+        )
+    elif (found := find_wrong_token(shard, batch, store, column)) is not None:
+        yield found

@@ -1,0 +1,57 @@
+"""Count the documents of a token store whose text repeats that of an earlier document.
+
+Documents with the same hash count as equal: among a thousand million different ones, some pair has
+the same hash with a probability of 3 %. Memory is bounded: the mapped hashes are read once for each
+range of their values, and only those of one range are sorted at a time.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.tokens.token_store import TokenStore
+
+MAX_HASHES = 1 << 24  # of a range, 8 bytes each; while they are read there may be twice as many
+
+
+def count_duplicates(store: TokenStore, *, max_hashes: int = MAX_HASHES) -> dict[str, int]:
+    """Count the documents that have tokens, and those that repeat an earlier one of them.
+
+    Args:
+        max_hashes: about so many are sorted at a time.
+
+    Raises:
+        FolderError: a part is damaged.
+    """
+    num_ranges = max(1, -(-store.num_documents // max_hashes))
+    bounds = [(number << 64) // num_ranges for number in range(num_ranges + 1)]
+    first_documents = to_offsets([part["num_documents"] for part in store.manifest["parts"]])
+    num_documents = num_distinct = 0
+    for first, end in pairwise(bounds):
+        kept, num_kept = [np.empty(0, np.uint64)], 0
+        for number, first_document in enumerate(first_documents[:-1].tolist()):
+            hashes = _read_hashes(store, number, first_document)
+            kept.append(hashes[(hashes >= np.uint64(first)) & (hashes <= np.uint64(end - 1))])
+            num_documents += len(kept[-1])
+            num_kept += len(kept[-1])
+            if num_kept > 2 * max_hashes:  # many of them must be equal
+                kept = [np.unique(np.concatenate(kept))]
+                num_kept = len(kept[0])
+            store.let_pages_go()
+        num_distinct += len(np.unique(np.concatenate(kept)))
+    return {
+        "num_documents_with_tokens": num_documents,
+        "num_distinct_documents": num_distinct,
+        "num_duplicate_documents": num_documents - num_distinct,
+    }
+
+
+def _read_hashes(store: TokenStore, number: int, first_document: int) -> np.ndarray:
+    """Return the hashes of the documents of a part that have tokens."""
+    documents = store.number_documents(number) - first_document
+    is_first = np.diff(documents, prepend=-1) > 0
+    found: np.ndarray = store.part_hashes(number)[documents[is_first]]
+    return found

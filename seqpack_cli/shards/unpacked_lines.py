@@ -1,0 +1,51 @@
+"""The lines that unpack writes, one JSON object per sequence, and how its files are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from seqpack_cli.files.json_files import encode_json
+from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.shards.unpacked import UnpackedSequence
+
+LOOK_BYTES = 64 << 20  # 0.3 s
+NUMBERS = r"(?:\d+(?:, \d+)*)?"
+STRING = r'"(?:[^"\\\n]|\\.)*"'
+VALUE = rf"(?:{STRING}|-?\d[\d.e+-]*|true|false|null)"
+VALUES = rf"(?:{VALUE}|\[(?:{VALUE}(?:, {VALUE})*)?\])"
+COLUMNS = rf"(?:, \"columns\": \{{{STRING}: {VALUES}(?:, {STRING}: {VALUES})*\}})?"
+ROW = re.compile(
+    rf'\{{"index": (\d+), (?:"ids": \[{NUMBERS}\]|"text": {STRING}){COLUMNS}\}}'.encode()
+)
+ROW_BEGIN = re.compile(rb'\{"index": \d+, "(?:ids": \[|text": ")')
+
+
+def _are_rows(head: bytes) -> bool:
+    """Return whether the beginning of a file holds nothing but rows as unpack writes them."""
+    *lines, rest = head.split(b"\n")
+    rows = [ROW.fullmatch(line) for line in lines]
+    indices = [int(row[1]) for row in rows if row is not None]
+    is_rising = all(first < second for first, second in pairwise(indices))
+    return len(indices) == len(rows) and is_rising and (not rest or bool(ROW_BEGIN.match(rest)))
+
+
+ROWS = FileKind("rows that seqpack unpack wrote", _are_rows, max_bytes=LOOK_BYTES)
+
+
+def spell_lines(sequences: Sequence[UnpackedSequence], texts: Sequence[str] | None) -> bytes:
+    """Return one JSON line for each sequence.
+
+    Args:
+        texts: written instead of the ids.
+    """
+    if texts is None:
+        values = [("ids", sequence.ids.tolist()) for sequence in sequences]
+    else:
+        values = [("text", text) for text in texts]
+    rows = []
+    for sequence, (name, value) in zip(sequences, values, strict=True):
+        row = {"index": sequence.index, name: value}
+        rows.append({**row, "columns": sequence.columns} if sequence.columns else row)
+    return b"".join(encode_json(row) + b"\n" for row in rows)

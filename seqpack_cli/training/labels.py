@@ -1,0 +1,72 @@
+"""Labels of a batch: the next tokens, or one of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from seqpack_cli.errors import join_items, quote
+from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.tokens.columns.text_values import TextValues
+
+IGNORED = -100  # cross_entropy's ignore_index
+NEXT = "next"  # the labels that are the next tokens
+
+
+def make_next_labels(batch: Batch) -> np.ndarray:
+    """Return the next-token labels of a batch that was checked.
+
+    The label at each token is the next token, so that a model's outputs and labels are aligned.
+    The last token of a sequence, or of a piece of one, and padding have IGNORED.
+
+    Returns:
+        int64, in the shape of the batch's ids: [S], or [B, width] for padded.
+    """
+    return batch.follow(batch.data.reshape(batch.shape), IGNORED)
+
+
+def make_labels(batch: Batch, labels: str) -> np.ndarray:
+    """Return the labels of a batch that was checked: next tokens, or one of its columns.
+
+    Args:
+        labels: NEXT or the name of a column.
+
+    Returns:
+        Next tokens and columns per token: int64 in the shape of the batch's ids. Columns per
+        sequence: int64[B], or float32[B] of floating-point numbers. Padding, filler rows and what
+        has no class have IGNORED, but 0 in a column of floating-point numbers.
+
+    Raises:
+        ValueError: the batch has no such column, or it is text.
+    """
+    if labels == NEXT:
+        return make_next_labels(batch)
+    found = batch.columns
+    check_labels(labels, {name: isinstance(found[name], TextValues) for name in found})
+    values = np.asarray(found[labels])
+    if values.dtype.kind == "f":
+        return values.astype(np.float32)
+    made = values.astype(np.int64)
+    if made.shape == batch.lengths.shape:
+        made[batch.lengths == 0] = IGNORED  # a filler row of a column of integers has 0
+    return made
+
+
+def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
+    """Raise ValueError unless labels is None, NEXT, or a column that can be labels.
+
+    Args:
+        is_text: the columns that there are, and whether each is text.
+    """
+    if labels is None or labels == NEXT:
+        return
+    if labels not in is_text:
+        columns = join_items(map(quote, is_text)) or "no columns"
+        raise ValueError(
+            f"labels is {quote(labels)}, expected None, {NEXT!r} or a column (found: {columns})"
+        )
+    if is_text[labels]:
+        raise ValueError(
+            f"labels is {quote(labels)}, a column of text, expected one of numbers, classes or tags"
+        )

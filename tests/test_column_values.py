@@ -1,0 +1,170 @@
+"""verify finds every wrong value of a column, at the level and place named for it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import run
+from conftest import HERE
+from shard_reference import Arrays, change_manifest, change_shard, put
+
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
+from seqpack_cli.verification import verify_run
+from seqpack_cli.verification.report import Report
+from seqpack_cli.verification.verify_options import VerifyOptions
+
+KEEP = ("label:class", "score:float", "number:int", "id:text", "tags:tags")
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "packed": {"batch_size": 3},
+    "padded": {"layout": "padded", "batch_size": 4, "last_batch": "pad"},
+    "left": {"layout": "padded", "batch_size": 3, "padding_side": "left", "pad_to_multiple": 4},
+    "varlen": {"layout": "varlen", "max_tokens": 14},
+    "pieces": {"layout": "varlen", "max_tokens": 5},
+}
+
+
+def make_shards(folder: Path, count: int = 30, **options: Any) -> Path:
+    """Make folder/store with a column of each kind, and pack it into folder/shards."""
+    draws = random.Random(0)
+    records = []
+    for number in range(count):
+        text = "".join(draws.choices("abc ", k=draws.randint(1, 11))) + "."
+        record = {"text": text, "label": draws.choice(["ham", "spam", "eggs"])}
+        record |= {"score": number / 4, "number": -number, "id": f"é{number}"}
+        records.append({**record, "tags": [[0, 1, text[0].strip() or "space"]]})
+    folder.mkdir(exist_ok=True)
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    tokenized = TokenizeOptions(keep=KEEP, part_bytes=1000)
+    tokenize([str(corpus)], folder / "store", tokenized, executor=HERE)
+    pack(folder / "store", folder / "shards", PackOptions(**options), executor=HERE)
+    return folder / "shards"
+
+
+def verify(path: Path, level: str = "roundtrip", **options: Any) -> Report:
+    return verify_run.verify(path, VerifyOptions(level=level, **options))
+
+
+def find(path: Path) -> list[str]:
+    return [str(finding) for finding in verify(path).findings]
+
+
+@pytest.mark.parametrize("max_batch_tokens", [32_768, 1], ids=["whole", "windows"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_columns_of_good_shards_are_compared(
+    tmp_path: Path, name: str, max_batch_tokens: int
+) -> None:
+    path = make_shards(tmp_path, **LAYOUTS[name])
+    report = verify(path, max_batch_tokens=max_batch_tokens)
+    assert report.findings == []
+    (level,) = (level for level in report.levels if level.level == "roundtrip")
+    num_rows = sum(int((batch.lengths > 0).sum()) for batch in open_shards(path))
+    assert level.num_column_values == 4 * num_rows + report.num_tokens
+    shown = run("verify", path, "--level", "roundtrip").stdout
+    line = f"  columns: 5, compared {level.num_column_values:,} values with the token store\n"
+    assert line in shown
+    assert "  columns: 5, values not compared\n" in run("verify", path, "--level", "structure").stdout
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_self_test_catches_every_damage_to_columns(tmp_path: Path, name: str) -> None:
+    report = verify(make_shards(tmp_path, **LAYOUTS[name]), self_test=True)
+    assert report.findings == []
+    caught = {control.name: control.caught for control in report.controls}
+    expected = {"swapped column values", "shifted text", "moved tag", "swapped class names"}
+    if "padded" in str(LAYOUTS[name]):
+        expected.add("tag in padding")
+    if "pad" in LAYOUTS[name].values():
+        expected.add("value in filler row")
+    of_columns = {"value in filler row", "tag in padding", *expected}
+    assert {control for control in caught if control in of_columns} == expected
+    assert all(value is not False for value in caught.values())
+    assert all(caught[control] for control in expected)
+
+
+def shift_offset(by: int) -> Callable[[Arrays], None]:
+    def change(arrays: Arrays) -> None:
+        arrays["column.id.offsets"][1] += by
+
+    return change
+
+
+def swap_entries(name: str) -> Callable[[Arrays], None]:
+    def change(arrays: Arrays) -> None:
+        values = arrays[name]
+        other = int((values != values[0]).argmax())
+        values[[0, other]] = values[[other, 0]]
+
+    return change
+
+
+DAMAGES: dict[str, tuple[Callable[[Arrays], None], str]] = {
+    "swapped labels": (
+        swap_entries("column.label"),
+        r"roundtrip: shard-00000\.safetensors: batch 0: row 0: column 'label' is '\w+', "
+        r"the token store has '\w+'",
+    ),
+    "a number": (
+        put("column.number", 1, 5),
+        r"roundtrip: .*: batch 0: row 1: column 'number' is 5, the token store has -\d+",
+    ),
+    "a tag": (
+        swap_entries("column.tags"),
+        r"roundtrip: .*: batch 0: row 0: column 'tags' is '?\w+'? at step 0, "
+        r"the token store has '?\w+'?",
+    ),
+    "a longer text": (
+        shift_offset(2),
+        r"roundtrip: .*: batch 0: row 0: column 'id' is 'é\d+é', the token store has 'é\d+'",
+    ),
+    "half a character": (
+        shift_offset(1),
+        r"structure: .*: batch 0: row 0: column 'id' is not UTF-8",
+    ),
+    "class out of range": (
+        put("column.label", 2, 3),
+        r"structure: .*: batch 0: row 2: column 'label' is 3, expected 0 to 2",
+    ),
+    "no number": (put("column.score", 2, np.nan), r"structure: .*: batch 0: row 2: column 'score'"),
+    "tag out of range": (put("column.tags", 0, -1), r"structure: .*: batch 0: .*column 'tags'"),
+    "falling offsets": (
+        shift_offset(-9),
+        r"structure: shard-00000\.safetensors: column\.id\.offsets does not rise",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_found_with_its_place(
+    tmp_path: Path, change: Callable[[Arrays], None], expected: str
+) -> None:
+    path = make_shards(tmp_path, **LAYOUTS["packed"])
+    change_shard(path, change)
+    found = find(path)
+    assert found
+    assert __import__("re").match(expected, found[0]), found
+
+
+def test_classes_of_another_order_are_found(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, **LAYOUTS["padded"])
+
+    def swap(manifest: dict[str, Any]) -> None:
+        names = manifest["columns"][0]["class_names"]
+        names[0], names[2] = names[2], names[0]
+
+    change_manifest(path, swap)
+    (finding,) = verify(path, "structure").findings
+    assert str(finding) == (
+        "structure: manifest.json: class 0 of column 'label' is 'spam', the token store has 'eggs'"
+    )
+    assert find(path) == [str(finding)]
