@@ -42,7 +42,7 @@ def test_pack_takes_the_sequences_for_which_all_conditions_hold(tmp_path: Path) 
     kept = ("--keep", "lang:class", "--keep", "label", "--part-bytes", 300)
     run("tokenize", tmp_path / "a.jsonl", "-o", store, *kept)
     conditions = ("--where", "lang = de", "--where", "label >= 2", "--where", "@length != 7")
-    result = run("pack", store, "-o", output, *conditions, "--shuffle")
+    result = run("pack", store, "-o", output, *conditions)
     assert result.exit_code == 0, result.stderr
     chosen = [
         number
@@ -60,7 +60,7 @@ def test_pack_takes_the_sequences_for_which_all_conditions_hold(tmp_path: Path) 
     verified = run("verify", output, "--level", "roundtrip")
     assert verified.exit_code == 0
     assert "plan: compared" in verified.stdout
-    again = run("pack", store, "-o", output, *conditions[:2], "--shuffle")
+    again = run("pack", store, "-o", output, *conditions[:2])
     assert again.exit_code == 4  # other options
     for condition, message in (
         ("lang = fr", "column 'lang' has no class 'fr' (found: 'de', 'en')"),

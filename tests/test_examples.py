@@ -27,7 +27,7 @@ from seqpack_cli import (
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
-NAMES = ["word_language_model", "classifier", "transformer", "buckets"]
+NAMES = ["word_language_model", "classifier", "tagger", "transformer", "buckets"]
 # What torch.compile says once in a process, of this one release of Python.
 ignore_slow_guards = pytest.mark.filterwarnings(
     r"ignore:Guards may run slower on Python 3\.13\.0\.:RuntimeWarning"
@@ -210,6 +210,15 @@ def test_buckets_report_keys_and_compilations() -> None:
     assert int(counts[1]) > len(keys)
 
 
+def test_tagger_learns_what_words_of_code_are() -> None:
+    """Operators, names and strings are easy; functions and attributes need their neighbors."""
+    output = run("tagger", EXAMPLES, "--steps", 40)
+    found = re.fullmatch(r"held out: ([\d.]+)% of ([\d,]+) words, 7 tags", output.splitlines()[-1])
+    assert found is not None
+    assert float(found[1]) > 90
+    assert int(found[2].replace(",", "")) > 500
+
+
 def test_examples_are_these() -> None:
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted(NAMES)
     readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
@@ -223,5 +232,5 @@ def test_example_is_short_and_needs_nothing_but_the_project(name: str) -> None:
     command = re.search(r"^    python examples/\w+\.py (\S+)", source, re.MULTILINE)
     assert command is not None
     assert (SAMPLE_DATA.parent / command[1]).exists()
-    assert command[1].startswith("sample_data")
+    assert command[1].startswith(("sample_data", "examples"))
     assert "shared" not in source

@@ -121,6 +121,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         "tokenizer_blake3": tokens.manifest["tokenizer_blake3"],
         "tokens_blake3": tokens.digest,
         "tokens_path": manifest["tokens_path"],
+        "columns": [],
         "options": {
             "batch_size": 3,
             "max_tokens": None,

@@ -90,7 +90,7 @@ def plan_selected(store: FakeStore, options: PackOptions, where: Sequence[str]) 
     return plan, source
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     STORES,
     pack_options() | BIN_OPTIONS.map(PackOptions.resolve),

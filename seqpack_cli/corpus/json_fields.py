@@ -9,7 +9,7 @@ records that fail here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -34,8 +34,6 @@ CHUNK_BYTES = 1 << 16  # larger arrays cost page faults
 QUOTE, BACKSLASH, LETTER_U = b'"\\u'
 LARGE = 2.0**63  # a floating-point number from here on may have been an integer
 
-Pick = Callable[[Any], Sequence[Any]]
-
 
 def read_json_records(
     records: list[bytes], text_field: str, readers: Readers
@@ -45,10 +43,9 @@ def read_json_records(
     Returns:
         The texts, and the values of each field; None if any record must be read on its own.
     """
-    pick = _make_pick((text_field, *(reader.name for reader in readers)))
+    names = (text_field, *(reader.name for reader in readers))
     try:
-        rows = list(chain.from_iterable(_iter_rows(records, pick)))
-        raw_texts, *columns = map(list, zip(*rows, strict=True))
+        raw_texts, *columns = _read_columns(records, names)
         texts = join_all_words(raw_texts, takes_words=takes_words(readers))
         if any(map(_may_differ, columns)):
             return None
@@ -86,37 +83,37 @@ def read_json_record(line: str, text_field: str, readers: Readers) -> tuple[str,
     return text, found
 
 
-@functools.lru_cache(maxsize=16)
-def _make_pick(names: tuple[str, ...]) -> Pick:
-    """Return the function that picks fields from a parsed line; it raises if one is missing."""
-    if not any("." in name for name in names):
-        return itemgetter(*names)
-    paths = [(name, name.split(".")) for name in names]
+def _read_columns(records: list[bytes], names: Sequence[str]) -> list[list[Any]]:
+    """Return the values of each field; raise ValueError or KeyError if a record is bad."""
+    loads, dumps, _ = find_parser()
+    finders = list(map(_make_finder, names))
+    columns: list[list[Any]] = [[] for _ in names]
+    step = max(1, len(records) * CHUNK_BYTES // max(1, sum(map(len, records))))
+    for start in range(0, len(records), step):
+        chunk = records[start : start + step]
+        objects = list(map(loads, chunk))
+        if _count_spelled_quotes(b"\n".join(chunk)) != _count_quotes(dumps(objects)):
+            raise ValueError("a duplicate key")
+        for column, find in zip(columns, finders, strict=True):
+            column.extend(map(find, objects))
+    return columns
 
-    def pick(value: Any) -> list[Any]:
-        return [
-            value[name] if name in value else functools.reduce(_look_up, keys, value)
-            for name, keys in paths
-        ]
 
-    return pick
+@functools.lru_cache(maxsize=64)
+def _make_finder(name: str) -> Callable[[Any], Any]:
+    """Return the function that finds a field in an object; it raises if there is none."""
+    if "." not in name:
+        return itemgetter(name)
+    keys = name.split(".")
+
+    def find(value: Any) -> Any:
+        return value[name] if name in value else functools.reduce(_look_up, keys, value)
+
+    return find
 
 
 def _look_up(value: Any, key: str) -> Any:
     return value[key]
-
-
-def _iter_rows(records: list[bytes], pick: Pick) -> Iterator[Iterator[Sequence[Any]]]:
-    """Yield the picked fields of records, chunk by chunk; raise ValueError for a duplicate key."""
-    loads, dumps, _ = find_parser()
-    num_bytes = sum(map(len, records))
-    step = max(1, len(records) * CHUNK_BYTES // max(1, num_bytes))
-    for start in range(0, len(records), step):
-        chunk = records[start : start + step]
-        values = list(map(loads, chunk))
-        if _count_spelled_quotes(b"\n".join(chunk)) != _count_quotes(dumps(values)):
-            raise ValueError("a duplicate key")
-        yield map(pick, values)
 
 
 def _count_quotes(text: bytes) -> int:

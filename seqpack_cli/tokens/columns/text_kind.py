@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from seqpack_cli.files.spool import Spool
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.tokens.columns.comparisons import make_text_test
 from seqpack_cli.tokens.columns.kind import Collected, Kind, PartFile, wrong_value_error
+from seqpack_cli.tokens.columns.text_values import TextValues
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,12 @@ class TextCollector:
 
     def add(self, values: Sequence[Any], num_sequences: np.ndarray) -> None:
         """Add the texts of some documents."""
-        encoded = [text.encode() for text in values]
-        lengths = np.repeat(np.fromiter(map(len, encoded), np.int64, len(encoded)), num_sequences)
+        texts = TextValues.of(values)
         if (num_sequences > 1).any():
-            repeated = zip(encoded, num_sequences.tolist(), strict=True)
-            encoded = list(chain.from_iterable([text] * count for text, count in repeated))
+            texts = texts.take(np.repeat(np.arange(len(texts)), num_sequences))
+        lengths = texts.lengths
         self._lengths.append(lengths.astype(np.min_scalar_type(int(lengths.max(initial=0)))))
-        self._spool.write(b"".join(encoded))
+        self._spool.write(texts.data.tobytes())
 
     def finish(self, name: str) -> Collected:
         """Return the bytes of all texts, and where each begins."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import overload
 
@@ -24,11 +24,14 @@ class TextValues(Sequence[str]):
         self.offsets = offsets
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> TextValues:
+    def of(cls, texts: Sequence[str]) -> TextValues:
         """Encode texts."""
-        encoded = [text.encode() for text in texts]
-        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), to_offsets(lengths))
+        joined = "".join(texts)
+        if joined.isascii():  # a byte per character
+            lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        else:
+            lengths = np.fromiter(map(len, map(str.encode, texts)), np.int64, len(texts))
+        return cls(np.frombuffer(joined.encode(), np.uint8), to_offsets(lengths))
 
     @property
     def lengths(self) -> np.ndarray:
@@ -61,6 +64,9 @@ class TextValues(Sequence[str]):
         first = int(self.offsets[0])
         raw = self.data[first : int(self.offsets[-1])].tobytes()
         ends = (self.offsets - first).tolist()
+        if raw.isascii():  # then bytes are characters, and one call decodes all texts
+            text = raw.decode()
+            return (text[start:end] for start, end in pairwise(ends))
         return (raw[start:end].decode() for start, end in pairwise(ends))
 
     def tolist(self) -> list[str]:
