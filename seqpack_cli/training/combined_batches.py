@@ -7,6 +7,7 @@ of a `ConcatDataset` one dataset after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -113,8 +114,8 @@ def _find_fixed(dataset: Any) -> str:
 
 def _check_columns(dataset: Any) -> None:
     """Raise ValueError unless all parts have the same columns, with the same classes."""
-    first, *others = _iter_parts(dataset)
-    for other in others:
+    parts = list(_iter_parts(dataset))
+    for first, other in pairwise(parts):
         for name in {**first.columns, **other.columns}:
             found, expected = other.columns.get(name), first.columns.get(name)
             if found != expected:
@@ -124,13 +125,13 @@ def _check_columns(dataset: Any) -> None:
                 )
 
 
-def _iter_parts(dataset: Any) -> Iterator[Any]:
+def _iter_parts(dataset: Any) -> Iterator[ShardDataset]:
     if isinstance(dataset, Subset):
         yield from _iter_parts(dataset.dataset)
     elif isinstance(dataset, ConcatDataset):
         for part in dataset.datasets:
             yield from _iter_parts(part)
-    else:
+    elif isinstance(dataset, ShardDataset):  # not a class of your own
         yield dataset
 
 
