@@ -28,6 +28,9 @@ COMMANDS = {
     "--bos <bos> --eos <eos> --max-length 40 --part-bytes 220",
     "tokens_words": "tokenize input/words.txt --tokenizer input/words.tokenizer.json "
     "--part-bytes 120",
+    "tokens_fields": "tokenize input/fields.jsonl --keep label:class --keep meta.id:int "
+    "--keep score:float --keep title:text --keep known:class --keep tags:tags "
+    "--tag-subtokens all --eos <eos> --max-length 12 --part-bytes 350",
     "packed": "pack tokens_bytes --batch-size 3 --shard-bytes 1300",
     "padded": "pack tokens_words --layout padded --batch-size 3 --pad-to-multiple 4 "
     "--shard-bytes 1000",
@@ -36,11 +39,17 @@ COMMANDS = {
     "filler": "pack tokens_words --layout padded --batch-size 4 --buckets auto "
     "--num-buckets 2 --last-batch pad --shard-bytes 1100",
     "varlen": "pack tokens_bytes --layout varlen --max-tokens 32 --shard-bytes 1350",
+    "packed_columns": "pack tokens_fields --batch-size 3 --shuffle --where known=true "
+    "--shard-bytes 3200",
+    "filler_columns": "pack tokens_fields --layout padded --batch-size 4 --last-batch pad "
+    "--padding-side left --shard-bytes 3600",
+    "varlen_columns": "pack tokens_fields --layout varlen --max-tokens 8 --shard-bytes 4000",
 }
 STORES = [name for name, command in COMMANDS.items() if command.startswith("tokenize")]
 SHARDS = [name for name in COMMANDS if name not in STORES]
 BYTES_BOS, BYTES_EOS = 257, 258
 WORDS_BOS, WORDS_EOS = 2, 3
+MAX_LENGTH = 12  # of tokens_fields
 
 LINES = """\
 The ferry leaves at nine.
@@ -73,6 +82,17 @@ old
 the old
 sea and harbour
 """
+# Records with fields of every kind: the text, and then one value for each other name.
+FIELDS = [
+    ("The ferry", "harbour", 1, 0.1, "a", True, [[4, 9, "thing"]]),
+    ("Über den Fluß führt ein Seil", "road", -(2**63), -1e300, "ü", True, [[9, 13, "water"]]),
+    ("", "nothing", 3, 0.0, "no token", False, []),
+    ("海は静かだ", "sea", 2**63 - 1, 1.5, "", True, [[0, 1, "water"], [2, 4, "calm"]]),
+    ("x", "harbour", 0, 5e-324, "a\nb", False, [[0, 1, "thing"]]),
+    ("no tag here, and more than a piece", "road", 7, 2.0, "🛶" * 3, True, []),
+    ("sea", "sea", -1, 1 / 3, "a", False, []),
+]
+FIELD_NAMES = ("text", "label", "meta", "score", "title", "known", "tags")
 VOCABULARY = {
     "<unk>": 0,
     "<pad>": 1,
@@ -126,6 +146,13 @@ def write_input(folder: Path) -> None:
     folder.mkdir()
     for name, text in (("lines.txt", LINES), ("records.jsonl", RECORDS), ("words.txt", WORDS)):
         (folder / name).write_bytes(text.encode())
+    records = [
+        json.dumps(
+            dict(zip(FIELD_NAMES, (*record[:2], {"id": record[2]}, *record[3:]), strict=True))
+        )
+        for record in FIELDS
+    ]
+    (folder / "fields.jsonl").write_text("\n".join(records) + "\n")
     (folder / "words.tokenizer.json").write_bytes(words_tokenizer_json())
 
 
@@ -159,8 +186,32 @@ def expect_documents(folder: Path) -> dict[str, list[list[list[int]]]]:
         max_length=None,
         overflow="split",
     )
-    made = (of_bytes.sequences_of_document, of_words.sequences_of_document)
+    of_fields = slow_sequences(
+        [list(record[0].encode()) for record in FIELDS],
+        prefix=[],
+        suffix=[BYTES_EOS],
+        max_length=MAX_LENGTH,
+        overflow="split",
+    )
+    made = tuple(each.sequences_of_document for each in (of_bytes, of_words, of_fields))
     return dict(zip(STORES, made, strict=True))
+
+
+def expect_columns() -> list[dict[str, Any]]:
+    """Return the columns of each sequence of tokens_fields, from its records alone."""
+    sequences = []
+    for text, label, id_, score, title, known, spans in FIELDS:
+        tags: list[str | None] = []  # of each byte: no class for spaces
+        for place, character in enumerate(text):
+            tag = next((name for start, end, name in spans if start <= place < end), "O")
+            tags += [None if character == " " else tag] * len(character.encode())
+        tags += [None] if text else []  # of <eos>
+        values = {"label": label, "meta.id": id_, "score": score, "title": title, "known": known}
+        sequences += [
+            {**values, "tags": tags[start : start + MAX_LENGTH]}
+            for start in range(0, len(tags), MAX_LENGTH)
+        ]
+    return sequences
 
 
 def read_batches(folder: Path) -> list[dict[str, Any]]:

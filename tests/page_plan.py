@@ -25,6 +25,7 @@ DEFAULTS: Options = {
     "last_batch": "keep",
     "drop_shorter": None,
     "drop_longer": None,
+    "where": [],
     "pad_to_multiple": 1,
     "shard_bytes": 67_108_864,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,14 @@ import numpy as np
 import safetensors.numpy
 from blake3 import blake3
 from page_plan import Options, PlannedBatch, fill_in, make_plan
-from page_store import PageStore, describe_file
+from page_store import (
+    DTYPES,
+    PageStore,
+    describe_file,
+    make_column,
+    make_tensor_file,
+    spell_column,
+)
 
 COUNTS = ["num_batches", "num_rows", "num_filler_rows", "num_sequences", "num_split_sequences"]
 COUNTS += ["num_tokens", "num_padding_cells"]
@@ -48,10 +54,10 @@ class ShardWriter:
         ledger: dict[str, Any] = {name: sum(entry[name] for entry in entries) for name in COUNTS}
         ledger["num_dropped_sequences"] = {name: len(all_) for name, all_ in plan.dropped.items()}
         ledger["num_dropped_tokens"] = {name: sum(all_) for name, all_ in plan.dropped.items()}
-        kept = ("dtype", "vocab_size", "max_id", "tokenizer_blake3")
+        kept = ("dtype", "vocab_size", "max_id", "tokenizer_blake3", "columns")
         manifest = {
             "format": "seqpack.shards",
-            "format_version": 4,
+            "format_version": 5,
             "plan_version": 1,
             "layout": self.layout,
             **{name: self.store.manifest[name] for name in kept},
@@ -67,15 +73,17 @@ class ShardWriter:
         (self.folder / "manifest.json").write_text(json.dumps(manifest))
 
     def _cut(self, batches: list[PlannedBatch]) -> list[list[PlannedBatch]]:
-        most, num_offsets = self.options["shard_bytes"], sum("_offsets" in n for n in self.names)
-        header = self._make_header(dict.fromkeys(self.names, np.empty(0, np.int64)))
-        room = most - 8 * num_offsets - len(header)
-        room -= -(-3 * len(self.names) * (len(str(most)) - 1) // 8) * 8
+        most, empty = self.options["shard_bytes"], self._lay_out([])
+        header = self._make_file({name: array[:0] for name, array in empty.items()})
+        room = most - sum(array.nbytes for array in empty.values()) - len(header)
+        room -= -(-3 * len(empty) * (len(str(most)) - 1) // 8) * 8
         shards: list[list[PlannedBatch]] = []
         left = -1
         for batch in batches:
             arrays = self._lay_out([batch])
-            size = sum(8 if "_offsets" in name else array.nbytes for name, array in arrays.items())
+            others = [name for name in arrays if name not in self._texts]
+            size = sum(arrays[name].nbytes - empty[name].nbytes for name in others)
+            size += self._mean_text * len(arrays["lengths"]) if self._texts else 0
             if size > left:
                 shards.append([])
                 left = room
@@ -83,22 +91,29 @@ class ShardWriter:
             left -= size
         return shards
 
-    def _make_header(self, arrays: dict[str, np.ndarray]) -> bytes:
-        values = {"format": "seqpack.shards", "format_version": "4", "layout": self.layout}
-        header: dict[str, Any] = {"__metadata__": {**values, "tokens_blake3": self.tokens_blake3}}
-        end = 0
-        for name, array in arrays.items():
-            start, end = end, end + array.nbytes
-            dtype = {"<i8": "I64", "<i4": "I32", "<u2": "U16"}[
-                self.dtype.str if name == "data" else "<i8"
-            ]
-            header[name] = {"dtype": dtype, "shape": [len(array)], "data_offsets": [start, end]}
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        return struct.pack("<Q", len(text)) + text
+    @property
+    def _texts(self) -> list[str]:
+        kinds = {column["name"]: column["kind"] for column in self.store.manifest["columns"]}
+        return [f"column.{name}" for name, kind in kinds.items() if kind == "text"]
+
+    @property
+    def _mean_text(self) -> int:
+        """The mean bytes of all texts of a sequence, with the headers of the files, rounded up."""
+        parts, sequences = self.store.manifest["parts"], self.store.sequences
+        left = sum(part["files"][2]["bytes"] for part in parts) - 8 * len(self.store.hashes)
+        for column in self.store.manifest["columns"]:
+            size = 8 if column["kind"] == "text" else np.dtype(column["dtype"]).itemsize
+            is_tags = column["kind"] == "tags"
+            left -= size * (sum(map(len, sequences)) if is_tags else len(sequences))
+        return -(-left // len(sequences))
+
+    def _make_file(self, arrays: dict[str, np.ndarray]) -> bytes:
+        values = {"format": "seqpack.shards", "format_version": "5", "layout": self.layout}
+        return make_tensor_file({**values, "tokens_blake3": self.tokens_blake3}, arrays)
 
     def _lay_out(self, batches: list[PlannedBatch]) -> dict[str, np.ndarray]:
         found: dict[str, list[int]] = {name: [] for name in self.names}
+        found_of: dict[str, list[Any]] = {name: [] for name in self.store.columns}
         for name in self.names:
             if name.endswith("_offsets"):
                 found[name] = [0]
@@ -108,36 +123,59 @@ class ShardWriter:
             found["lengths"] += lengths + [0] * num_filler
             found["original_indices"] += [row.index for row in rows] + [-1] * num_filler
             found["sequence_offsets"].append(len(found["lengths"]))
+            for column in self.store.manifest["columns"]:
+                name, kind = column["name"], column["kind"]
+                of_store, names = self.store.columns[name], column.get("class_names")
+                values: list[Any] = [of_store[row.index] for row in rows]
+                fill = {"text": "", "int": 0, "float": 0.0}.get(kind, -100)
+                if kind == "tags":
+                    pieces = [
+                        [-100 if tag is None else names.index(tag) for tag in tags][
+                            row.start : row.start + row.length
+                        ]
+                        for row, tags in zip(rows, values, strict=True)
+                    ]
+                    found_of[name] += self._lay_out_cells(pieces, batch, -100)
+                    continue
+                values = values if names is None else [names.index(value) for value in values]
+                found_of[name] += [*values, *[fill] * num_filler]
             tokens = [
                 self.store.sequences[row.index][row.start : row.start + row.length] for row in rows
             ]
+            found["data"] += self._lay_out_cells(tokens, batch, self.pad_id)
             if self.layout == "packed":
                 sizes = [sum(n > step for n in lengths) for step in range(max(lengths))]
                 found["batch_sizes"] += sizes
                 found["step_offsets"].append(len(found["batch_sizes"]))
-                for step in range(max(lengths)):
-                    found["data"] += [ids[step] for ids in tokens if len(ids) > step]
             elif self.layout == "padded":
                 found["widths"].append(batch.width)
                 if "num_filler_rows" in found:
                     found["num_filler_rows"].append(num_filler)
-                for ids in [*tokens, *[[]] * num_filler]:
-                    padding = [self.pad_id] * (batch.width - len(ids))
-                    found["data"] += ids + padding if self.side == "right" else padding + ids
             else:
                 found["piece_starts"] += [row.start for row in rows]
-                found["data"] += [token for ids in tokens for token in ids]
             found["data_offsets"].append(len(found["data"]))
-        return {
-            name: np.array(values, self.dtype if name == "data" else "<i8")
-            for name, values in found.items()
-        }
+        arrays = {name: np.array(values, "<i8") for name, values in found.items() if name != "data"}
+        for column in self.store.manifest["columns"]:
+            arrays |= make_column(column["name"], column["kind"], found_of[column["name"]])
+        return {**arrays, "data": np.array(found["data"], self.dtype)}
+
+    def _lay_out_cells(self, rows: list[list[int]], batch: PlannedBatch, fill: int) -> list[int]:
+        """Return the ids of a batch, or the entries of a column beside them, as `data` is."""
+        if self.layout == "packed":
+            steps = range(max(map(len, rows)))
+            return [row[step] for step in steps for row in rows if len(row) > step]
+        if self.layout == "varlen":
+            return [value for row in rows for value in row]
+        cells = []
+        for row in [*rows, *[[]] * batch.num_filler_rows]:
+            padding = [fill] * (batch.width - len(row))
+            cells += row + padding if self.side == "right" else padding + row
+        return cells
 
     def _write_shard(self, number: int, batches: list[PlannedBatch]) -> dict[str, Any]:
         arrays = self._lay_out(batches)
         path = self.folder / f"shard-{number:05d}.safetensors"
-        data = b"".join(array.tobytes() for array in arrays.values())
-        path.write_bytes(self._make_header(arrays) + data)
+        path.write_bytes(self._make_file(arrays))
         starts = [row.start for batch in batches for row in batch.rows]
         num_tokens = int(arrays["lengths"].sum())
         most = self.options["max_tokens"]
@@ -156,31 +194,51 @@ class ShardWriter:
 
 def read_shards(folder: Path) -> dict[int, list[int]]:
     """Read the sequences of shards by their index in the store, pieces put together again."""
+    return {index: found["ids"] for index, found in read_rows(folder).items()}
+
+
+def read_rows(folder: Path) -> dict[int, dict[str, Any]]:
+    """Read the ids of sequences, as `ids`, and their columns."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 4)
-    pieces: dict[int, dict[int, list[int]]] = {}
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 5)
+    pieces: dict[int, dict[int, dict[str, Any]]] = {}
     for entry in manifest["shards"]:
         path = folder / entry["name"]
         assert describe_file(path) == {name: entry[name] for name in ("name", "bytes", "blake3")}
         arrays = safetensors.numpy.load_file(path)
+        by_cell, by_row = {"ids": arrays["data"].tolist()}, dict[str, list[Any]]()
+        for column in manifest["columns"]:
+            name, names = column["name"], column.get("class_names")
+            target = by_cell if column["kind"] == "tags" else by_row
+            target[name] = spell_column(name, column["kind"], arrays, names)
+            assert arrays[f"column.{name}"].dtype.name == DTYPES[column["kind"]]
         for batch in range(entry["num_batches"]):
             rows = slice(*arrays["sequence_offsets"][batch : batch + 2])
             for row in range(rows.start, rows.stop):
                 index, length = int(arrays["original_indices"][row]), int(arrays["lengths"][row])
                 start = int(arrays["piece_starts"][row]) if "piece_starts" in arrays else 0
-                if index >= 0:
-                    cells = [
-                        _find_cell(manifest, arrays, batch, row - rows.start, step)
-                        for step in range(length)
-                    ]
-                    first = arrays["data_offsets"][batch]
-                    ids = [int(arrays["data"][first + cell]) for cell in cells]
-                    pieces.setdefault(index, {})[start] = ids
-    return {
-        index: [token for start in sorted(found) for token in found[start]]
-        for index, found in pieces.items()
-    }
+                if index < 0:
+                    continue
+                cells = [
+                    arrays["data_offsets"][batch]
+                    + _find_cell(manifest, arrays, batch, row - rows.start, step)
+                    for step in range(length)
+                ]
+                found = {name: [values[cell] for cell in cells] for name, values in by_cell.items()}
+                of_row = {name: values[row] for name, values in by_row.items()}
+                pieces.setdefault(index, {})[start] = {**found, **of_row}
+    return {index: _join(pieces[index]) for index in pieces}
+
+
+def _join(pieces: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    first, *others = (pieces[start] for start in sorted(pieces))
+    for piece in others:
+        for name, value in piece.items():
+            is_per_token = name == "ids" or isinstance(value, list)
+            assert is_per_token or first[name] == value
+            first[name] = first[name] + value if is_per_token else value
+    return first
 
 
 def _find_cell(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
+import xxhash
 from blake3 import blake3
 
 HEADER = struct.Struct("<9sQBQQ")
@@ -19,9 +22,13 @@ ROLES = {
     "eos_id": ["<eos>", "</s>", "[EOS]", "<|end_of_text|>", "<|endoftext|>", "<|eos|>"],
     "unk_id": ["<unk>", "[UNK]", "<|unk|>"],
 }
-TOKENIZE_OPTIONS = {
+TYPES = {"<i8": "I64", "<u8": "U64", "<f8": "F64", "<i4": "I32", "<u2": "U16", "|u1": "U8"}
+DTYPES = {"int": "int64", "float": "float64", "class": "int32", "text": "uint8", "tags": "int32"}
+TOKENIZE_OPTIONS: dict[str, Any] = {
     "file_format": "auto",
     "document": "line",
+    "keep": [],
+    "tag_subtokens": None,
     "add_special_tokens": True,
     "bos": None,
     "eos": None,
@@ -49,8 +56,34 @@ def describe_file(path: Path) -> dict[str, Any]:
     return {"name": path.name, "bytes": len(data), "blake3": blake3(data).hexdigest()}
 
 
+def make_tensor_file(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> bytes:
+    """Return the bytes of a safetensors file, the tensors by falling size of an entry."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    body = b""
+    for name, array in sorted(arrays.items(), key=lambda named: -named[1].itemsize):
+        offsets = [len(body), len(body) + array.nbytes]
+        dtype = TYPES[array.dtype.str]
+        header[name] = {"dtype": dtype, "shape": [len(array)], "data_offsets": offsets}
+        body += array.tobytes()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def make_column(name: str, kind: str, values: list[Any]) -> dict[str, np.ndarray]:
+    """Return the tensors of a column, numbers of classes given."""
+    if kind != "text":
+        return {f"column.{name}": np.array(values, DTYPES[kind])}
+    texts = [text.encode() for text in values]
+    offsets = np.cumsum([0, *map(len, texts)]).astype("<i8")
+    return {
+        f"column.{name}.offsets": offsets,
+        f"column.{name}": np.frombuffer(b"".join(texts), np.uint8),
+    }
+
+
 class StoreWriter:
-    """Write a store of text files, a document a line, an id a byte."""
+    """Write a store of lines or JSON lines, an id a byte; fields are kept as their given types."""
 
     def __init__(self, folder: Path, tokenizer_json: bytes, given: dict[str, Any]) -> None:
         self.folder = folder
@@ -59,7 +92,7 @@ class StoreWriter:
         self.affixes = [[ids[given[name]]] if name in given else [] for name in ("bos", "eos")]
         self.manifest: dict[str, Any] = {
             "format": "seqpack.tokens",
-            "format_version": 2,
+            "format_version": 3,
             "dtype": "uint16" if max(ids.values()) <= 65_535 else "int32",
             "vocab_size": len(ids),
             "max_id": max(ids.values()),
@@ -69,6 +102,10 @@ class StoreWriter:
             },
             "tokenizer_blake3": blake3(tokenizer_json).hexdigest(),
             "options": self.options,
+        }
+        self.kinds = dict(keep.rsplit(":", 1) for keep in self.options["keep"])
+        self.class_names: dict[str, set[Any]] = {
+            name: set() for name, kind in self.kinds.items() if kind in ("class", "tags")
         }
         self.ledger = dict.fromkeys(
             [f"num_{name}_documents" for name in ("empty", "dropped")]
@@ -91,6 +128,7 @@ class StoreWriter:
                 self.ledger["num_sequences"],
             )
             made: list[list[list[int]]] = []  # the sequences of each document
+            records: list[dict[str, Any]] = []
             ranges = []
             for source in members:
                 data = files[names[source]]
@@ -112,17 +150,64 @@ class StoreWriter:
                         "blake3": blake3(data).hexdigest(),
                     }
                 )
-                made += [self._make_sequences(list(line)) for line in lines]
+                read = [self._read(names[source], line) for line in lines]
+                made += [self._make_sequences(list(record["text"].encode())) for record in read]
+                records += read
             entries.append(
                 {
-                    **self._write_part(f"part-{number:05d}", made),
+                    **self._write_part(f"part-{number:05d}", made, records),
                     "first_document": first_document,
                     "first_sequence": first_sequence,
                     "ranges": ranges,
                 }
             )
+        self.manifest["columns"] = [
+            {"name": name, "kind": kind, "dtype": DTYPES[kind]}
+            | ({"class_names": sorted(self.class_names[name])} if name in self.class_names else {})
+            for name, kind in self.kinds.items()
+        ]
         self.manifest |= {"ledger": self.ledger, "sources": sources, "parts": entries}
         (self.folder / "manifest.json").write_text(json.dumps(self.manifest))
+
+    def _read(self, name: str, line: bytes) -> dict[str, Any]:
+        """Return a record, with the tags of its tokens in place of those of its words."""
+        if not name.endswith(".jsonl"):
+            return {"text": line.decode()}
+        record: dict[str, Any] = json.loads(line)
+        words = record["text"]
+        if isinstance(words, list):
+            record["text"] = " ".join(words)
+            for field in (field for field, kind in self.kinds.items() if kind == "tags"):
+                tags: list[str | None] = []
+                for word, tag in zip(words, record[field], strict=True):
+                    others = len(word.encode()) - 1  # a byte is a token
+                    is_all = self.options["tag_subtokens"] == "all"
+                    tags += [None] * bool(tags) + [tag] + [tag if is_all else None] * others
+                record[field] = tags
+        return record
+
+    def _make_columns(
+        self, documents: list[list[list[int]]], records: list[dict[str, Any]]
+    ) -> dict[str, np.ndarray]:
+        hashes = [xxhash.xxh3_64_intdigest(record["text"].encode()) for record in records]
+        arrays = {"document_hashes": np.array(hashes, "<u8")}
+        for name, kind in self.kinds.items():
+            values: list[Any] = []
+            for pieces, record in zip(documents, records, strict=True):
+                if kind != "tags":
+                    values += [record[name]] * len(pieces)
+                elif pieces:
+                    before, behind = ([None] * len(affix) for affix in self.affixes)
+                    values += [*before, *record[name], *behind]
+            labels = sorted({value for value in values if value is not None})
+            if name in self.class_names:
+                self.class_names[name] |= set(labels)
+                values = [-100 if value is None else labels.index(value) for value in values]
+            arrays |= make_column(name, kind, values)
+            if name in self.class_names:
+                spelled = json.dumps(labels, ensure_ascii=False).encode()
+                arrays[f"class_names.{name}"] = np.frombuffer(spelled, np.uint8)
+        return arrays
 
     def _make_sequences(self, ids: list[int]) -> list[list[int]]:
         ledger, (before, behind) = self.ledger, self.affixes
@@ -149,7 +234,9 @@ class StoreWriter:
         ledger["num_tokens"] += len(ids)
         return pieces
 
-    def _write_part(self, name: str, documents: list[list[list[int]]]) -> dict[str, Any]:
+    def _write_part(
+        self, name: str, documents: list[list[list[int]]], records: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
         sequences = [ids for document in documents for ids in document]
         flat = [token for ids in sequences for token in ids]
@@ -161,12 +248,15 @@ class StoreWriter:
         bin_path, idx_path = (self.folder / f"{name}.{suffix}" for suffix in ("bin", "idx"))
         bin_path.write_bytes(np.array(flat, dtype).tobytes())
         idx_path.write_bytes(HEADER.pack(*header) + b"".join(array.tobytes() for array in arrays))
+        columns_path = self.folder / f"{name}.columns.safetensors"
+        columns = self._make_columns(documents, records)
+        columns_path.write_bytes(make_tensor_file({"format": "seqpack.columns"}, columns))
         return {
             "name": name,
             "num_documents": len(documents),
             "num_sequences": len(sequences),
             "num_tokens": len(flat),
-            "files": [describe_file(bin_path), describe_file(idx_path)],
+            "files": [*map(describe_file, (bin_path, idx_path, columns_path))],
         }
 
 
@@ -178,14 +268,16 @@ class PageStore:
     manifest: dict[str, Any]
     sequences: list[list[int]]
     places: list[tuple[str, int]]  # of each sequence: source and record
+    columns: dict[str, list[Any]]  # of each sequence: its value, or a list with one for each id
+    hashes: list[int]  # of each document
 
 
 def read_store(folder: Path) -> PageStore:
     """Read all sequences and where they come from."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.tokens", 2)
-    store = PageStore(folder, manifest, [], [])
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.tokens", 3)
+    store = PageStore(folder, manifest, [], [], {c["name"]: [] for c in manifest["columns"]}, [])
     num_documents = 0
     for part in manifest["parts"]:
         for file in part["files"]:
@@ -203,7 +295,28 @@ def read_store(folder: Path) -> PageStore:
             for _ in range(firsts[document], firsts[document + 1]):
                 store.places.append(_find_record(manifest, num_documents + document))
         num_documents += num_firsts - 1
+        arrays = safetensors.numpy.load_file(folder / f"{part['name']}.columns.safetensors")
+        store.hashes += arrays["document_hashes"].tolist()
+        for column in manifest["columns"]:
+            labels = arrays.get(f"class_names.{column['name']}")
+            names = None if labels is None else json.loads(labels.tobytes())
+            values = spell_column(column["name"], column["kind"], arrays, names)
+            if column["kind"] == "tags":
+                first = starts // ids.itemsize
+                values = [values[a : a + n] for a, n in zip(first, lengths, strict=True)]
+            store.columns[column["name"]] += values
     return store
+
+
+def spell_column(
+    name: str, kind: str, arrays: dict[str, np.ndarray], names: list[Any] | None
+) -> list[Any]:
+    """Return all entries of a column, names in place of the numbers of classes."""
+    found: list[Any] = arrays[f"column.{name}"].tolist()
+    if kind == "text":
+        offsets = arrays[f"column.{name}.offsets"]
+        return [bytes(found[a:b]).decode() for a, b in pairwise(offsets)]
+    return found if names is None else [None if n == -100 else names[n] for n in found]
 
 
 def _find_record(manifest: dict[str, Any], document: int) -> tuple[str, int]:

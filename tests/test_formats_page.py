@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from command import check_refused, run
 from page_plan import permute
-from page_shards import ShardWriter, read_shards
+from page_shards import ShardWriter, read_rows, read_shards
 from page_store import PageStore, StoreWriter, read_store
 
 from seqpack_cli import EpochSampler, PackOptions, ShardDataset, StoreBatches, StoreDataset, pack
@@ -100,6 +100,73 @@ def test_store_written_from_the_page_is_accepted_and_read(folder: Path, tmp_path
     assert run("pack", tmp_path / "store", "-o", tmp_path / "shards", "-q").exit_code == 0
     assert run("verify", tmp_path / "shards", "--level", "roundtrip").exit_code == 0
     assert read_shards(tmp_path / "shards") == dict(enumerate(ours.sequences))
+
+
+KEEP = ["label:class", "id:int", "score:float", "title:text", "flag:class", "tags:tags"]
+
+
+def make_records() -> dict[str, bytes]:
+    """Return files of records with fields of every kind, the value of each made from its words."""
+    drawn = random.Random(3)
+    lines = []
+    for number in range(70):
+        words = [drawn.choice(["ab", "é", "word", "x"]) for _ in range(drawn.randint(1, 9))]
+        record = {"text": words, "tags": [word[0].upper() for word in words], "id": number - 40}
+        record |= {"label": words[0], "flag": len(words) > 4, "title": "ü" * (number % 5)}
+        lines.append(json.dumps({**record, "score": number / 7}))
+    cuts = [lines[:30], lines[30:31], lines[31:]]
+    return {f"{name}.jsonl": "\n".join(cut).encode() for name, cut in zip("abc", cuts, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> PageStore:
+    """Return a store with columns that was written from the page, in three parts."""
+    folder = tmp_path_factory.mktemp("kept")
+    for name, data in make_records().items():
+        (folder / name).write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        keep = [argument for kept in KEEP for argument in ("--keep", kept)]
+        result = run("tokenize", *make_records(), *keep, "--max-length", 15, "-o", "theirs", "-q")
+        assert result.exit_code == 0, result.output
+    tokenizer_json = (folder / "theirs" / "tokenizer.json").read_bytes()
+    given = {"keep": KEEP, "max_length": 15}
+    StoreWriter(folder / "ours", tokenizer_json, given).write(make_records(), [[0, 1, 2]])
+    names = sorted(path.name for path in (folder / "theirs").iterdir() if path.name != "run.json")
+    assert names == sorted(path.name for path in (folder / "ours").iterdir())
+    for name in set(names) - {"manifest.json"}:
+        assert (folder / "ours" / name).read_bytes() == (folder / "theirs" / name).read_bytes()
+    ours, theirs = (
+        json.loads((folder / x / "manifest.json").read_bytes()) for x in ("ours", "theirs")
+    )
+    assert ours == theirs
+    StoreWriter(folder / "parts", tokenizer_json, given).write(make_records(), [[0], [1], [2]])
+    return read_store(folder / "parts")
+
+
+COLUMN_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("packed", {"batch_size": 5, "shuffle": True, "seed": 4, "shard_bytes": 3500}),
+    ("padded", {"batch_size": 9, "last_batch": "pad", "padding_side": "left"}),
+    ("varlen", {"max_tokens": 6, "shard_bytes": 4000}),
+]
+
+
+@pytest.mark.parametrize(("layout", "given"), COLUMN_CASES)
+def test_columns_written_from_the_page_are_those_of_pack(
+    kept: PageStore, tmp_path: Path, layout: str, given: dict[str, Any]
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    pack(kept.folder, theirs, PackOptions(layout=layout, **given))
+    ShardWriter(ours, kept, layout, given).write()
+    manifests = [json.loads((path / "manifest.json").read_bytes()) for path in (ours, theirs)]
+    assert manifests[0] == manifests[1]
+    for entry in manifests[0]["shards"]:
+        assert (ours / entry["name"]).read_bytes() == (theirs / entry["name"]).read_bytes()
+    assert read_rows(theirs) == {
+        index: {"ids": ids, **{name: kept.columns[name][index] for name in kept.columns}}
+        for index, ids in enumerate(kept.sequences)
+    }
+    assert run("verify", ours, "--level", "roundtrip").exit_code == 0
 
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -230,6 +297,7 @@ def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
     assert imported <= standard | {
         "numpy",
         "safetensors.numpy",
+        "xxhash",
         "blake3",
         "page_plan",
         "page_store",

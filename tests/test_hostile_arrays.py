@@ -160,7 +160,7 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     ),
     "float lengths": (
         *("packed", lambda arrays: arrays.update(lengths=arrays["lengths"].astype(np.float32))),
-        r"lengths is F32\[7\], expected one dimension of U16 or I32 or I64$",
+        r"lengths is F32\[7\], expected one dimension of I64 or U64 or F64 or I32 or U16 or U8$",
     ),
     "filler that the options do not have": (
         *("padded", lambda arrays: arrays.update(num_filler_rows=np.zeros(3, np.int64))),

@@ -77,7 +77,8 @@ def test_offsets_equal_those_of_the_library_without_spaces(kind: str, documents:
         expected = library.encode(text, add_special_tokens=False).offsets
         assert len(found) == len(expected)
         for (start, end), place in zip(found, expected, strict=True):
-            assert start == end or [start, end] == trim(text, *place)
+            is_lost = place[0] == place[1]  # tokenizers 0.20.0 with ignore_merges
+            assert start == end or is_lost or [start, end] == trim(text, *place)
         assert find(data, [text]) == [found]  # whatever stands beside it
 
 

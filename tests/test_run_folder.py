@@ -477,21 +477,21 @@ def read(folder: Path) -> dict[str, Any]:
         ({}, "format None, expected 'seqpack.tokens'", None),
         (
             {"format": "seqpack.tokens", "format_version": 1},
-            "format version 1, expected 2",
+            "format version 1, expected 3",
             "run seqpack tokenize again, or install the version of seqpack that wrote it",
         ),
         (
             {"format": "seqpack.tokens"},
-            "no format version, expected 2",
+            "no format version, expected 3",
             "run seqpack tokenize again, or install the version of seqpack that wrote it",
         ),
         (
-            {"format": "seqpack.tokens", "format_version": 2, "dtype": "uint16"},
+            {"format": "seqpack.tokens", "format_version": 3, "dtype": "uint16"},
             "no field 'max_id'",
             None,
         ),
         (
-            {"format": "seqpack.tokens", "format_version": 2, "dtype": 2, "max_id": 0},
+            {"format": "seqpack.tokens", "format_version": 3, "dtype": 2, "max_id": 0},
             "field 'dtype' is 2, expected a string",
             None,
         ),

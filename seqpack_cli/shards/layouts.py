@@ -28,7 +28,7 @@ class Batch(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
-    def columns(self) -> Mapping[str, Values]:
+    def columns(self) -> dict[str, Values]:
         """The columns by name: per sequence [B], filler rows filled; per token as `shape`."""
 
     @property
@@ -176,6 +176,8 @@ def _describe_value(value: Any) -> str:
         return f"{type(value).__name__}({', '.join(spelled)})"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name!r}: {_describe_value(value[name])}' for name in value)}}}"
+    if isinstance(value, list):
+        return f"{len(value)} texts"
     if not hasattr(value, "dtype"):
         return repr(value)
     device = getattr(value, "device", "cpu")  # a numpy array has none, or says so itself

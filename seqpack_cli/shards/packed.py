@@ -6,7 +6,7 @@ each step. No rectangle is ever made: memory grows with the tokens, however unev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -36,7 +36,7 @@ class PackedBatch:
     batch_sizes: np.ndarray  # int64[T], rows alive at each step
     lengths: np.ndarray  # int64[B]
     original_indices: np.ndarray | None = None  # int64[B], of the token store
-    columns: Mapping[str, Values] = field(default_factory=dict)
+    columns: dict[str, Values] = field(default_factory=dict)
 
     __repr__ = describe_fields
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ class PaddedBatch:
     original_indices: np.ndarray | None = None  # int64[B], of the token store
     padding_side: str = "right"
     num_filler_rows: int = 0  # the last rows, of length 0 and original index -1
-    columns: Mapping[str, Values] = field(default_factory=dict)
+    columns: dict[str, Values] = field(default_factory=dict)
 
     __repr__ = describe_fields
 

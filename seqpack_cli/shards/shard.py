@@ -114,6 +114,13 @@ class Shard:
         is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
         return batch if is_sound and are_cells_sound(self.columns, batch) else self[index]
 
+    def with_columns(self, columns: Columns) -> Shard:
+        """Return a copy of this shard that has only some of its columns."""
+        other = copy.copy(self)
+        other.arrays = copy.copy(self.arrays)
+        other.arrays.columns = columns
+        return other
+
     def with_tensors(self, tensors: dict[str, np.ndarray]) -> Shard:
         """Return a copy of this shard with other arrays, whose offsets are not checked."""
         other = copy.copy(self)

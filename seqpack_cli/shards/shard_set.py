@@ -8,8 +8,9 @@ checked when it is read. So no data of a manipulated shard reaches torch uncheck
 from __future__ import annotations
 
 import bisect
+import copy
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -43,7 +44,8 @@ class ShardSet:
         self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
         self.layout: str = manifest["layout"]
-        self.columns: dict[str, Column] = read_columns(manifest, path / MANIFEST_NAME)
+        self._stored_columns = read_columns(manifest, path / MANIFEST_NAME)
+        self.columns: dict[str, Column] = self._stored_columns
         entries = manifest["shards"]
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
@@ -81,6 +83,13 @@ class ShardSet:
 
     def __iter__(self) -> Iterator[Batch]:
         return (self[index] for index in range(len(self)))
+
+    def with_columns(self, names: Collection[str]) -> ShardSet:
+        """Return the same shards, whose batches have only some columns; others are not read."""
+        other = copy.copy(self)
+        found = {name: column for name, column in self.columns.items() if name in names}
+        other.columns = self.columns if len(found) == len(self.columns) else found
+        return other
 
     def take(self, index: SupportsIndex, *, bytes_kept: int = BYTES_KEPT) -> Batch:
         """Return a batch, checked; faster than `shards[index]` for many batches: see `Shard.take`.
@@ -147,7 +156,9 @@ class ShardSet:
         entry = self.manifest["shards"][number]
         path, first_batch = self.path / entry["name"], self._starts[number]
         with self.folder.while_same():
-            return Shard(path, entry, self.manifest, columns=self.columns, first_batch=first_batch)
+            columns = self._stored_columns
+            shard = Shard(path, entry, self.manifest, columns=columns, first_batch=first_batch)
+        return shard if self.columns is columns else shard.with_columns(self.columns)
 
     def find_store(self) -> Place | None:
         """Return the token store's folder if there still is one at the path in the manifest."""

@@ -7,7 +7,7 @@ ends, so that no token attends to another sequence. A row has at most `--max-tok
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -29,7 +29,7 @@ class VarlenBatch:
     lengths: np.ndarray  # int64[B]
     original_indices: np.ndarray | None = None  # int64[B], of the token store
     piece_starts: np.ndarray | None = None  # int64[B], above 0 for later pieces of a split sequence
-    columns: Mapping[str, Values] = field(default_factory=dict)
+    columns: dict[str, Values] = field(default_factory=dict)
 
     __repr__ = describe_fields
 

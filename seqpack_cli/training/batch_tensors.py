@@ -11,7 +11,7 @@ of 60 kB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -31,7 +31,6 @@ MAX_INLINE_BYTES = 1 << 20
 ON_CPU = ("lengths", "original_indices")  # they stay there when the others move
 Device = torch.device | str | int
 Columns = dict[str, torch.Tensor | list[str]]
-Names = Collection[str] | None  # of columns; None: all
 Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")
 
 
@@ -68,14 +67,12 @@ class PackedTensors:
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(
-        cls, batch: PackedBatch, labels: str | None = None, names: Names = None
-    ) -> PackedTensors:
+    def from_batch(cls, batch: PackedBatch, labels: str | None = None) -> PackedTensors:
         """Return tensors of a checked batch, copied so that they may be changed."""
         batch_sizes = torch.from_numpy(batch.batch_sizes.copy())
         # skips the checks of PackedSequence's constructor, which were made already
         sequences = PackedSequence._make((_widen(batch.data), batch_sizes, None, None))
-        return cls(sequences, *_copy_rows(batch, labels, names))
+        return cls(sequences, *_copy_rows(batch, labels))
 
 
 @dataclass(slots=True, eq=False)
@@ -92,12 +89,10 @@ class PaddedTensors:
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(
-        cls, batch: PaddedBatch, labels: str | None = None, names: Names = None
-    ) -> PaddedTensors:
+    def from_batch(cls, batch: PaddedBatch, labels: str | None = None) -> PaddedTensors:
         """Return tensors of a checked batch, copied so that they may be changed."""
         mask = torch.from_numpy(batch.mask.copy())  # for left padding it is a reversed view
-        return cls(_widen(batch.ids), mask, *_copy_rows(batch, labels, names))
+        return cls(_widen(batch.ids), mask, *_copy_rows(batch, labels))
 
 
 @dataclass(slots=True, eq=False)
@@ -116,14 +111,12 @@ class VarlenTensors:
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(
-        cls, batch: VarlenBatch, labels: str | None = None, names: Names = None
-    ) -> VarlenTensors:
+    def from_batch(cls, batch: VarlenBatch, labels: str | None = None) -> VarlenTensors:
         """Return tensors of a checked batch, copied so that they may be changed."""
         cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
         longest = int(batch.lengths.max())
         return cls(
-            _widen(batch.data), cu_seqlens, longest, position_ids, *_copy_rows(batch, labels, names)
+            _widen(batch.data), cu_seqlens, longest, position_ids, *_copy_rows(batch, labels)
         )
 
 
@@ -135,15 +128,14 @@ def _widen(ids: np.ndarray) -> torch.Tensor:
 
 
 def _copy_rows(
-    batch: Batch, labels: str | None, names: Names
+    batch: Batch, labels: str | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Columns]:
     """Return the fields of all layouts: lengths, original_indices, labels and columns."""
     assert batch.original_indices is not None  # noqa: S101 - shards and stores have them
     lengths = torch.from_numpy(batch.lengths.copy())
     original_indices = torch.from_numpy(batch.original_indices.copy())
     made = torch.from_numpy(make_labels(batch, labels)) if labels is not None else None
-    found = batch.columns
-    columns = {name: _copy_column(found[name]) for name in (found if names is None else names)}
+    columns = {name: _copy_column(values) for name, values in batch.columns.items()}
     return lengths, original_indices, made, columns
 
 

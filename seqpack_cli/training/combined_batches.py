@@ -6,7 +6,8 @@ of a `ConcatDataset` one dataset after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from blake3 import blake3
 from torch.utils.data import ConcatDataset, Subset
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
+from seqpack_cli.errors import join_items, quote
+from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
 from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_dataset import StoreDataset
@@ -26,6 +29,7 @@ class CombinedBatches:
 
     Raises:
         TypeError: another dataset is among them.
+        ValueError: two of them have different columns.
     """
 
     is_fixed = True
@@ -33,6 +37,7 @@ class CombinedBatches:
     def __init__(self, dataset: Subset[Any] | ConcatDataset[Any]) -> None:
         self.dataset = dataset
         self.fingerprint = _find_fingerprint(dataset, _find_fixed)
+        _check_columns(dataset)
 
     def __repr__(self) -> str:
         leaf: Any = self.dataset
@@ -105,6 +110,36 @@ def _find_fixed(dataset: Any) -> str:
     if not batches.is_fixed:
         raise TypeError(f"batches has a part that is a {type(dataset).__name__}, {EXPECTED}")
     return batches.fingerprint
+
+
+def _check_columns(dataset: Any) -> None:
+    """Raise ValueError unless all parts have the same columns, with the same classes."""
+    parts = list(_iter_parts(dataset))
+    for first, other in pairwise(parts):
+        for name in {**first.columns, **other.columns}:
+            found, expected = other.columns.get(name), first.columns.get(name)
+            if found != expected:
+                raise ValueError(
+                    f"column {quote(name)}: {other.path} has {_describe(found)}, "
+                    f"{first.path} has {_describe(expected)}; pass columns= to leave it out"
+                )
+
+
+def _iter_parts(dataset: Any) -> Iterator[ShardDataset]:
+    if isinstance(dataset, Subset):
+        yield from _iter_parts(dataset.dataset)
+    elif isinstance(dataset, ConcatDataset):
+        for part in dataset.datasets:
+            yield from _iter_parts(part)
+    elif isinstance(dataset, ShardDataset):  # not a class of your own
+        yield dataset
+
+
+def _describe(column: Column | None) -> str:
+    if column is None:
+        return "none"
+    classes = f" of {join_items(map(quote, column.class_names))}" if column.class_names else ""
+    return f"{column.kind}{classes}"
 
 
 def _find_content(dataset: Any) -> str:

@@ -42,9 +42,10 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
     """
     if labels == NEXT:
         return make_next_labels(batch)
-    found = batch.columns
-    check_labels(labels, {name: isinstance(found[name], TextValues) for name in found})
-    values = np.asarray(found[labels])
+    values = batch.columns.get(labels)
+    if values is None or isinstance(values, TextValues):
+        are_texts = {name: isinstance(each, TextValues) for name, each in batch.columns.items()}
+        raise _wrong_labels(labels, are_texts)
     if values.dtype.kind == "f":
         return values.astype(np.float32)
     made = values.astype(np.int64)
@@ -59,14 +60,16 @@ def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
     Args:
         is_text: the columns that there are, and whether each is text.
     """
-    if labels is None or labels == NEXT:
-        return
-    if labels not in is_text:
-        columns = join_items(map(quote, is_text)) or "no columns"
-        raise ValueError(
-            f"labels is {quote(labels)}, expected None, {NEXT!r} or a column (found: {columns})"
-        )
-    if is_text[labels]:
-        raise ValueError(
+    if labels is not None and labels != NEXT and is_text.get(labels, True):
+        raise _wrong_labels(labels, is_text)
+
+
+def _wrong_labels(labels: str, is_text: Mapping[str, bool]) -> ValueError:
+    if labels in is_text:
+        return ValueError(
             f"labels is {quote(labels)}, a column of text, expected one of numbers, classes or tags"
         )
+    columns = join_items(map(quote, is_text)) or "no columns"
+    return ValueError(
+        f"labels is {quote(labels)}, expected None, {NEXT!r} or a column (found: {columns})"
+    )

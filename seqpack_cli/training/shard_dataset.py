@@ -75,7 +75,7 @@ class ShardDataset(Dataset[BatchTensors]):
         self.is_fixed = True
         self.fingerprint = shards.fingerprint
         self._num_batches = len(shards)
-        self._shards: ShardSet | None = shards
+        self._shards: ShardSet | None = shards.with_columns(self.columns)
 
     @property
     def path(self) -> Place:
@@ -108,7 +108,7 @@ class ShardDataset(Dataset[BatchTensors]):
             return Subset(self, range(*index.indices(len(self))))
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
         batch = self._open().take(index, bytes_kept=bytes_kept)
-        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels, self.columns)
+        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels)
         return tensors
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
@@ -125,5 +125,5 @@ class ShardDataset(Dataset[BatchTensors]):
         if self._shards is None:
             shards = open_shards(self.path)
             self._folder.check_digest(shards.folder.digest)
-            self._shards = shards
+            self._shards = shards.with_columns(self.columns)
         return self._shards

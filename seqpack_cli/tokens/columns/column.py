@@ -88,7 +88,12 @@ class Column:
         return {self.tensor_name: values}
 
     def spell(self, values: Values) -> list[Any]:
-        """Return values as JSON has them: class names, or None where there is no class."""
+        """Return values as JSON has them: class names, or None where there is no class.
+
+        Those of a rectangle are one list per row.
+        """
+        if isinstance(values, np.ndarray) and values.ndim > 1:
+            return [self.spell(row) for row in values]
         spelled: list[Any] = values.tolist()
         if self.class_names is None:
             return spelled

@@ -64,6 +64,9 @@ class TextValues(Sequence[str]):
         first = int(self.offsets[0])
         raw = self.data[first : int(self.offsets[-1])].tobytes()
         ends = (self.offsets - first).tolist()
+        if raw.isascii():  # then bytes are characters, and one call decodes all texts
+            text = raw.decode()
+            return (text[start:end] for start, end in pairwise(ends))
         return (raw[start:end].decode() for start, end in pairwise(ends))
 
     def tolist(self) -> list[str]:
