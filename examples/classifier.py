@@ -1,9 +1,10 @@
 """Classify the language of texts: a GRU over padded batches, made anew in every epoch.
 
-python examples/classifier.py sample_data/languages.jsonl --output predictions.jsonl
+    python examples/classifier.py sample_data/languages.jsonl --output predictions.tsv
+
+The label and the id of each record come along as columns, beside the rows of every batch.
 """
 
-import json
 from itertools import chain, islice, repeat
 from tempfile import TemporaryDirectory
 
@@ -23,8 +24,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(128, num_classes)
 
     def forward(self, batch: seqpack.PaddedTensors) -> torch.Tensor:
-        embedded = self.embedding(batch.ids)
-        # rows are longest first and lengths are on the CPU, as torch requires
+        embedded = self.embedding(batch.ids)  # (B, width, 64), rows longest first
         packed = nn.utils.rnn.pack_padded_sequence(embedded, batch.lengths, batch_first=True)
         return self.head(torch.cat([*self.gru(packed)[1]], dim=1))  # (B, classes)
 
@@ -44,8 +44,7 @@ def main(inputs, output, label, steps) -> None:
         batches = seqpack.StoreBatches(dataset, seqpack.PackOptions("padded", batch_size=16))
         sampler, collate = seqpack.EpochSampler(batches), batches.make_collate(labels=label)
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
-        names = dataset.class_names(label)
-        model = Classifier(manifest["vocab_size"], len(names))
+        model = Classifier(manifest["vocab_size"], len(dataset.class_names(label)))
         optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
         for batch in islice(chain.from_iterable(repeat(loader)), steps):
             labels = batch.labels.masked_fill(batch.original_indices % 5 == 0, -100)
@@ -54,10 +53,9 @@ def main(inputs, output, label, steps) -> None:
             optimizer.step()
         held_out = collate([dataset[index] for index in range(0, len(dataset), 5)])
         found = model(held_out).argmax(dim=1)
-    for identity, number in zip(held_out.columns["id"], found.tolist(), strict=True):
-        click.echo(json.dumps({"id": identity, label: names[number]}), file=output)
-    accuracy = (found == held_out.labels).float().mean().item()
-    click.echo(f"held out: {accuracy:.1%} of {len(found)} documents are right")
+    for name, number in zip(held_out.columns["id"], found.tolist(), strict=True):
+        click.echo(f"{name}\t{dataset.class_names(label)[number]}", file=output)
+    click.echo(f"held out: {(found == held_out.labels).float().mean():.1%} of {len(found)}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draw the pictures of README.md and docs/ from sample_data/.
+# Draw the pictures of README.md and docs/ from sample_data/ and examples/reviews.jsonl.
 # Usage: scripts/make_docs_pictures.sh [FOLDER]    default docs/pictures
 # tests/test_docs_pictures.py draws them again and compares.
 set -euo pipefail
@@ -11,12 +11,14 @@ pictures=$(realpath -m "${1:-docs/pictures}")
 mkdir -p "$pictures"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-ln -s "$PWD/sample_data" "$work/sample_data"
+ln -s "$PWD/sample_data" "$PWD/examples" "$work"
 cd "$work"
 seqpack tokenize sample_data --tokenizer sample_data/tokenizer.json --max-length 256 -o tokens-bpe -q
 seqpack tokenize sample_data/stories.txt --tokenizer sample_data/tokenizer.json -o stories -q
 seqpack pack stories --drop-longer 14 --batch-size 6 -o shards -q
 seqpack pack tokens-bpe --layout varlen --max-tokens 512 -o rows -q
+seqpack tokenize examples/reviews.jsonl --tokenizer sample_data/tokenizer.json --keep label:class --keep stars --keep minutes --keep meta.language:class --keep id --keep mentions:tags -o reviews -q
 seqpack inspect shards --batch 0 --plot "$pictures/batch.svg" -q
 seqpack plan tokens-bpe --plot "$pictures/plan.svg" -q
 seqpack inspect rows --plot "$pictures/rows.svg" -q
+seqpack inspect reviews --plot "$pictures/columns.svg" -q

@@ -47,6 +47,8 @@ def parts_of(item: BatchTensors) -> dict[str, Any]:
         value = getattr(item, field.name)
         if isinstance(value, PackedSequence):
             parts |= {f"{field.name}.{name}": part for name, part in value._asdict().items()}
+        elif isinstance(value, dict):
+            parts |= {f"{field.name}.{name}": part for name, part in value.items()}
         else:
             parts[field.name] = value
     return parts

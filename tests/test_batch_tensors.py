@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.tokens.columns.text_values import TextValues
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.training import batch_tensors
 from seqpack_cli.training.batch_tensors import (
@@ -53,16 +55,23 @@ def draw(kind: Kind, num_seeds: int = 12) -> Iterator[tuple[Batch, TokenStore]]:
 
 
 def some_items(labels: str | None = "next") -> dict[str, BatchTensors]:
-    """Return an item of each kind."""
+    """Return an item of each layout, with columns of all dtypes."""
     rows = [np.array(ids, np.uint16) for ids in ([5, 6, 7], [8, 9], [65_535])]
     indices, lengths = np.array([4, 0, 2]), np.array([3, 2, 1])
-    varlen = VarlenBatch(np.concatenate(rows), lengths, indices)
+    columns = {
+        "label": np.array([1, 0, -100], np.int32),
+        "score": np.array([0.5, -1, 2]),
+        "id": TextValues.of(["a", "", "é"]),
+    }
+    varlen = VarlenBatch(np.concatenate(rows), lengths, indices, columns=columns)
     return {
         "packed": to_tensors(
-            replace(sequence_arrays.pack_sequence(rows), original_indices=indices), labels=labels
+            replace(sequence_arrays.pack_sequence(rows), original_indices=indices, columns=columns),
+            labels=labels,
         ),
         "padded": to_tensors(
-            replace(sequence_arrays.pad_sequence(rows), original_indices=indices), labels=labels
+            replace(sequence_arrays.pad_sequence(rows), original_indices=indices, columns=columns),
+            labels=labels,
         ),
         "varlen": to_tensors(varlen, labels=labels),
     }
@@ -112,7 +121,7 @@ def test_tensors_are_those_of_the_slow_layout(kind: Kind) -> None:
 @layouts
 def test_dtypes_are_those_that_torch_wants(layout: str) -> None:
     item = some_items()[layout]
-    others = {"mask": torch.bool, "cu_seqlens": torch.int32}
+    others = {"mask": torch.bool, "cu_seqlens": torch.int32, "columns.score": torch.float64}
     for name, tensor in tensors_of(item).items():
         assert tensor.dtype == others.get(name, torch.int64), name
         assert tensor.is_contiguous(), name
@@ -198,6 +207,22 @@ def test_to_keeps_the_longest_length_a_number() -> None:
     moved = some_items()["varlen"].to("meta", True)  # positional, as torch's may be
     assert isinstance(moved, VarlenTensors)
     assert (type(moved.max_seqlen), moved.max_seqlen) == (int, 3)
+
+
+def test_columns_are_shown_in_one_line() -> None:
+    shown = "columns={'label': int64[3] on meta, 'score': float64[3] on meta, 'id': 3 texts})"
+    assert repr(some_items()["varlen"].to("meta")).endswith(shown)
+
+
+@layouts
+@pytest.mark.parametrize(
+    ("labels", "expected"), [("label", [1, 0, -100]), ("score", [0.5, -1.0, 2.0])]
+)
+def test_a_column_may_be_labels(layout: str, labels: str, expected: list[Any]) -> None:
+    item = some_items(labels)[layout]
+    assert item.labels is not None
+    assert item.labels.tolist() == expected
+    assert item.labels.dtype == (torch.float32 if labels == "score" else torch.int64)
 
 
 @layouts

@@ -384,9 +384,18 @@ def hard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / ("folder" * 8)
     folder.mkdir()
-    lines = [json.dumps({"text": text}) + "\n" for text in HARD_TEXTS]
-    (folder / NAME).write_text("".join(lines))
-    assert run("tokenize", folder / NAME, "-o", "store" * 20, "-q").exit_code == 0
+    kinds = ("class", "text", "tags")
+    names = [kind + "\u202e\x1b雨" + "e\u0301" * 40 for kind in kinds]
+    values = [(text, text, [[0, 1, text]]) for text in HARD_TEXTS]
+    records = [
+        {"text": text, **dict(zip(names, row, strict=True))}
+        for text, row in zip(HARD_TEXTS, values, strict=True)
+    ]
+    (folder / NAME).write_text("".join(json.dumps(record) + "\n" for record in records))
+    named = [f"{name}:{kind}" for name, kind in zip(names, kinds, strict=True)]
+    keep = [word for name in named for word in ("--keep", name)]
+    result = run("tokenize", folder / NAME, *keep, "-o", "store" * 20, "-q")
+    assert result.exit_code == 0, result.stderr
     return tmp_path
 
 
@@ -409,6 +418,7 @@ def test_inspect_fits_the_terminal_whatever_the_texts_and_names(layout: tuple[ob
         for index in range(len(HARD_TEXTS)):
             lines = check_lines(run("inspect", path, "--sequence", index).stdout)
             assert lines[1].startswith("  source             …")
+            assert sum(line.startswith("  below the ids: tags") for line in lines) == 1
             assert lines[1].endswith(f"xxx.jsonl, record {index + 1}")
     for index in range(2 if layout[0] == "padded" else 1):
         check_lines(run("inspect", "shards" * 20, "--batch", index).stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,46 @@ def test_labels_are_the_next_ids_of_the_same_row(rows: list[list[int]], side: st
     varlen = collate_varlen(sequences, labels="next")
     assert varlen.labels is not None
     assert varlen.labels.tolist() == [label for row in slow_labels(rows) for label in row]
+
+
+@pytest.mark.parametrize("layout", COLLATES)
+@pytest.mark.parametrize("sort", [False, True])
+@given(rows=ROWS)
+def test_columns_follow_their_rows_and_tokens(
+    layout: str, sort: bool, rows: list[list[int]]
+) -> None:
+    sequences = [
+        TokenSequence(ids, n, {"number": n, "name": str(n), "half": n / 2, "twice": ids * 2})
+        for n, ids in enumerate(map(torch.tensor, rows))
+    ]
+    batch = COLLATES[layout](sequences, labels="number", sort=sort)
+    indices = batch.original_indices.tolist()
+    assert indices == ([n - 100 for n in slow_sort(rows)[1]] if sort else [*range(len(rows))])
+    assert batch.labels.tolist() == batch.columns["number"].tolist() == indices
+    assert batch.columns["name"] == list(map(str, indices))
+    assert batch.columns["half"].tolist() == [index / 2 for index in indices]
+    ids = batch.sequences.data if layout == "packed" else batch.ids
+    expected = ids * 2 if layout != "padded" else (ids * 2).masked_fill(~batch.mask, -100)
+    assert torch.equal(batch.columns["twice"], expected)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error"),
+    [
+        ([{"a": 1}, {"b": 1}], "sequence 1 has columns 'b', sequence 0 has columns 'a'"),
+        ([{"a": 1}, {}], "sequence 1 has no columns, sequence 0 has columns 'a'"),
+        ([{"a": 1}, {"a": "1"}], "column 'a' holds int, str, expected only numbers, only texts, "),
+        ([{"a": None}] * 2, "column 'a' holds NoneType, expected only numbers"),
+        ([{"a": torch.ones(3)}] * 2, "sequence 0: column 'a' has 3 values, expected one for each "),
+        ([{"a": torch.ones(2)}] * 2, "column 'a' has tensors of float32, expected integers"),
+    ],
+)
+def test_columns_that_do_not_fit_together_are_refused(
+    columns: list[dict[str, Any]], error: str
+) -> None:
+    sequences = [TokenSequence(torch.tensor([1, 2]), 0, found) for found in columns]
+    with pytest.raises((TypeError, ValueError), match=re.escape(error)):
+        collate_varlen(sequences)
 
 
 @pytest.mark.parametrize("layout", COLLATES)

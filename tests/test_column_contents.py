@@ -64,6 +64,9 @@ def test_columns_of_a_store_are_counted_over_all_parts(tmp_path: Path) -> None:
     assert sum(entry["count"] for entry in score["histogram"]) == len(found)
     assert [number[name] for name in ("smallest", "mean", "largest")] == [0, 46.25, 90]
     assert (text["num_bytes"], text["longest"], text["example"]) == (2 * len(kept), 2, "r0")
+    shown = run("inspect", store).stdout
+    assert "  duplicates         4 of 8 documents repeat an earlier one\n" in shown
+    assert "  n                  int, 0 to 90, mean 46.25  █·▄▄▄▄▄▄\n" in shown
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from command import run
 from conftest import HERE
 from shard_reference import Arrays, change_manifest, change_shard, put
@@ -17,9 +19,11 @@ from shard_reference import Arrays, change_manifest, change_shard, put
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.verification import verify_run
+from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 
@@ -73,9 +77,8 @@ def test_columns_of_good_shards_are_compared(
     shown = run("verify", path, "--level", "roundtrip").stdout
     line = f"  columns: 5, compared {level.num_column_values:,} values with the token store\n"
     assert line in shown
-    assert (
-        "  columns: 5, values not compared\n" in run("verify", path, "--level", "structure").stdout
-    )
+    shown = run("verify", path, "--level", "structure").stdout
+    assert "  columns: 5, values not compared\n" in shown
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -135,10 +138,16 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], None], str]] = {
     ),
     "class out of range": (
         put("column.label", 2, 3),
-        r"structure: .*: batch 0: row 2: column 'label' is 3, expected 0 to 2",
+        r"structure: .*: batch 0: row 2: column 'label' is 3, expected a class from 0 to 2",
     ),
-    "no number": (put("column.score", 2, np.nan), r"structure: .*: batch 0: row 2: column 'score'"),
-    "tag out of range": (put("column.tags", 0, -1), r"structure: .*: batch 0: .*column 'tags'"),
+    "no number": (
+        put("column.score", 2, np.nan),
+        r"structure: .*: batch 0: row 2: column 'score' is nan, expected a finite number",
+    ),
+    "tag out of range": (
+        put("column.tags", 0, -1),
+        r"structure: .*: batch 0: column 'tags' at cell 0 is -1, expected a class from 0 to \d",
+    ),
     "falling offsets": (
         shift_offset(-9),
         r"structure: shard-00000\.safetensors: column\.id\.offsets does not rise",
@@ -154,7 +163,7 @@ def test_damage_is_found_with_its_place(
     change_shard(path, change)
     found = find(path)
     assert found
-    assert __import__("re").match(expected, found[0]), found
+    assert re.match(expected, found[0]), found
 
 
 def test_classes_of_another_order_are_found(tmp_path: Path) -> None:
@@ -170,3 +179,65 @@ def test_classes_of_another_order_are_found(tmp_path: Path) -> None:
         "structure: manifest.json: class 0 of column 'label' is 'spam', the token store has 'eggs'"
     )
     assert find(path) == [str(finding)]
+
+
+def forge_filler(arrays: Arrays) -> None:
+    """Write a class into the first filler row."""
+    arrays["column.label"][int(arrays["original_indices"].argmin())] = 0
+
+
+def forge_padding(arrays: Arrays) -> None:
+    """Write a class into the first cell that is padding."""
+    arrays["column.tags"][arrays["data_offsets"][1] - 1] = 0
+
+
+@pytest.mark.parametrize(
+    ("forge", "expected"),
+    [
+        (forge_filler, "column 'label' is 0, expected -100 in a filler row"),
+        (forge_padding, "column 'tags' has padding that is not -100"),
+    ],
+)
+def test_filled_padding_is_found(
+    tmp_path: Path, forge: Callable[[Arrays], None], expected: str
+) -> None:
+    path = make_shards(tmp_path, count=7, **LAYOUTS["padded"])
+    change_shard(path, forge)
+    assert [found.endswith(expected) for found in find(path)] == [True], find(path)
+
+
+def test_columns_that_are_not_those_of_the_store_are_found(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, **LAYOUTS["varlen"])
+    change_manifest(path, lambda manifest: manifest["columns"].reverse())
+    columns = "'label', 'score', 'number', 'id', 'tags'"
+    reverse = "'tags', 'id', 'number', 'score', 'label'"
+    assert find(path) == [
+        f"structure: manifest.json: columns are {reverse}, the token store has {columns}"
+    ]
+    change_manifest(path, lambda manifest: manifest["columns"].reverse())
+    change_manifest(path, lambda manifest: manifest["columns"].pop(1))
+    change_shard(path, lambda arrays: arrays.pop("column.score"))
+    assert find(path) == [
+        "structure: manifest.json: columns are 'label', 'number', 'id', 'tags', "
+        f"the token store has {columns}"
+    ]
+
+
+@pytest.mark.parametrize("max_batch_tokens", [32_768, 1], ids=["whole", "windows"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_wrong_tag_is_found_in_its_row(
+    tmp_path: Path, name: str, max_batch_tokens: int
+) -> None:
+    shards = open_shards(make_shards(tmp_path, count=9, **LAYOUTS[name]))
+    shard, store = shards.open_shard(0), open_store(tmp_path / "store")
+    max_tokens = shards.options.max_tokens
+    roundtrip = Roundtrip(store, torch.device("cpu"), max_tokens, max_batch_tokens)
+    tags = shard.tensors["column.tags"]
+    for row in np.flatnonzero(shard.tensors["lengths"] > 0).tolist():
+        cell = int(shard.arrays.find_cells(np.array([row]))[-1])
+        changed = tags.copy()
+        changed[cell] = 0 if tags[cell] != 0 else -100
+        damaged = shard.with_tensors({**shard.tensors, "column.tags": changed})
+        (finding,) = check_shard(damaged, roundtrip, on_advance=lambda _: None)
+        assert (finding.batch, finding.row) == shard.arrays.find_batch(row)
+        assert finding.what.startswith("column 'tags' is ")

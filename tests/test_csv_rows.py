@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -18,6 +19,8 @@ from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files import inputs
+from seqpack_cli.tokens.columns.kind import Field
+from seqpack_cli.tokens.columns.kinds import KINDS
 
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
@@ -364,3 +367,75 @@ def test_quote_without_an_end_is_not_read_into_memory_without_end(tmp_path: Path
     path = tmp_path / "a.csv"
     error = read_error(path, 'text\n"' + "line\n" * 1000, max_document_bytes=100)
     assert error.message == f"{path}:2: document larger than 100 bytes"
+
+
+# Kept fields
+
+
+def keep_rows(
+    path: Path, data: bytes, *kept: str, **options: Any
+) -> tuple[list[str], list[list[Any]], list[Reject]]:
+    """Return the texts, the values of each "NAME:KIND", and the rejects."""
+    path.write_bytes(data)
+    readers = [KINDS[kind].make_reader(Field(name)) for name, _, kind in map(_part, kept)]
+    whole = SourceRange(0, Source(str(path), "csv", "row", len(data)), 0, len(data))
+    blocks = list(iter_documents(whole, DocumentOptions(**options), lambda _: None, readers))
+    fields = [block.fields for block in blocks]
+    return (
+        [text for block in blocks for text in block.texts],
+        [[value for values in column for value in values] for column in zip(*fields, strict=True)],
+        [reject for block in blocks for reject in block.rejects],
+    )
+
+
+def _part(kept: str) -> tuple[str, str, str]:
+    return kept.partition(":")
+
+
+def test_kept_columns_arrive_beside_the_texts(tmp_path: Path) -> None:
+    data = 'n,text,"a.b"\n1,x,é\n\n-2,"y\nz",""\n'.encode()
+    found = keep_rows(tmp_path / "a.csv", data, "a.b:text", "n:int")
+    assert found == (["x", "", "y\nz"], [["é", None, ""], [1, None, -2]], [])
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (b"x,one", "field 'n' is 'one', expected an integer"),
+        (b"x,", "field 'n' is '', expected an integer"),
+        (b"x,1,2", "3 fields, expected 2 as in the first row"),
+        (b"x,\xff", "byte 0xff, expected UTF-8"),
+    ],
+)
+def test_bad_value_is_an_error_or_rejects_its_row(tmp_path: Path, row: bytes, reason: str) -> None:
+    path, data = tmp_path / "a.csv", b"text,n\na,1\n" + row + b"\nb,2\n"
+    found = keep_rows(path, data, "n:int", on_bad_record="skip", encoding_errors="skip")
+    assert found == (["a", "", "b"], [[1, None, 2]], [Reject(1, 11, reason)])
+    with pytest.raises(DataError) as caught:
+        keep_rows(path, data, "n:int")
+    assert caught.value.message == f"{path}:3: {reason}"
+
+
+def test_first_bad_row_is_named_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+    path, data = tmp_path / "a.csv", b"text,n\na,one\nb\n" + b'"%s",1\n' % (b"c\n" * 50)
+    with pytest.raises(DataError, match=":2: field 'n' is 'one'"):
+        keep_rows(path, data, "n:int", max_document_bytes=40)
+
+
+def test_kept_column_must_be_in_the_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with pytest.raises(DataError) as caught:
+        keep_rows(path, b"text,m\na,1\n", "n:int")
+    assert str(caught.value) == f"{path}:1: no column 'n' (found: 'text', 'm')"
+    with pytest.raises(DataError, match="2 columns named 'n'"):
+        keep_rows(path, b"text,n,n\na,1,2\n", "n:int")
+
+
+def test_wide_kept_columns_make_smaller_blocks(tmp_path: Path) -> None:
+    data = b"text,n\n" + b"a,%s\n" % (b"x" * 100_000) * 30
+    path = tmp_path / "a.csv"
+    path.write_bytes(data)
+    whole = SourceRange(0, Source(str(path), "csv", "row", len(data)), 0, len(data))
+    readers = [KINDS["text"].make_reader(Field("n"))]
+    blocks = iter_documents(whole, DocumentOptions(), lambda _: None, readers)
+    assert [len(block.texts) for block in blocks] == [11, 11, 8]

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 from conftest import HERE
+from shard_reference import change_manifest
 
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.reporting import store_blocks
 from seqpack_cli.reporting.differences import compare
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.reporting.wording import count_columns
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -157,3 +160,66 @@ def test_equal_columns_are_no_difference(tmp_path: Path) -> None:
     found = find(a, b)
     assert found["identical"]
     assert "columns" not in show_differences(found)
+
+
+TAGGED = ("label:class", "id", "tags:tags")
+
+
+def make_tagged(folder: Path, name: str, records: Sequence[Record]) -> tuple[Path, list[Path]]:
+    """Tokenize records with tags, and pack them in some layouts."""
+    tokens = store(folder, name, records, TAGGED, part_bytes=300)
+    layouts = ({"batch_size": 3}, {"layout": "padded"}, {"layout": "varlen", "max_tokens": 4})
+    shards = []
+    for number, options in enumerate(layouts):
+        shards.append(folder / f"{name} packed {number}")
+        pack(tokens, shards[-1], PackOptions(**options), executor=HERE)
+    return tokens, shards
+
+
+def test_values_of_shards_are_compared_by_sequence_whatever_the_layout(tmp_path: Path) -> None:
+    records = [
+        {"text": "abcdefg"[: 1 + n % 7], "label": n % 3, "id": str(n), "tags": [[0, 1, "X"]]}
+        for n in range(20)
+    ]
+    others = [dict(record) for record in records]
+    others[5] |= {"label": 7, "tags": [[1, 3, "X"]]}
+    others[6] |= {"tags": [[0, 1, "Y"]]}
+    others[9] |= {"id": "é", "text": "abx"}
+    a, of_a = make_tagged(tmp_path, "a", records)
+    b, of_b = make_tagged(tmp_path, "b", others)
+    expected = [
+        {"name": "label", "num_differing": 1, "places": [place(5, None, 2, 7)]},
+        {"name": "id", "num_differing": 1, "places": [place(9, None, "9", "é")]},
+        {
+            "name": "tags",
+            "num_differing": 2,
+            "places": [place(5, 0, "X", "O"), place(6, 0, "X", "Y")],
+        },
+    ]
+    assert find(a, b)["columns"]["values"] == expected
+    for one, other in zip(of_a, [*of_b[1:], of_b[0]], strict=True):
+        assert find(one, other)["columns"]["values"] == expected
+    assert find(of_a[0], of_a[1])["columns"]["changed"] == []
+
+
+def place(sequence: int, position: int | None, a: object, b: object) -> Record:
+    return {"sequence": sequence, "position": position, "a": a, "b": b}
+
+
+def test_equal_arrays_of_other_class_names_are_not_equal_values(tmp_path: Path) -> None:
+    records = make_records(random.Random(1), 8)
+    tokens = store(tmp_path, "tokens", records)
+    for name in "ab":
+        pack(tokens, tmp_path / name, PackOptions(), executor=HERE)
+
+    def swap(manifest: dict[str, Any]) -> None:
+        names = manifest["columns"][0]["class_names"]
+        names[0], names[1] = names[1], names[0]
+
+    change_manifest(tmp_path / "b", swap)
+    found = find(tmp_path / "a", tmp_path / "b")
+    assert found["same_arrays"]
+    assert not found["identical"]
+    swapped = sorted({record["label"] for record in records})[:2]
+    num_swapped = sum(record["label"] in swapped for record in records)
+    assert found["columns"]["values"][0]["num_differing"] == num_swapped

@@ -35,7 +35,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder to work in, with the width that a terminal has where there is none."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    for name in ("sample_data", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 

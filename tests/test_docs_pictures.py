@@ -20,7 +20,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make all pictures again by the commands of the script."""
     (tmp_path / "made").mkdir()
-    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    for name in ("sample_data", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     for line in re.findall(r"^seqpack (.*?)(?: >/dev/null)?$", SCRIPT.read_text(), re.MULTILINE):
         result = run(*shlex.split(line.replace("$pictures", "made")))

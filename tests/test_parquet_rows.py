@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from seqpack_cli.corpus import parquet_rows
 from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions, Reject
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.parts import plan_parts
-from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError
+from seqpack_cli.tokens.columns.kind import Field
+from seqpack_cli.tokens.columns.kinds import KINDS
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -408,3 +411,157 @@ def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert caught.value.message == f"{path}: pyarrow is not installed, .parquet files need it"
     assert caught.value.hint == "pip install pyarrow"
     assert caught.value.exit_code == 5
+
+
+# Kept fields
+
+
+@dataclass(frozen=True)
+class Anything:
+    """Reads any value; a list of words may be the text."""
+
+    name: str
+    reads_words: bool = True
+
+    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any]:
+        del texts
+        return values
+
+    def read(self, value: Any, text: Any) -> Any:
+        del text
+        return value
+
+    def parse(self, spelled: str) -> str:
+        return spelled
+
+
+def keep_rows(
+    path: Path, columns: dict[str, Any], readers: list[Any], **options: Any
+) -> tuple[list[str], list[list[Any]], list[Reject]]:
+    """Write columns; return the texts, the values of each field, and the rejects."""
+    pq.write_table(pa.table(columns), path)
+    source = Source(str(path), "parquet", "row", path.stat().st_size)
+    whole = SourceRange(0, source, 0, source.num_bytes)
+    blocks = list(iter_documents(whole, DocumentOptions(**options), lambda _: None, readers))
+    fields = zip(*(block.fields for block in blocks), strict=True)
+    return (
+        [text for block in blocks for text in block.texts],
+        [[value for values in column for value in values] for column in fields],
+        [reject for block in blocks for reject in block.rejects],
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([1, -2], pa.int8()), [1, -2]),
+        (pa.array([2**64 - 1, 0], pa.uint64()), [2**64 - 1, 0]),
+        (pa.array([0.5, -0.0], pa.float32()), [0.5, -0.0]),
+        (pa.array([True, False]), [True, False]),
+        (pa.array([1, None]), [1, None]),
+        (pa.array(["é", ""], pa.large_string()), ["é", ""]),
+        (pa.array(["a", "a"]).dictionary_encode(), ["a", "a"]),
+        (pa.array([7, 7]).dictionary_encode(), [7, 7]),
+        (pa.array([["a", "b"], []]), [["a", "b"], []]),
+        (
+            pa.array([[{"start": 0, "label": "x"}], []]),
+            [[{"start": 0, "label": "x"}], []],
+        ),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+def test_kept_columns_become_python_values(
+    tmp_path: Path, column: Any, expected: list[Any]
+) -> None:
+    columns = {"text": ["a", "b"], "label": column, "meta": [{"n": 1}, {"n": 2}]}
+    readers = [Anything("label"), Anything("meta.n")]
+    found = keep_rows(tmp_path / "a.parquet", columns, readers)
+    assert repr(found) == repr((["a", "b"], [expected, [1, 2]], []))
+
+
+def test_nan_arrives_and_is_refused(tmp_path: Path) -> None:
+    columns = {"text": ["a", "b"], "x": [1.5, float("nan")]}
+    readers = [KINDS["float"].make_reader(Field("x"))]
+    _, values, rejects = keep_rows(tmp_path / "a.parquet", columns, readers, on_bad_record="skip")
+    assert values == [[1.5, None]]
+    assert rejects == [Reject(1, None, "field 'x' is nan, expected a finite number")]
+
+
+def test_null_is_an_error_or_rejects_its_row(tmp_path: Path) -> None:
+    path, columns = tmp_path / "a.parquet", {"text": ["a", "b", None], "n": [1, None, 3]}
+    readers = [KINDS["int"].make_reader(Field("n"))]
+    reason = "field 'n' is null, expected an integer"
+    found = keep_rows(path, columns, readers, on_bad_record="skip")
+    other = Reject(2, None, "field 'text' is null, expected a string")
+    assert found == (["a", "", ""], [[1, None, None]], [Reject(1, None, reason), other])
+    with pytest.raises(DataError) as caught:
+        keep_rows(path, columns, readers)
+    assert caught.value.message == f"{path}:2: {reason}"
+
+
+def test_kept_string_that_is_not_utf8_is_a_bad_byte(tmp_path: Path) -> None:
+    path, columns = tmp_path / "a.parquet", {"text": ["a", "b", "c"], "x": make_bad_strings()}
+    readers = [KINDS["text"].make_reader(Field("x"))]
+    found = keep_rows(path, columns, readers, encoding_errors="skip")
+    reason = "byte 0xe9, expected UTF-8"
+    assert found == (["a", "", "c"], [["ok", None, "é"]], [Reject(1, None, reason)])
+    found = keep_rows(path, columns, readers, encoding_errors="replace")
+    assert found[1:] == ([["ok", "b\ufffdd", "é"]], [])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0], pa.timestamp("us")),
+        pa.array([0], pa.date32()),
+        pa.array([b"a"], pa.binary()),
+        pa.array([None], pa.decimal128(20, 2)),
+        pa.array([{"n": 1}]),
+        pa.array([[b"a"]], pa.list_(pa.field("element", pa.binary()))),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_kept_column_of_another_type_is_refused(tmp_path: Path, column: Any) -> None:
+    path = tmp_path / "a.parquet"
+    with pytest.raises(DataError) as caught:
+        keep_rows(path, {"text": ["a"], "x": column}, [Anything("x")])
+    assert caught.value.message == (
+        f"{path}: column 'x' is {column.type}, expected numbers, booleans, strings or lists of them"
+    )
+
+
+def test_kept_column_must_exist(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    with pytest.raises(DataError) as caught:
+        keep_rows(path, {"text": ["a"], "m": [1]}, [Anything("n")])
+    assert str(caught.value) == f"{path}: no column 'n' (found: 'text', 'm')"
+
+
+def test_text_may_be_a_list_of_words(tmp_path: Path) -> None:
+    path, n, readers = tmp_path / "a.parquet", [1, 1, 1, 1], [Anything("n")]
+    columns = {"text": [["a", "b"], [], None, ["c", None]], "n": n}
+    texts, values, rejects = keep_rows(path, columns, readers, on_bad_record="skip")
+    assert (texts, values) == (["a b", "", "", ""], [[1, 1, None, None]])
+    assert [reject.reason for reject in rejects] == [
+        "field 'text' is null, expected a string or a list of words",
+        "field 'text': word 2 is null, expected a string",
+    ]
+    with pytest.raises(DataError, match="2: document larger than 3 bytes"):
+        keep_rows(
+            path,
+            {**columns, "text": [["a"], ["bb", "cc"], [], []]},
+            [Anything("n")],
+            max_document_bytes=3,
+        )
+    with pytest.raises(DataError, match=r"column 'text' is list<.*>, expected strings"):
+        keep_rows(path, columns, [Anything("n", reads_words=False)])
+
+
+def test_wide_kept_columns_are_read_in_smaller_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [f"{number:05d}" * 20_000 for number in range(60)]
+    pq.write_table(pa.table({"text": ["a"] * 60, "x": rows}), path, use_dictionary=False)
+    source = Source(str(path), "parquet", "row", path.stat().st_size)
+    whole = SourceRange(0, source, 0, source.num_bytes)
+    blocks = iter_documents(whole, DocumentOptions(), lambda _: None, [Anything("x")])
+    assert max(len(block.texts) for block in blocks) <= 11

@@ -17,7 +17,8 @@ def test_blocks_of_the_readme_do_what_it_shows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    for name in ("sample_data", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
     run_page(TEXT)
     made = (tmp_path / "tokenizer.json").read_bytes()
     assert made == (ROOT / "sample_data" / "tokenizer.json").read_bytes()

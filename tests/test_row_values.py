@@ -45,9 +45,17 @@ def expect(index: int, text: str) -> dict[str, Any]:
 def test_values_stand_beside_their_own_row_and_token(layout: tuple[object, ...]) -> None:
     result = run("pack", "tokens", "-o", "shards", "--layout", *layout)
     assert result.exit_code == 0, result.stderr
-    num_batches = json.loads(run("inspect", "shards", "--json").stdout)["ledger"]["num_batches"]
+    in_store, in_shards = (
+        json.loads(run("inspect", path, "--json").stdout) for path in ("tokens", "shards")
+    )
+    tags, _, kinds, _ = in_shards["columns"]
+    assert tags == in_store["columns"][0]  # padding is not counted
+    ledger = in_shards["ledger"]
+    assert sum(entry["count"] for entry in kinds["classes"]) == (
+        ledger["num_rows"] - ledger["num_filler_rows"]
+    )
     seen = []
-    for number in range(num_batches):
+    for number in range(ledger["num_batches"]):
         batch = json.loads(run("inspect", "shards", "--batch", number, "--json").stdout)
         for row in batch["rows"]:
             assert row["columns"] == expect(row["original_index"], row["text"])
@@ -84,3 +92,20 @@ def test_terminal_shows_the_columns_of_rows_and_tokens() -> None:
         '    0         2       12  -2  "i"   "r2"  "i jk lm no p"',
         '    1         4       12  -4  "r"   "r4"  "rstuvwxyz ab"',
     ]
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize(("name", "value"), [("tag", 99), ("kind", -100), ("kind", 5)])
+def test_a_class_that_does_not_exist_is_refused(name: str, value: int) -> None:
+    assert run("pack", "tokens", "-o", "shards").exit_code == 0
+    path = Path("shards/shard-00000.safetensors")
+    data = bytearray(path.read_bytes())
+    num_header_bytes = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + num_header_bytes])
+    place = 8 + num_header_bytes + header[f"column.{name}"]["data_offsets"][0]
+    data[place : place + 4] = value.to_bytes(4, "little", signed=True)
+    path.write_bytes(data)
+    for question in ([], ["--batch", 0], ["--html", "page.html"]):
+        result = run("inspect", "shards", *question)
+        assert result.exit_code == 4
+        assert f"column '{name}'" in result.stderr

@@ -65,7 +65,7 @@ def command(path: Place, as_json: bool, quiet: bool, **asked: Any) -> None:
     --html with none. Both replace the printed numbers, unless --json is given.
 
     \b
-    Counts, lengths and padding; the same as a picture or as a page:
+    Counts, lengths, padding and columns; the same as a picture or as a page:
         seqpack inspect shards
         seqpack inspect shards --plot shards.svg
         seqpack inspect shards --html shards.html

@@ -69,15 +69,15 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
         found |= _compare_manifests(first, second, "parts")
         found["sources"] = _compare_sources(first.manifest, second.manifest)
         pairs = pair_columns(first.columns, second.columns)
-        found["columns"] = compare_columns(first.columns, second.columns)
         found["sequences"] = compare_stores(first, second, pairs, progress)
     elif isinstance(first, ShardSet) and isinstance(second, ShardSet):
         found |= _compare_manifests(first, second, "shards")
         found["same_arrays"] = have_equal_arrays(first, second, progress)
-        if found["same_arrays"]:
+        pairs = pair_columns(first.columns, second.columns)
+        if found["same_arrays"] and first.columns == second.columns:
             found["sequences"] = count_equal(first)
         else:
-            found["sequences"] = compare_shards(first, second, progress)
+            found["sequences"] = compare_shards(first, second, pairs, progress)
         if first.layout == second.layout:
             found["batches"] = compare_batches(first, second)
     else:
@@ -85,8 +85,7 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
             f"{second.path} holds {name_kind(second)}, {first.path} {name_kind(first)}",
             hint="name two token stores, or the shards of both",
         )
-    if found["columns"] is not None:
-        found["columns"]["values"] = [pair.report() for pair in pairs]
+    found["columns"] = compare_columns(first.columns, second.columns, pairs)
     return {**found, **judge(found)}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.ranges import find_difference, find_differing
+from seqpack_cli.ranges import find_differing
 from seqpack_cli.tokens.columns.class_kind import map_numbers
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
@@ -23,9 +23,16 @@ Lengths = tuple[np.ndarray, np.ndarray]
 
 
 def compare_columns(
-    first: Mapping[str, Column], second: Mapping[str, Column]
+    first: Mapping[str, Column], second: Mapping[str, Column], pairs: Sequence[ColumnPair]
 ) -> dict[str, Any] | None:
-    """Return which columns only one side has or differ in kind or classes; None without columns."""
+    """Return which columns only one side has or differ in kind, classes or values.
+
+    Args:
+        pairs: those that both sides have, with all values compared.
+
+    Returns:
+        None if neither side has columns.
+    """
     if not first and not second:
         return None
     in_both = [name for name in first if name in second]
@@ -39,7 +46,7 @@ def compare_columns(
             or _name_classes(first[name]) != _name_classes(second[name])
         ],
         "same_order": in_both == [name for name in second if name in first],
-        "values": [],
+        "values": [pair.report() for pair in pairs],
     }
 
 
@@ -65,7 +72,7 @@ class ColumnPair:
     def compare(
         self, sequences: np.ndarray, first: Values, second: Values, lengths: Lengths
     ) -> None:
-        """Compare the values of some sequences.
+        """Compare the values of some sequences of two stores.
 
         Args:
             sequences: int64[N], their indices, above those of earlier calls.
@@ -75,8 +82,20 @@ class ColumnPair:
         differing = self._find_differing(first, second, lengths)
         self._num_differing += len(differing)
         for place in differing[: MAX_PLACES - len(self._places)].tolist():
-            sides = self._describe(place, first, second, lengths)
-            self._places.append({"sequence": int(sequences[place]), **sides})
+            spelled = [
+                self._spell(column, place, values, counts)
+                for column, values, counts in zip(
+                    self._columns, (first, second), lengths, strict=True
+                )
+            ]
+            self._places.append(_describe_place(int(sequences[place]), *spelled))
+
+    def compare_spelled(self, sequence: int, value: Any, other: Any) -> None:
+        """Compare the values of one sequence, above those of earlier calls, as JSON has them."""
+        if not _is_same(value, other):
+            self._num_differing += 1
+            if len(self._places) < MAX_PLACES:
+                self._places.append(_describe_place(sequence, value, other))
 
     def report(self) -> dict[str, Any]:
         """Return how many sequences have other values, and the first places with both values."""
@@ -89,24 +108,30 @@ class ColumnPair:
             return find_differing(np.asarray(first), np.asarray(second), *lengths)
         return find_differing_values(first, second)
 
-    def _describe(
-        self, place: int, first: Values, second: Values, lengths: Lengths
-    ) -> dict[str, Any]:
-        """Return both values of one sequence; per token, the first ones that differ."""
-        if not self._columns[0].rules.is_per_token:
-            values = [side[place : place + 1] for side in (first, second)]
-            position = None
-        else:
-            tokens = []
-            for side, counts in zip((first, second), lengths, strict=True):
-                start = int(counts[:place].sum(dtype=np.int64))
-                tokens.append(np.asarray(side)[start : start + int(counts[place])])
-            others = tokens[1] if self._table is None else self._table[tokens[1]]
-            position = find_difference(tokens[0], others)
-            values = [side[position : position + 1] for side in tokens]
-        spelled = [column.spell(value) for column, value in zip(self._columns, values, strict=True)]
-        sides = {side: value[0] for side, value in zip("ab", spelled, strict=True) if value}
-        return {"position": position, **sides}
+    def _spell(self, column: Column, place: int, values: Values, lengths: np.ndarray) -> Any:
+        """Return the value of one sequence of a block, or the list of those of its tokens."""
+        if not column.rules.is_per_token:
+            return column.spell(values[place : place + 1])[0]
+        start = int(lengths[:place].sum(dtype=np.int64))
+        return column.spell(values[start : start + int(lengths[place])])
+
+
+def _describe_place(sequence: int, value: Any, other: Any) -> dict[str, Any]:
+    """Return both values of a sequence; of lists, the first entries that differ."""
+    if not isinstance(value, list):
+        return {"sequence": sequence, "position": None, "a": value, "b": other}
+    same = [_is_same(*pair) for pair in zip(value, other, strict=False)]
+    position = [*same, False].index(False)
+    sides = {"a": value, "b": other}
+    entries = {side: each[position] for side, each in sides.items() if position < len(each)}
+    return {"sequence": sequence, "position": position, **entries}
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Return whether two values are equal, and of one type: 1 is not true."""
+    if isinstance(value, list):
+        return len(value) == len(other) and all(map(_is_same, value, other))
+    return type(value) is type(other) and bool(value == other)
 
 
 def _describe_change(first: Column, second: Column) -> dict[str, Any]:

@@ -19,15 +19,14 @@ from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.reporting.store_blocks import iter_blocks, read_block_column, view_ids
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.unpacked import iter_sequences
+from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_store import TokenStore
 
 SEQUENCES_KEPT = 1 << 16  # the same for shards, where sequences are scattered
 NUM_AROUND = 8  # ids shown before and after the first that differs
 
-Found = tuple[int, np.ndarray]  # the index of a sequence in its token store, and its ids
-END: Found = (2**63, np.empty(0, np.int32))  # greater than every index
+END = UnpackedSequence(2**63, np.empty(0, np.int32), {})  # its index is above every other
 
 
 def compare_stores(
@@ -60,8 +59,13 @@ def compare_stores(
     return counts
 
 
-def compare_shards(first: ShardSet, second: ShardSet, progress: Progress) -> dict[str, Any]:
+def compare_shards(
+    first: ShardSet, second: ShardSet, pairs: Sequence[ColumnPair], progress: Progress
+) -> dict[str, Any]:
     """Compare the sequences that have the same index in the token store.
+
+    Args:
+        pairs: the columns that both have, whose values are compared too.
 
     Raises:
         FolderError: a batch is damaged, or an index occurs twice.
@@ -69,16 +73,21 @@ def compare_shards(first: ShardSet, second: ShardSet, progress: Progress) -> dic
     counts = _begin_counts()
     progress.on_total(_count_rows(first) + _count_rows(second))
     rows = Progress(on_advance=progress.on_advance)  # else each side would set its own total
-    merged = _merge(iter_sequences(first, rows), iter_sequences(second, rows))
-    for number, (index, ids_a, ids_b) in enumerate(merged, 1):
-        if ids_a is not None and ids_b is not None:
+    sides = (
+        iter_unpacked(shards, {pair.name: shards.columns[pair.name] for pair in pairs}, rows)
+        for shards in (first, second)
+    )
+    for number, (index, a, b) in enumerate(_merge(*sides), 1):
+        if a is not None and b is not None:
             counts["num_compared"] += 1
-            if not is_equal(ids_a, ids_b):
+            if not is_equal(a.ids, b.ids):
                 counts["num_differing"] += 1
                 if counts["first"] is None:
-                    counts["first"] = _describe(index, (first, ids_a), (second, ids_b))
+                    counts["first"] = _describe(index, (first, a.ids), (second, b.ids))
+            for pair in pairs:
+                pair.compare_spelled(index, a.columns[pair.name], b.columns[pair.name])
         else:
-            side = "a" if ids_b is None else "b"
+            side = "a" if b is None else "b"
             counts[f"num_only_in_{side}"] += 1
             if counts[f"first_only_in_{side}"] is None:
                 counts[f"first_only_in_{side}"] = index
@@ -104,15 +113,15 @@ def _begin_counts() -> dict[str, Any]:
 
 
 def _merge(
-    first: Iterator[Found], second: Iterator[Found]
-) -> Iterator[tuple[int, np.ndarray | None, np.ndarray | None]]:
-    """Yield each index, rising, with the ids of both sides; None for a side without it."""
+    first: Iterator[UnpackedSequence], second: Iterator[UnpackedSequence]
+) -> Iterator[tuple[int, UnpackedSequence | None, UnpackedSequence | None]]:
+    """Yield each index, rising, with the sequences of both sides; None for a side without it."""
     a, b = next(first, END), next(second, END)
-    while (index := min(a[0], b[0])) < END[0]:
-        ids_a, ids_b = (found[1] if found[0] == index else None for found in (a, b))
-        yield index, ids_a, ids_b
-        a = a if ids_a is None else next(first, END)
-        b = b if ids_b is None else next(second, END)
+    while (index := min(a.index, b.index)) < END.index:
+        is_in_a, is_in_b = a.index == index, b.index == index
+        yield index, a if is_in_a else None, b if is_in_b else None
+        a = next(first, END) if is_in_a else a
+        b = next(second, END) if is_in_b else b
 
 
 def _count_rows(shards: ShardSet) -> int:

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_HASHES = 1 << 24  # of a range, 8 bytes each; while they are read there may be twice as many
@@ -28,20 +27,20 @@ def count_duplicates(store: TokenStore, *, max_hashes: int = MAX_HASHES) -> dict
     """
     num_ranges = max(1, -(-store.num_documents // max_hashes))
     bounds = [(number << 64) // num_ranges for number in range(num_ranges + 1)]
-    first_documents = to_offsets([part["num_documents"] for part in store.manifest["parts"]])
     num_documents = num_distinct = 0
     for first, end in pairwise(bounds):
         kept, num_kept = [np.empty(0, np.uint64)], 0
-        for number, first_document in enumerate(first_documents[:-1].tolist()):
-            hashes = _read_hashes(store, number, first_document)
-            kept.append(hashes[(hashes >= np.uint64(first)) & (hashes <= np.uint64(end - 1))])
+        for number in range(len(store.manifest["parts"])):
+            hashes = store.part_hashes(number)
+            is_inside = (hashes >= np.uint64(first)) & (hashes <= np.uint64(end - 1))
+            kept.append(hashes[is_inside & store.find_documents(number)])
             num_documents += len(kept[-1])
             num_kept += len(kept[-1])
             if num_kept > 2 * max_hashes:  # many of them must be equal
-                kept = [np.unique(np.concatenate(kept))]
+                kept = [_find_distinct(kept)]
                 num_kept = len(kept[0])
             store.let_pages_go()
-        num_distinct += len(np.unique(np.concatenate(kept)))
+        num_distinct += len(_find_distinct(kept))
     return {
         "num_documents_with_tokens": num_documents,
         "num_distinct_documents": num_distinct,
@@ -49,9 +48,11 @@ def count_duplicates(store: TokenStore, *, max_hashes: int = MAX_HASHES) -> dict
     }
 
 
-def _read_hashes(store: TokenStore, number: int, first_document: int) -> np.ndarray:
-    """Return the hashes of the documents of a part that have tokens."""
-    documents = store.number_documents(number) - first_document
-    is_first = np.diff(documents, prepend=-1) > 0
-    found: np.ndarray = store.part_hashes(number)[documents[is_first]]
-    return found
+def _find_distinct(pieces: list[np.ndarray]) -> np.ndarray:
+    """Return each of the hashes once; the list is emptied, because its copy is as large."""
+    hashes = np.concatenate(pieces)
+    pieces.clear()
+    hashes.sort()
+    is_first = np.ones(len(hashes), bool)
+    np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
+    return hashes[is_first]

@@ -123,8 +123,8 @@ def check_columns(columns: Columns, batch: Batch) -> None:
         wrong = np.where(is_filler, ~column.is_fill(values), column.find_wrong(values))
         if wrong.any():
             row = int(wrong.argmax())
-            where = f"filler row {row}" if is_filler[row] else f"row {row}"
-            raise ValueError(f"column {quote(name)} of {where} {_describe(values, row)}")
+            what = _describe(column, values, row, is_filler=bool(is_filler[row]))
+            raise ValueError(f"row {row}: column {quote(name)} {what}")
     for name, what in _iter_wrong_cells(columns, batch):
         raise ValueError(f"column {quote(name)} {what}")
 
@@ -137,12 +137,18 @@ def _iter_wrong_cells(columns: Columns, batch: Batch) -> Iterator[tuple[str, str
         wrong = column.find_wrong(values).ravel()
         if wrong.any():
             cell = int(wrong.argmax())
-            yield name, f"at cell {cell} {_describe(values.ravel(), cell)}"
+            yield name, f"at cell {cell} {_describe(column, values.ravel(), cell)}"
         if not batch.has_right_padding(column.rules.fill, values):
             yield name, f"has padding that is not {column.rules.fill}"
 
 
-def _describe(values: Values, place: int) -> str:
+def _describe(column: Column, values: Values, place: int, *, is_filler: bool = False) -> str:
+    """Return what a wrong value is, and what it must be."""
     if isinstance(values, TextValues):
-        return "is not the text that belongs there"
-    return f"holds {values[place]}, which cannot be"
+        return "is not empty, but the row is filler" if is_filler else "is not UTF-8"
+    expected = "a finite number"
+    if is_filler:
+        expected = f"{column.rules.fill} in a filler row"
+    elif column.class_names is not None:
+        expected = f"a class from 0 to {len(column.class_names) - 1}"
+    return f"is {values[place]}, expected {expected}"

@@ -152,6 +152,11 @@ class TokenStore:
         firsts = self._open_part(part)[1].first_sequences
         return find_origin(self.manifest, firsts, inside, int(self._document_offsets[part]))
 
+    def find_documents(self, number: int) -> np.ndarray:
+        """Find the documents of one part that have sequences, bool[documents]."""
+        found: np.ndarray = np.diff(self._open_part(number)[1].first_sequences) > 0
+        return found
+
     def number_documents(self, number: int) -> np.ndarray:
         """Return the document number of each sequence of one part, int64[sequences]."""
         counts = np.diff(self._open_part(number)[1].first_sequences)

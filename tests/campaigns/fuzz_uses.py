@@ -144,7 +144,9 @@ def read_batches(folder: Path, choices: Choices) -> Iterator[None]:
             assert sum(len(row) for row in batch.rows()) == int(batch.lengths.sum())
             assert batch.count_padding() >= 0
             for name, column in shards.columns.items():
-                json.dumps(column.spell(batch.columns[name]), allow_nan=False)
+                values = batch.columns[name]
+                flat = values.ravel() if isinstance(values, np.ndarray) else values
+                json.dumps(column.spell(flat), allow_nan=False)
     if choices.one_in(4):
         shards.read_tokenizer_json()
 

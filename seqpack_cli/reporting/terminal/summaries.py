@@ -8,7 +8,7 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.facts import list_dropped, list_nonzero
-from seqpack_cli.reporting.wording import count
+from seqpack_cli.reporting.wording import WIDTH, count, wrap
 
 OF_STORE = {
     "num_empty_documents": "empty documents, without a sequence",
@@ -79,7 +79,10 @@ def _tell_columns(manifest: dict[str, Any]) -> list[str]:
             column["kind"] if names is None else f"{column['kind']}, {count(len(names), 'class')}"
         )
         described.append(f"{column['name']} ({kind})")
-    return [f"  columns: {escape_controls(join_items(described))}"] if described else []
+    if not described:
+        return []
+    first, *others = wrap(f"columns: {escape_controls(join_items(described))}", WIDTH - 4)
+    return [f"  {first}", *(f"    {line}" for line in others)]
 
 
 def _tell_nonzero(ledger: dict[str, int], names: dict[str, str]) -> list[str]:
