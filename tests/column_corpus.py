@@ -63,7 +63,7 @@ def assert_beside_its_text(
     expected = expect_values(sequence)
     for name, column in columns.items():
         found = column.spell(values[name])
-        if column.rules.is_per_token:
+        if column.is_per_token:
             assert found == expected[name][start : start + len(np.asarray(values[name]))], name
         else:
             assert found == [expected[name]], name

@@ -61,7 +61,7 @@ def check_batch(shards: ShardSet, batch: Batch, sequences: list[np.ndarray]) -> 
         values = {}
         for name, column in shards.columns.items():
             values[name] = batch.columns[name][row : row + 1]
-            if column.rules.is_per_token:
+            if column.is_per_token:
                 assert batch.columns[name].shape == batch.shape
                 values[name] = np.ravel(batch.columns[name])[batch.find_cells(row)]
         if index >= 0:

@@ -349,7 +349,7 @@ def test_golden_columns_are_read() -> None:
             value for number in numbers for value in column.spell(store.part_column(number, name))
         ]
         values = [sequence[name] for sequence in expected_columns]
-        if column.rules.is_per_token:
+        if column.is_per_token:
             values = [value for tags in values for value in tags]
         assert found == values
     kinds = {column.kind for column in store.columns.values()}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shard_reference import make_store, make_texts
 
 from seqpack_cli import ranges
-from seqpack_cli.tokens.read_rows import copy_rows, read_rows
+from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 LENGTHS = (3, 9, 5, 1, 5, 300, 2, 4, 1, 1, 40, 7, 150, 6)
@@ -54,8 +54,8 @@ def test_read_rows_gives_what_the_store_gives(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "ENTRIES_PER_BLOCK", blocks[0])
         patch.setattr(ranges, "LONG_RANGE", blocks[1])
-        ids, starts = read_rows(store, indices, whole)
-        pieces, piece_starts = read_rows(store, indices, lengths, offsets)
+        ids, starts = read_rows(store, Slices(indices, whole))
+        pieces, piece_starts = read_rows(store, Slices(indices, lengths, offsets))
     assert ids.dtype == pieces.dtype == np.uint16
     found = [ids[start : start + n].tolist() for start, n in zip(starts, whole, strict=True)]
     assert found == [store[index].tolist() for index in indices]
@@ -68,7 +68,7 @@ def test_read_rows_gives_what_the_store_gives(
 
 def test_read_rows_lays_them_out_in_the_order_of_the_store(store: TokenStore) -> None:
     indices = np.array([12, 0, 12, 5])
-    ids, starts = read_rows(store, indices, store.lengths[indices])
+    ids, starts = read_rows(store, Slices(indices, store.lengths[indices]))
     assert starts.tolist() == [3 + 300, 0, 3 + 300 + 150, 3]
     assert ids.tolist() == [id_ for index in (0, 5, 12, 12) for id_ in store[index].tolist()]
 
@@ -92,7 +92,7 @@ def test_copy_rows_puts_each_row_into_its_own_place(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "ENTRIES_PER_BLOCK", blocks[0])
         patch.setattr(ranges, "LONG_RANGE", blocks[1])
-        copy_rows(store, indices, lengths, target, starts, offsets)
+        copy_rows(store, Slices(indices, lengths, offsets), target, starts)
     assert target.tolist() == [*slow, 999, 999]
 
 
@@ -105,6 +105,6 @@ def test_read_rows_of_32_bits(tmp_path: Path) -> None:
         ' "unk_token": "a"}}'
     )
     path = make_store(tmp_path, ["b a b", "a", "b b"], tokenizer=str(tokenizer), part_bytes=3)
-    ids, starts = read_rows(open_store(path), np.array([2, 0]), np.array([2, 3]))
+    ids, starts = read_rows(open_store(path), Slices(np.array([2, 0]), np.array([2, 3])))
     assert ids.dtype == np.int32
     assert (ids.tolist(), starts.tolist()) == ([70_000, 0, 70_000, 70_000, 70_000], [3, 0])

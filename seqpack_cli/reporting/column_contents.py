@@ -46,12 +46,12 @@ def describe_columns(opened: Opened) -> list[dict[str, Any]]:
 def _choose(column: Column) -> Callable[[Opened, Column], dict[str, Any]]:
     if column.class_names is not None:
         return _count_classes
-    return _measure_texts if column.rules.is_text else _measure_numbers
+    return _measure_texts if column.is_text else _measure_numbers
 
 
 def _find_unit(opened: Opened, column: Column) -> str:
     """Return what has a value: in shards a row, because a sequence may be split into several."""
-    if column.rules.is_per_token:
+    if column.is_per_token:
         return "tokens"
     return "rows" if isinstance(opened, ShardSet) else "sequences"
 
@@ -77,7 +77,7 @@ def _count_classes(opened: Opened, column: Column) -> dict[str, Any]:
             )
         ],
     }
-    if column.rules.is_per_token:
+    if column.is_per_token:
         found["num_without_class"] = num_values - int(counts.sum())
     return found
 
@@ -162,7 +162,7 @@ def _decode(texts: TextValues, opened: Opened, column: Column) -> str:
 
 def _count_values(opened: Opened, column: Column) -> int:
     """Return the number of entries: of tokens, of sequences, or of the rows of shards."""
-    if column.rules.is_per_token:
+    if column.is_per_token:
         found: int = opened.manifest["ledger"]["num_tokens"]
         return found
     if isinstance(opened, TokenStore):
@@ -182,14 +182,14 @@ def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
         return
     for part in opened.stored_columns.iter_parts():
         values = part.view(column.name)
-        yield values if column.rules.is_text else part.finish(column.name, values)
+        yield values if column.is_text else part.finish(column.name, values)
         opened.let_pages_go()
 
 
 def _read_shard(shard: Shard, column: Column, *, has_filler: bool) -> Values:
     values = column.view(shard.tensors)
-    if has_filler and not column.rules.is_per_token:
+    if has_filler and not column.is_per_token:
         values = values.take(np.flatnonzero(shard.tensors["lengths"]))
-    if not column.rules.is_text and not column.is_sound(values):
+    if not column.is_text and not column.is_sound(values):
         raise FolderError(f"{shard.path}: column {quote(column.name)} holds a value that cannot be")
     return values

@@ -104,13 +104,13 @@ class ColumnPair:
     def _find_differing(self, first: Values, second: Values, lengths: Lengths) -> np.ndarray:
         if self._table is not None:
             second = self._table[np.asarray(second)]
-        if self._columns[0].rules.is_per_token:
+        if self._columns[0].is_per_token:
             return find_differing(np.asarray(first), np.asarray(second), *lengths)
         return find_differing_values(first, second)
 
     def _spell(self, column: Column, place: int, values: Values, lengths: np.ndarray) -> Any:
         """Return the value of one sequence of a block, or the list of those of its tokens."""
-        if not column.rules.is_per_token:
+        if not column.is_per_token:
             return column.spell(values[place : place + 1])[0]
         start = int(lengths[:place].sum(dtype=np.int64))
         return column.spell(values[start : start + int(lengths[place])])

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.read_rows import read_rows, read_values
+from seqpack_cli.tokens.read_rows import Slices, read_rows, read_values
 from seqpack_cli.tokens.token_store import TokenStore
 
 
@@ -19,13 +19,13 @@ def read_sequence_values(store: TokenStore, index: int) -> dict[str, Any]:
     Raises:
         FolderError: a column holds an impossible value.
     """
-    indices, lengths = np.array([index]), np.array([len(store[index])])
+    rows = Slices(np.array([index]), np.array([len(store[index])]))
     found: dict[str, Any] = {}
     for name, column in store.columns.items():
-        if column.rules.is_per_token:
-            found[name] = column.spell(read_rows(store, indices, lengths, column=name)[0])
+        if column.is_per_token:
+            found[name] = column.spell(read_rows(store, rows, column=name)[0])
         else:
-            found[name] = column.spell(read_values(store, indices, name))[0]
+            found[name] = column.spell(read_values(store, rows.indices, name))[0]
     return found
 
 
@@ -34,7 +34,7 @@ def read_row_values(batch: Batch, columns: Mapping[str, Column], row: int) -> di
     found: dict[str, Any] = {}
     for name, column in columns.items():
         values = batch.columns[name]
-        if column.rules.is_per_token:
+        if column.is_per_token:
             cells = np.asarray(values).ravel()[batch.find_cells(row)]
             found[name] = column.spell(cells)
         else:

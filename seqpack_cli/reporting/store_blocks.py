@@ -53,7 +53,7 @@ def read_block_column(store: TokenStore, name: str, start: int, stop: int) -> Va
     part, inside = _find_part(store, start)
     columns = store.stored_columns.open_part(part)
     entries = slice(inside, inside + stop - start)
-    if store.columns[name].rules.is_per_token:
+    if store.columns[name].is_per_token:
         entries = _find_tokens(store, start, stop)
     return columns.finish(name, columns.view(name)[entries])
 

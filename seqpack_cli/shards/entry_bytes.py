@@ -36,7 +36,7 @@ class EntryBytes:
     def of(cls, store: TokenStore) -> EntryBytes:
         """Return those of a store."""
         found = cls(store.dtype, store.columns)
-        if not any(column.rules.is_text for column in store.columns.values()):
+        if not any(column.is_text for column in store.columns.values()):
             return found
         return cls(store.dtype, store.columns, -(-_count_text_bytes(found, store) // len(store)))
 
@@ -54,9 +54,9 @@ class EntryBytes:
         return sum(
             np.dtype(dtype).itemsize
             for column in self.columns.values()
-            if column.rules.is_per_token == is_per_token
+            if column.is_per_token == is_per_token
             for name, dtype in column.tensor_dtypes.items()
-            if not column.rules.is_text or name == column.offsets_name
+            if not column.is_text or name == column.offsets_name
         )
 
 

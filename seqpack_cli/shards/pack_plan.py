@@ -183,7 +183,7 @@ def count_room(options: PackOptions, entries: EntryBytes) -> int:
     metadata = describe_shard({"layout": options.layout, "tokens_blake3": "0" * 64})
     shortest, _ = make_header({name: Tensor(dtypes[name], 0) for name in dtypes}, metadata)
     num_digits = NUMBERS_PER_ARRAY * len(dtypes) * (len(str(options.shard_bytes)) - 1)
-    num_ends = sum(column.rules.is_text for column in columns)
+    num_ends = sum(column.is_text for column in columns)
     num_ends += len(set(OFFSETS_OF.values()) & set(dtypes))
     header = len(shortest) + -(-num_digits // ALIGNMENT) * ALIGNMENT
     return max(options.shard_bytes - header - BYTES_PER_NUMBER * num_ends, 0)

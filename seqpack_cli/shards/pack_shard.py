@@ -71,7 +71,7 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     arrays = {name: Tensor.of(array) for name, array in tensors.items()}
     values = ValueReader(store, tensors["original_indices"]) if store.columns else None
     for column in store.columns.values():
-        if column.rules.is_per_token:
+        if column.is_per_token:
             arrays |= _lay_out_column(store, column, rows, tensors, layout)
         elif values is not None:
             found = column.make_arrays(values.read(column.name))
@@ -87,11 +87,9 @@ def _lay_out_column(
     store: TokenStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
 ) -> dict[str, Tensor]:
     """Return the array of a column with a value per token, laid out as `data` is."""
-    filled = replace(layout, pad_id=column.rules.fill)
+    filled = replace(layout, pad_id=column.fill)
     pieces = filled.iter_data(tensors, StoreRows(store, rows, column=column))
-    return {
-        column.tensor_name: Tensor(column.rules.dtype, int(tensors["data_offsets"][-1]), pieces)
-    }
+    return {column.tensor_name: Tensor(column.dtype, int(tensors["data_offsets"][-1]), pieces)}
 
 
 def count_rows(task: ShardTask) -> dict[str, int]:

@@ -33,7 +33,7 @@ def view_columns(
     """
     return {
         name: column.view(tensors)[cells].reshape(shape)  # type: ignore[union-attr]
-        if column.rules.is_per_token
+        if column.is_per_token
         else column.view(tensors)[rows]
         for name, column in columns.items()
     }
@@ -45,7 +45,7 @@ def cut_columns(
     """Return the arrays of the columns of some batches."""
     found: dict[str, np.ndarray] = {}
     for column in columns.values():
-        values = column.view(tensors)[cells if column.rules.is_per_token else rows]
+        values = column.view(tensors)[cells if column.is_per_token else rows]
         if isinstance(values, TextValues):
             first, last = int(values.offsets[0]), int(values.offsets[-1])
             values = TextValues(values.data[first:last], values.offsets - first)
@@ -62,16 +62,16 @@ def check_column_lengths(columns: Columns, tensors: Tensors) -> None:
     num_rows, num_cells = len(tensors["lengths"]), len(tensors["data"])
     for column in columns.values():
         array = tensors[column.tensor_name]
-        if column.rules.is_text:
+        if column.is_text:
             name = column.offsets_name
             offsets = tensors[name]
             check_offsets(offsets, num_texts=num_rows, num_bytes=len(array), name=name)
             continue
-        number = num_cells if column.rules.is_per_token else num_rows
+        number = num_cells if column.is_per_token else num_rows
         if len(array) != number:
             raise ValueError(
                 f"{column.tensor_name} has {len(array)} entries, expected {number}, "
-                f"one for each {'cell' if column.rules.is_per_token else 'row'}"
+                f"one for each {'cell' if column.is_per_token else 'row'}"
             )
 
 
@@ -83,7 +83,7 @@ def find_wrong_rows(columns: Columns, tensors: Tensors, is_filler: np.ndarray) -
     """
     wrong = np.zeros(len(is_filler), bool)
     for column in columns.values():
-        if not column.rules.is_per_token:
+        if not column.is_per_token:
             values = column.view(tensors)
             wrong |= np.where(is_filler, ~column.is_fill(values), column.find_wrong(values))
     return wrong
@@ -99,10 +99,10 @@ def find_wrong_cells(
     """
     found, starts = wrong.copy(), tensors["data_offsets"][:-1]
     for column in columns.values():
-        if column.rules.is_per_token:
+        if column.is_per_token:
             values = tensors[column.tensor_name]
             found |= np.logical_or.reduceat(column.find_wrong(values), starts)
-            filled = replace(layout, pad_id=column.rules.fill)
+            filled = replace(layout, pad_id=column.fill)
             found |= filled.find_wrong({**tensors, "data": values}, wrong, padding=True)
     return found
 
@@ -116,7 +116,7 @@ def check_columns(columns: Columns, batch: Batch) -> None:
     """Raise ValueError if a column of a checked batch holds an impossible value."""
     first_filler = len(batch.lengths) - batch.num_filler_rows
     for name, column in columns.items():
-        if column.rules.is_per_token:
+        if column.is_per_token:
             continue
         is_filler = np.arange(len(batch.lengths)) >= first_filler
         values = batch.columns[name]
@@ -131,15 +131,15 @@ def check_columns(columns: Columns, batch: Batch) -> None:
 
 def _iter_wrong_cells(columns: Columns, batch: Batch) -> Iterator[tuple[str, str]]:
     for name, column in columns.items():
-        if not column.rules.is_per_token:
+        if not column.is_per_token:
             continue
         values = np.asarray(batch.columns[name])
         wrong = column.find_wrong(values).ravel()
         if wrong.any():
             cell = int(wrong.argmax())
             yield name, f"at cell {cell} {_describe(column, values.ravel(), cell)}"
-        if not batch.has_right_padding(column.rules.fill, values):
-            yield name, f"has padding that is not {column.rules.fill}"
+        if not batch.has_right_padding(column.fill, values):
+            yield name, f"has padding that is not {column.fill}"
 
 
 def _describe(column: Column, values: Values, place: int, *, is_filler: bool = False) -> str:
@@ -148,7 +148,7 @@ def _describe(column: Column, values: Values, place: int, *, is_filler: bool = F
         return "is not empty, but the row is filler" if is_filler else "is not UTF-8"
     expected = "a finite number"
     if is_filler:
-        expected = f"{column.rules.fill} in a filler row"
+        expected = f"{column.fill} in a filler row"
     elif column.class_names is not None:
         expected = f"a class from 0 to {len(column.class_names) - 1}"
     return f"is {values[place]}, expected {expected}"

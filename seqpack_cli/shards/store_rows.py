@@ -11,7 +11,7 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.read_rows import copy_rows, read_rows
+from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
 
@@ -24,32 +24,19 @@ class StoreRows:
 
     def __init__(self, store: TokenStore, rows: ShardRows, *, column: Column | None = None) -> None:
         self._store = store
-        self._rows = rows
-        self._lengths = rows.lengths.astype(np.int64)
+        self._rows = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
         self._column = None if column is None else column.name
-        self.dtype = store.dtype if column is None else column.rules.dtype
+        self.dtype = store.dtype if column is None else column.dtype
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of all rows in the order of the store, and where each row begins."""
-        rows = self._rows
-        ids, starts = read_rows(
-            self._store, rows.indices, self._lengths, rows.piece_starts, column=self._column
-        )
+        ids, starts = read_rows(self._store, self._rows, column=self._column)
         self._check(ids)
         return ids, starts
 
     def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
         """Copy the ids of each row to its own place in cells."""
-        rows = self._rows
-        copy_rows(
-            self._store,
-            rows.indices,
-            self._lengths,
-            cells,
-            begins,
-            rows.piece_starts,
-            column=self._column,
-        )
+        copy_rows(self._store, self._rows, cells, begins, column=self._column)
         self._check(cells)
 
     def _check(self, ids: np.ndarray) -> None:

@@ -85,7 +85,7 @@ def _join(shards: ShardSet, columns: Columns, pieces: list[UnpackedSequence]) ->
     index, joined = pieces[0].index, dict[str, Any]()
     for name, column in columns.items():
         values = [piece.columns[name] for piece in pieces]
-        if column.rules.is_per_token:
+        if column.is_per_token:
             joined[name] = [value for piece in values for value in piece]
         elif any(value != values[0] for value in values):
             what = f"pieces of sequence {index} differ in column {quote(name)}"
@@ -121,7 +121,7 @@ def _iter_rows(
         ):
             cells = slice(bounds[place], bounds[place + 1])
             found = {
-                name: values[name][cells if column.rules.is_per_token else place]
+                name: values[name][cells if column.is_per_token else place]
                 for name, column in columns.items()
             }
             yield start, UnpackedSequence(index, ids[cells], found)
@@ -139,8 +139,8 @@ def _read_block(
     num_ids, by_row, by_cell = int(offsets[-1]), dict[str, list[Values]](), dict[str, np.ndarray]()
     ids = np.empty(num_ids, shards.manifest["dtype"])
     for name, column in columns.items():
-        if column.rules.is_per_token:
-            by_cell[name] = np.empty(num_ids, column.rules.dtype)
+        if column.is_per_token:
+            by_cell[name] = np.empty(num_ids, column.dtype)
         else:
             by_row[name] = []
     numbers = np.searchsorted(first_rows, rows, "right") - 1

@@ -6,6 +6,8 @@ in ascending order within each part, so that reads are as sequential as possible
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from seqpack_cli.ranges import copy_ranges, to_offsets
@@ -14,74 +16,82 @@ from seqpack_cli.tokens.columns.text_values import TextValues
 from seqpack_cli.tokens.token_store import TokenStore
 
 
+class Slices(NamedTuple):
+    """Some tokens of each of N sequences."""
+
+    indices: np.ndarray  # int64[N], of the sequences
+    lengths: np.ndarray  # int64[N], tokens of each slice
+    offsets: np.ndarray | None = None  # int64[N], where in its sequence each begins; None is 0
+
+    def take(self, places: np.ndarray) -> Slices:
+        """Return some of the slices."""
+        offsets = None if self.offsets is None else self.offsets[places]
+        return Slices(self.indices[places], self.lengths[places], offsets)
+
+
 def read_rows(
-    store: TokenStore,
-    indices: np.ndarray,
-    lengths: np.ndarray,
-    offsets: np.ndarray | None = None,
-    *,
-    column: str | None = None,
+    store: TokenStore, rows: Slices, *, column: str | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read rows into one array, in the order of the store.
 
     Args:
-        indices: int64[N], the sequence of each row.
-        lengths: int64[N], of the rows.
-        offsets: where in its sequence each row begins; None: at its start.
         column: read this column, which has an entry per token, instead of the ids.
 
     Returns:
         ids [S], and int64[N], where in ids each row begins.
     """
-    order = np.argsort(indices, kind="stable")
-    indices, lengths = indices[order], lengths[order]  # copy_rows sorts again, which takes no time
-    ends = np.cumsum(lengths)
-    offsets = None if offsets is None else offsets[order]
-    dtype = store.dtype if column is None else store.columns[column].rules.dtype
-    ids = np.empty(int(ends[-1]) if len(ends) else 0, dtype)
-    copy_rows(store, indices, lengths, ids, ends - lengths, offsets, column=column)
+    order = np.argsort(rows.indices, kind="stable")
+    rows = rows.take(order)  # copy_rows sorts again, which takes no time
+    offsets = to_offsets(rows.lengths)
+    dtype = store.dtype if column is None else store.columns[column].dtype
+    ids = np.empty(int(offsets[-1]), dtype)
+    copy_rows(store, rows, ids, offsets[:-1], column=column)
     starts = np.empty(len(order), np.int64)
-    starts[order] = ends - lengths
+    starts[order] = offsets[:-1]
     return ids, starts
 
 
 def copy_rows(
     store: TokenStore,
-    indices: np.ndarray,
-    lengths: np.ndarray,
+    rows: Slices,
     target: np.ndarray,
     target_starts: np.ndarray,
-    offsets: np.ndarray | None = None,
     *,
     column: str | None = None,
 ) -> None:
     """Copy rows into an array, each to its place there.
 
     Args:
-        indices, lengths, offsets, column: as for read_rows.
+        column: as for read_rows.
         target_starts: int64[N], where in target each row begins.
 
     Raises:
         FolderError: a column holds an impossible value.
     """
-    order = np.argsort(indices, kind="stable")
-    bounds = np.searchsorted(indices[order], store.part_offsets)
+    order = np.argsort(rows.indices, kind="stable")
+    bounds = np.searchsorted(rows.indices[order], store.part_offsets)
     for part in np.flatnonzero(np.diff(bounds)).tolist():
-        rows = order[bounds[part] : bounds[part + 1]]
+        places = order[bounds[part] : bounds[part + 1]]
+        indices, lengths, offsets = rows.take(places)
         ids, starts = store.view_part(part)
-        source_starts = starts[indices[rows] - store.part_offsets[part]] // ids.itemsize
+        begins = starts[indices - store.part_offsets[part]] // ids.itemsize
         if offsets is not None:
-            source_starts = source_starts + offsets[rows]
-        if column is None:
-            copy_ranges(ids, source_starts, target, target_starts[rows], lengths[rows])
-            continue
-        columns, starts = store.stored_columns.open_part(part), to_offsets(lengths[rows])
-        stored = columns.view(column)
-        assert isinstance(stored, np.ndarray)  # noqa: S101 - texts are one per sequence
-        values = np.empty(int(starts[-1]), stored.dtype)
-        copy_ranges(stored, source_starts, values, starts[:-1], lengths[rows])
-        checked = np.asarray(columns.finish(column, values))
-        copy_ranges(checked, starts[:-1], target, target_starts[rows], lengths[rows])
+            begins = begins + offsets
+        if column is not None:
+            ids = _read_entries(store, part, column, begins, lengths)
+            begins = to_offsets(lengths)[:-1]
+        copy_ranges(ids, begins, target, target_starts[places], lengths)
+
+
+def _read_entries(
+    store: TokenStore, part: int, column: str, begins: np.ndarray, lengths: np.ndarray
+) -> np.ndarray:
+    """Return some ranges of a column per token, checked, one after another."""
+    columns, offsets = store.stored_columns.open_part(part), to_offsets(lengths)
+    stored = np.asarray(columns.view(column))
+    values = np.empty(int(offsets[-1]), stored.dtype)
+    copy_ranges(stored, begins, values, offsets[:-1], lengths)
+    return np.asarray(columns.finish(column, values))
 
 
 def read_values(store: TokenStore, indices: np.ndarray, name: str) -> Values:
@@ -114,9 +124,9 @@ class ValueReader:
             FolderError: the column holds an impossible value.
         """
         column = self._store.columns[name]
-        if column.rules.is_text:
+        if column.is_text:
             return self._read_texts(name)
-        values = np.full(self._num_values, column.rules.fill, column.rules.dtype)
+        values = np.full(self._num_values, column.fill, column.dtype)
         for part, entries, places in self._parts:
             columns = self._store.stored_columns.open_part(part)
             stored = np.asarray(columns.view(name))

@@ -53,4 +53,4 @@ def list_class_names(columns: Mapping[str, Column], name: str) -> list[Label]:
 
 def find_texts(columns: Mapping[str, Column]) -> dict[str, bool]:
     """Return for each column whether it is text, for `check_labels`."""
-    return {name: column.rules.is_text for name, column in columns.items()}
+    return {name: column.is_text for name, column in columns.items()}

@@ -20,7 +20,7 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label, Values
-from seqpack_cli.tokens.read_rows import copy_rows, read_values
+from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
@@ -103,17 +103,17 @@ class StoreDataset(Dataset[TokenSequence]):
         ids = np.empty(int(lengths.sum()), store.dtype)
         real = np.flatnonzero(lengths)  # filler has no ids
         places = np.cumsum(lengths) - lengths
-        rows = indices[real], lengths[real]
-        copy_rows(store, *rows, ids, places[real], starts[real])
+        rows = Slices(indices[real], lengths[real], starts[real])
+        copy_rows(store, rows, ids, places[real])
         check_store_ids(ids, store)
         columns: dict[str, Values] = {}
         token_columns: dict[str, np.ndarray] = {}
         for name, column in self.columns.items():
-            if not column.rules.is_per_token:
+            if not column.is_per_token:
                 columns[name] = read_values(store, indices, name)
                 continue
-            values = token_columns[name] = np.empty(len(ids), column.rules.dtype)
-            copy_rows(store, *rows, values, places[real], starts[real], column=name)
+            values = token_columns[name] = np.empty(len(ids), column.dtype)
+            copy_rows(store, rows, values, places[real], column=name)
         self._num_bytes_read += ids.nbytes + len(real) * BYTES_PER_ROW * (1 + len(self.columns))
         if self._num_bytes_read > BYTES_KEPT and get_worker_info() is not None:
             store.let_pages_go()

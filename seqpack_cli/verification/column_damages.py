@@ -82,7 +82,7 @@ def drop_from_columns(shard: Shard, row: int, cells: np.ndarray) -> Arrays:
     changed: Arrays = {}
     kept = np.delete(np.arange(len(shard.tensors["lengths"])), row)
     for column in shard.columns.values():
-        if column.rules.is_per_token:
+        if column.is_per_token:
             name = column.tensor_name
             changed[name] = np.delete(shard.tensors[name], cells)
         else:
@@ -102,5 +102,5 @@ def _write(shard: Shard, column: Column, places: np.ndarray) -> Arrays | None:
     if not len(places):
         return None
     values = shard.tensors[column.tensor_name].copy()
-    values[places[0]] = 1 if column.rules.fill == 0 else 0
+    values[places[0]] = 1 if column.fill == 0 else 0
     return {column.tensor_name: values}

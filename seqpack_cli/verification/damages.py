@@ -186,19 +186,19 @@ def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def _is_per_row(column: Column) -> bool:
-    return not column.rules.is_per_token
+    return not column.is_per_token
 
 
 def _is_per_token(column: Column) -> bool:
-    return column.rules.is_per_token
+    return column.is_per_token
 
 
 def _is_text(column: Column) -> bool:
-    return column.rules.is_text
+    return column.is_text
 
 
 def _is_row_number(column: Column) -> bool:
-    return not column.rules.is_per_token and not column.rules.is_text
+    return not column.is_per_token and not column.is_text
 
 
 DAMAGES = (

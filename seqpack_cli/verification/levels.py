@@ -202,7 +202,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
         FolderError: the token store is damaged.
     """
     roundtrip, max_tokens = run.roundtrip(store), run.shards.options.max_tokens
-    num_passes = 1 + sum(column.rules.is_per_token for column in run.shards.columns.values())
+    num_passes = 1 + sum(column.is_per_token for column in run.shards.columns.values())
     run.progress.on_total(int(batches.num_tokens.sum()) * num_passes)
     with run.level("roundtrip") as level:
         store.check_digest()
@@ -232,7 +232,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) 
 def _count_values(shards: ShardSet, batches: BatchTable) -> int:
     """Count the values of all columns of some batches, without filler and padding."""
     counts = (
-        batches.num_tokens if column.rules.is_per_token else batches.num_real_rows
+        batches.num_tokens if column.is_per_token else batches.num_real_rows
         for column in shards.columns.values()
     )
     return sum(int(count.sum()) for count in counts)

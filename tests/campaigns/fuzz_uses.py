@@ -337,7 +337,7 @@ def read_slowly(store: TokenStore, column: Column, index: int) -> Any:
     part = int(np.searchsorted(store.part_offsets, index, "right")) - 1
     values = column.spell(store.part_column(part, column.name))
     inside = index - int(store.part_offsets[part])
-    if not column.rules.is_per_token:
+    if not column.is_per_token:
         return values[inside]
     lengths = store.part_lengths(part)
     start = int(lengths[:inside].sum())

@@ -110,7 +110,7 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         ],
         rows=rows,
         rows_title=rows_title,
-        has_tags=any(column.rules.is_per_token for column in opened.columns.values()),
+        has_tags=any(column.is_per_token for column in opened.columns.values()),
         all_known=store is not None,
         special_tokens=[_clean_entry(entry) for entry in _read_spelled(store)],
         num_sequences=places["num_sequences"],

@@ -32,9 +32,24 @@ class Column:
     class_names: tuple[Label, ...] | None = None
 
     @property
-    def rules(self) -> Kind:
-        """What holds for all columns of this kind."""
-        return KINDS[self.kind]
+    def dtype(self) -> str:
+        """The dtype of its array in a file."""
+        return self._rules.dtype
+
+    @property
+    def fill(self) -> int:
+        """The value in padding and filler rows; an empty text for a column of texts."""
+        return self._rules.fill
+
+    @property
+    def is_per_token(self) -> bool:
+        """Whether it has a value per token, not per sequence."""
+        return self._rules.is_per_token
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its values are texts."""
+        return self._rules.is_text
 
     @property
     def tensor_name(self) -> str:
@@ -49,12 +64,12 @@ class Column:
     @property
     def tensor_dtypes(self) -> dict[str, str]:
         """The dtypes of its arrays in a file, by name."""
-        dtypes = {self.offsets_name: "int64"} if self.rules.is_text else {}
-        return {**dtypes, self.tensor_name: self.rules.dtype}
+        dtypes = {self.offsets_name: "int64"} if self.is_text else {}
+        return {**dtypes, self.tensor_name: self.dtype}
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of a manifest."""
-        found = {"name": self.name, "kind": self.kind, "dtype": self.rules.dtype}
+        found = {"name": self.name, "kind": self.kind, "dtype": self.dtype}
         return found if self.class_names is None else {**found, "class_names": [*self.class_names]}
 
     def make_test(self, sign: str, value: str) -> Test:
@@ -66,7 +81,7 @@ class Column:
         Raises:
             ValueError: this kind has no such comparison, or no such value.
         """
-        rules, name = self.rules, f"column {quote(self.name)}"
+        rules, name = self._rules, f"column {quote(self.name)}"
         if rules.make_test is None:
             raise ValueError(f"{name} has a value per token, expected one per sequence")
         if sign not in EQUALITY and not rules.is_ordered:
@@ -79,7 +94,7 @@ class Column:
     def view(self, arrays: Mapping[str, np.ndarray]) -> Values:
         """Return all values in the arrays of a file."""
         array = arrays[self.tensor_name]
-        return TextValues(array, arrays[self.offsets_name]) if self.rules.is_text else array
+        return TextValues(array, arrays[self.offsets_name]) if self.is_text else array
 
     def make_arrays(self, values: Values) -> dict[str, np.ndarray]:
         """Return the arrays of a file that hold values whose texts begin at 0."""
@@ -102,15 +117,15 @@ class Column:
 
     def fill_values(self, num_values: int) -> Values:
         """Return the values of padding or filler rows."""
-        if self.rules.is_text:
+        if self.is_text:
             return TextValues(np.empty(0, np.uint8), np.zeros(num_values + 1, np.int64))
-        return np.full(num_values, self.rules.fill, self.rules.dtype)
+        return np.full(num_values, self.fill, self.dtype)
 
     def is_fill(self, values: Values) -> np.ndarray:
         """Return which values are those of padding and filler rows, bool."""
         if isinstance(values, TextValues):
             values = values.lengths
-        found: np.ndarray = values == self.rules.fill
+        found: np.ndarray = values == self.fill
         return found
 
     def find_wrong(self, values: Values) -> np.ndarray:
@@ -123,11 +138,15 @@ class Column:
         if self.class_names is None:
             return ~np.isfinite(values)
         wrong: np.ndarray = (values < 0) | (values >= len(self.class_names))
-        return wrong & (values != NO_CLASS) if self.rules.is_per_token else wrong
+        return wrong & (values != NO_CLASS) if self.is_per_token else wrong
 
     def is_sound(self, values: Values) -> bool:
         """Return whether all values are possible."""
         return not self.find_wrong(values).any()
+
+    @property
+    def _rules(self) -> Kind:
+        return KINDS[self.kind]
 
 
 def read_columns(manifest: Mapping[str, Any], source: Place) -> dict[str, Column]:

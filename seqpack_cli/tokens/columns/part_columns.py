@@ -97,7 +97,7 @@ class PartColumns:
             assert isinstance(values, np.ndarray)  # noqa: S101 - classes are numbers
             num_classes = len(table) + NO_CLASS
             outside = (values >= num_classes) | (values < 0)
-            if column.rules.is_per_token:
+            if column.is_per_token:
                 outside &= values != NO_CLASS
             if outside.any():
                 raise self._wrong(column, int(values[outside.argmax()]))
@@ -127,11 +127,11 @@ class PartColumns:
     def _check_arrays(self, part: dict[str, Any]) -> None:
         expected = {HASHES: ("uint64", part["num_documents"])}
         for column in self._columns.values():
-            is_per_token = column.rules.is_per_token
+            is_per_token = column.is_per_token
             count = part["num_tokens"] if is_per_token else part["num_sequences"]
             for name, dtype in column.tensor_dtypes.items():
                 expected[name] = (dtype, count)
-            if column.rules.is_text:
+            if column.is_text:
                 expected[column.offsets_name] = ("int64", count + 1)
                 expected[column.tensor_name] = ("uint8", -1)
             if column.class_names is not None:
@@ -148,7 +148,7 @@ class PartColumns:
                     f"expected {dtype}[{count if count >= 0 else ''}]"
                 )
         for column in self._columns.values():
-            if column.rules.is_text:
+            if column.is_text:
                 self._check_offsets(column, part["num_sequences"])
 
     def _check_offsets(self, column: Column, num_texts: int) -> None:

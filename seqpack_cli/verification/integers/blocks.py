@@ -19,7 +19,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
-from seqpack_cli.tokens.read_rows import copy_rows
+from seqpack_cli.tokens.read_rows import Slices, copy_rows
 from seqpack_cli.tokens.token_store import TokenStore
 
 NO_ID = -1  # the padding value, which no id or class has; as uint16, all bits are set
@@ -129,7 +129,7 @@ def read_block(
     widths = _find_widths(stacks) if stacks else lengths
     begins = np.cumsum(widths) - (lengths if is_left else widths)
     expected = np.full(int(widths.sum()), NO_ID, bits).view(dtype)
-    copy_rows(store, indices, lengths, expected, begins, starts, column=column)
+    copy_rows(store, Slices(indices, lengths, starts), expected, begins, column=column)
     return Block(span, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
 
 

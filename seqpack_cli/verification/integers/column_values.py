@@ -17,7 +17,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.tokens.columns.text_values import find_differing_values
-from seqpack_cli.tokens.read_rows import read_rows, read_values
+from seqpack_cli.tokens.read_rows import Slices, read_rows, read_values
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.report import Finding
 
@@ -51,7 +51,7 @@ def check_row_columns(shard: Shard, store: TokenStore) -> Iterator[Finding]:
     """
     indices, offsets = shard.tensors["original_indices"], shard.tensors["sequence_offsets"]
     for name, column in shard.columns.items():
-        if column.rules.is_per_token:
+        if column.is_per_token:
             continue
         values, expected = column.view(shard.tensors), read_values(store, indices, name)
         rows = find_differing_values(values, expected)
@@ -73,9 +73,8 @@ def find_wrong_token(
     """
     rows = shard.view(batch).without_filler()
     assert rows.original_indices is not None  # noqa: S101 - shards always have them
-    expected, starts = read_rows(
-        store, rows.original_indices, rows.lengths, rows.piece_starts, column=column.name
-    )
+    slices = Slices(rows.original_indices, rows.lengths, rows.piece_starts)
+    expected, starts = read_rows(store, slices, column=column.name)
     for row, values in enumerate(rows.rows()):
         wanted = expected[starts[row] : starts[row] + len(values)]
         if is_equal(values, wanted):

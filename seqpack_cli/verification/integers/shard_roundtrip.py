@@ -61,7 +61,7 @@ def check_shard(
         return
     yield from check_row_columns(shard, roundtrip.store)
     for column in shard.columns.values():
-        if column.rules.is_per_token:
+        if column.is_per_token:
             cells = view_column(shard, column)
             yield from _check_cells(cells, roundtrip, column, on_advance)
 
