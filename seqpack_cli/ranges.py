@@ -20,7 +20,7 @@ LONG_RANGE = 128  # mean entries per range from which a loop over the ranges is 
 # To set up the windows of one length costs as much as to copy RANGES_PER_LENGTH windows, and to
 # copy one window as much as ENTRIES_PER_WINDOW entries through their indices.
 RANGES_PER_LENGTH = 60
-ENTRIES_PER_WINDOW = 16
+ENTRIES_PER_WINDOW = 8
 
 
 def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:

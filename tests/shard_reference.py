@@ -178,11 +178,39 @@ def make_store(folder: Path, texts: Sequence[str], **options: Any) -> Path:
     return folder / "store"
 
 
+KEEP = ("label:class", "score:float", "number:int", "id:text", "tags:tags")
+
+
+def make_column_store(folder: Path, texts: Sequence[str], **options: Any) -> Path:
+    """Tokenize texts with a column of each kind, KEEP, into folder/store; draw the values."""
+    draws = random.Random(len(texts))
+    records = [
+        {
+            **{"text": text, "label": draws.choice(["ham", "spam", "eggs"]), "score": number / 4},
+            **{"number": draws.randint(-(2**63), 2**63 - 1), "id": f"é{number}"},
+            "tags": [[0, 1, draws.choice("XY")]] if text.strip() else [],
+        }
+        for number, text in enumerate(texts)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    kept, one = TokenizeOptions(keep=KEEP, **options), Executor(num_workers=1)
+    tokenize([str(corpus)], folder / "store", kept, executor=one)
+    return folder / "store"
+
+
 def make_shards(
-    folder: Path, lengths: Sequence[int] = LENGTHS, *, seed: int = 0, **options: Any
+    folder: Path,
+    lengths: Sequence[int] = LENGTHS,
+    *,
+    seed: int = 0,
+    has_columns: bool = False,
+    **options: Any,
 ) -> Path:
     """Make folder/store of random texts of these lengths, and pack it into folder/shards."""
-    store = make_store(folder, make_texts(lengths, seed))
+    make = make_column_store if has_columns else make_store
+    store = make(folder, make_texts(lengths, seed))
     if options.get("layout") != "varlen":
         options.setdefault("batch_size", 3)
     pack(store, folder / "shards", PackOptions(**options), executor=Executor(num_workers=1))

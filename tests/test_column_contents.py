@@ -86,6 +86,12 @@ def test_bins_of_numbers_rise_from_the_smallest(values: list[float]) -> None:
     assert np.isfinite(starts).all()
 
 
+def test_the_mean_of_the_largest_numbers_is_finite(tmp_path: Path) -> None:
+    records = [{"text": "x", "score": score} for score in (1.7e308, 1.7e308, 1.6e308)]
+    (column,) = describe_columns(open_store(make_store(tmp_path, records, "--keep", "score")))
+    assert column["mean"] == pytest.approx(1.6666666666667e308)
+
+
 def test_ten_thousand_classes_take_three_lines(tmp_path: Path) -> None:
     records = [{"text": "x", "label": f"class {index} 雨" * 9} for index in range(10_000)]
     corpus = tmp_path / "records.jsonl"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,23 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import shard_reference
 import torch
 from command import run
-from conftest import HERE
 from shard_reference import Arrays, change_manifest, change_shard, put
 
-from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.token_store import open_store
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 
-KEEP = ("label:class", "score:float", "number:int", "id:text", "tags:tags")
 LAYOUTS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 3},
     "padded": {"layout": "padded", "batch_size": 4, "last_batch": "pad"},
@@ -38,21 +31,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def make_shards(folder: Path, count: int = 30, **options: Any) -> Path:
-    """Make folder/store with a column of each kind, and pack it into folder/shards."""
-    draws = random.Random(0)
-    records = []
-    for number in range(count):
-        text = "".join(draws.choices("abc ", k=draws.randint(1, 11))) + "."
-        record = {"text": text, "label": draws.choice(["ham", "spam", "eggs"])}
-        record |= {"score": number / 4, "number": -number, "id": f"é{number}"}
-        records.append({**record, "tags": [[0, 1, text[0].strip() or "space"]]})
-    folder.mkdir(exist_ok=True)
-    corpus = folder / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
-    tokenized = TokenizeOptions(keep=KEEP, part_bytes=1000)
-    tokenize([str(corpus)], folder / "store", tokenized, executor=HERE)
-    pack(folder / "store", folder / "shards", PackOptions(**options), executor=HERE)
-    return folder / "shards"
+    """Make a store with a column of each kind, and pack it."""
+    lengths = [2 + (7 * number) % 11 for number in range(count)]
+    return shard_reference.make_shards(folder, lengths, has_columns=True, **options)
 
 
 def verify(path: Path, level: str = "roundtrip", **options: Any) -> Report:

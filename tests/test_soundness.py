@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,6 +24,9 @@ from seqpack_cli.shards import padded
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.text_values import TextValues
 
 MAX_ID, PAD_ID = 9, 7
 
@@ -30,6 +34,34 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 hostile = st.sampled_from(
     [-(2**63), -(2**63) + 1, -(2**62), -2, -1, 0, 1, 2, 2**31, 2**32, 2**62, 2**63 - 2, 2**63 - 1]
 )
+
+
+COLUMNS = {
+    "label": Column("label", "class", ("a", "b")),
+    "score": Column("score", "float"),
+    "title": Column("title", "text"),
+    "tag": Column("tag", "tags", ("x", "y", "z")),
+}
+
+
+def add_columns(shard: Shard, seed: int) -> Shard:
+    """Return a shard with columns of any valid values."""
+    generator = np.random.default_rng(seed)
+    lengths, mask = shard.tensors["lengths"], shard.arrays.mask_tokens()
+    is_filler = lengths == 0
+    texts = ["" if empty else generator.choice(["é", "ab", ""]) for empty in is_filler]
+    found: dict[str, Values] = {
+        "label": np.where(is_filler, -100, generator.integers(0, 2, len(lengths))).astype(np.int32),
+        "score": np.where(is_filler, 0, generator.normal(size=len(lengths))),
+        "title": TextValues.of(texts),
+        "tag": np.where(mask, generator.choice([-100, 0, 1, 2], len(mask)), -100).astype(np.int32),
+    }
+    arrays = [COLUMNS[name].make_arrays(values) for name, values in found.items()]
+    tensors = {**shard.tensors, **{name: each[name] for each in arrays for name in each}}
+    other = shard.with_tensors(tensors)
+    other.arrays.columns = COLUMNS
+    other.arrays.check_offsets()
+    return other
 
 
 def slow_unsound(shard: Shard) -> list[bool]:
@@ -100,6 +132,67 @@ def test_unsound_batches_are_those_that_check_refuses(
     except ValueError:
         return
     assert shard.find_unsound().tolist() == slow_unsound(shard)
+
+
+@every_kind
+def test_wrong_values_of_columns_are_unsound(kind: Kind) -> None:
+    """In the whole shard, in a single batch, and as the batches of an epoch are taken."""
+    sound = add_columns(draw(kind, 2), 2)
+    assert sound.find_unsound().tolist() == [False] * len(sound) == slow_unsound(sound)
+    num_wrong = 0
+    for name in ("column.label", "column.tag", "column.title", "column.score"):
+        places = np.linspace(0, len(sound.tensors[name]) - 1, 5).astype(int).tolist()
+        for place in places:
+            for value in (-101, -100, 0, 2, 3, np.nan, 200):
+                array = sound.tensors[name].copy()
+                if not np.can_cast(np.min_scalar_type(value), array.dtype):
+                    continue
+                array[place] = value
+                shard = sound.with_tensors({**sound.tensors, name: array})
+                found = slow_unsound(shard)
+                assert shard.find_unsound().tolist() == found, (name, place, value)
+                taken = shard.with_tensors(shard.tensors)
+                assert [is_refused(taken.take, index) for index in range(len(taken))] == found
+                num_wrong += any(found)
+    assert num_wrong > 10
+
+
+def is_refused(read: Callable[[int], object], index: int) -> bool:
+    """Return whether a batch is refused."""
+    try:
+        read(index)
+    except FolderError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("column.label", lambda array: array[:-1], "column.label has 2 entries, expected 3"),
+        ("column.tag", lambda array: array[:-1], "column.tag has 5 entries, expected 6"),
+        ("column.title.offsets", lambda array: array[:-1], "has 3 entries, expected 4"),
+        ("column.title.offsets", lambda array: array + 1, "does not rise from 0 to"),
+        ("column.title", lambda array: array[:-1], "does not rise from 0 to"),
+    ],
+)
+def test_columns_of_another_length_are_refused(
+    name: str, change: Callable[[np.ndarray], np.ndarray], message: str
+) -> None:
+    tensors = {
+        "lengths": np.array([3, 2, 1]),
+        "original_indices": np.array([0, 1, 2]),
+        "batch_sizes": np.array([3, 2, 1]),
+        "sequence_offsets": np.array([0, 3]),
+        "step_offsets": np.array([0, 3]),
+        "data_offsets": np.array([0, 6]),
+        "data": np.arange(6, dtype=np.uint16),
+    }
+    kind = KINDS["packed"]
+    shard = add_columns(make_shard_in_memory(kind, tensors, pad_id=PAD_ID, max_id=MAX_ID), 1)
+    damaged = shard.with_tensors({**shard.tensors, name: change(shard.tensors[name])})
+    with pytest.raises(ValueError, match=message):
+        damaged.arrays.check_offsets()
 
 
 @every_kind

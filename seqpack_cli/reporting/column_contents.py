@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.reporting.opened import Opened
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
@@ -82,16 +84,19 @@ def _count_classes(opened: Opened, column: Column) -> dict[str, Any]:
 
 def _measure_numbers(opened: Opened, column: Column) -> dict[str, Any]:
     """Return smallest, mean and largest number, and how many lie in each of a few equal bins."""
-    num_values = _count_values(opened, column)
-    ends, shares = [], []
+    ends, means = [], []
     for values in _iter_values(opened, column):
         assert isinstance(values, np.ndarray)  # noqa: S101 - texts have another function
         if len(values):
             ends += [values.min().item(), values.max().item()]
-            shares.append(float((values / num_values).sum()))  # a sum of the values may overflow
+            with np.errstate(over="ignore"):  # the sum of the values may overflow
+                means.append((len(values), float((values / len(values)).sum())))
+    num_values = sum(number for number, _ in means)
     if not ends:
         nothing = dict.fromkeys(("smallest", "mean", "largest"))
         return {"num_values": num_values, **nothing, "histogram": []}
+    mean = math.fsum(number / num_values * mean for number, mean in means)
+    mean = min(max(mean, min(ends)), max(ends))  # it may have been rounded up to infinity
     starts = _choose_starts(min(ends), max(ends))
     counts = np.zeros(len(starts), np.int64)
     for values in _iter_values(opened, column):
@@ -99,7 +104,7 @@ def _measure_numbers(opened: Opened, column: Column) -> dict[str, Any]:
     return {
         "num_values": num_values,
         "smallest": min(ends),
-        "mean": float(f"{math.fsum(shares):.12g}"),  # the last digits are noise
+        "mean": float(f"{mean:.12g}"),  # the last digits are noise
         "largest": max(ends),
         "histogram": [
             {"from": start, "to": end, "count": count}
@@ -169,20 +174,21 @@ def _count_values(opened: Opened, column: Column) -> int:
 def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
     """Yield the entries of each part or shard, without filler rows; all but texts are checked."""
     if isinstance(opened, ShardSet):
+        has_filler = opened.manifest["ledger"]["num_filler_rows"] > 0
         for number in range(opened.num_shards):
-            yield _read_shard(opened, number, column)
+            shard = opened.open_shard(number)
+            yield _read_shard(shard, column, has_filler=has_filler)
+            let_pages_go(shard.tensors[column.tensor_name])
         return
-    for number in range(len(opened.manifest["parts"])):
-        part = opened.stored_columns.open_part(number)
+    for part in opened.stored_columns.iter_parts():
         values = part.view(column.name)
         yield values if column.rules.is_text else part.finish(column.name, values)
         opened.let_pages_go()
 
 
-def _read_shard(shards: ShardSet, number: int, column: Column) -> Values:
-    shard = shards.open_shard(number)
+def _read_shard(shard: Shard, column: Column, *, has_filler: bool) -> Values:
     values = column.view(shard.tensors)
-    if shards.manifest["ledger"]["num_filler_rows"] and not column.rules.is_per_token:
+    if has_filler and not column.rules.is_per_token:
         values = values.take(np.flatnonzero(shard.tensors["lengths"]))
     if not column.rules.is_text and not column.is_sound(values):
         raise FolderError(f"{shard.path}: column {quote(column.name)} holds a value that cannot be")

@@ -30,8 +30,8 @@ def count_duplicates(store: TokenStore, *, max_hashes: int = MAX_HASHES) -> dict
     num_documents = num_distinct = 0
     for first, end in pairwise(bounds):
         kept, num_kept = [np.empty(0, np.uint64)], 0
-        for number in range(len(store.manifest["parts"])):
-            hashes = store.part_hashes(number)
+        for number, part in enumerate(store.stored_columns.iter_parts()):
+            hashes = part.hashes
             is_inside = (hashes >= np.uint64(first)) & (hashes <= np.uint64(end - 1))
             kept.append(hashes[is_inside & store.find_documents(number)])
             num_documents += len(kept[-1])

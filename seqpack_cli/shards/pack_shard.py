@@ -23,7 +23,7 @@ from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.store_rows import StoreRows, changed_error, find_rows
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.read_rows import read_values
+from seqpack_cli.tokens.read_rows import ValueReader
 from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
@@ -69,8 +69,13 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     path = setup.folder / shard_name(task.number)
     pieces = _report_progress(data, counts["num_tokens"] / num_cells)
     arrays = {name: Tensor.of(array) for name, array in tensors.items()}
+    values = ValueReader(store, tensors["original_indices"]) if store.columns else None
     for column in store.columns.values():
-        arrays |= _make_column(store, column, rows, tensors, layout)
+        if column.rules.is_per_token:
+            arrays |= _lay_out_column(store, column, rows, tensors, layout)
+        elif values is not None:
+            found = column.make_arrays(values.read(column.name))
+            arrays |= {name: Tensor.of(array) for name, array in found.items()}
     arrays["data"] = Tensor(store.dtype, num_cells, pieces)
     written = write_tensor_file(path, arrays, describe_shard(manifest))
     receipt = {"name": path.name, **written, **counts}
@@ -78,17 +83,15 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     return receipt
 
 
-def _make_column(
+def _lay_out_column(
     store: TokenStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
 ) -> dict[str, Tensor]:
-    """Return the arrays of a column: an entry for each row, or laid out as `data` is."""
-    if not column.rules.is_per_token:
-        values = read_values(store, tensors["original_indices"], column.name)
-        return {name: Tensor.of(array) for name, array in column.make_arrays(values).items()}
+    """Return the array of a column with a value per token, laid out as `data` is."""
     filled = replace(layout, pad_id=column.rules.fill)
     pieces = filled.iter_data(tensors, StoreRows(store, rows, column=column))
-    num_cells = int(tensors["data_offsets"][-1])
-    return {column.tensor_name: Tensor(column.rules.dtype, num_cells, pieces)}
+    return {
+        column.tensor_name: Tensor(column.rules.dtype, int(tensors["data_offsets"][-1]), pieces)
+    }
 
 
 def count_rows(task: ShardTask) -> dict[str, int]:

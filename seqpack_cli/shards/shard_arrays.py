@@ -131,11 +131,7 @@ class ShardArrays:
         return self.layout.mask_tokens(self.tensors)
 
     def copy_rows(
-        self,
-        rows: np.ndarray,
-        target: np.ndarray,
-        target_starts: np.ndarray,
-        name: str = "data",
+        self, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray, name: str = "data"
     ) -> None:
         """Copy rows without padding, each to its own place in target.
 

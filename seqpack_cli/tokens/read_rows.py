@@ -10,7 +10,7 @@ import numpy as np
 
 from seqpack_cli.ranges import copy_ranges, to_offsets
 from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.text_values import join_values
+from seqpack_cli.tokens.columns.text_values import TextValues
 from seqpack_cli.tokens.token_store import TokenStore
 
 
@@ -85,25 +85,62 @@ def copy_rows(
 
 
 def read_values(store: TokenStore, indices: np.ndarray, name: str) -> Values:
-    """Read a column that has one entry per sequence.
+    """Read a column that has one entry per sequence: see `ValueReader`."""
+    return ValueReader(store, indices).read(name)
+
+
+class ValueReader:
+    """Reads columns that have one entry per sequence, for some sequences.
 
     Args:
         indices: int64[N], the sequence of each entry; -1 is filled.
-
-    Returns:
-        The N entries in the order of the indices.
-
-    Raises:
-        FolderError: the column holds an impossible value.
     """
-    order = np.argsort(indices, kind="stable")
-    bounds = np.searchsorted(indices[order], store.part_offsets)
-    pieces: list[Values] = [store.columns[name].fill_values(int(bounds[0]))]
-    for part in np.flatnonzero(np.diff(bounds)).tolist():
-        rows = order[bounds[part] : bounds[part + 1]]
-        columns = store.stored_columns.open_part(part)
-        stored = columns.view(name)
-        pieces.append(columns.finish(name, stored.take(indices[rows] - store.part_offsets[part])))
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return join_values(pieces).take(places)
+
+    def __init__(self, store: TokenStore, indices: np.ndarray) -> None:
+        self._store = store
+        self._num_values = len(indices)
+        order = np.argsort(indices)  # equal ones in any order
+        in_order = indices[order]
+        bounds = np.searchsorted(in_order, store.part_offsets)
+        self._parts: list[tuple[int, np.ndarray, np.ndarray]] = []  # entries, and where they are
+        for part in np.flatnonzero(np.diff(bounds)).tolist():
+            some = slice(bounds[part], bounds[part + 1])
+            self._parts.append((part, order[some], in_order[some] - store.part_offsets[part]))
+
+    def read(self, name: str) -> Values:
+        """Return the N entries of a column in the order of the indices.
+
+        Raises:
+            FolderError: the column holds an impossible value.
+        """
+        column = self._store.columns[name]
+        if column.rules.is_text:
+            return self._read_texts(name)
+        values = np.full(self._num_values, column.rules.fill, column.rules.dtype)
+        for part, entries, places in self._parts:
+            columns = self._store.stored_columns.open_part(part)
+            stored = np.asarray(columns.view(name))
+            values[entries] = columns.finish(name, stored[places])
+        return values
+
+    def _read_texts(self, name: str) -> TextValues:
+        lengths = np.zeros(self._num_values, np.int64)
+        starts = []
+        for part, entries, places in self._parts:
+            offsets = self._view_texts(part, name).offsets
+            starts.append(offsets[places])
+            lengths[entries] = offsets[places + 1] - starts[-1]
+        found = to_offsets(lengths)
+        texts = TextValues(np.empty(int(found[-1]), np.uint8), found)
+        for (part, entries, _), begins in zip(self._parts, starts, strict=True):
+            stored = self._view_texts(part, name).data
+            copy_ranges(stored, begins, texts.data, found[entries], lengths[entries])
+        if texts.find_wrong().any():
+            for part, entries, _ in self._parts:  # the first part with a wrong one is named
+                self._store.stored_columns.open_part(part).finish(name, texts.take(entries))
+        return texts
+
+    def _view_texts(self, part: int, name: str) -> TextValues:
+        texts = self._store.stored_columns.open_part(part).view(name)
+        assert isinstance(texts, TextValues)  # noqa: S101 - of a column of text
+        return texts

@@ -20,19 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from fuzz_mutators import JsonText, spell
-from shard_reference import make_store
+from shard_reference import make_column_store, make_store
 
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.pack_run import PackOptions, pack
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.tokenize_run import tokenize
 
 MANIFEST = "manifest.json"
 HOME_VARIABLE = "SEQPACK_FUZZ_HOME"
 Files = dict[str, bytes | None]  # None: removed
 LETTERS = "abcdefghijklmnop"
 TEXTS = ["abc", "defghijkl", "abcde", "", "b", "cdefg", "abcdefghijkl", "ba"]
-KEEP = ("label:class", "score:float", "number:int", "id:text", "tags:tags")
 SHARDS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 3, "shard_bytes": 300},
     "right": {"layout": "padded", "batch_size": 3, "pad_to_multiple": 2},
@@ -92,7 +89,7 @@ def open_lab() -> Lab:
         tokenizer.write_text(json.dumps({"version": "1.0", "model": model, "decoder": None}))
         options: dict[str, Any] = {"tokenizer": str(tokenizer), "part_bytes": part_bytes}
         if name == "narrow":
-            store = _make_column_store(folder, options)
+            store = make_column_store(folder, TEXTS, **options)
         else:
             store = make_store(folder, TEXTS, **options)
         stores.append(_read_seed(store))
@@ -100,22 +97,6 @@ def open_lab() -> Lab:
             pack(store, folder / layout, PackOptions(**options), executor=Executor(num_workers=1))
             shards.append(_read_seed(folder / layout))
     return Lab(root, outside, stores, shards)
-
-
-def _make_column_store(folder: Path, options: dict[str, Any]) -> Path:
-    """Tokenize the texts, with a column of each kind, into folder/store."""
-    corpus = folder / "corpus.jsonl"
-    records = [
-        {
-            **{"text": text, "label": "ab"[number % 2], "score": number / 4, "number": -number},
-            **{"id": f"é{number}", "tags": [[0, 1, text[0]]] if text else []},
-        }
-        for number, text in enumerate(TEXTS)
-    ]
-    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
-    kept = TokenizeOptions(keep=KEEP, **options)
-    tokenize([str(corpus)], folder / "store", kept, executor=Executor(num_workers=1))
-    return folder / "store"
 
 
 def _read_seed(folder: Path) -> Seed:

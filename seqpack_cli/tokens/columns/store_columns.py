@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
 from seqpack_cli.files.opened_folder import OpenedFolder
@@ -40,6 +42,11 @@ class StoreColumns:
             FolderError: the file is damaged, or changed since the store was opened.
         """
         return keep_mapped(self._opened, number, self._map_part, max_kept=MAX_MAPPED_FILES // 2)
+
+    def iter_parts(self) -> Iterator[PartColumns]:
+        """Yield the columns of all parts in turn, fetched ahead from an object store."""
+        num_threads = at(self._folder.path).num_readers
+        return map_ahead(self.open_part, range(len(self._parts)), num_threads=num_threads)
 
     def let_pages_go(self) -> None:
         """Release the pages that this process has read; the system's page cache keeps them."""
