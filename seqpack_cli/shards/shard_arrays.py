@@ -90,19 +90,18 @@ class ShardArrays:
         Raises:
             ValueError: the arrays cannot belong to one batch.
         """
-        arrays, places = {}, {}
+        arrays = {}
+        places: dict[str | None, slice] = {None: slice(index, index + 1)}
         for offsets, names in self._groups:
-            place = slice(index, index + 1)
             if offsets is not None:
-                place = slice(*self.tensors[offsets][index : index + 2].tolist())
-                places[offsets] = place
+                places[offsets] = slice(*self.tensors[offsets][index : index + 2].tolist())
             for name in names:
-                arrays[name] = self.tensors[name][place]
+                arrays[name] = self.tensors[name][places[offsets]]
         batch = self.layout.make_batch(arrays)
         if self.columns:
             rows, cells = places["sequence_offsets"], places["data_offsets"]
             found = view_columns(self.columns, self.tensors, rows, cells, batch.shape)
-            batch.columns.update(found)  # `dataclasses.replace` takes longer than all of this
+            batch.columns.update(found)  # `dataclasses.replace` takes longer
         return batch
 
     def cut(self, first: int, last: int) -> ShardArrays:
