@@ -6,7 +6,6 @@ only the lengths are read, and one example; numbers are read a second time, for 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -95,7 +94,7 @@ def _measure_numbers(opened: Opened, column: Column) -> dict[str, Any]:
     if not ends:
         nothing = dict.fromkeys(("smallest", "mean", "largest"))
         return {"num_values": num_values, **nothing, "histogram": []}
-    mean = math.fsum(number / num_values * mean for number, mean in means)
+    mean = sum(number / num_values * mean for number, mean in means)
     mean = min(max(mean, min(ends)), max(ends))  # it may have been rounded up to infinity
     starts = _choose_starts(min(ends), max(ends))
     counts = np.zeros(len(starts), np.int64)
