@@ -60,7 +60,7 @@ def sort_labels(labels: Iterable[Label], name: str) -> list[Label]:
     if len(found) > MAX_CLASSES:
         raise DataError(
             f"field {quote(name)}: more than {MAX_CLASSES:,} classes",
-            hint=f"keep it as text: --keep {name}:text --overwrite",
+            hint="keep a field with that many values as text, and add --overwrite",
         )
     return found
 

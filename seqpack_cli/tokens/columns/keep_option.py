@@ -10,6 +10,7 @@ from typing import Any
 
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
+from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.tokens.columns.class_kind import find_value_type, sort_labels
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Collector, Field, Label, PartFile, TokenCollector
@@ -140,10 +141,11 @@ def _guess_kind(name: str, values: Sequence[Any]) -> str:
         return "float"
     if len(types) == 1 and (kind := KIND_OF_TYPE.get(next(iter(types)))):
         return kind
-    found = join_items(sorted(found.__name__ for found in types)) or "no value"
+    found = " and ".join(sorted(JSON_TYPES.get(kind, kind.__name__) for kind in types))
     raise DataError(
-        f"--keep {name}: the first records have {found} there, expected values of one type",
-        hint=f"name the type: --keep {name}:text, or {', '.join(set(KINDS) - {'text'})}",
+        f"--keep {name}: the first records have {found or 'no value'} there, expected a string, "
+        "a number, or true or false, the same in all",
+        hint=f"name the type, for example --keep {name}:{'tags' if list in types else 'text'}",
     )
 
 
