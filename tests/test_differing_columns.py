@@ -154,6 +154,18 @@ def test_values_that_differ_are_shown_with_their_place(tmp_path: Path) -> None:
     ]
 
 
+def test_zeros_of_either_sign_differ(tmp_path: Path) -> None:
+    """Of stores and of shards."""
+    paths = []
+    for name, zero in (("a", 0.0), ("b", -0.0)):
+        tokens = store(tmp_path, name, [{"text": "x", "score": zero}], ["score"])
+        pack(tokens, tmp_path / f"shards-{name}", PackOptions(), executor=HERE)
+        paths.append((tokens, tmp_path / f"shards-{name}"))
+    for a, b in zip(*paths, strict=True):
+        (values,) = find(a, b)["columns"]["values"]
+        assert str(values["places"]) == str([place(0, None, 0.0, -0.0)])
+
+
 def test_equal_columns_are_no_difference(tmp_path: Path) -> None:
     records = make_records(random.Random(0), 5)
     a, b = (store(tmp_path, name, records) for name in "ab")
