@@ -36,7 +36,7 @@ SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same 
 REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
 PLAN: dict[str, Any] = {
     "format": "seqpack.tokens",
-    "options": {"a": 1, "b": None},
+    "options": {"a": 1, "b": None, "l": [1]},
     "sources": [{"path": "p"}],
 }
 
@@ -165,6 +165,8 @@ def test_leftovers_of_a_run_killed_after_its_manifest_are_removed(tmp_path: Path
         ({**PLAN, "options": {"a": 2, "b": None}}, "options.a was 1, is 2"),
         ({**PLAN, "options": {"a": 1, "b": 3}}, "options.b was None, is 3"),
         ({**PLAN, "options": {**PLAN["options"], "c": 3}}, "options.c was None, is 3"),
+        ({**PLAN, "options": {"a": 1, "l": [1, 2]}}, "options.l was [1], is [1, 2]"),
+        ({**PLAN, "sources": []}, "number of sources was 1, is 0"),
         ({**PLAN, "sources": [{"path": "q"}]}, "sources[0].path was 'p', is 'q'"),
         ({**PLAN, "options": {"a": 2, "b": 3}}, "options.a was 1, is 2, options.b was None, is 3"),
         (

@@ -137,9 +137,14 @@ def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
             for index, (new, old) in enumerate(zip(plan, found, strict=True))
             for change in _find_changes(new, old, f"{place}[{_name_item(new, old) or index}]")
         ]
-    if isinstance(plan, list) and isinstance(found, list):
+    if _holds_items(plan) and _holds_items(found):
         return [f"number of {place} was {len(found)}, is {len(plan)}"]
     return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
+
+
+def _holds_items(values: Any) -> bool:
+    """Return whether a value is a list of sources or parts, too long to be shown."""
+    return isinstance(values, list) and all(isinstance(item, dict) for item in values)
 
 
 def _name_item(new: Any, old: Any) -> object:
