@@ -19,6 +19,7 @@ from unfinished import stopping_before_manifest
 from seqpack_cli import Executor, PackOptions, TokenizeOptions, open_store, pack, tokenize
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import spool
+from seqpack_cli.tokens.columns import part_columns
 from seqpack_cli.tokens.read_rows import read_values
 
 KEEP = ("label:class", "number", "score:float", "id")
@@ -53,7 +54,7 @@ def change_tensors(store: Path, change: Callable[[dict[str, np.ndarray]], None])
     path = store / "part-00000.columns.safetensors"
     arrays = {name: array.copy() for name, array in safetensors.numpy.load_file(path).items()}
     change(arrays)
-    safetensors.numpy.save_file(arrays, path)
+    safetensors.numpy.save_file(arrays, path, {"format": part_columns.FORMAT})
     manifest = json.loads((store / "manifest.json").read_bytes())
     manifest["parts"][0]["files"][2]["bytes"] = path.stat().st_size
     (store / "manifest.json").write_text(json.dumps(manifest))
@@ -143,7 +144,7 @@ def test_an_interrupted_run_reuses_its_parts(store: Path, corpus: Path, tmp_path
 
 def test_other_columns_are_another_run(store: Path, corpus: Path) -> None:
     options = TokenizeOptions(keep=KEEP[:2], max_length=20, part_bytes=2000)
-    with pytest.raises(FolderError, match="holds a run that differs: number of options"):
+    with pytest.raises(FolderError, match=r"differs: options\.keep was .*, is "):
         tokenize(corpus, store, options)
 
 
@@ -213,6 +214,16 @@ def test_a_forged_list_of_columns_is_refused(store: Path, change: Any) -> None:
     change_columns(store, change)
     with pytest.raises(FolderError, match=r"manifest\.json: "):
         open_store(store)
+
+
+def test_a_file_of_another_format_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_columns, "FORMAT", "seqpack.shards")
+    change_tensors(store, lambda _: None)
+    monkeypatch.undo()
+    with pytest.raises(
+        FolderError, match=r"format is 'seqpack.shards', expected 'seqpack.columns'"
+    ):
+        open_store(store).part_hashes(0)
 
 
 def test_a_part_of_another_store_is_refused(store: Path, tmp_path: Path) -> None:

@@ -63,7 +63,11 @@ class PartColumns:
     ) -> None:
         self._path = path
         self._columns = columns
-        self._arrays, _ = map_tensor_file(file, path, num_bytes=part["files"][2]["bytes"])
+        self._arrays, metadata = map_tensor_file(file, path, num_bytes=part["files"][2]["bytes"])
+        if metadata.get("format") != FORMAT:
+            raise FolderError(
+                f"{path}: format is {quote(metadata.get('format'))}, expected {FORMAT!r}"
+            )
         self._check_arrays(part)
         self._tables = {
             name: self._make_table(column)
