@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls, join_items
-from seqpack_cli.reporting.wording import LABEL_WIDTH, VALUE_WIDTH, count, cut, cut_alike, pair
+from seqpack_cli.reporting.wording import (
+    LABEL_WIDTH,
+    VALUE_WIDTH,
+    count,
+    count_columns,
+    cut,
+    cut_front,
+    pair,
+)
 
 SIDES = {"a": "A", "b": "B"}
 MAX_CHARACTERS = 1_000  # of a column's name; the rest is ignored
+COMMON_WIDTH = 5  # of the common front of two texts, where it is cut
 NAME_WIDTH = VALUE_WIDTH - len("1 class only in A: ")  # of a class
 VALUES_WIDTH = (VALUE_WIDTH - len("A has , B has ")) // 2
 
@@ -31,6 +41,19 @@ def show_columns(columns: Mapping[str, Any] | None) -> list[str]:
     for values in columns["values"]:
         lines += _show_values(values)
     return ["columns", *lines] if lines else []
+
+
+def cut_alike(texts: Sequence[str], width: int) -> list[str]:
+    """Cut texts that are too wide, their common front first: the place where they differ stays.
+
+    >>> cut_alike(["the same for many letters, A", "the same for many letters, B"], 24)
+    ['…rs, A', '…rs, B']
+    """
+    front = os.path.commonprefix(texts)  # noqa: RUF071 - characters are what is compared
+    is_long = count_columns(front[:width]) >= width // 2
+    if len(texts) > 1 and is_long and any(cut(text, width) != text for text in texts):
+        texts = [cut_front(front, COMMON_WIDTH) + text[len(front) :] for text in texts]
+    return [cut(text, width) for text in texts]
 
 
 def _show_change(change: Mapping[str, Any]) -> list[str]:

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
-from seqpack_cli.reporting.terminal.column_difference_lines import show_columns
+from seqpack_cli.reporting.terminal.column_difference_lines import cut_alike, show_columns
 from seqpack_cli.reporting.wording import (
     VALUE_WIDTH,
     WIDTH,
     count,
     cut,
-    cut_alike,
     fill,
     list_some,
     pair,
