@@ -190,6 +190,23 @@ def test_a_damaged_column_is_not_read(store: Path, damage: str) -> None:
     assert message in caught.value.message
 
 
+def test_wrong_arguments_of_part_column_are_refused(store: Path) -> None:
+    opened = open_store(store)
+    num_parts = len(opened.manifest["parts"])
+    last = opened.part_column(num_parts - 1, "number")
+    assert np.array_equal(opened.part_column(-1, "number"), last)
+    for number in (num_parts, -num_parts - 1):
+        with pytest.raises(IndexError, match=rf"^part {number} of {num_parts}$"):
+            opened.part_column(number, "number")
+        with pytest.raises(IndexError, match=rf"^part {number} of {num_parts}$"):
+            opened.part_hashes(number)
+    with pytest.raises(KeyError, match=r"no column 'Number' \(found: 'label', 'number', 'score', "):
+        opened.part_column(0, "Number")
+    for wrong in (True, "0"):
+        with pytest.raises(TypeError, match=rf"^number is {wrong!r}, expected int$"):
+            opened.part_column(wrong, "number")  # type: ignore[arg-type]
+
+
 def change_columns(store: Path, change: Callable[[list[dict[str, Any]]], Any]) -> None:
     manifest = json.loads((store / "manifest.json").read_bytes())
     change(manifest["columns"])

@@ -178,6 +178,8 @@ def test_columns_that_are_not_asked_for_are_not_read(folder: Path, tmp_path: Pat
     for dataset in (shards, sequences):
         with pytest.raises(ValueError, match=r"^no column 'source' \(found: 'size'"):
             dataset.class_names("source")
+        with pytest.raises(TypeError, match=r"^column is \['size'\], expected str$"):
+            dataset.class_names(["size"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^column 'size' is of kind int, expected one with clas"):
         shards.class_names("size")
     with pytest.raises(ValueError, match=r"^no column 'Size' \(found: 'size', 'score', 'first', "):

@@ -113,6 +113,7 @@ class TokenStore:
         """The columns by name, in the order in which they were kept."""
         return self.stored_columns.columns
 
+    @checks_arguments
     def part_column(self, number: int, name: str) -> Values:
         """Return a column of one part, with one entry per sequence, or per token.
 
@@ -120,6 +121,7 @@ class TokenStore:
 
         Raises:
             FolderError: the part's columns are damaged.
+            IndexError, KeyError: there is no such part, or no such column.
         """
         return self.stored_columns.read_part(number, name)
 

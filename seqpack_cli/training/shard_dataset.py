@@ -89,6 +89,7 @@ class ShardDataset(Dataset[BatchTensors]):
         sizes = f"layout={self.layout!r}, num_batches={len(self)}, labels={self.labels!r}"
         return f"ShardDataset({str(self.path)!r}, {sizes})"
 
+    @checks_arguments
     def class_names(self, column: str) -> list[Label]:
         """Return the names of the classes of a column, by class id.
 

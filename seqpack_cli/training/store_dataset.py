@@ -76,6 +76,7 @@ class StoreDataset(Dataset[TokenSequence]):
     def __repr__(self) -> str:
         return f"StoreDataset({str(self.path)!r}, num_sequences={len(self)})"
 
+    @checks_arguments
     def class_names(self, column: str) -> list[Label]:
         """Return the names of the classes of a column, by class id.
 

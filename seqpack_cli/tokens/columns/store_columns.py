@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.errors import join_items, quote
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.places import at
+from seqpack_cli.ranges import find_index
 from seqpack_cli.tokens.columns.column import Column, read_columns
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.part_columns import PartColumns, columns_name
@@ -38,9 +40,14 @@ class StoreColumns:
     def open_part(self, number: int) -> PartColumns:
         """Map the columns of a part; the most recent ones stay mapped.
 
+        Args:
+            number: of the part; a negative one counts from the end, as in a list.
+
         Raises:
             FolderError: the file is damaged, or changed since the store was opened.
+            IndexError: there is no such part.
         """
+        number = find_index(number, len(self._parts), "part")
         return keep_mapped(self._opened, number, self._map_part, max_kept=MAX_MAPPED_FILES // 2)
 
     def iter_parts(self) -> Iterator[PartColumns]:
@@ -55,7 +62,15 @@ class StoreColumns:
                 let_pages_go(array)
 
     def read_part(self, number: int, name: str) -> Values:
-        """Return a column of a whole part, checked, with classes of the whole store."""
+        """Return a column of a whole part, checked, with classes of the whole store.
+
+        Raises:
+            FolderError: a value is impossible.
+            IndexError, KeyError: there is no such part, or no such column.
+        """
+        if name not in self.columns:
+            found = join_items(map(quote, self.columns)) or "no columns"
+            raise KeyError(f"no column {quote(name)} (found: {found})")
         part = self.open_part(number)
         return part.finish(name, part.view(name))
 
