@@ -61,7 +61,7 @@ class FakeStore(Parts):
         self.evaluated.append((number, name))
         numbers = self.number_documents(number)
         if name == "my id":
-            return TextValues.of(LANGUAGES[each % 3] for each in numbers.tolist())
+            return TextValues.of([LANGUAGES[each % 3] for each in numbers.tolist()])
         return {"label": numbers % 5, "lang": numbers % 3, "score": numbers % 7 / 7}[name]
 
     def number_documents(self, number: int) -> np.ndarray:

@@ -160,7 +160,8 @@ def test_spans_equal_a_slow_reader_character_by_character(
         (
             "a",
             [[False, True, "X"]],
-            "has the entry [False, True, 'X'], expected integers as start and end, and then a label",
+            "has the entry [False, True, 'X'], expected integers as start and end, and then a "
+            "label",
         ),
         (
             "abcd",
