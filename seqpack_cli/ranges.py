@@ -88,7 +88,7 @@ def find_differing(
 
 
 def is_equal(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return whether two flat arrays hold the same numbers."""
+    """Return whether two flat arrays hold the same numbers; 0.0 and -0.0 are different."""
     return len(first) == len(second) == find_difference(first, second)
 
 
@@ -101,10 +101,19 @@ def find_difference(first: np.ndarray, second: np.ndarray) -> int:
     num_common = min(len(first), len(second))
     for start in range(0, num_common, ENTRIES_PER_COMPARISON):
         end = min(start + ENTRIES_PER_COMPARISON, num_common)
-        differs = first[start:end] != second[start:end]
+        differs = view_bits(first[start:end]) != view_bits(second[start:end])
         if differs.any():
             return start + int(differs.argmax())
     return num_common
+
+
+def view_bits(values: np.ndarray) -> np.ndarray:
+    """Return floating-point numbers as the integers of their bits, and integers as they are.
+
+    >>> view_bits(np.array([0.0, -0.0])).tolist()
+    [0, -9223372036854775808]
+    """
+    return values.view(f"i{values.itemsize}") if values.dtype.kind == "f" else values
 
 
 def _copy_some(

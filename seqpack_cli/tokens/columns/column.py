@@ -12,6 +12,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.url import Place
+from seqpack_cli.ranges import view_bits
 from seqpack_cli.tokens.columns.class_kind import MAX_CLASSES, NO_CLASS, find_value_type
 from seqpack_cli.tokens.columns.comparisons import EQUALITY
 from seqpack_cli.tokens.columns.kind import Kind, Label, Test, Values
@@ -131,7 +132,7 @@ class Column:
         """Return which values are those of padding and filler rows, bool."""
         if isinstance(values, TextValues):
             values = values.lengths
-        found: np.ndarray = values == self.fill
+        found: np.ndarray = view_bits(values) == view_bits(np.array(self.fill, values.dtype))
         return found
 
     def find_wrong(self, values: Values) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import overload
 
 import numpy as np
 
-from seqpack_cli.ranges import copy_ranges, find_differing, to_offsets
+from seqpack_cli.ranges import copy_ranges, find_differing, to_offsets, view_bits
 
 
 class TextValues(Sequence[str]):
@@ -126,8 +126,11 @@ def join_values(
 def find_differing_values(
     first: np.ndarray | TextValues, second: np.ndarray | TextValues
 ) -> np.ndarray:
-    """Return at which places two equally long columns differ, as rising numbers."""
+    """Return at which places two equally long columns differ, as rising numbers.
+
+    Floating-point numbers are compared by their bits: 0.0 and -0.0 are different.
+    """
     if isinstance(first, TextValues) and isinstance(second, TextValues):
         data, others = (text.data[text.offsets[0] : text.offsets[-1]] for text in (first, second))
         return find_differing(data, others, first.lengths, second.lengths)
-    return np.flatnonzero(np.asarray(first) != np.asarray(second))
+    return np.flatnonzero(view_bits(np.asarray(first)) != view_bits(np.asarray(second)))
