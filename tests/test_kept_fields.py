@@ -248,10 +248,10 @@ def test_words_are_joined_and_handed_to_the_readers(tmp_path: Path) -> None:
     ("text", "reads_words", "reason"),
     [
         ('["a", null]', True, "field 'text': word 2 is null, expected a string"),
-        ('["a", ["b"]]', True, "field 'text': word 2 is list, expected a string"),
+        ('["a", ["b"]]', True, "field 'text': word 2 is a list, expected a string"),
         ('["\\ud800"]', True, "field 'text' has the lone surrogate \\ud800, expected Unicode text"),
-        ('{"a": 1}', True, "field 'text' is dict, expected a string or a list of words"),
-        ('["a"]', False, "field 'text' is list, expected a string"),
+        ('{"a": 1}', True, "field 'text' is an object, expected a string or a list of words"),
+        ('["a"]', False, "field 'text' is a list, expected a string"),
     ],
 )
 def test_wrong_words_are_a_bad_record(

@@ -59,6 +59,11 @@ class Column:
         return {label: number for number, label in enumerate(self.class_names or ())}
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether a condition may say that a value is less or more than another."""
+        return self._rules.is_ordered
+
+    @property
     def tensor_name(self) -> str:
         """The name of its array in a file."""
         return f"column.{self.name}"
@@ -91,7 +96,7 @@ class Column:
         rules, name = self._rules, f"column {quote(self.name)}"
         if rules.make_test is None:
             raise ValueError(f"{name} has a value per token, expected one per sequence")
-        if sign not in EQUALITY and not rules.is_ordered:
+        if sign not in EQUALITY and not self.is_ordered:
             raise ValueError(f"{name} is of kind {rules.name}: found {sign}, expected = or !=")
         try:
             return rules.make_test(sign, value, self.class_names or ())
