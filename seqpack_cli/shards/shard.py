@@ -112,13 +112,15 @@ class Shard:
             return self[index]  # raises the error that describes what is wrong
         batch = self.view(index)
         is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
-        return batch if is_sound and are_cells_sound(self.columns, batch) else self[index]
+        if is_sound and self.arrays.has_token_columns:
+            is_sound = are_cells_sound(self.columns, batch)
+        return batch if is_sound else self[index]
 
     def with_columns(self, columns: Columns) -> Shard:
         """Return a copy of this shard that has only some of its columns."""
         other = copy.copy(self)
-        other.arrays = copy.copy(self.arrays)
-        other.arrays.columns = columns
+        other.arrays = self.arrays.with_columns(columns)
+        other._is_unsound = {}
         return other
 
     def with_tensors(self, tensors: dict[str, np.ndarray]) -> Shard:

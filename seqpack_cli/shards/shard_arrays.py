@@ -8,6 +8,7 @@ makes torch write out of bounds. Checking all batches takes 2 ns per token, a si
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -22,9 +23,10 @@ from seqpack_cli.shards.shard_columns import (
     cut_columns,
     find_wrong_cells,
     find_wrong_rows,
-    view_columns,
+    view_all,
 )
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
+from seqpack_cli.tokens.columns.kind import Values
 
 
 class ShardArrays:
@@ -74,8 +76,26 @@ class ShardArrays:
 
     def with_tensors(self, tensors: Tensors) -> ShardArrays:
         """Return a copy with other arrays."""
+        return self._changed(tensors, self.columns)
+
+    def with_columns(self, columns: Columns) -> ShardArrays:
+        """Return a copy whose batches have other columns."""
+        return self._changed(self.tensors, columns)
+
+    @functools.cached_property
+    def has_token_columns(self) -> bool:
+        """Whether a column has a value per token."""
+        return any(column.is_per_token for column in self.columns.values())
+
+    @functools.cached_property
+    def _all_values(self) -> list[tuple[str, Values, bool]]:
+        return view_all(self.columns, self.tensors)  # found once: a batch has no time for it
+
+    def _changed(self, tensors: Tensors, columns: Columns) -> ShardArrays:
         other = copy.copy(self)
-        other.tensors = tensors
+        other.tensors, other.columns = tensors, columns
+        for name in ("_all_values", "has_token_columns"):
+            other.__dict__.pop(name, None)
         return other
 
     def find_batch(self, row: int) -> tuple[int, int]:
@@ -98,10 +118,9 @@ class ShardArrays:
             for name in names:
                 arrays[name] = self.tensors[name][places[offsets]]
         batch = self.layout.make_batch(arrays)
-        if self.columns:
-            rows, cells = places["sequence_offsets"], places["data_offsets"]
-            found = view_columns(self.columns, self.tensors, rows, cells, batch.shape)
-            batch.columns.update(found)  # `dataclasses.replace` takes longer
+        for name, values, is_per_token in self._all_values:
+            found = values[places["data_offsets" if is_per_token else "sequence_offsets"]]
+            batch.columns[name] = np.asarray(found).reshape(batch.shape) if is_per_token else found
         return batch
 
     def cut(self, first: int, last: int) -> ShardArrays:

@@ -22,21 +22,9 @@ Columns = Mapping[str, Column]
 NO_COLUMN: Columns = MappingProxyType({})
 
 
-def view_columns(
-    columns: Columns, tensors: Tensors, rows: slice, cells: slice, shape: tuple[int, ...]
-) -> dict[str, Values]:
-    """Return the values of one batch as views.
-
-    Args:
-        rows, cells: of the batch, in all those of the shard.
-        shape: of its ids.
-    """
-    return {
-        name: column.view(tensors)[cells].reshape(shape)  # type: ignore[union-attr]
-        if column.is_per_token
-        else column.view(tensors)[rows]
-        for name, column in columns.items()
-    }
+def view_all(columns: Columns, tensors: Tensors) -> list[tuple[str, Values, bool]]:
+    """Return the name of each column, its values in the whole shard, and if they are per token."""
+    return [(name, each.view(tensors), each.is_per_token) for name, each in columns.items()]
 
 
 def cut_columns(

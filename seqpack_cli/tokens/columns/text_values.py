@@ -38,6 +38,11 @@ class TextValues(Sequence[str]):
         """The bytes of each text, int64[N]."""
         return np.diff(self.offsets)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all texts."""
+        return int(self.offsets[-1]) - int(self.offsets[0])
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
