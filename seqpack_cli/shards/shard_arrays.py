@@ -8,7 +8,6 @@ makes torch write out of bounds. Checking all batches takes 2 ns per token, a si
 from __future__ import annotations
 
 import copy
-import functools
 from dataclasses import replace
 
 import numpy as np
@@ -18,15 +17,16 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.shards.layouts import Batch, Tensors, find_layout, is_in_range
 from seqpack_cli.shards.shard_columns import (
     NO_COLUMN,
+    AllValues,
     Columns,
     check_column_lengths,
     cut_columns,
     find_wrong_cells,
     find_wrong_rows,
     view_all,
+    view_columns,
 )
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
-from seqpack_cli.tokens.columns.kind import Values
 
 
 class ShardArrays:
@@ -42,6 +42,7 @@ class ShardArrays:
         columns: Columns = NO_COLUMN,
     ) -> None:
         self.columns = columns
+        self._values: AllValues | None = None  # found at the first batch
         self.rules = LAYOUTS[layout]
         self.layout = find_layout(layout, pad_id=pad_id, padding_side=padding_side)
         self.tensors = tensors
@@ -74,28 +75,11 @@ class ShardArrays:
         """Where in its sequence each row begins, int64[rows]."""
         return self.tensors.get("piece_starts", np.zeros_like(self.tensors["lengths"]))
 
-    def with_tensors(self, tensors: Tensors) -> ShardArrays:
-        """Return a copy with other arrays."""
-        return self._changed(tensors, self.columns)
-
-    def with_columns(self, columns: Columns) -> ShardArrays:
-        """Return a copy whose batches have other columns."""
-        return self._changed(self.tensors, columns)
-
-    @functools.cached_property
-    def has_token_columns(self) -> bool:
-        """Whether a column has a value per token."""
-        return any(column.is_per_token for column in self.columns.values())
-
-    @functools.cached_property
-    def _all_values(self) -> list[tuple[str, Values, bool]]:
-        return view_all(self.columns, self.tensors)  # found once: a batch has no time for it
-
-    def _changed(self, tensors: Tensors, columns: Columns) -> ShardArrays:
+    def with_tensors(self, tensors: Tensors, columns: Columns | None = None) -> ShardArrays:
+        """Return a copy with other arrays, and with other columns unless they are None."""
         other = copy.copy(self)
-        other.tensors, other.columns = tensors, columns
-        for name in ("_all_values", "has_token_columns"):
-            other.__dict__.pop(name, None)
+        other.tensors, other._values = tensors, None
+        other.columns = self.columns if columns is None else columns
         return other
 
     def find_batch(self, row: int) -> tuple[int, int]:
@@ -118,9 +102,10 @@ class ShardArrays:
             for name in names:
                 arrays[name] = self.tensors[name][places[offsets]]
         batch = self.layout.make_batch(arrays)
-        for name, values, is_per_token in self._all_values:
-            found = values[places["data_offsets" if is_per_token else "sequence_offsets"]]
-            batch.columns[name] = np.asarray(found).reshape(batch.shape) if is_per_token else found
+        if self.columns:
+            if self._values is None:
+                self._values = view_all(self.columns, self.tensors)
+            view_columns(self._values, batch, places["sequence_offsets"], places["data_offsets"])
         return batch
 
     def cut(self, first: int, last: int) -> ShardArrays:
