@@ -34,6 +34,7 @@ class Shard:
     """
 
     _viewed: tuple[int, Batch] | None = None  # the batch of the last row that was read
+    _has_token_columns = True  # columns per token are looked for, unless there is none
 
     def __init__(
         self,
