@@ -138,11 +138,13 @@ def _copy_block(
     lengths: np.ndarray,
 ) -> None:
     num_entries = int(lengths.sum())
-    distinct = np.unique(lengths[lengths > 0])
+    is_equal_length = bool((lengths == lengths[0]).all())  # 20 times as fast as `unique`
+    distinct = lengths[:1] if is_equal_length else np.unique(lengths)
+    distinct = distinct[distinct > 0]
     num_windows = RANGES_PER_LENGTH * len(distinct) + len(lengths)
     if num_entries >= ENTRIES_PER_WINDOW * num_windows:
         for length in distinct.tolist():
-            same = lengths == length
+            same = slice(None) if is_equal_length else lengths == length
             is_raw = source.dtype == target.dtype and length <= ENTRIES_PER_BLOCK
             windows = _view_windows(source, length, is_raw=is_raw)[source_starts[same]]
             _view_windows(target, length, is_raw=is_raw)[target_starts[same]] = windows
