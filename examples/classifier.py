@@ -34,7 +34,8 @@ class Classifier(nn.Module):
 @click.option("--output", required=True, type=click.File("w"))
 @click.option("--label", default="language", show_default=True, help="Field of the label.")
 @click.option("--steps", default=200, show_default=True)
-def main(inputs, output, label, steps) -> None:
+@click.option("--device", default="cpu", show_default=True)
+def main(inputs, output, label, steps, device) -> None:
     """Train on four of five documents of INPUT, and write what is predicted for the others."""
     torch.manual_seed(0)
     with TemporaryDirectory() as folder:
@@ -44,14 +45,16 @@ def main(inputs, output, label, steps) -> None:
         batches = seqpack.StoreBatches(dataset, seqpack.PackOptions("padded", batch_size=16))
         sampler, collate = seqpack.EpochSampler(batches), batches.make_collate(labels=label)
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
-        model = Classifier(manifest["vocab_size"], len(dataset.class_names(label)))
+        model = Classifier(manifest["vocab_size"], len(dataset.class_names(label))).to(device)
         optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
         for batch in islice(chain.from_iterable(repeat(loader)), steps):
-            labels = batch.labels.masked_fill(batch.original_indices % 5 == 0, -100)
+            batch = batch.to(device)
+            is_held_out = (batch.original_indices % 5 == 0).to(device)
+            labels = batch.labels.masked_fill(is_held_out, -100)
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(batch), labels, reduction="sum").backward()
             optimizer.step()
-        held_out = collate([dataset[index] for index in range(0, len(dataset), 5)])
+        held_out = collate([dataset[index] for index in range(0, len(dataset), 5)]).to(device)
         found = model(held_out).argmax(dim=1)
     for name, number in zip(held_out.columns["id"], found.tolist(), strict=True):
         click.echo(f"{name}\t{dataset.class_names(label)[number]}", file=output)

@@ -233,6 +233,20 @@ def test_pack_gives_the_same_shards_anywhere(server, url, store, shards, tmp_pat
     check_same(found, read_folder(shards))
 
 
+def test_columns_go_through_an_object_store(server, url, corpus, tmp_path):
+    there = put_folder(server, corpus / "deep er", url)
+    for source, place in ((corpus / "deep er", str(tmp_path)), (there, url)):
+        keep = ("--keep", "n", "--keep", "text", "--part-bytes", PART_BYTES, "--num-workers", 1)
+        assert run("tokenize", source, "-o", f"{place}/store", *keep).exit_code == 0
+        assert run("pack", f"{place}/store", "-o", f"{place}/shards", "--shuffle").exit_code == 0
+        level = ("--level", "roundtrip", "--tokens", f"{place}/store")
+        assert run("verify", f"{place}/shards", *level).exit_code == 0
+    found, expected = read_url(server, f"{url}/store"), read_folder(tmp_path / "store")
+    columns = [name for name in expected if name.endswith(".columns.safetensors")]
+    assert len(columns) > 1
+    assert [found[name] for name in columns] == [expected[name] for name in columns]
+
+
 # Readers
 
 

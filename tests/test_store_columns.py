@@ -16,7 +16,7 @@ from ray.cluster_utils import Cluster
 from reference import read_folder
 from unfinished import stopping_before_manifest
 
-from seqpack_cli import Executor, TokenizeOptions, open_store, tokenize
+from seqpack_cli import Executor, PackOptions, TokenizeOptions, open_store, pack, tokenize
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import spool
 from seqpack_cli.tokens.read_rows import read_values
@@ -109,11 +109,15 @@ def test_stores_are_equal_whatever_made_them(
     assert read_folder(tmp_path / "other") == read_folder(store)
 
 
-def test_a_store_made_on_ray_is_equal(
+def test_stores_and_shards_made_on_ray_are_equal(
     store: Path, corpus: Path, tmp_path: Path, cluster: Cluster
 ) -> None:
     tokenize(corpus, tmp_path / "other", OPTIONS, executor=Executor("ray"))
     assert read_folder(tmp_path / "other") == read_folder(store)
+    packing = PackOptions(where=["score > 3"], shard_bytes=4000)
+    for name, executor in (("here", Executor(num_workers=1)), ("ray", Executor("ray"))):
+        pack(store, tmp_path / name, packing, executor=executor)
+    assert read_folder(tmp_path / "ray") == read_folder(tmp_path / "here")
 
 
 def test_an_interrupted_run_reuses_its_parts(store: Path, corpus: Path, tmp_path: Path) -> None:
@@ -135,6 +139,13 @@ def test_an_interrupted_run_reuses_its_parts(store: Path, corpus: Path, tmp_path
         if path.stat().st_mtime_ns != before[path.name]
     ]
     assert made_again == ["part-00001.columns.safetensors"]
+
+
+def test_a_finished_store_is_complete(store: Path, corpus: Path) -> None:
+    before = read_folder(store)
+    _, was_complete = tokenize(corpus, store, OPTIONS)
+    assert was_complete
+    assert read_folder(store) == before
 
 
 def test_other_columns_are_another_run(store: Path, corpus: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,11 @@ class Column:
     def is_text(self) -> bool:
         """Whether its values are texts."""
         return self._rules.is_text
+
+    @functools.cached_property
+    def class_numbers(self) -> Mapping[Label, int]:
+        """The id of each class, by its name."""
+        return {label: number for number, label in enumerate(self.class_names or ())}
 
     @property
     def tensor_name(self) -> str:
