@@ -44,6 +44,11 @@ class TextValues(Sequence[str]):
         """The bytes of each text, int64[N]."""
         return np.diff(self.offsets)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all texts."""
+        return int(self.offsets[-1]) - int(self.offsets[0])
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -96,6 +101,8 @@ class TextValues(Sequence[str]):
     def find_wrong(self) -> np.ndarray:
         """Find texts that are not UTF-8, bool[N]; the offsets must be right."""
         first, last = int(self.offsets[0]), int(self.offsets[-1])
+        if first == last or self.data[first:last].max() < 0x80:  # ASCII
+            return np.zeros(len(self), bool)
         starts = self.offsets[:-1][self.lengths > 0]
         if is_utf8(self.data[first:last]) and not ((self.data[starts] & 0xC0) == 0x80).any():
             return np.zeros(len(self), bool)
