@@ -113,6 +113,14 @@ def test_a_column_of_one_number_has_no_histogram() -> None:
     assert list_column_facts([column]) == [("n", "int, 7 everywhere")]
 
 
+def test_classes_whose_names_are_numbers_are_told_from_their_counts() -> None:
+    counts = ((0, 3), (1, 1))
+    classes = [{"name": name, "count": each, "share": each / 4} for name, each in counts]
+    column = {"name": "n", "kind": "class", "num_classes": 2, "num_unused_classes": 0}
+    shown = "class, 2 classes: 0: 3 (75.00%), 1: 1 (25.00%)"
+    assert list_column_facts([{**column, "classes": classes}]) == [("n", shown)]
+
+
 def test_tokenize_and_pack_name_the_columns(tmp_path: Path) -> None:
     corpus, store = tmp_path / "records.jsonl", tmp_path / "store"
     records = [{"text": "ab", "label": label, "score": 0.5} for label in "xyz"]

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.conditions import BUILT_IN, EXAMPLE, OPERATORS, Condition, parse_condition
+from seqpack_cli.batching.conditions import (
+    BUILT_IN,
+    EXAMPLE,
+    ONE_EACH,
+    OPERATORS,
+    Condition,
+    parse_condition,
+)
 from seqpack_cli.errors import OptionError
 
 MARKS = "=!<>'\"@ ab\n"
@@ -61,3 +68,23 @@ def test_a_wrong_condition_is_refused_with_its_place(text: str, what: str) -> No
         parse_condition(text)
     assert caught.value.message == f"--where {text!r}: {what}"
     assert caught.value.hint == EXAMPLE
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("lang in de,en", "found 'in de,en' at character 6, expected one of = != < <= > >="),
+        ("my a is 1 or 2", "found 'is 1 or 2' at character 6, expected one of = != < <= > >="),
+        (
+            "a = 'b' or 'c'",
+            "found \"or 'c'\" at character 9, expected the end after the closing quote",
+        ),
+    ],
+)
+def test_several_conditions_in_one_are_refused_with_the_way_to_pass_them(
+    text: str, what: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_condition(text)
+    assert caught.value.message == f"--where {text!r}: {what}"
+    assert caught.value.hint == ONE_EACH

@@ -16,6 +16,9 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files import inputs
 
+WORDS_HINT = (
+    "join the words with one space into a string, or keep their tags with --keep FIELD:tags"
+)
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 
@@ -150,7 +153,8 @@ BAD_LINES = [
     ("{}", "no field 'text' (found: none)", SKIP_HINT),
     ('{"text": null}', "field 'text' is null, expected a string", SKIP_HINT),
     ('{"text": 7}', "field 'text' is int, expected a string", SKIP_HINT),
-    ('{"text": ["a"]}', "field 'text' is list, expected a string", SKIP_HINT),
+    ('{"text": ["a"]}', "field 'text' is a list, expected a string", WORDS_HINT),
+    ('{"text": [1]}', "field 'text' is a list, expected a string", SKIP_HINT),
     ('["text"]', "a JSON list, expected an object with field 'text'", None),
     ('"text"', "a JSON str, expected an object with field 'text'", None),
     ('{"text": "a", "text": "b"}', "duplicate key 'text' in an object", SKIP_HINT),

@@ -19,6 +19,7 @@ from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions, Re
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kinds import KINDS
@@ -553,8 +554,9 @@ def test_text_may_be_a_list_of_words(tmp_path: Path) -> None:
             [Anything("n")],
             max_document_bytes=3,
         )
-    with pytest.raises(DataError, match=r"column 'text' is list<.*>, expected strings"):
+    with pytest.raises(DataError, match=r"column 'text' is list<.*>, expected strings") as caught:
         keep_rows(path, columns, [Anything("n", reads_words=False)])
+    assert caught.value.hint == WORDS_HINT
 
 
 def test_wide_kept_columns_are_read_in_smaller_pieces(tmp_path: Path) -> None:

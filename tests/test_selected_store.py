@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from test_bin_batches import OPTIONS as BIN_OPTIONS
 from test_plan import draw_parts, pack_options
 
+from seqpack_cli.batching.conditions import ONE_EACH
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import OptionError
-from seqpack_cli.shards.selected_store import SelectedStore, matches
+from seqpack_cli.shards.selected_store import HINTS, SelectedStore, matches
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.text_values import TextValues
 
+INSPECT = "seqpack inspect store shows the columns and their values"
 LANGUAGES = ("de", "en", "")
 # In Python, by the label, language and score of a sequence, its length and its source.
 CONDITIONS: dict[str, Callable[[int, str, float, int, str], bool]] = {
@@ -61,7 +63,7 @@ class FakeStore(Parts):
         self.evaluated.append((number, name))
         numbers = self.number_documents(number)
         if name == "my id":
-            return TextValues.of(LANGUAGES[each % 3] for each in numbers.tolist())
+            return TextValues.of([LANGUAGES[each % 3] for each in numbers.tolist()])
         return {"label": numbers % 5, "lang": numbers % 3, "score": numbers % 7 / 7}[name]
 
     def number_documents(self, number: int) -> np.ndarray:
@@ -162,20 +164,60 @@ def test_a_star_stands_for_any_characters(pattern: str, expected: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("condition", "message"),
+    ("condition", "message", "hint"),
     [
-        ("lnag = de", "store has no column 'lnag' (found: 'label', 'lang', 'my id', 'score')"),
-        ("@source < b", "@source is a path: found <, expected = or !="),
+        (
+            "lnag = de",
+            "store has no column 'lnag' (found: 'label', 'lang', 'my id', 'score')",
+            INSPECT,
+        ),
+        (
+            "length > 3",
+            "store has no column 'length' (found: 'label', 'lang', 'my id', 'score')",
+            HINTS["@length"],
+        ),
+        ("@source < b", "@source is a path: found <, expected = or !=", HINTS["@source"]),
         (
             "@source != b/3*",
             "no source is 'b/3*' (found: 'a/1.txt', 'empty.txt', 'b/1.csv', 'b/2.txt', 'last.txt')",
+            HINTS["@source"],
         ),
-        ("@length = ten", "@length holds numbers, found 'ten', expected a number"),
-        ("lang = fr", "column 'lang' has no class 'fr' (found: 'de', 'en', '')"),
+        (
+            "@length = ten",
+            "@length holds numbers, found 'ten', expected a number",
+            HINTS["@length"],
+        ),
+        ("lang = fr", "column 'lang' has no class 'fr' (found: 'de', 'en', '')", INSPECT),
+        (
+            "lang = de, en",
+            "column 'lang' has no class 'de, en' (found: 'de', 'en', '')",
+            ONE_EACH,
+        ),
+        (
+            "score > 0 and label = 1",
+            "column 'score' holds numbers, found '0 and label = 1', expected a number",
+            ONE_EACH,
+        ),
+        (
+            "my id > 3",
+            "column 'my id' is of kind text: found >, expected = or !=",
+            "to compare numbers, pass --keep 'my id':int or --keep 'my id':float to tokenize",
+        ),
     ],
 )
-def test_a_condition_that_does_not_fit_the_store_is_refused(condition: str, message: str) -> None:
+def test_a_condition_that_does_not_fit_the_store_is_refused(
+    condition: str, message: str, hint: str
+) -> None:
     with pytest.raises(OptionError) as caught:
         SelectedStore(FakeStore([[1, 2], [3]]), ["label = 1", condition])  # type: ignore[arg-type]
     assert caught.value.message == f"--where {condition!r}: {message}"
-    assert caught.value.hint == "seqpack inspect store shows the columns and their values"
+    assert caught.value.hint == hint
+
+
+def test_a_condition_on_a_store_without_columns_is_refused() -> None:
+    store = FakeStore([[1, 2], [3]])
+    store.columns = {}
+    with pytest.raises(OptionError) as caught:
+        SelectedStore(store, ["lang = de"])  # type: ignore[arg-type]
+    assert caught.value.message == "--where 'lang = de': store has no column 'lang' (found: none)"
+    assert caught.value.hint == "pass --keep lang to tokenize"

@@ -49,3 +49,12 @@ def test_check_offsets_refuses(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match=r"^column\.a\.offsets "):
         check_offsets(np.array(offsets), num_texts=2, num_bytes=3, name="column.a.offsets")
     check_offsets(np.array([0, 0, 3]), num_texts=2, num_bytes=3, name="column.a.offsets")
+
+
+def test_repr_shows_the_first_texts_in_short() -> None:
+    assert repr(TextValues.of(["é\n", "b" * 99])) == (
+        f"TextValues(['é\\n', '{'b' * 58}…], num_texts=2)"
+    )
+    assert repr(TextValues.of([*"abcd"])) == "TextValues(['a', 'b', 'c', …], num_texts=4)"
+    broken = TextValues(np.frombuffer(b"\xff", np.uint8), np.array([0, 1]))
+    assert repr(broken) == "TextValues(['\ufffd'], num_texts=1)"

@@ -17,10 +17,14 @@ from seqpack_cli.errors import OptionError, quote
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 BUILT_IN = ("@source", "@length")
 EXAMPLE = "write a condition like 'lang = de', '@length >= 8' or '\"my field\" != \"a b\"'"
+ONE_EACH = "pass --where once per condition, as --where 'a != 1' --where 'a != 2'; all must hold"
 _QUOTED = re.compile(r"""'((?:[^']|'')*)'|"((?:[^"]|"")*)\"""")
 _BARE = re.compile(r"[^=!<>]*")
 _MARKS = re.compile(r"[=!<>]*")
 _BLANKS = re.compile(r"\s*")
+# What may stand where an operator belongs.
+_WORDS = re.compile(r"(?<=\s)(?:in|is|not|like|and|or)\s.*", re.DOTALL)
+_JOINTS = re.compile(r",|&&|\|\||\b(?:and|or|in)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ def parse_condition(text: str) -> Condition:
         raise _refuse(text, place, text[place:], "a column, @source or @length")
     place = _skip_blanks(text, place)
     operator = _MARKS.match(text, place)[0]  # type: ignore[index]  # matches anywhere
+    if not operator and (word := _WORDS.search(name)):
+        raise _refuse(text, text.index(word[0]), word[0], "one of " + " ".join(OPERATORS))
     if operator not in OPERATORS:
         raise _refuse(text, place, operator or text[place:], "one of " + " ".join(OPERATORS))
     place = _skip_blanks(text, place + len(operator))
@@ -68,6 +74,15 @@ def parse_condition(text: str) -> Condition:
         if place < len(text):
             raise _refuse(text, place, text[place:], "the end after the closing quote")
     return Condition(name, operator, value, is_built_in)
+
+
+def joins_conditions(value: str) -> bool:
+    """Return whether a value that does not fit looks like several values or conditions.
+
+    >>> [joins_conditions(value) for value in ("de and @length > 8", "de, en", "dandy")]
+    [True, True, False]
+    """
+    return _JOINTS.search(value) is not None
 
 
 def _skip_blanks(text: str, place: int) -> int:
@@ -92,7 +107,8 @@ def _refuse(text: str, place: int, found: str, expected: str) -> OptionError:
     what = f"found {quote(found)} at character {place + 1}"
     if not found:
         what = f"ends after character {place}"
-    return OptionError(f"--where {quote(text)}: {what}, expected {expected}", hint=EXAMPLE)
+    hint = ONE_EACH if joins_conditions(found) else EXAMPLE
+    return OptionError(f"--where {quote(text)}: {what}, expected {expected}", hint=hint)
 
 
 def _quote(text: str) -> str:

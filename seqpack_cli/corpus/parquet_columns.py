@@ -14,6 +14,7 @@ import numpy as np
 from seqpack_cli.corpus.document_block import BadEncodingError, decode, missing_field_error
 from seqpack_cli.corpus.kept_fields import Readers, takes_words
 from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, quote
 
 KEPT_TYPES = "numbers, booleans, strings or lists of them"
@@ -27,9 +28,10 @@ def find_columns(file: Any, source: Source, text_field: str, readers: Readers) -
     """
     schema = file.schema_arrow
     kind = _find_type(schema, text_field, source)
-    is_words = takes_words(readers) and _is_list(kind) and _is_text(kind.value_type)
-    if not is_words and not _is_text(kind):
-        raise DataError(f"{source.path}: column {quote(text_field)} is {kind}, expected strings")
+    is_words = _is_list(kind) and _is_text(kind.value_type)
+    if not _is_text(kind) and not (is_words and takes_words(readers)):
+        message = f"{source.path}: column {quote(text_field)} is {kind}, expected strings"
+        raise DataError(message, hint=WORDS_HINT if is_words else None)
     for reader in readers:
         try:
             kind = _find_type(schema, reader.name, source)

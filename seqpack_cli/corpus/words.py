@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
+from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError, check_unicode
 from seqpack_cli.errors import quote
+
+WORDS_HINT = (
+    "join the words with one space into a string, or keep their tags with --keep FIELD:tags"
+)
 
 
 def join_all_words(raw_texts: list[Any], *, takes_words: bool) -> list[str]:
@@ -34,8 +38,10 @@ def join_words(raw_text: Any, text_field: str, *, takes_words: bool) -> str:
         raw_text = " ".join(raw_text)
     elif not isinstance(raw_text, str):
         expected = "a string or a list of words" if takes_words else "a string"
+        is_words = isinstance(raw_text, list) and all(isinstance(word, str) for word in raw_text)
         raise BadRecordError(
-            f"field {quote(text_field)} is {name_type(raw_text)}, expected {expected}"
+            f"field {quote(text_field)} is {name_type(raw_text)}, expected {expected}",
+            hint=WORDS_HINT if is_words else SKIP_HINT,
         )
     check_unicode(text_field, raw_text)
     text: str = raw_text
@@ -44,4 +50,5 @@ def join_words(raw_text: Any, text_field: str, *, takes_words: bool) -> str:
 
 def name_type(value: Any) -> str:
     """Return the name of a value's type for an error."""
-    return "null" if value is None else type(value).__name__
+    names = {type(None): "null", list: "a list", dict: "an object"}
+    return names.get(type(value), type(value).__name__)

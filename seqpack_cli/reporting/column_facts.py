@@ -81,7 +81,7 @@ def _list_classes(classes: Sequence[dict[str, Any]]) -> str:
     room = MAX_LISTED_COLUMNS
     for entry in classes:
         name = cut(spell_value(entry["name"]), MAX_NAME_COLUMNS)
-        words = f"{name} {entry['count']:,} ({show_share(entry['share'])})"
+        words = f"{name}: {entry['count']:,} ({show_share(entry['share'])})"
         room -= len(words) + 2
         if room < 0:
             break

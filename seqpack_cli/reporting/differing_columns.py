@@ -154,7 +154,10 @@ def _match_classes(first: Column, second: Column) -> np.ndarray | None:
     A class that only the second has becomes a number above all of the first.
     """
     names, others = _name_classes(first), _name_classes(second)
-    return map_numbers(others, list(dict.fromkeys([*names, *others]))) if names or others else None
+    if not names and not others:
+        return None
+    numbers = {name: number for number, name in enumerate(dict.fromkeys([*names, *others]))}
+    return map_numbers(others, numbers)
 
 
 def _name_classes(column: Column) -> Sequence[str]:

@@ -7,12 +7,13 @@ part by part, on the columns as they lie in the files; each sequence then takes 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.batching.conditions import Condition, parse_condition
+from seqpack_cli.batching.conditions import ONE_EACH, Condition, joins_conditions, parse_condition
 from seqpack_cli.batching.length_counts import LengthCounts, count_lengths
 from seqpack_cli.errors import OptionError, join_items, quote
 from seqpack_cli.tokens.columns.comparisons import EQUALITY, OPERATORS, make_integer_test
@@ -87,10 +88,25 @@ def _make_test(store: TokenStore, text: str) -> PartTest:
             return BUILT_IN[condition.name](store, condition)
         return _test_column(store, condition)
     except ValueError as error:
-        raise OptionError(
-            f"--where {quote(text)}: {error}",
-            hint=f"seqpack inspect {store.path} shows the columns and their values",
-        ) from error
+        hint = _choose_hint(store, condition)
+        raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
+
+
+def _choose_hint(store: TokenStore, condition: Condition) -> str:
+    """Return what to type instead of a condition that the store refused."""
+    name, column = condition.name, store.columns.get(condition.name)
+    if joins_conditions(condition.value):
+        return ONE_EACH
+    if condition.is_built_in:
+        return HINTS[name]
+    if column is None and f"@{name}" in HINTS:
+        return HINTS[f"@{name}"]
+    if not store.columns:
+        return f"pass --keep {shlex.quote(name)} to tokenize"
+    if column is not None and condition.operator not in EQUALITY and not column.is_ordered:
+        field = shlex.quote(name)
+        return f"to compare numbers, pass --keep {field}:int or --keep {field}:float to tokenize"
+    return f"seqpack inspect {store.path} shows the columns and their values"
 
 
 def _test_column(store: TokenStore, condition: Condition) -> PartTest:
@@ -133,6 +149,10 @@ def _test_source(store: TokenStore, condition: Condition) -> PartTest:
 BUILT_IN: Mapping[str, Callable[[TokenStore, Condition], PartTest]] = {
     "@source": _test_source,
     "@length": _test_length,
+}
+HINTS = {
+    "@source": "write a condition like '@source = corpus/*.txt', where * matches any characters",
+    "@length": "write a condition like '@length >= 8', which compares the number of tokens",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,16 @@ class Column:
         """Whether its values are texts."""
         return self._rules.is_text
 
+    @functools.cached_property
+    def class_numbers(self) -> Mapping[Label, int]:
+        """The id of each class, by its name."""
+        return {label: number for number, label in enumerate(self.class_names or ())}
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a condition may say that a value is less or more than another."""
+        return self._rules.is_ordered
+
     @property
     def tensor_name(self) -> str:
         """The name of its array in a file."""
@@ -85,7 +96,7 @@ class Column:
         rules, name = self._rules, f"column {quote(self.name)}"
         if rules.make_test is None:
             raise ValueError(f"{name} has a value per token, expected one per sequence")
-        if sign not in EQUALITY and not rules.is_ordered:
+        if sign not in EQUALITY and not self.is_ordered:
             raise ValueError(f"{name} is of kind {rules.name}: found {sign}, expected = or !=")
         try:
             return rules.make_test(sign, value, self.class_names or ())

@@ -8,11 +8,17 @@ from typing import overload
 
 import numpy as np
 
+from seqpack_cli.errors import quote
 from seqpack_cli.ranges import copy_ranges, find_differing, to_offsets, view_bits
+
+MAX_SHOWN_TEXTS = 3  # in a repr
+MAX_SHOWN_BYTES = 256  # of each; more than are quoted
 
 
 class TextValues(Sequence[str]):
     """The texts of a column, one per sequence or row; `texts[i]` is decoded when it is read.
+
+    `texts.tolist()` is a list of str.
 
     Args:
         data: uint8, the UTF-8 bytes of all texts and maybe others.
@@ -38,11 +44,20 @@ class TextValues(Sequence[str]):
         """The bytes of each text, int64[N]."""
         return np.diff(self.offsets)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all texts."""
+        return int(self.offsets[-1]) - int(self.offsets[0])
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __repr__(self) -> str:
-        return f"TextValues(num_texts={len(self)})"
+        ends = pairwise(self.offsets[: MAX_SHOWN_TEXTS + 1].tolist())
+        raw = [self.data[start : min(end, start + MAX_SHOWN_BYTES)] for start, end in ends]
+        shown = [quote(each.tobytes().decode(errors="replace")) for each in raw]
+        shown += ["…"] * (len(self) > MAX_SHOWN_TEXTS)
+        return f"TextValues([{', '.join(shown)}], num_texts={len(self)})"
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -86,6 +101,8 @@ class TextValues(Sequence[str]):
     def find_wrong(self) -> np.ndarray:
         """Find texts that are not UTF-8, bool[N]; the offsets must be right."""
         first, last = int(self.offsets[0]), int(self.offsets[-1])
+        if first == last or self.data[first:last].max() < 0x80:  # ASCII
+            return np.zeros(len(self), bool)
         starts = self.offsets[:-1][self.lengths > 0]
         if is_utf8(self.data[first:last]) and not ((self.data[starts] & 0xC0) == 0x80).any():
             return np.zeros(len(self), bool)
