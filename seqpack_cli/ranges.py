@@ -88,7 +88,7 @@ def find_differing(
 
 
 def is_equal(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return whether two flat arrays hold the same numbers."""
+    """Return whether two flat arrays hold the same numbers; 0.0 and -0.0 are different."""
     return len(first) == len(second) == find_difference(first, second)
 
 
@@ -101,10 +101,19 @@ def find_difference(first: np.ndarray, second: np.ndarray) -> int:
     num_common = min(len(first), len(second))
     for start in range(0, num_common, ENTRIES_PER_COMPARISON):
         end = min(start + ENTRIES_PER_COMPARISON, num_common)
-        differs = first[start:end] != second[start:end]
+        differs = view_bits(first[start:end]) != view_bits(second[start:end])
         if differs.any():
             return start + int(differs.argmax())
     return num_common
+
+
+def view_bits(values: np.ndarray) -> np.ndarray:
+    """Return floating-point numbers as the integers of their bits, and integers as they are.
+
+    >>> view_bits(np.array([0.0, -0.0])).tolist()
+    [0, -9223372036854775808]
+    """
+    return values.view(f"i{values.itemsize}") if values.dtype.kind == "f" else values
 
 
 def _copy_some(
@@ -138,13 +147,16 @@ def _copy_block(
     lengths: np.ndarray,
 ) -> None:
     num_entries = int(lengths.sum())
-    distinct = np.unique(lengths[lengths > 0])
+    is_equal_length = bool((lengths == lengths[0]).all())  # 20 times as fast as `unique`
+    distinct = lengths[:1] if is_equal_length else np.unique(lengths)
+    distinct = distinct[distinct > 0]
     num_windows = RANGES_PER_LENGTH * len(distinct) + len(lengths)
     if num_entries >= ENTRIES_PER_WINDOW * num_windows:
         for length in distinct.tolist():
-            same = lengths == length
-            windows = _view_windows(source, length)[source_starts[same]]
-            _view_windows(target, length)[target_starts[same]] = windows
+            same = slice(None) if is_equal_length else lengths == length
+            is_raw = source.dtype == target.dtype and length <= ENTRIES_PER_BLOCK
+            windows = _view_windows(source, length, is_raw=is_raw)[source_starts[same]]
+            _view_windows(target, length, is_raw=is_raw)[target_starts[same]] = windows
         return
     if num_entries >= LONG_RANGE * len(lengths):
         for start, to, length in zip(
@@ -159,13 +171,18 @@ def _copy_block(
         target[expand_ranges(target_starts, lengths)] = entries
 
 
-def _view_windows(array: np.ndarray, length: int) -> np.ndarray:
+def _view_windows(array: np.ndarray, length: int, *, is_raw: bool) -> np.ndarray:
     """Return a view of all windows of a contiguous array, [windows, length].
 
     numpy's `sliding_window_view` does the same in 40 us.
+
+    Args:
+        is_raw: make each window one item of bytes, [windows], copied 2 to 4 times as fast.
     """
-    shape = (len(array) - length + 1, length)
-    return np.ndarray(shape, array.dtype, array, strides=array.strides * 2)
+    number, step = len(array) - length + 1, array.strides
+    if is_raw:
+        return np.ndarray(number, f"V{length * array.itemsize}", array, strides=step)
+    return np.ndarray((number, length), array.dtype, array, strides=step * 2)
 
 
 def _pick(values: np.ndarray, lengths: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:

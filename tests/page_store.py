@@ -166,6 +166,14 @@ class StoreWriter:
             | ({"class_names": sorted(self.class_names[name])} if name in self.class_names else {})
             for name, kind in self.kinds.items()
         ]
+        types = {
+            name: "boolean" if found <= {False, True} else "string"
+            for name, found in self.class_names.items()
+        }
+        self.options["keep"] = [
+            {"name": name, "kind": kind, "value_type": types.get(name), "class_names": None}
+            for name, kind in self.kinds.items()
+        ]
         self.manifest |= {"ledger": self.ledger, "sources": sources, "parts": entries}
         (self.folder / "manifest.json").write_text(json.dumps(self.manifest))
 

@@ -225,6 +225,21 @@ def test_a_column_may_be_labels(layout: str, labels: str, expected: list[Any]) -
     assert item.labels.dtype == (torch.float32 if labels == "score" else torch.int64)
 
 
+def test_labels_beyond_float32_are_refused() -> None:
+    """A number too small for float32 is rounded, as any other."""
+    indices, lengths, scores = np.arange(3), np.ones(3, np.int64), np.array([1e-50, 1.0, 1e308])
+    data = np.zeros(3, np.uint16)
+    batch = VarlenBatch(data[:2], lengths[:2], indices[:2], columns={"score": scores[:2]})
+    assert to_tensors(batch, labels="score").labels.tolist() == [0.0, 1.0]
+    batch = VarlenBatch(data, lengths, indices, columns={"score": scores})
+    said = (
+        r"^column 'score' holds 1e\+308, expected labels in the range of float32; "
+        r"without labels, batch\.columns\['score'\] holds it$"
+    )
+    with pytest.raises(ValueError, match=said):
+        to_tensors(batch, labels="score")
+
+
 @layouts
 def test_unknown_device_is_torchs_error(layout: str) -> None:
     with pytest.raises(RuntimeError, match="device"):

@@ -162,5 +162,5 @@ def test_too_many_classes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_map_numbers_keeps_entries_without_a_class() -> None:
-    table = map_numbers(["b", "c"], ["a", "b", "c"])
+    table = map_numbers(["b", "c"], {"a": 0, "b": 1, "c": 2})
     assert table[np.array([1, NO_CLASS, 0])].tolist() == [2, NO_CLASS, 1]

@@ -94,6 +94,11 @@ def swap_entries(name: str) -> Callable[[Arrays], None]:
     return change
 
 
+def negate_zero(arrays: Arrays) -> None:
+    scores = arrays["column.score"]
+    scores[scores == 0] = -0.0
+
+
 DAMAGES: dict[str, tuple[Callable[[Arrays], None], str]] = {
     "swapped labels": (
         swap_entries("column.label"),
@@ -103,6 +108,10 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], None], str]] = {
     "a number": (
         put("column.number", 1, 5),
         r"roundtrip: .*: batch 0: row 1: column 'number' is 5, the token store has -\d+",
+    ),
+    "minus zero": (
+        negate_zero,
+        r"roundtrip: .*: batch \d: row \d: column 'score' is -0\.0, the token store has 0\.0",
     ),
     "a tag": (
         swap_entries("column.tags"),
@@ -167,6 +176,11 @@ def forge_filler(arrays: Arrays) -> None:
     arrays["column.label"][int(arrays["original_indices"].argmin())] = 0
 
 
+def forge_zero(arrays: Arrays) -> None:
+    """Write -0.0 into the first filler row."""
+    arrays["column.score"][int(arrays["original_indices"].argmin())] = -0.0
+
+
 def forge_padding(arrays: Arrays) -> None:
     """Write a class into the first cell that is padding."""
     arrays["column.tags"][arrays["data_offsets"][1] - 1] = 0
@@ -176,6 +190,7 @@ def forge_padding(arrays: Arrays) -> None:
     ("forge", "expected"),
     [
         (forge_filler, "column 'label' is 0, expected -100 in a filler row"),
+        (forge_zero, "column 'score' is -0.0, expected 0 in a filler row"),
         (forge_padding, "column 'tags' has padding that is not -100"),
     ],
 )

@@ -154,6 +154,35 @@ def test_values_that_differ_are_shown_with_their_place(tmp_path: Path) -> None:
     ]
 
 
+def test_long_values_are_shown_from_where_they_differ(tmp_path: Path) -> None:
+    records = [{"text": "xy", "label": "雨" * 30, "id": "z" * 2_000} for _ in range(2)]
+    a = store(tmp_path, "a", records, ["label:class", "id"])
+    for record in records:
+        record.update({name: f"{record[name]}B" for name in ("label", "id")})
+    b = store(tmp_path, "b", records, ["label:class", "id"])
+    shown = show_differences(compare(open_any(a), open_any(b)))
+    assert shown[shown.index("columns") + 1 :][:7] == [
+        '  label              1 class only in A: …雨雨"',
+        '                     1 class only in B: …雨雨B"',
+        "  label              differs in 2 sequences",
+        *(f'    sequence {index}       A …雨雨", B …雨雨B"' for index in range(2)),
+        "  id                 differs in 2 sequences",
+        '    sequence 0       A …zzzz", B …zzzzB"',
+    ]
+
+
+def test_zeros_of_either_sign_differ(tmp_path: Path) -> None:
+    """Of stores and of shards."""
+    paths = []
+    for name, zero in (("a", 0.0), ("b", -0.0)):
+        tokens = store(tmp_path, name, [{"text": "x", "score": zero}], ["score"])
+        pack(tokens, tmp_path / f"shards-{name}", PackOptions(), executor=HERE)
+        paths.append((tokens, tmp_path / f"shards-{name}"))
+    for a, b in zip(*paths, strict=True):
+        (values,) = find(a, b)["columns"]["values"]
+        assert str(values["places"]) == str([place(0, None, 0.0, -0.0)])
+
+
 def test_equal_columns_are_no_difference(tmp_path: Path) -> None:
     records = make_records(random.Random(0), 5)
     a, b = (store(tmp_path, name, records) for name in "ab")

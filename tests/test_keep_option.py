@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from seqpack_cli.corpus.field_samples import Spelled
 from seqpack_cli.errors import DataError, OptionError
-from seqpack_cli.tokens.columns.keep_option import check_keep, choose_kinds, parse_keep
+from seqpack_cli.tokens.columns.keep_option import check_keep, parse_keep
+from seqpack_cli.tokens.columns.kept import Kept
+from seqpack_cli.tokens.columns.kind_choice import choose_kinds
 
 
 @pytest.mark.parametrize(
@@ -19,6 +22,8 @@ from seqpack_cli.tokens.columns.keep_option import check_keep, choose_kinds, par
         ("dc:title:text", ("dc:title", "text", None)),
         ("label:class=no,yes", ("label", "class", ("no", "yes"))),
         ('label:class="a,b",c=d', ("label", "class", ("a,b", "c=d"))),
+        ("ner:tags=O,B:PER", ("ner", "tags", ("O", "B:PER"))),
+        ("label:class=x,y:text", ("label", "class", ("x", "y:text"))),
     ],
 )
 def test_parse_keep(spelled: str, parsed: tuple[Any, ...]) -> None:
@@ -32,8 +37,11 @@ def test_parse_keep(spelled: str, parsed: tuple[Any, ...]) -> None:
         ("", "--keep : a kept field cannot be named ''"),
         (":int", "--keep :int: a kept field cannot be named ''"),
         ("targets:int", "--keep targets:int: a kept field cannot be named 'targets'"),
-        ("n:int=1,2", "--keep n:int=1,2: expected different names, of a class"),
-        ("n:class=a,a", "--keep n:class=a,a: expected different names, of a class"),
+        ("next", "--keep next: a kept field cannot be named 'next'"),
+        ("n:int=1,2", "--keep n:int=1,2: int has no class names"),
+        ("n:class=a,a", "--keep n:class=a,a: class name 'a' is there twice"),
+        ("n:class=", "--keep n:class=: no class names"),
+        ('n:class="a', '--keep n:class="a: class names cannot be read (unexpected end of data)'),
     ],
 )
 def test_parse_keep_refuses(spelled: str, message: str) -> None:
@@ -42,10 +50,25 @@ def test_parse_keep_refuses(spelled: str, message: str) -> None:
     assert caught.value.message.startswith(message)
 
 
-@pytest.mark.parametrize("keep", [["a", "a:int"], ["a:text", "a.offsets:int"]])
-def test_two_columns_of_one_name_are_refused(keep: list[str]) -> None:
-    with pytest.raises(OptionError, match="kept twice, or its name is that of another's array"):
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        (["a", "a:int"], "--keep a: kept twice"),
+        (
+            ["a:text", "a.offsets:int"],
+            "--keep a.offsets: its array 'column.a.offsets' is one of the field 'a' too",
+        ),
+    ],
+)
+def test_two_columns_of_one_name_are_refused(keep: list[str], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
         check_keep(keep)
+    assert caught.value.message == message
+
+
+def choose(keep: str, values: list[Any]) -> Kept:
+    (kept,) = choose_kinds([parse_keep(keep)], [values])
+    return kept
 
 
 @pytest.mark.parametrize(
@@ -56,17 +79,28 @@ def test_two_columns_of_one_name_are_refused(keep: list[str]) -> None:
         ([1, 2.5], "float"),
         ([0.5], "float"),
         ([True, False], "class"),
+        ([1, "a", 2], "int"),
+        ([Spelled("1")], "text"),
     ],
 )
 def test_the_first_records_decide_the_kind(values: list[Any], kind: str) -> None:
-    (kept,) = choose_kinds(["n"], [values])
-    assert kept.kind == kind
+    assert choose("n", values).kind == kind
 
 
-@pytest.mark.parametrize("values", [[], [None], ["a", 1], [True, 1], [["a"]], [{}]])
-def test_records_that_do_not_decide_need_a_type(values: list[Any]) -> None:
-    with pytest.raises(DataError, match=r"^--keep n: the first records have "):
-        choose_kinds(["n"], [values])
+@pytest.mark.parametrize(
+    ("values", "found", "hint"),
+    [
+        ([], "no value", "name the type, for example --keep n:text"),
+        ([None], "no value", "name the type, for example --keep n:text"),
+        ([["a"]], "a list", "pass --keep n:tags"),
+        ([{"a": 1}], "an object", "name a field in it: --keep n.FIELD"),
+    ],
+)
+def test_records_that_do_not_decide_need_a_type(values: list[Any], found: str, hint: str) -> None:
+    with pytest.raises(DataError) as caught:
+        choose("n", values)
+    assert caught.value.message.startswith(f"--keep n: most of the first records have {found} ")
+    assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize(
@@ -74,7 +108,12 @@ def test_records_that_do_not_decide_need_a_type(values: list[Any]) -> None:
     [
         ("n:class", ["a"], "string", None),
         ("n:class", [None, 2], "number", None),
-        ("n:class", [], "string", None),
+        ("n:class", ["n/a", 1, 2], "number", None),
+        ("n:class", [Spelled("1"), Spelled("10")], "number", None),
+        ("n:class", [Spelled("1"), Spelled("07")], "string", None),
+        ("n:tags", [Spelled("[1, 2]")], "number", None),
+        ("n:tags", [], "string", None),
+        ("n:class=False,true", [True], "boolean", (False, True)),
         ("n:class=0,10,2.0", [2], "number", (0, 10, 2)),
         ("n:class=false,true", [True], "boolean", (False, True)),
         ("n:class=1,2", ["1"], "string", ("1", "2")),
@@ -83,10 +122,27 @@ def test_records_that_do_not_decide_need_a_type(values: list[Any]) -> None:
 def test_the_first_records_decide_the_type_of_class_names(
     keep: str, values: list[Any], value_type: str, names: tuple[Any, ...] | None
 ) -> None:
-    (kept,) = choose_kinds([keep], [values])
+    kept = choose(keep, values)
     assert (kept.field.value_type, kept.field.class_names) == (value_type, names)
 
 
-def test_fixed_names_of_another_type_are_refused() -> None:
-    with pytest.raises(OptionError, match="class names a, b, the records have numbers"):
-        choose_kinds(["n:class=a,b"], [[1]])
+@pytest.mark.parametrize(
+    ("keep", "value"),
+    [
+        ("n:class=a,b", 1),
+        ("n:class=1,nan", 1),
+        ("n:class=1,1e400", 1),
+        ("n:class=1_0,2", 1),
+        ("n:class=1,99999999999999999999", 1),
+        ("n:class=1,1.0", 1),
+        ("n:class=no,yes", True),
+    ],
+)
+def test_fixed_names_that_no_record_can_have_are_refused(keep: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=r"^--keep n: "):
+        choose(keep, [value])
+
+
+def test_classes_need_a_value() -> None:
+    with pytest.raises(DataError, match=r"^--keep n: the first records have no value there that"):
+        choose("n:class", [None])

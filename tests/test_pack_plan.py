@@ -162,7 +162,7 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
         (
             {"layout": "varlen", "max_tokens": 4, "drop_shorter": 5, "overflow": "drop"},
             "3 by --drop-shorter, 4 by --overflow",
-            "pass a smaller --drop-shorter",
+            "pass a larger --max-tokens",
         ),
     ],
     ids=str,
@@ -173,6 +173,14 @@ def test_plan_store_refuses_to_leave_no_batch(
     with pytest.raises(DataError) as caught:
         plan_store(SelectedStore(open_store(store)), PackOptions(**values).resolve())
     assert caught.value.message == f"{store}: no batch is left, sequences dropped: {dropped}"
+    assert caught.value.hint == hint
+
+
+def test_plan_store_hints_at_the_values_of_its_store(store: Path) -> None:
+    options = PackOptions(where=["@length > 99"]).resolve()
+    with pytest.raises(DataError) as caught:
+        plan_store(SelectedStore(open_store(store), options.where), options)
+    hint = f"leave out a --where, or look at the values: seqpack inspect {store}"
     assert caught.value.hint == hint
 
 

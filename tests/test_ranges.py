@@ -51,13 +51,14 @@ def copies(draw: st.DrawFn) -> tuple[list[tuple[int, int, int]], int, int]:
 
 def check_copy(drawn: list[tuple[int, int, int]], num_source: int, num_target: int) -> None:
     """Compare with the loop; what no range covers must stay as it is."""
-    source = np.arange(1, num_source + 1, dtype=np.uint16)
-    source.flags.writeable = False
-    target = -np.arange(1, num_target + 1)
-    expected = slow_copy(source.tolist(), target.tolist(), drawn)
-    columns = np.array(drawn, np.int64).reshape(-1, 3).T
-    copy_ranges(source, columns[0], target, columns[1], columns[2])
-    assert target.tolist() == expected
+    for dtype in (np.uint16, np.int64):  # another than the target's, and the same
+        source = np.arange(1, num_source + 1, dtype=dtype)
+        source.flags.writeable = False
+        target = -np.arange(1, num_target + 1)
+        expected = slow_copy(source.tolist(), target.tolist(), drawn)
+        columns = np.array(drawn, np.int64).reshape(-1, 3).T
+        copy_ranges(source, columns[0], target, columns[1], columns[2])
+        assert target.tolist() == expected
 
 
 @settings(max_examples=60)

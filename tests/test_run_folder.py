@@ -461,7 +461,7 @@ def test_only_temporary_files_are_removed(tmp_path: Path) -> None:
 
 def read(folder: Path) -> dict[str, Any]:
     return read_manifest(
-        folder, format_name="seqpack.tokens", version=2, fields={"dtype": str, "max_id": int}
+        folder, format_name="seqpack.tokens", version=3, fields={"dtype": str, "max_id": int}
     )
 
 

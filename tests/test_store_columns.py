@@ -141,6 +141,13 @@ def test_an_interrupted_run_reuses_its_parts(store: Path, corpus: Path, tmp_path
     assert made_again == ["part-00001.columns.safetensors"]
 
 
+def test_a_finished_store_is_complete(store: Path, corpus: Path) -> None:
+    before = read_folder(store)
+    _, was_complete = tokenize(corpus, store, OPTIONS)
+    assert was_complete
+    assert read_folder(store) == before
+
+
 def test_other_columns_are_another_run(store: Path, corpus: Path) -> None:
     options = TokenizeOptions(keep=KEEP[:2], max_length=20, part_bytes=2000)
     with pytest.raises(FolderError, match="holds a run that differs: number of options"):

@@ -132,7 +132,7 @@ def test_spans_equal_a_slow_reader_character_by_character(
 @pytest.mark.parametrize(
     ("text", "value", "reason"),
     [
-        (["a", "b"], ["X"], "has 1 tags, expected 2, one for each word"),
+        (["a", "b"], ["X"], "has 1 tag, expected 2, one for each word"),
         (["a"], [None], "is null, expected a string as in the first records"),
         (["a"], [1], "is 1, expected a string as in the first records"),
         (["a"], None, "is null, expected a list"),
@@ -160,7 +160,8 @@ def test_spans_equal_a_slow_reader_character_by_character(
         (
             "a",
             [[False, True, "X"]],
-            "has the span False to True, expected start < end within the 1 characters of the text",
+            "has the entry [False, True, 'X'], expected integers as start and end, and then a "
+            "label",
         ),
         (
             "abcd",

@@ -239,3 +239,26 @@ def test_combined_shards_have_the_same_columns(folder: Path, tmp_path: Path) -> 
     )
     parts = [ShardDataset(tmp_path / name, columns=["size"]) for name in "ab"]
     assert len(EpochSampler(ConcatDataset([*parts]))) == sum(map(len, parts))
+
+
+def test_labels_are_the_column_where_all_rows_hold_a_sequence(folder: Path, tmp_path: Path) -> None:
+    seqpack.pack(folder / "store", tmp_path / "shards", executor=HERE)
+    batch = ShardDataset(tmp_path / "shards", labels="first")[0]
+    assert batch.labels is batch.columns["first"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux shows resident pages")
+def test_pages_of_texts_are_released(tmp_path: Path) -> None:
+    records, store, path = (tmp_path / name for name in ("records.jsonl", "store", "shards"))
+    record = json.dumps({"text": "a", "title": "x" * 500_000})
+    records.write_text(f"{record}\n" * 32)
+    options = seqpack.TokenizeOptions(tokenizer="bytes", keep=["title:text"])
+    seqpack.tokenize(records, store, options, executor=HERE)
+    seqpack.pack(store, path, PackOptions(batch_size=4), executor=HERE)
+    shards, resident = seqpack.open_shards(path), []
+    for index in range(len(shards)):
+        batch = shards.take(index, bytes_kept=1 << 20)
+        assert len(list(batch.columns["title"])) == 4
+        lines = Path("/proc/self/smaps").read_text().split(str(path))[1].splitlines()
+        resident.append(next(int(line.split()[1]) for line in lines if line.startswith("Rss:")))
+    assert max(resident) < 5_000  # KiB: a batch and its surroundings; three were 6,200

@@ -22,6 +22,7 @@ from seqpack_cli.corpus.document_block import (
     DocumentOptions,
     Texts,
     missing_field_error,
+    missing_kept_error,
     oversized_error,
 )
 from seqpack_cli.corpus.kept_fields import Readers, read_values
@@ -177,11 +178,11 @@ def _iter_lines(
 
 def _find_columns(row: list[str], text_field: str, names: list[str], place: str) -> list[int]:
     """Return the numbers of the columns of the text and of the kept fields."""
-    text_column = _find_column(row, text_field, place)
-    try:
-        return [text_column, *(_find_column(row, name, place) for name in names)]
-    except DataError as error:
-        raise DataError(error.message) from error  # without the hint about the text
+    for name in names:
+        if name not in row:
+            error = missing_kept_error("column", name, list(filter(None, row)))
+            raise DataError(f"{place}: {error.reason}", hint=error.hint)
+    return [_find_column(row, name, place) for name in (text_field, *names)]
 
 
 def _find_column(names: list[str], wanted: str, place: str) -> int:

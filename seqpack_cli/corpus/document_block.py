@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.sources import Source
@@ -31,6 +32,7 @@ BINARY_HINT = (
     "the record contains NUL bytes, so the file is probably not text: pass text files only"
 )
 TEXT_FIELD_HINT = "pass --text-field"
+KEEP_HINT = "pass --keep"
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,16 @@ def missing_field_error(
         likely = max(names, key=lambda name: (name == "text", len(value[name])))
         hint = f"{TEXT_FIELD_HINT} {shlex.quote(likely)}"
     return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)
+
+
+def missing_kept_error(kind: str, name: str, names: Sequence[str]) -> BadRecordError:
+    """Return the error about a missing field that is to be kept; similar names come first."""
+    close = get_close_matches(name, names, cutoff=0.7)
+    found = join_items(map(quote, dict.fromkeys([*close, *names]))) or "none"
+    hint = SKIP_HINT if kind == "field" else None
+    if close:
+        hint = f"{KEEP_HINT} {shlex.quote(close[0])}"
+    return BadRecordError(f"no {kind} {quote(name)} (found: {found})", hint)
 
 
 def oversized_error(place: str, limit: int) -> DataError:

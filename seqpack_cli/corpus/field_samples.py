@@ -15,6 +15,12 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 NUM_RECORDS = 1000
 
 
+class Spelled(str):
+    """A field of CSV, which has no type of its own."""
+
+    __slots__ = ()
+
+
 def sample_values(
     sources: Sequence[Source],
     options: DocumentOptions,
@@ -50,7 +56,7 @@ class _AnyReader:
         return value
 
     def parse(self, spelled: str) -> Any:
-        return spelled
+        return Spelled(spelled)
 
 
 def _iter_rows(

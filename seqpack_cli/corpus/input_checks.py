@@ -67,7 +67,12 @@ def check_kept_fields(sources: Sequence[Source], names: Sequence[str]) -> None:
     texts = [source for source in sources if source.format == "text"]
     other = next((name for name in names if name != FOLDER_FIELD), None)
     for source in texts:
-        if source.document != "file" or other is not None:
+        if source.document == "file" and other is not None:
+            raise OptionError(
+                f"--keep {other}: {source.path} is text, whose one field is {FOLDER_FIELD}",
+                hint=f"pass --keep {FOLDER_FIELD}:class, or JSON lines, CSV or Parquet",
+            )
+        if source.document != "file":
             raise OptionError(
                 f"--keep {other or FOLDER_FIELD}: {source.path} is text, which has no fields",
                 hint="pass JSON lines, CSV or Parquet; "

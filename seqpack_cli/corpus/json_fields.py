@@ -15,9 +15,9 @@ from operator import itemgetter
 from typing import Any
 
 from seqpack_cli.corpus.document_block import (
-    SKIP_HINT,
     BadRecordError,
     check_unicode,
+    missing_kept_error,
 )
 from seqpack_cli.corpus.json_lines import (
     find_field,
@@ -74,10 +74,18 @@ def read_json_record(line: str, text_field: str, readers: Readers) -> tuple[str,
         try:
             field = find_field(value, reader.name)
         except BadRecordError as error:
-            raise BadRecordError(error.reason, SKIP_HINT) from error
+            raise missing_kept_error("field", reader.name, list_names(value)) from error
         check_unicode(reader.name, field)
         found.append(reader.read(field, raw_text))
     return text, found
+
+
+def list_names(value: dict[str, Any]) -> list[str]:
+    """Return the fields of an object, and those of the objects in it as dotted paths."""
+    inside = [
+        f"{name}.{key}" for name, inner in value.items() if isinstance(inner, dict) for key in inner
+    ]
+    return [*value, *inside]
 
 
 def _read_columns(records: list[bytes], names: Sequence[str]) -> list[list[Any]]:

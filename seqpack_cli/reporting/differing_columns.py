@@ -128,10 +128,8 @@ def _describe_place(sequence: int, value: Any, other: Any) -> dict[str, Any]:
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Return whether two values are equal, and of one type: 1 is not true."""
-    if isinstance(value, list):
-        return len(value) == len(other) and all(map(_is_same, value, other))
-    return type(value) is type(other) and bool(value == other)
+    """Return whether two values of JSON are the same: 1 is not true, and 0.0 is not -0.0."""
+    return repr(value) == repr(other)
 
 
 def _describe_change(first: Column, second: Column) -> dict[str, Any]:
@@ -156,7 +154,10 @@ def _match_classes(first: Column, second: Column) -> np.ndarray | None:
     A class that only the second has becomes a number above all of the first.
     """
     names, others = _name_classes(first), _name_classes(second)
-    return map_numbers(others, list(dict.fromkeys([*names, *others]))) if names or others else None
+    if not names and not others:
+        return None
+    numbers = {name: number for number, name in enumerate(dict.fromkeys([*names, *others]))}
+    return map_numbers(others, numbers)
 
 
 def _name_classes(column: Column) -> Sequence[str]:

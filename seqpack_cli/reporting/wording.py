@@ -7,6 +7,7 @@ as characters. Widths come from Unicode's tables, 1.5 us each; terminals differ 
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +16,7 @@ from seqpack_cli.errors import escape_controls
 WIDTH = 80
 LABEL_WIDTH = 18  # of a pair; its value begins in column 21
 VALUE_WIDTH = WIDTH - LABEL_WIDTH - 3
+COMMON_WIDTH = 5  # of the common front of two texts, where it is cut
 MAX_LISTED = 16
 MAX_TOKEN_CHARACTERS = 304  # a limit for characters without width
 MAX_CODES_OF_COLUMN = 8  # a limit for the marks of a character
@@ -108,6 +110,19 @@ def cut_front(text: str, width: int) -> str:
         return text
     kept = _take(reversed(list(iter_characters(end))), width - 1)
     return "…" + "".join(reversed(kept))
+
+
+def cut_alike(texts: Sequence[str], width: int) -> list[str]:
+    """Cut texts that are too wide, their common front first: the place where they differ stays.
+
+    >>> cut_alike(["the same for many letters, A", "the same for many letters, B"], 24)
+    ['…rs, A', '…rs, B']
+    """
+    front = os.path.commonprefix(texts)  # noqa: RUF071 - characters are what is compared
+    is_long = count_columns(front[:width]) >= width // 2
+    if len(texts) > 1 and is_long and any(cut(text, width) != text for text in texts):
+        texts = [cut_front(front, COMMON_WIDTH) + text[len(front) :] for text in texts]
+    return [cut(text, width) for text in texts]
 
 
 def fill(text: str, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
-    "where": "leave out a --where, or look at the values: seqpack inspect TOKENS",
+    "where": "leave out a --where, or look at the values: seqpack inspect {store}",
     "last_batch": "pass --last-batch keep",
 }
 BYTES_PER_NUMBER = 8
@@ -73,9 +74,10 @@ def _check_batches(store: TokenStore, plan: Plan, options: PackOptions) -> None:
     if plan.num_batches == 0:
         dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
         reasons = [f"{number:,} by --{name.replace('_', '-')}" for name, number in dropped.items()]
+        most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
         raise DataError(
             f"{store.path}: no batch is left, sequences dropped: {join_items(reasons)}",
-            hint=_advise_looser(next(iter(dropped), "drop_shorter"), options),
+            hint=_advise_looser(most, options).format(store=shlex.quote(str(store.path))),
         )
 
 

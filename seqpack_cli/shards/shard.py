@@ -34,6 +34,7 @@ class Shard:
     """
 
     _viewed: tuple[int, Batch] | None = None  # the batch of the last row that was read
+    _has_token_columns = True  # columns per token are looked for, unless there is none
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Shard:
             padding_side=self.padding_side,
             columns=columns,
         )
+        self._has_token_columns = any(column.is_per_token for column in columns.values())
         self._is_unsound: dict[int, np.ndarray] = {}  # for each block that `take` has checked
         self._check_tensors(manifest, metadata)
 
@@ -112,13 +114,16 @@ class Shard:
             return self[index]  # raises the error that describes what is wrong
         batch = self.view(index)
         is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
-        return batch if is_sound and are_cells_sound(self.columns, batch) else self[index]
+        if is_sound and self._has_token_columns:
+            is_sound = are_cells_sound(self.columns, batch)
+        return batch if is_sound else self[index]
 
     def with_columns(self, columns: Columns) -> Shard:
         """Return a copy of this shard that has only some of its columns."""
         other = copy.copy(self)
-        other.arrays = copy.copy(self.arrays)
-        other.arrays.columns = columns
+        other.arrays = self.arrays.with_tensors(self.tensors, columns)
+        other._has_token_columns = any(column.is_per_token for column in columns.values())
+        other._is_unsound = {}
         return other
 
     def with_tensors(self, tensors: dict[str, np.ndarray]) -> Shard:

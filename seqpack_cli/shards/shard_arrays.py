@@ -17,11 +17,13 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.shards.layouts import Batch, Tensors, find_layout, is_in_range
 from seqpack_cli.shards.shard_columns import (
     NO_COLUMN,
+    AllValues,
     Columns,
     check_column_lengths,
     cut_columns,
     find_wrong_cells,
     find_wrong_rows,
+    view_all,
     view_columns,
 )
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
@@ -40,6 +42,7 @@ class ShardArrays:
         columns: Columns = NO_COLUMN,
     ) -> None:
         self.columns = columns
+        self._values: AllValues | None = None  # found at the first batch
         self.rules = LAYOUTS[layout]
         self.layout = find_layout(layout, pad_id=pad_id, padding_side=padding_side)
         self.tensors = tensors
@@ -72,10 +75,11 @@ class ShardArrays:
         """Where in its sequence each row begins, int64[rows]."""
         return self.tensors.get("piece_starts", np.zeros_like(self.tensors["lengths"]))
 
-    def with_tensors(self, tensors: Tensors) -> ShardArrays:
-        """Return a copy with other arrays."""
+    def with_tensors(self, tensors: Tensors, columns: Columns | None = None) -> ShardArrays:
+        """Return a copy with other arrays, and with other columns unless they are None."""
         other = copy.copy(self)
-        other.tensors = tensors
+        other.tensors, other._values = tensors, None
+        other.columns = self.columns if columns is None else columns
         return other
 
     def find_batch(self, row: int) -> tuple[int, int]:
@@ -99,9 +103,9 @@ class ShardArrays:
                 arrays[name] = self.tensors[name][places[offsets]]
         batch = self.layout.make_batch(arrays)
         if self.columns:
-            rows, cells = places["sequence_offsets"], places["data_offsets"]
-            found = view_columns(self.columns, self.tensors, rows, cells, batch.shape)
-            batch.columns.update(found)  # `dataclasses.replace` takes longer
+            if self._values is None:
+                self._values = view_all(self.columns, self.tensors)
+            view_columns(self._values, batch, places["sequence_offsets"], places["data_offsets"])
         return batch
 
     def cut(self, first: int, last: int) -> ShardArrays:

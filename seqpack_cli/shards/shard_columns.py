@@ -19,24 +19,24 @@ from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import TextValues, check_offsets
 
 Columns = Mapping[str, Column]
+AllValues = list[tuple[str, Values, bool]]  # name, values of the whole shard, if per token
 NO_COLUMN: Columns = MappingProxyType({})
 
 
-def view_columns(
-    columns: Columns, tensors: Tensors, rows: slice, cells: slice, shape: tuple[int, ...]
-) -> dict[str, Values]:
-    """Return the values of one batch as views.
+def view_all(columns: Columns, tensors: Tensors) -> AllValues:
+    """Find the values of columns once, so that a batch takes 0.3 us for each."""
+    return [(name, each.view(tensors), each.is_per_token) for name, each in columns.items()]
+
+
+def view_columns(found: AllValues, batch: Batch, rows: slice, cells: slice) -> None:
+    """Add the columns to a batch, as views.
 
     Args:
         rows, cells: of the batch, in all those of the shard.
-        shape: of its ids.
     """
-    return {
-        name: column.view(tensors)[cells].reshape(shape)  # type: ignore[union-attr]
-        if column.is_per_token
-        else column.view(tensors)[rows]
-        for name, column in columns.items()
-    }
+    for name, values, is_per_token in found:
+        some = values[cells if is_per_token else rows]
+        batch.columns[name] = np.asarray(some).reshape(batch.shape) if is_per_token else some
 
 
 def cut_columns(

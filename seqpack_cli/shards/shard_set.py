@@ -31,7 +31,8 @@ from seqpack_cli.shards.shard_manifest import read_shards_manifest
 from seqpack_cli.tokens.columns.column import Column, read_columns
 
 BYTES_KEPT = 256 << 20  # of mapped pages that `take` keeps in memory
-BYTES_PER_ITEM = 7 << 16  # reading an entry of each of seven arrays maps 64 KiB around it
+BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
+BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
 
 
 class ShardSet:
@@ -45,12 +46,12 @@ class ShardSet:
         self.manifest = manifest
         self.layout: str = manifest["layout"]
         self._stored_columns = read_columns(manifest, path / MANIFEST_NAME)
-        self.columns: dict[str, Column] = self._stored_columns
         entries = manifest["shards"]
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
         self._num_bytes_read = 0
+        self._set_columns(self._stored_columns)
         self._touched: set[Shard] = set()
         self._opened: dict[int, Shard] = {}
 
@@ -88,8 +89,18 @@ class ShardSet:
         """Return the same shards, whose batches have only some columns; others are not read."""
         other = copy.copy(self)
         found = {name: column for name, column in self.columns.items() if name in names}
-        other.columns = self.columns if len(found) == len(self.columns) else found
+        other._set_columns(self.columns if len(found) == len(self.columns) else found)
         return other
+
+    def _set_columns(self, columns: dict[str, Column]) -> None:
+        self.columns = columns
+        # what `take` counts for each batch
+        dtypes = [dtype for each in columns.values() for dtype in each.tensor_dtypes.values()]
+        of_tokens = [each.dtype for each in columns.values() if each.is_per_token]
+        self._texts = [name for name, each in columns.items() if each.is_text]
+        self._bytes_per_item = BYTES_PER_ITEM + BYTES_PER_ARRAY * len(dtypes)
+        dtypes = [self.manifest["dtype"], *of_tokens]
+        self._bytes_per_cell = sum(np.dtype(dtype).itemsize for dtype in dtypes)
 
     def take(self, index: SupportsIndex, *, bytes_kept: int = BYTES_KEPT) -> Batch:
         """Return a batch, checked; faster than `shards[index]` for many batches: see `Shard.take`.
@@ -106,7 +117,9 @@ class ShardSet:
                 let_pages_go(shard.tensors["data"])
         shard = self.open_shard(number)
         batch = shard.take(inside)
-        self._num_bytes_read += batch.data.nbytes + BYTES_PER_ITEM
+        self._num_bytes_read += batch.data.size * self._bytes_per_cell + self._bytes_per_item
+        for name in self._texts:
+            self._num_bytes_read += batch.columns[name].nbytes
         self._touched.add(shard)
         return batch
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.affixes import Affixes
-from seqpack_cli.tokens.columns.keep_option import Kept
+from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary

@@ -135,16 +135,17 @@ class ValueReader:
 
     def _read_texts(self, name: str) -> TextValues:
         lengths = np.zeros(self._num_values, np.int64)
-        starts = []
+        ranges = []
         for part, entries, places in self._parts:
             offsets = self._view_texts(part, name).offsets
-            starts.append(offsets[places])
-            lengths[entries] = offsets[places + 1] - starts[-1]
+            begins = offsets[places]
+            some = lengths[entries] = offsets[places + 1] - begins
+            ranges.append((begins, some))
         found = to_offsets(lengths)
         texts = TextValues(np.empty(int(found[-1]), np.uint8), found)
-        for (part, entries, _), begins in zip(self._parts, starts, strict=True):
+        for (part, entries, _), (begins, some) in zip(self._parts, ranges, strict=True):
             stored = self._view_texts(part, name).data
-            copy_ranges(stored, begins, texts.data, found[entries], lengths[entries])
+            copy_ranges(stored, begins, texts.data, found[entries], some)
         if texts.find_wrong().any():
             for part, entries, _ in self._parts:  # the first part with a wrong one is named
                 self._store.stored_columns.open_part(part).finish(name, texts.take(entries))

@@ -18,7 +18,7 @@ from seqpack_cli.files.json_files import check_fields, encode_json
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.columns.class_kind import find_value_type
-from seqpack_cli.tokens.columns.keep_option import Kept
+from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.part_setup import PartSetup, PartTask

@@ -16,7 +16,7 @@ from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.keep_option import Kept
+from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary

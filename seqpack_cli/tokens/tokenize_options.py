@@ -77,5 +77,5 @@ class TokenizeOptions:
         values.update(values.pop("documents"))
         del values["tokenizer"]  # a place; the manifest has its checksum
         del values["encoder"]
-        values["keep"] = list(self.keep)
+        del values["keep"]  # recorded with the kinds that were found
         return values

@@ -13,7 +13,10 @@ from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.affixes import Affixes, find_affixes
-from seqpack_cli.tokens.columns.keep_option import Kept, check_keep, choose_kinds
+from seqpack_cli.tokens.columns.keep_option import check_keep
+from seqpack_cli.tokens.columns.kept import Kept
+from seqpack_cli.tokens.columns.kind_choice import choose_kinds
+from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
@@ -26,11 +29,19 @@ def find_kept(sources: list[Source], options: TokenizeOptions) -> tuple[Kept, ..
 
     Raises:
         DataError: the first records do not decide, or cannot be read.
+        OptionError: an option does not apply to any of the fields.
     """
-    if not options.keep:
-        return ()
-    names = [name for name, *_ in check_keep(options.keep)]
-    return tuple(choose_kinds(options.keep, sample_values(sources, options.documents, names)))
+    keep = check_keep(options.keep)
+    kept: tuple[Kept, ...] = ()
+    if keep:
+        samples = sample_values(sources, options.documents, [option.name for option in keep])
+        kept = tuple(choose_kinds(keep, samples))
+    if options.tag_subtokens and not any(KINDS[each.kind].is_per_token for each in kept):
+        raise OptionError(
+            f"--tag-subtokens {options.tag_subtokens}: no tags are kept",
+            hint="pass --keep FIELD:tags, or leave it out",
+        )
+    return kept
 
 
 def make_plan(
@@ -45,8 +56,7 @@ def make_plan(
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
-        "options": options.record(),
-        "columns": [each.describe() for each in kept],
+        "options": {**options.record(), "keep": [each.describe() for each in kept]},
         "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }
 

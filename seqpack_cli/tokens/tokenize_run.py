@@ -163,9 +163,11 @@ def _publish(
     if ledger["num_sequences"] == 0:
         run.abandon()
         num = ledger["num_documents"]
+        rejects = [reject for receipt in receipts for reject in receipt["rejects"]]
+        first = f", {len(rejects):,} of them rejected: {rejects[0][-1]}" if rejects else ""
         raise DataError(
             f"{join_items(source.path for source in sources)}: no document with a token "
-            f"({num:,} document{'s' * (num != 1)} read)"
+            f"({num:,} document{'s' * (num != 1)} read{first})"
         )
     if not is_balanced(ledger):
         raise AssertionError(f"the ledger does not add up: {ledger}")

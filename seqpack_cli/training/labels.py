@@ -34,11 +34,12 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
 
     Returns:
         Next tokens and columns per token: int64 in the shape of the batch's ids. Columns per
-        sequence: int64[B], or float32[B] of floating-point numbers. Padding, filler rows and what
-        has no class have IGNORED, but 0 in a column of floating-point numbers.
+        sequence: int64[B], or float32[B] of floating-point numbers, rounded: one that is too small
+        becomes 0. Padding, filler rows and what has no class have IGNORED, but 0 in a column of
+        floating-point numbers.
 
     Raises:
-        ValueError: the batch has no such column, or it is text.
+        ValueError: the batch has no such column, it is text, or a number is too large for float32.
     """
     if labels == NEXT:
         return make_next_labels(batch)
@@ -47,7 +48,7 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
         are_texts = {name: isinstance(each, TextValues) for name, each in batch.columns.items()}
         raise _wrong_labels(labels, are_texts)
     if values.dtype.kind == "f":
-        return values.astype(np.float32)
+        return _to_float32(values, labels)
     made = values.astype(np.int64)
     if made.shape == batch.lengths.shape:
         made[batch.lengths == 0] = IGNORED  # a filler row of a column of integers has 0
@@ -62,6 +63,18 @@ def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
     """
     if labels is not None and labels != NEXT and is_text.get(labels, True):
         raise _wrong_labels(labels, is_text)
+
+
+def _to_float32(values: np.ndarray, name: str) -> np.ndarray:
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = values.astype(np.float32)
+    is_finite = np.isfinite(rounded)
+    if not is_finite.all():
+        raise ValueError(
+            f"column {quote(name)} holds {float(values[is_finite.argmin()])}, expected labels in "
+            f"the range of float32; without labels, batch.columns[{name!r}] holds it"
+        )
+    return rounded
 
 
 def _wrong_labels(labels: str, is_text: Mapping[str, bool]) -> ValueError:

@@ -42,14 +42,14 @@ class ShardDataset(Dataset[BatchTensors]):
         path: the shards' folder.
         labels: "next" adds next-token labels to every item: at each token the one after it, -100
             at the end of a sequence and in padding. The name of a column adds that column: int64,
-            or float32 for one of kind float, [B] or in the shape of the ids; -100 in padding, in
-            filler rows and where there is no class (0 in a filler row of kind float). A column that
-            is itself named "next" cannot be labels.
+            or float32, rounded, for one of kind float, [B] or in the shape of the ids; -100 in
+            padding, in filler rows and where there is no class (0 in a filler row of kind float).
         columns: the names of the columns to read; None reads all. That of labels is always read.
 
     Raises:
         FolderError: the shards are incomplete or damaged, found on opening or at the item.
-        ValueError: the shards have no such column, or labels is a column of text.
+        ValueError: the shards have no such column, labels is a column of text, or, at the item, a
+            label is too large for float32.
     """
 
     @checks_arguments

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls, join_items
-from seqpack_cli.reporting.wording import LABEL_WIDTH, VALUE_WIDTH, count, cut, pair
+from seqpack_cli.reporting.wording import LABEL_WIDTH, VALUE_WIDTH, count, cut, cut_alike, pair
 
 SIDES = {"a": "A", "b": "B"}
-MAX_CHARACTERS = 1_000  # of a name or value; the rest is ignored
+MAX_CHARACTERS = 1_000  # of a column's name; the rest is ignored
+NAME_WIDTH = VALUE_WIDTH - len("1 class only in A: ")  # of a class
 VALUES_WIDTH = (VALUE_WIDTH - len("A has , B has ")) // 2
 
 
@@ -36,9 +38,12 @@ def _show_change(change: Mapping[str, Any]) -> list[str]:
     if kinds[0] != kinds[1]:
         return [pair(_name(change["name"]), f"{kinds[0]} in A, {kinds[1]} in B")]
     lines = []
+    sides = {side: change[side]["only_classes"] for side in SIDES}
+    listed = [label for classes in sides.values() for label in classes[:MAX_LISTED_ITEMS]]
+    names = iter(cut_alike([_spell(label) for label in listed], NAME_WIDTH))
     for side, title in SIDES.items():
-        if classes := change[side]["only_classes"]:
-            shown = ", ".join(map(_spell, classes[:MAX_LISTED_ITEMS]))
+        if classes := sides[side]:
+            shown = ", ".join(islice(names, min(len(classes), MAX_LISTED_ITEMS)))
             more = ", …" if len(classes) > MAX_LISTED_ITEMS else ""
             lines.append(f"{count(len(classes), 'class')} only in {title}: {shown}{more}")
     if not change["same_order"]:
@@ -60,10 +65,9 @@ def _show_place(place: Mapping[str, Any]) -> list[str]:
     where = f"  sequence {place['sequence']:,}"
     if place["position"] is not None:
         where += f", token {place['position']:,}"
+    values = iter(cut_alike([_spell(place[side]) for side in SIDES if side in place], VALUES_WIDTH))
     sides = [
-        f"{title} {cut(_spell(place[side]), VALUES_WIDTH)}"
-        if side in place
-        else f"{title} ends before"
+        f"{title} {next(values)}" if side in place else f"{title} ends before"
         for side, title in SIDES.items()
     ]
     if len(where) <= LABEL_WIDTH:
@@ -76,5 +80,4 @@ def _name(name: str) -> str:
 
 
 def _spell(value: object) -> str:
-    shown = value[:MAX_CHARACTERS] if isinstance(value, str) else value
-    return escape_controls(json.dumps(shown, ensure_ascii=False))
+    return escape_controls(json.dumps(value, ensure_ascii=False))

@@ -13,6 +13,7 @@ from seqpack_cli.reporting.wording import (
     WIDTH,
     count,
     cut,
+    cut_alike,
     fill,
     list_some,
     pair,
@@ -24,7 +25,7 @@ from seqpack_cli.reporting.wording import (
 NAME_WIDTH = 28
 SIDE_WIDTH = 24  # of a value
 COUNT_WIDTH = 15
-MAX_CHARACTERS = 1_000  # of a value; the rest is ignored
+MAX_CHARACTERS = 1_000  # of a name; the rest is ignored
 MAX_SHOWN = 20  # names of a table
 MAX_ID_LINES = 4
 MAX_TEXT_LINES = 2
@@ -55,7 +56,7 @@ def _show_values(title: str, listed: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     lines = [f"{title:<{NAME_WIDTH + 2}} {'A':<{SIDE_WIDTH}} B"]
     for entry in listed[:MAX_SHOWN]:
-        a, b = _cut_both(*(_spell(entry, side) for side in SIDES))
+        a, b = cut_alike([_spell(entry, side) for side in SIDES], SIDE_WIDTH)
         lines.append(f"  {_fit_name(entry['name'])} {fill(a, SIDE_WIDTH)} {b}")
     return [*lines, *_count_hidden(listed)]
 
@@ -81,21 +82,6 @@ def _spell(entry: Mapping[str, Any], side: str) -> str:
     if side not in entry:
         return "absent"
     return escape_controls(json.dumps(entry[side], ensure_ascii=False))
-
-
-def _cut_both(first: str, second: str) -> tuple[str, str]:
-    """Cut two values so that the place where they differ is visible.
-
-    >>> _cut_both("the same for many letters, A", "the same for many letters, B")
-    ('…rs, A', '…rs, B')
-    """
-    first, second = first[:MAX_CHARACTERS], second[:MAX_CHARACTERS]
-    if max(len(first), len(second)) > SIDE_WIDTH:
-        is_same = [a == b for a, b in zip(first, second, strict=False)]
-        num_same = is_same.index(False) if False in is_same else len(is_same)
-        if num_same >= SIDE_WIDTH // 2:
-            first, second = (f"…{value[num_same - 4 :]}" for value in (first, second))
-    return cut(first, SIDE_WIDTH), cut(second, SIDE_WIDTH)
 
 
 def _count_hidden(listed: Sequence[object]) -> list[str]:

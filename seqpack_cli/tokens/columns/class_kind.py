@@ -6,8 +6,9 @@ classes of a whole store are those of all parts, sorted in the same way.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from seqpack_cli.errors import DataError, join_items, quote
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.tokens.columns.comparisons import make_class_test
 from seqpack_cli.tokens.columns.kind import Collected, Field, Kind, Label, wrong_value_error
-from seqpack_cli.tokens.columns.number_kinds import LARGEST, SMALLEST
+from seqpack_cli.tokens.columns.number_kinds import LARGEST, SMALLEST, parse_number
 
 MAX_CLASSES = 1 << 20
 NO_CLASS = -100  # cross_entropy's ignore_index
@@ -80,7 +81,7 @@ class ClassReader:
         if len(kinds) > 1 or float in kinds or not kinds <= set(TYPES[self.value_type]):
             return None
         found = set(values)
-        if self.class_names is not None and not found <= set(self.class_names):
+        if self.class_names is not None and not found <= self._known:
             return None
         is_outside = kinds == {int} and not SMALLEST <= min(found) <= max(found) <= LARGEST
         return None if is_outside else values
@@ -89,14 +90,21 @@ class ClassReader:
         """Return one value; raises BadRecordError."""
         del text
         label = read_label(self.name, value, self.value_type)
-        if self.class_names is not None and label not in self.class_names:
+        if self.class_names is not None and label not in self._known:
             known = join_items(map(quote, self.class_names))
             raise wrong_value_error(self.name, value, f"one of {known}")
         return label
 
     def parse(self, spelled: str) -> Any:
-        """Return a field of CSV: the text."""
-        return spelled
+        """Return the class that a field of CSV spells: a number, or the text."""
+        if self.value_type != "number":
+            return spelled
+        found = parse_number(spelled, int)
+        return found if type(found) is int else parse_number(spelled, float)
+
+    @functools.cached_property
+    def _known(self) -> frozenset[Label]:
+        return frozenset(self.class_names or ())
 
 
 class ClassCollector:
@@ -132,21 +140,23 @@ class ClassCollector:
         labels = list(self.numbers)
         if not self._is_fixed:
             labels = sort_labels(labels, self._name)
-        table = map_numbers(list(self.numbers), labels)
+        table = map_numbers(list(self.numbers), dict(zip(labels, range(len(labels)), strict=True)))
         pieces = (table[piece] for piece in self._pieces)
         count = sum(map(len, self._pieces))
         return Collected({f"column.{name}": Tensor("int32", count, pieces)}, labels)
 
 
-def map_numbers(labels: Sequence[Label], wanted: Sequence[Label]) -> np.ndarray:
+def map_numbers(labels: Sequence[Label], number_of: Mapping[Any, int]) -> np.ndarray:
     """Return the table from the numbers of some classes to their numbers among others, int32.
 
     `table[numbers]` maps an array; NO_CLASS stays, as a place counted from the end.
 
+    Args:
+        number_of: the number of each class among the others.
+
     Raises:
         KeyError: a class is not among the others.
     """
-    number_of = {label: number for number, label in enumerate(wanted)}
     numbers = [number_of[label] for label in labels]
     return np.array([*numbers, NO_CLASS, *[0] * (-NO_CLASS - 1)], np.int32)
 

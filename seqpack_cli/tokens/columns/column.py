@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.url import Place
+from seqpack_cli.ranges import view_bits
 from seqpack_cli.tokens.columns.class_kind import MAX_CLASSES, NO_CLASS, find_value_type
 from seqpack_cli.tokens.columns.comparisons import EQUALITY
 from seqpack_cli.tokens.columns.kind import Kind, Label, Test, Values
@@ -50,6 +52,11 @@ class Column:
     def is_text(self) -> bool:
         """Whether its values are texts."""
         return self._rules.is_text
+
+    @functools.cached_property
+    def class_numbers(self) -> Mapping[Label, int]:
+        """The id of each class, by its name."""
+        return {label: number for number, label in enumerate(self.class_names or ())}
 
     @property
     def is_ordered(self) -> bool:
@@ -130,7 +137,7 @@ class Column:
         """Return which values are those of padding and filler rows, bool."""
         if isinstance(values, TextValues):
             values = values.lengths
-        found: np.ndarray = values == self.fill
+        found: np.ndarray = view_bits(values) == view_bits(np.array(self.fill, values.dtype))
         return found
 
     def find_wrong(self, values: Values) -> np.ndarray:

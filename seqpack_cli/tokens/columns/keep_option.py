@@ -1,186 +1,98 @@
-"""Read `--keep FIELD[:TYPE]`, and find the types that were left out from the first records."""
+"""Read `--keep FIELD[:TYPE]` and `--keep FIELD:class=A,B`."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from seqpack_cli.corpus.kept_fields import FieldReader
-from seqpack_cli.errors import DataError, OptionError, join_items, quote
-from seqpack_cli.files.json_files import JSON_TYPES
-from seqpack_cli.tokens.columns.class_kind import find_value_type, sort_labels
+from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Collector, Field, Label, PartFile, TokenCollector
 from seqpack_cli.tokens.columns.kinds import KINDS
 
-RESERVED = ("targets",)
-TYPED = re.compile(r"(?P<name>.*):(?P<kind>\w+)(?:=(?P<names>.*))?", re.DOTALL)
-# What one value decides where no type was named.
-KIND_OF_TYPE: dict[type, str] = {str: "text", int: "int", float: "float", bool: "class"}
+# `targets` is the name of a column of its own, `next` of labels that are no column.
+RESERVED = ("targets", "next")
+TYPED = re.compile(rf"(?P<name>.*?):(?P<kind>{'|'.join(KINDS)})(?:=(?P<names>.*))?", re.DOTALL)
+UNKNOWN_TYPE = re.compile(r".*:(\w+)(=.*)?", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A field to keep, and the kind of its column."""
+class KeepOption(NamedTuple):
+    """One `--keep`; None is what it leaves open."""
 
-    field: Field
-    kind: str
-
-    def make_reader(self) -> FieldReader:
-        """Return the reader of the field's values."""
-        return KINDS[self.kind].make_reader(self.field)
-
-    def make_collector(self, file: PartFile) -> Collector | TokenCollector:
-        """Return what collects the values of a part."""
-        return KINDS[self.kind].make_collector(self.field, file)
-
-    def make_column(self, found: Iterable[Label]) -> Column:
-        """Return the column of a store.
-
-        Args:
-            found: the names of the classes of all its parts.
-
-        Raises:
-            DataError: there are too many classes.
-        """
-        name, _, labels = self.field
-        if not KINDS[self.kind].has_classes:
-            return Column(name, self.kind)
-        return Column(name, self.kind, tuple(labels or sort_labels(found, name)))
-
-    def describe(self) -> dict[str, Any]:
-        """Return what decides the column, for the plan of a run."""
-        names = self.field.class_names
-        return {
-            "name": self.field.name,
-            "kind": self.kind,
-            "value_type": self.field.value_type,
-            "class_names": None if names is None else list(names),
-        }
+    name: str
+    kind: str | None = None
+    labels: tuple[str, ...] | None = None  # class names, as they are spelled
 
 
-def parse_keep(spelled: str) -> tuple[str, str | None, tuple[str, ...] | None]:
-    """Return the field, type and class names of one `--keep`; None for what it leaves open.
+def parse_keep(spelled: str) -> KeepOption:
+    """Read one `--keep`.
 
     Raises:
         OptionError: the type does not exist, or class names are repeated or of another type.
 
     >>> parse_keep("meta.lang:class=de,en")
-    ('meta.lang', 'class', ('de', 'en'))
+    KeepOption(name='meta.lang', kind='class', labels=('de', 'en'))
     """
     found = TYPED.fullmatch(spelled)
     name, kind, names = (spelled, None, None) if found is None else found.group(1, 2, 3)
-    if kind is not None and kind not in KINDS:
+    unknown = UNKNOWN_TYPE.fullmatch(spelled) if kind is None else None
+    if unknown is not None:
         raise OptionError(
-            f"--keep {spelled}: type {quote(kind)}, expected {', '.join(KINDS)}",
+            f"--keep {spelled}: type {quote(unknown[1])}, expected {', '.join(KINDS)}",
             hint=f"to keep a field of this name, add its type: --keep {spelled}:text",
         )
     if not name or name in RESERVED:
-        raise OptionError(f"--keep {spelled}: a kept field cannot be named {quote(name)}")
-    if names is None:
-        return name, kind, None
-    labels = tuple(next(csv.reader([names], strict=True), [""]))
-    if kind is None or not KINDS[kind].has_classes or len(set(labels)) < len(labels):
         raise OptionError(
-            f"--keep {spelled}: expected different names, of a class",
-            hint="spell it as in --keep label:class=negative,positive",
+            f"--keep {spelled}: a kept field cannot be named {quote(name)}",
+            hint="rename the field in the records" if name else None,
         )
-    return name, kind, labels
+    if kind is None or names is None:
+        return KeepOption(name, kind)
+    if not KINDS[kind].has_classes:
+        raise OptionError(
+            f"--keep {spelled}: {kind} has no class names",
+            hint=f"pass --keep {name}:{kind}, or {name}:class={names}",
+        )
+    return KeepOption(name, kind, _split_names(spelled, names))
 
 
-def check_keep(keep: Sequence[str]) -> list[tuple[str, str | None, tuple[str, ...] | None]]:
-    """Parse all `--keep`.
+def _split_names(spelled: str, names: str) -> tuple[str, ...]:
+    """Split class names at commas; one in double quotes may contain commas."""
+    hint = 'spell it as in --keep label:class=no,yes, a name with a comma as "a,b"'
+    try:
+        rows = list(csv.reader([names], strict=True))
+    except csv.Error as error:
+        raise OptionError(
+            f"--keep {spelled}: class names cannot be read ({error})", hint
+        ) from error
+    labels = rows[0] if rows else []
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        raise OptionError(f"--keep {spelled}: class name {quote(twice)} is there twice", hint)
+    if not labels:
+        raise OptionError(f"--keep {spelled}: no class names", hint)
+    return tuple(labels)
+
+
+def check_keep(keep: Sequence[str]) -> list[KeepOption]:
+    """Read all `--keep`.
 
     Raises:
         OptionError: one cannot be read, or two would be stored under one name.
     """
     parsed = [parse_keep(spelled) for spelled in keep]
-    seen: set[str] = set()
+    owners: dict[str, str] = {}  # the field of each array in a file
     for name, kind, _ in parsed:
-        arrays = set(Column(name, kind or "text").tensor_dtypes)
-        if arrays & seen:
-            raise OptionError(f"--keep {name}: kept twice, or its name is that of another's array")
-        seen |= arrays
+        for array in Column(name, kind or "text").tensor_dtypes:
+            if owners.setdefault(array, name) != name:
+                raise OptionError(
+                    f"--keep {name}: its array {quote(array)} is one of the field "
+                    f"{quote(owners[array])} too",
+                    hint="keep one of both",
+                )
+    names = [option.name for option in parsed]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(f"--keep {twice}: kept twice", hint="keep the field once")
     return parsed
-
-
-def choose_kinds(keep: Sequence[str], samples: Sequence[Sequence[Any]]) -> list[Kept]:
-    """Return the fields to keep, each with its kind.
-
-    Args:
-        samples: the first values of each field; from these follow the kinds and the types of class
-            names that are not named.
-
-    Raises:
-        DataError: the values do not decide.
-    """
-    return [
-        _choose_kind(*parsed, values)
-        for parsed, values in zip(check_keep(keep), samples, strict=True)
-    ]
-
-
-def _choose_kind(
-    name: str, kind: str | None, labels: tuple[str, ...] | None, values: Sequence[Any]
-) -> Kept:
-    present = [value for value in values if value is not None]
-    kind = kind or _guess_kind(name, present)
-    if not KINDS[kind].has_classes:
-        return Kept(Field(name), kind)
-    scalars = [label for value in present for label in _iter_labels(value)]
-    value_type = next(filter(None, map(find_value_type, scalars)), "string")
-    return Kept(Field(name, value_type, _convert(name, labels, value_type)), kind)
-
-
-def _guess_kind(name: str, values: Sequence[Any]) -> str:
-    types = {type(value) for value in values}
-    if types == {int, float}:
-        return "float"
-    if len(types) == 1 and (kind := KIND_OF_TYPE.get(next(iter(types)))):
-        return kind
-    found = " and ".join(sorted(JSON_TYPES.get(kind, kind.__name__) for kind in types))
-    raise DataError(
-        f"--keep {name}: the first records have {found or 'no value'} there, expected a string, "
-        "a number, or true or false, the same in all",
-        hint=f"name the type, for example --keep {name}:{'tags' if list in types else 'text'}",
-    )
-
-
-def _iter_labels(value: Any) -> list[Any]:
-    """Return the class names in a value: itself, those of words, or the last entry of spans."""
-    if not isinstance(value, list):
-        return [value]
-    return [
-        entry[-1]
-        if isinstance(entry, list) and entry
-        else entry.get("label")
-        if isinstance(entry, dict)
-        else entry
-        for entry in value
-    ]
-
-
-def _convert(
-    name: str, labels: tuple[str, ...] | None, value_type: str
-) -> tuple[Label, ...] | None:
-    """Return fixed class names as values of the type that the records have."""
-    if labels is None or value_type == "string":
-        return labels
-    readers: dict[str, Any] = {"boolean": {"false": False, "true": True}.__getitem__}
-    try:
-        return tuple(map(readers.get(value_type, _to_number), labels))
-    except (KeyError, ValueError) as error:
-        raise OptionError(
-            f"--keep {name}: class names {join_items(labels)}, the records have {value_type}s"
-        ) from error
-
-
-def _to_number(spelled: str) -> int | float:
-    try:
-        return int(spelled)
-    except ValueError:
-        number = float(spelled)
-        return int(number) if number.is_integer() else number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.document_block import KEEP_HINT, BadRecordError
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.errors import quote
 from seqpack_cli.files.tensor_file import Tensor
@@ -99,8 +100,17 @@ class Kind:
     make_test: Callable[[str, str, Sequence[Label]], Test] | None = None
 
 
-def wrong_value_error(name: str, value: Any, expected: str) -> BadRecordError:
-    """Return the error about a value that is not of the column's kind."""
+def wrong_value_error(
+    name: str, value: Any, expected: str, *, other_kind: str | None = None
+) -> BadRecordError:
+    """Return the error about a value that is not of the column's kind.
+
+    Args:
+        other_kind: one that accepts the value, for the hint.
+    """
     names = {type(None): "null", bool: str(value).lower(), list: "a list", dict: "an object"}
     found = names.get(type(value)) or quote(value)
-    return BadRecordError(f"field {quote(name)} is {found}, expected {expected}")
+    reason = f"field {quote(name)} is {found}, expected {expected}"
+    if other_kind is None:
+        return BadRecordError(reason)
+    return BadRecordError(reason, f"{KEEP_HINT} {shlex.quote(f'{name}:{other_kind}')}")

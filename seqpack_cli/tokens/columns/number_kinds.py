@@ -35,14 +35,15 @@ class IntReader:
         """Return one value; raises BadRecordError."""
         del text
         if type(value) is not int:
-            raise wrong_value_error(self.name, value, "an integer")
+            other = "float" if type(value) is float else None
+            raise wrong_value_error(self.name, value, "an integer", other_kind=other)
         if not SMALLEST <= value <= LARGEST:
             raise wrong_value_error(self.name, value, f"an integer from {SMALLEST} to {LARGEST}")
         return value
 
     def parse(self, spelled: str) -> Any:
         """Return the integer that a field of CSV spells, else the text."""
-        return _parse(spelled, int)
+        return parse_number(spelled, int)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class FloatReader:
 
     def parse(self, spelled: str) -> Any:
         """Return the number that a field of CSV spells, else the text."""
-        return _parse(spelled, float)
+        found = parse_number(spelled, int)  # checked like one of JSON
+        return found if type(found) is int else parse_number(spelled, float)
 
 
 class NumberCollector:
@@ -95,7 +97,8 @@ class NumberCollector:
         return Collected({f"column.{name}": Tensor(self._dtype, count, self._pieces)})
 
 
-def _parse(spelled: str, kind: type) -> Any:
+def parse_number(spelled: str, kind: type) -> Any:
+    """Return the number that a text spells, else the text."""
     try:
         return spelled if "_" in spelled or spelled != spelled.strip() else kind(spelled)
     except ValueError:

@@ -12,7 +12,7 @@ import xxhash
 
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.files.url import Place
-from seqpack_cli.tokens.columns.keep_option import Kept
+from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.kind import Collector, Label, PartFile, TokenCollector
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.part_columns import write_part_columns

@@ -110,11 +110,12 @@ class PartColumns:
         stored = self._arrays[f"class_names.{column.name}"]
         try:
             labels = json.loads(stored.tobytes())
-            return map_numbers(labels, column.class_names or ())
+            return map_numbers(labels, column.class_numbers)
         except (ValueError, KeyError, TypeError) as error:
             raise FolderError(
                 f"{self._path}: class names of column {quote(column.name)} are not those of the "
-                "manifest"
+                "manifest",
+                hint="the store was changed or damaged: run tokenize --overwrite",
             ) from error
 
     def _wrong(self, column: Column, number: int | None = None) -> FolderError:

@@ -91,8 +91,8 @@ class TagsReader:
     def _read_words(self, value: list[Any], words: list[str]) -> Words:
         if len(value) != len(words):
             raise BadRecordError(
-                f"field {quote(self.name)} has {len(value):,} tags, "
-                f"expected {len(words):,}, one for each word"
+                f"field {quote(self.name)} has {len(value):,} "
+                f"tag{'s' * (len(value) != 1)}, expected {len(words):,}, one for each word"
             )
         return Words(words, self._read_labels(value))
 
@@ -114,17 +114,27 @@ class TagsReader:
     def _read_span(self, entry: Any, text: str) -> tuple[int, int, Any]:
         if isinstance(entry, dict) and set(entry) >= set(SPAN_KEYS):
             entry = [entry[key] for key in SPAN_KEYS]
+        if isinstance(entry, dict):
+            raise BadRecordError(
+                f"field {quote(self.name)} has the entry {quote(entry)}, "
+                f"expected the keys {', '.join(SPAN_KEYS)}"
+            )
         if type(entry) is not list or len(entry) != len(SPAN_KEYS):
             is_label = type(entry) in chain.from_iterable(TYPES.values())
             raise BadRecordError(
                 f"field {quote(self.name)} has the entry {quote(entry)}, "
                 "expected spans [start, end, label] beside a text that is a string",
-                hint="for one tag per word, pass --text-field with the field of the words"
+                hint="for one tag per word, the text must be a list of words: pass --text-field"
                 if is_label
                 else SKIP_HINT,
             )
         start, end, label = entry
-        if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
+        if type(start) is not int or type(end) is not int:
+            raise BadRecordError(
+                f"field {quote(self.name)} has the entry {quote(entry)}, "
+                "expected integers as start and end, and then a label"
+            )
+        if not 0 <= start < end <= len(text):
             raise BadRecordError(
                 f"field {quote(self.name)} has the span {quote(start)} to {quote(end)}, "
                 f"expected start < end within the {len(text):,} characters of the text"

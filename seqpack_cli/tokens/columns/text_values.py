@@ -9,7 +9,7 @@ from typing import overload
 import numpy as np
 
 from seqpack_cli.errors import quote
-from seqpack_cli.ranges import copy_ranges, find_differing, to_offsets
+from seqpack_cli.ranges import copy_ranges, find_differing, to_offsets, view_bits
 
 MAX_SHOWN_TEXTS = 3  # in a repr
 MAX_SHOWN_BYTES = 256  # of each; more than are quoted
@@ -43,6 +43,11 @@ class TextValues(Sequence[str]):
     def lengths(self) -> np.ndarray:
         """The bytes of each text, int64[N]."""
         return np.diff(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all texts."""
+        return int(self.offsets[-1]) - int(self.offsets[0])
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -96,6 +101,8 @@ class TextValues(Sequence[str]):
     def find_wrong(self) -> np.ndarray:
         """Find texts that are not UTF-8, bool[N]; the offsets must be right."""
         first, last = int(self.offsets[0]), int(self.offsets[-1])
+        if first == last or self.data[first:last].max() < 0x80:  # ASCII
+            return np.zeros(len(self), bool)
         starts = self.offsets[:-1][self.lengths > 0]
         if is_utf8(self.data[first:last]) and not ((self.data[starts] & 0xC0) == 0x80).any():
             return np.zeros(len(self), bool)
@@ -136,8 +143,11 @@ def join_values(
 def find_differing_values(
     first: np.ndarray | TextValues, second: np.ndarray | TextValues
 ) -> np.ndarray:
-    """Return at which places two equally long columns differ, as rising numbers."""
+    """Return at which places two equally long columns differ, as rising numbers.
+
+    Floating-point numbers are compared by their bits: 0.0 and -0.0 are different.
+    """
     if isinstance(first, TextValues) and isinstance(second, TextValues):
         data, others = (text.data[text.offsets[0] : text.offsets[-1]] for text in (first, second))
         return find_differing(data, others, first.lengths, second.lengths)
-    return np.flatnonzero(np.asarray(first) != np.asarray(second))
+    return np.flatnonzero(view_bits(np.asarray(first)) != view_bits(np.asarray(second)))
