@@ -62,4 +62,7 @@ def main(inputs, output, label, steps, device) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except seqpack.SeqpackError as error:  # its hint names options of seqpack, not of this file
+        raise SystemExit(f"Error: {error.message}") from None

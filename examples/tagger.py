@@ -2,12 +2,9 @@
 
     python examples/tagger.py examples
 
-Lines of code become records of words and tags (keyword, function, attribute, name, ...), as in any
-corpus with a label per word. The tag goes to the first token of its word, here its first byte.
-Every fifth batch is held out.
+Lines of code become records of words and tags (keyword, function, attribute, ...). The tag goes to
+the first token of its word, here its first byte. Every fifth batch is held out.
 """
-
-from __future__ import annotations
 
 import json
 import keyword
@@ -71,8 +68,7 @@ def train(model: Tagger, batches: Iterable[seqpack.PackedTensors], steps: int) -
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for step, batch in enumerate(islice(chain.from_iterable(repeat(batches)), steps), start=1):
         moved = batch.to(device)
-        # the label of the other bytes is -100, which cross_entropy ignores
-        loss = nn.functional.cross_entropy(model(moved.sequences), moved.labels)
+        loss = nn.functional.cross_entropy(model(moved.sequences), moved.labels)  # ignores -100
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -96,9 +92,11 @@ def predict(model: Tagger, batches: Iterable[seqpack.PackedTensors]) -> Iterator
 def main(folders, steps, device) -> None:
     """Train on the Python files in FOLDERS, and print the accuracy on lines that are held out."""
     torch.manual_seed(0)
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    if not files:
+        raise click.UsageError(f"no Python files in {', '.join(map(str, folders))}")
     with TemporaryDirectory() as folder:
         work = Path(folder)
-        files = chain.from_iterable(sorted(folder.rglob("*.py")) for folder in folders)
         lines = chain.from_iterable(map(iter_lines, files))
         (work / "lines.jsonl").write_text("\n".join(map(json.dumps, lines)))
         words = seqpack.DocumentOptions(text_field="words")
@@ -107,13 +105,15 @@ def main(folders, steps, device) -> None:
         rows = seqpack.PackOptions(max_tokens=1024, shuffle=True, window=1024)
         seqpack.pack(work / "tokens", work / "shards", rows)
         dataset = seqpack.ShardDataset(work / "shards", labels="tags")
-        names = dataset.class_names("tags")
-        model = Tagger(manifest["vocab_size"], len(names)).to(device)
+        num_tags = len(dataset.class_names("tags"))
+        model = Tagger(manifest["vocab_size"], num_tags).to(device)
         train(model, make_loader(dataset, is_held_out=False), steps)
-        is_right = torch.cat([*predict(model, make_loader(dataset, is_held_out=True))])
-    accuracy = is_right.float().mean().item()
-    click.echo(f"held out: {accuracy:.1%} of {len(is_right):,} words, {len(names)} tags")
+        right = torch.cat([*predict(model, make_loader(dataset, is_held_out=True))])
+    click.echo(f"held out: {right.float().mean():.1%} of {len(right):,} words, {num_tags} tags")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except seqpack.SeqpackError as error:  # its hint names options of seqpack, not of this file
+        raise SystemExit(f"Error: {error.message}") from None

@@ -112,4 +112,7 @@ def main(inputs, tokenizer, max_tokens, steps, every, device) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except seqpack.SeqpackError as error:  # its hint names options of seqpack, not of this file
+        raise SystemExit(f"Error: {error.message}") from None

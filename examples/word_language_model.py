@@ -2,12 +2,9 @@
 
     python examples/word_language_model.py sample_data/stories.txt --work words --max-tokens 256
 
-All files are kept in the folder --work. Running the same command again, after Ctrl-C or with more
---steps, resumes from the last checkpoint; on a CPU the results are those of an uninterrupted run,
-bit for bit.
+All files are in the folder --work. The same command again, after Ctrl-C or with more --steps,
+resumes from the last checkpoint; on a CPU with the results of an uninterrupted run, bit for bit.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterable
@@ -116,4 +113,7 @@ def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, 
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except seqpack.SeqpackError as error:  # its hint names options of seqpack, not of this file
+        raise SystemExit(f"Error: {error.message}") from None

@@ -60,6 +60,7 @@ def test_names_and_values_are_bare_or_quoted(text: str, expected: tuple[str, ...
         ("lang = 'de", "found \"'de\" at character 8, expected a second ' that ends it"),
         ('"a = 1', "found '\"a = 1' at character 1, expected a second \" that ends it"),
         ("a = 'b' c", "found 'c' at character 9, expected the end after the closing quote"),
+        ("@length 8", "found '8' at character 9, expected one of = != < <= > >="),
         (" @size > 1", "found '@size' at character 2, expected @source or @length"),
     ],
 )

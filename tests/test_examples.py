@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import runpy
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -232,6 +233,25 @@ def test_tagger_learns_what_words_of_code_are() -> None:
     assert found is not None
     assert float(found[1]) > 90
     assert int(found[2].replace(",", "")) > 500
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_of_the_input_ends_an_example_with_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    more = {"word_language_model": ["--work", "w"], "classifier": ["--output", "-"]}
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    monkeypatch.setattr("sys.argv", [name, "in", *more.get(name, [])])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    if name == "tagger":
+        assert capsys.readouterr().err.endswith("\nError: no Python files in in\n")
+    else:
+        assert re.fullmatch("Error: in: .*", str(caught.value))
 
 
 def test_examples_are_these() -> None:

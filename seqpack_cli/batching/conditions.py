@@ -19,7 +19,7 @@ BUILT_IN = ("@source", "@length")
 EXAMPLE = "write a condition like 'lang = de', '@length >= 8' or '\"my field\" != \"a b\"'"
 ONE_EACH = "pass --where once per condition, as --where 'a != 1' --where 'a != 2'; all must hold"
 _QUOTED = re.compile(r"""'((?:[^']|'')*)'|"((?:[^"]|"")*)\"""")
-_BARE = re.compile(r"[^=!<>]*")
+_BARE = re.compile(r"@\w*|[^=!<>]*")
 _MARKS = re.compile(r"[=!<>]*")
 _BLANKS = re.compile(r"\s*")
 # What may stand where an operator belongs.
