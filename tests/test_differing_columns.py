@@ -116,7 +116,7 @@ def test_columns_of_one_side_or_of_another_kind_are_listed(tmp_path: Path) -> No
     b = store(tmp_path, "b", records, ["new", "label:int"])
     assert show_differences(compare(open_any(a), open_any(b)))[4:] == [
         "options                        A                        B",
-        '  keep                         ["label:class", "old"]   ["new", "label:int"]',
+        '  keep                         [{"name": "label", "kin… [{"name": "new", "kind"…',
         "",
         "columns",
         '  only in A          "old"',

@@ -137,14 +137,20 @@ def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:
             for index, (new, old) in enumerate(zip(plan, found, strict=True))
             for change in _find_changes(new, old, f"{place}[{_name_item(new, old) or index}]")
         ]
-    if _holds_items(plan) and _holds_items(found):
+    is_option = place.startswith("options.")
+    if isinstance(plan, list) and isinstance(found, list) and not is_option:
         return [f"number of {place} was {len(found)}, is {len(plan)}"]
-    return [] if plan == found else [f"{place} was {quote(found)}, is {quote(plan)}"]
+    if plan == found:
+        return []
+    return [f"{place} was {quote(_shorten(found))}, is {quote(_shorten(plan))}"]
 
 
-def _holds_items(values: Any) -> bool:
-    """Return whether a value is a list of sources or parts, too long to be shown."""
-    return isinstance(values, list) and all(isinstance(item, dict) for item in values)
+def _shorten(value: Any) -> Any:
+    """Return the names of a list of named items, such as kept fields; others as they are."""
+    is_named = isinstance(value, list) and all(
+        isinstance(item, dict) and "name" in item for item in value
+    )
+    return [item["name"] for item in value] if is_named else value
 
 
 def _name_item(new: Any, old: Any) -> object:
