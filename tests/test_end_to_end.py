@@ -97,7 +97,7 @@ def test_same_input_gives_the_same_bytes_for_any_number_of_workers(
         run("pack", link, "-o", shards, "--shard-bytes", "50kB", *options, *way.split())
         found.append((read_folder(link), read_folder(shards)))
     assert found[0] == found[1]
-    assert len(found[0][0]) == 11, "four parts, and the special tokens in the text"
+    assert len(found[0][0]) == 15, "four parts, and the special tokens in the text"
     assert len(found[0][1]) > 4, "several shards"
 
 
