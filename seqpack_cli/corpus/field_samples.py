@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
@@ -13,6 +12,7 @@ from seqpack_cli.corpus.kept_fields import find_folder_name
 from seqpack_cli.corpus.sources import Source, SourceRange
 
 NUM_RECORDS = 1000
+NUM_BYTES = 1 << 20
 
 
 class Spelled(str):
@@ -29,6 +29,9 @@ def sample_values(
 ) -> list[list[Any]]:
     """Return the values of fields in the first records; null and rejected ones are None.
 
+    These are the first NUM_RECORDS, or fewer if they are long: after NUM_BYTES of text no more are
+    read unless a field has no value yet.
+
     Args:
         names: of the fields.
 
@@ -36,8 +39,16 @@ def sample_values(
         DataError: a record cannot be read and is not to be skipped, or a column is missing.
         MachineError: the package for a format is not installed.
     """
-    rows = islice(_iter_rows(sources, options, names), limit)
-    return [list(values) for values in zip(*rows, strict=True)] or [[] for _ in names]
+    found: list[list[Any]] = [[] for _ in names]
+    num_bytes = 0
+    for values, size in _iter_blocks(sources, options, names):
+        for sample, more in zip(found, values, strict=True):
+            sample += more[: limit - len(sample)]
+        num_bytes += size
+        has_all = all(any(value is not None for value in sample) for sample in found)
+        if len(found[0]) >= limit or (num_bytes >= NUM_BYTES and has_all):
+            break
+    return found
 
 
 @dataclass(frozen=True)
@@ -59,14 +70,15 @@ class _AnyReader:
         return Spelled(spelled)
 
 
-def _iter_rows(
+def _iter_blocks(
     sources: Sequence[Source], options: DocumentOptions, names: Sequence[str]
-) -> Iterator[tuple[Any, ...]]:
+) -> Iterator[tuple[list[list[Any]], int]]:
+    """Yield the values of each field in some records, and the bytes of their texts."""
     readers = [_AnyReader(name) for name in names]
     for index, source in enumerate(sources):
         if source.document == "file":
-            yield tuple(find_folder_name(source) for _ in names)  # the file need not be read
+            yield [[find_folder_name(source)] for _ in names], 0  # the file need not be read
             continue
         whole = SourceRange(index, source, 0, source.num_bytes)
         for block in iter_documents(whole, options, lambda _: None, readers):
-            yield from zip(*block.fields, strict=True)
+            yield block.fields, block.num_bytes
