@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,24 @@ def test_bad_value_is_an_error_or_rejects_its_record(
         read(path, [kind("id:int")])
     hint = "pass --keep id:float" if "1.0" in reason else SKIP_HINT
     assert (caught.value.message, caught.value.hint) == (f"{path}:3: {reason}", hint)
+
+
+LONG = '"\u00e9' * 3000  # so few records in a chunk that their texts are not written again
+
+
+@pytest.mark.parametrize("spell", [json.dumps, lambda text: json.dumps(text, ensure_ascii=False)])
+@pytest.mark.parametrize("twice", ['"id": 6', '"text": ""', '"x": 1, "x": 2'])
+def test_a_key_that_is_lost_beside_a_long_text_is_found(
+    tmp_path: Path, spell: Callable[[str], str], twice: str
+) -> None:
+    text = spell(LONG).replace('\\"', "\\u0022", 3)
+    good, bad = (f'{{"id": 5, "text": {text}{more}}}' for more in ("", f", {twice}"))
+    readers = [kind("id:int"), kind("text:text")]
+    found = read_lines(tmp_path, [good, bad, good], readers)
+    is_bad = not twice.startswith('"x"')  # other keys may be there twice, as without kept fields
+    assert found[0] == [LONG, "" if is_bad else LONG, LONG]
+    assert found[1] == [[5, None if is_bad else 5, 5], [LONG, None if is_bad else LONG, LONG]]
+    assert len(found[2]) == is_bad
 
 
 # Lists of words
