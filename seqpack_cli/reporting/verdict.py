@@ -9,7 +9,7 @@ from seqpack_cli.reporting.wording import count
 
 
 def judge(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whether what was found is no difference, and the verdict in words."""
+    """Return whether both sides are the same, and the verdict in words."""
     is_other = _has_other_sequences(found) or found["same_arrays"] is False
     is_identical = not is_other and not _name_others(found)
     return {"identical": is_identical, "verdict": "identical" if is_identical else _judge(found)}

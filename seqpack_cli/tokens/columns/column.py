@@ -115,7 +115,7 @@ class Column:
         return {self.tensor_name: values}
 
     def spell(self, values: Values) -> list[Any]:
-        """Return values as JSON has them: class names, or None where there is no class.
+        """Return values as JSON values: class names, or None where there is no class.
 
         Those of a rectangle are one list per row.
         """
@@ -126,12 +126,6 @@ class Column:
             return spelled
         names = (*self.class_names, None)
         return [names[number if number >= 0 else -1] for number in spelled]
-
-    def fill_values(self, num_values: int) -> Values:
-        """Return the values of padding or filler rows."""
-        if self.is_text:
-            return TextValues(np.empty(0, np.uint8), np.zeros(num_values + 1, np.int64))
-        return np.full(num_values, self.fill, self.dtype)
 
     def is_fill(self, values: Values) -> np.ndarray:
         """Return which values are those of padding and filler rows, bool."""

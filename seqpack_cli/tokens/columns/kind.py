@@ -20,6 +20,7 @@ from seqpack_cli.tokens.columns.text_values import TextValues
 Values = np.ndarray | TextValues  # of one column: an entry per sequence or row, or per token
 Test = Callable[[Any], np.ndarray]  # Values -> which of them meet a condition, bool
 Label = str | int | float | bool  # the name of a class
+MakeTest = Callable[[str, str, Sequence[Label]], Test]
 
 
 class Collected(NamedTuple):
@@ -97,7 +98,7 @@ class Kind:
     is_text: bool = False
     is_ordered: bool = False  # whether < and > compare its values
     # (operator, value, class names) -> Test; None if no condition may ask for its values
-    make_test: Callable[[str, str, Sequence[Label]], Test] | None = None
+    make_test: MakeTest | None = None
 
 
 def wrong_value_error(

@@ -11,7 +11,7 @@ import numpy as np
 
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.tokens.columns.comparisons import make_float_test, make_integer_test
-from seqpack_cli.tokens.columns.kind import Collected, Kind, wrong_value_error
+from seqpack_cli.tokens.columns.kind import Collected, Kind, MakeTest, wrong_value_error
 
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
 EXACT = 2**53  # every integer up to here has a floating-point value
@@ -112,21 +112,19 @@ def _is_exact(value: int) -> bool:
         return False
 
 
-INT = Kind(
-    "int",
-    "int64",
-    0,
-    lambda field: IntReader(field.name),
-    lambda _, __: NumberCollector("int64"),
-    is_ordered=True,
-    make_test=make_integer_test,
-)
-FLOAT = Kind(
-    "float",
-    "float64",
-    0,
-    lambda field: FloatReader(field.name),
-    lambda _, __: NumberCollector("float64"),
-    is_ordered=True,
-    make_test=make_float_test,
-)
+def _make_kind(
+    name: str, dtype: str, reader: type[IntReader] | type[FloatReader], make_test: MakeTest
+) -> Kind:
+    return Kind(
+        name,
+        dtype,
+        0,
+        lambda field: reader(field.name),
+        lambda _, __: NumberCollector(dtype),
+        is_ordered=True,
+        make_test=make_test,
+    )
+
+
+INT = _make_kind("int", "int64", IntReader, make_integer_test)
+FLOAT = _make_kind("float", "float64", FloatReader, make_float_test)

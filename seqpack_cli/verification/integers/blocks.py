@@ -101,7 +101,7 @@ def read_block(
 
     Args:
         max_tokens: the longest piece of a split sequence in varlen.
-        column: the name of the column that stands in the place of the shard's ids.
+        column: compare this column per token, which the shard's `data` holds, not ids.
     """
     stacks, arrays = _find_stacks(shard, span), shard.arrays.cut(span.first, span.last)
     data = (
