@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def make_store_in_memory(sequences: Sequence[np.ndarray], *, num_parts: int = 2)
     bounds = [len(sequences) * part // num_parts for part in range(num_parts + 1)]
     store.part_offsets = np.array(bounds)
     parts: list[tuple[np.ndarray, Index]] = []
-    store._open_part = parts.__getitem__  # type: ignore[assignment]
+    store._parts = SimpleNamespace(open_part=parts.__getitem__)  # type: ignore[assignment]
     for first, last in pairwise(bounds):
         ids = np.concatenate([np.empty(0, sequences[0].dtype), *sequences[first:last]])
         ids.flags.writeable = False

@@ -13,7 +13,8 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.token_store import TokenStore
 
 Opened = TokenStore | ShardSet
 FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write

@@ -45,7 +45,8 @@ from seqpack_cli.shards.shard_manifest import (
     make_manifest,
 )
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.token_store import TokenStore
 
 
 @checks_arguments

@@ -23,8 +23,9 @@ from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.store_rows import StoreRows, changed_error, find_rows
 from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.read_rows import ValueReader
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.token_store import TokenStore
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,11 @@ from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import is_balanced, make_manifest
-from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_plan import (
     adapt_plan,

@@ -20,8 +20,9 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label, Values
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 

@@ -15,7 +15,8 @@ from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.device import open_device, steady_arithmetic
 from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure
