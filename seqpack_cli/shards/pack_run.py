@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import needs_array
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.copy_marks import find_began, hashing_copies
+from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
@@ -41,18 +42,25 @@ from seqpack_cli.shards.shard_manifest import (
     FORMAT,
     FORMAT_VERSION,
     SHARD_FIELDS,
-    check_ledger,
+    describe_stores,
     make_manifest,
 )
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.shards.source_setup import SourceSetup
+from seqpack_cli.shards.store_passes import name_by_position
+from seqpack_cli.tokens.open_store import (
+    AnyPaths,
+    AnyStore,
+    name_stores,
+    open_stores,
+    parse_places,
+)
 
 
 @checks_arguments
 @hashing_copies()
 def pack(
-    store: AnyPath,
+    stores: AnyPaths,
     output: AnyPath,
     options: PackOptions | None = None,
     *,
@@ -63,7 +71,7 @@ def pack(
     """Pack a token store into shards, as `seqpack pack` does.
 
     Args:
-        store: the token store's folder.
+        stores: the token store's folder, or those of several, which are packed as one.
         output: the shards' folder; an interrupted run there is continued.
         executor: where the work is done, and by how many workers; None is this machine, with one
             process per core.
@@ -80,30 +88,42 @@ def pack(
         MachineError: the disk, the memory or a worker process failed.
     """
     options = options or PackOptions()
-    store_path, output = parse_place(store), parse_place(output)
-    command = spell_command("pack", [store_path], output, options)
+    places, output = parse_places(stores), parse_place(output)
+    command = spell_command("pack", places, output, options)
     options = options.resolve()
-    workers = find_workers(executor, progress, (store_path, output))
+    workers = find_workers(executor, progress, (*places, output))
     with workers.hold():
-        return _pack(store_path, output, options, workers, overwrite, command)
+        store, options = open_to_pack(places, output, options, workers)
+        return pack_store(store, output, options, workers, overwrite=overwrite, command=command)
 
 
-def _pack(
-    store_path: Place,
+def open_to_pack(
+    places: Sequence[Place], output: Place, options: PackOptions, workers: Workers
+) -> tuple[AnyStore, PackOptions]:
+    """Open the stores of a run; return the options with stores named by position."""
+    is_here = _is_planned_here(options, workers)
+    store = open_stores(places, check_indices=is_here, without=options.drop_column)
+    for place in places:
+        if at(output).find_real_name() == at(place).find_real_name():
+            raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
+    return store, name_by_position(options, name_stores(places))
+
+
+def pack_store(
+    store: AnyStore,
     output: Place,
     options: PackOptions,
     workers: Workers,
+    *,
     overwrite: bool,
     command: str | None,
 ) -> tuple[dict[str, Any], bool]:
-    started = time.monotonic()
-    is_here = workers.are_local or needs_array(options)
-    store = open_store(store_path, check_indices=is_here)
-    if at(output).find_real_name() == at(store_path).find_real_name():
-        raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
-    head, source = _make_head(store, options), SelectedStore(store, options.where)
-    entries = EntryBytes.of(store)
-    plan = plan_store(source, options, None if is_here else count_store(source, workers))
+    """Pack what the options select of an opened store, as `pack` does."""
+    started, source = time.monotonic(), SelectedStore(store, options)
+    store, head = source.store, _make_head(source)
+    opened, entries = SourceSetup.of(source), EntryBytes.of(store)
+    is_here = _is_planned_here(options, workers)
+    plan = plan_store(source, options, None if is_here else count_store(source, opened, workers))
     check_memory(plan.table, entries)
     with open_run(output, head, overwrite=overwrite, command=command) as run:
         output = run.path  # from here on with the holder of its lock
@@ -116,10 +136,8 @@ def _pack(
         run.write_tokenizer(store.read_tokenizer_json())
         cuts = cut_shards(plan.table, options, entries)
         tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
-        setup = ShardSetup(output, store_path.resolve(), head, find_began())
-        receipts = _make_shards(run, tasks, setup, workers)
-        manifest = make_manifest(store, store_path, output, head, plan, receipts)
-        check_ledger(manifest["ledger"], store)
+        receipts = _make_shards(run, tasks, ShardSetup(output, opened, head), workers)
+        manifest = make_manifest(source, output, head, plan, receipts)
         seconds = time.monotonic() - started
         done = _describe_run(manifest, workers, seconds)
         run.write_record(done, {"numpy": np.__version__})
@@ -127,19 +145,24 @@ def _pack(
     return manifest, False
 
 
-def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
+def _is_planned_here(options: PackOptions, workers: Workers) -> bool:
+    """Return whether this process reads all lengths, not the workers."""
+    return workers.are_local or needs_array(options) or options.has_passes
+
+
+def _make_head(source: SelectedStore) -> dict[str, Any]:
     """Return the manifest's fields that are known before packing; a continued run must match."""
-    pad_id = choose_pad_id(store, options)
+    store, options = source.store, source.options
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "plan_version": PLAN_VERSION,
         "layout": options.layout,
         "dtype": store.dtype,
-        "pad_id": pad_id,
+        "pad_id": choose_pad_id(store, options),
         "padding_side": options.padding_side,
         "tokenizer_blake3": store.manifest["tokenizer_blake3"],
-        "tokens_blake3": store.digest,
+        "stores": describe_stores(source),
         "columns": [column.describe() for column in store.columns.values()],
         "options": record_options(options),
     }

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import overload
 
-from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
@@ -63,6 +63,11 @@ def open_stores(
     if not places:
         raise ValueError("no store, expected at least one")
     stores = [_open(place, check_indices=check_indices) for place in places]
+    known = {name for store in stores for name in store.columns}
+    for name in without:
+        if name not in known:
+            found = join_items(map(quote, sorted(known))) or "none"
+            raise OptionError(f"--drop-column {name}: no store has this column (found: {found})")
     if len(stores) == 1:
         return stores[0]
     _check_stores(stores)
