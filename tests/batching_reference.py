@@ -6,11 +6,14 @@ and return what `plan_batches` must return. Quadratic; small inputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import combinations, pairwise
 
 import numpy as np
+from blake3 import blake3
 from shard_reference import batch_cost, slow_cut, slow_length_order
 
 from seqpack_cli.batching.batch_table import BatchTable
@@ -341,3 +344,38 @@ def slow_bins(
     num_tokens = [sum(piece[2] for piece in row) for row in bins]
     batches = Batches(bins, num_tokens, [0] * len(bins), ledger.sequences, ledger.tokens)
     return _permute(batches, options)
+
+
+def slow_mix(document_hash: int, seed: int, purpose: str) -> int:
+    """Mix one hash in integers without limit, of which 64 bits are kept."""
+    key = blake3(f"{purpose} {seed}".encode("ascii")).digest()[:8]
+    mixed = document_hash ^ sum(byte << 8 * place for place, byte in enumerate(key))
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+    return mixed ^ (mixed >> 31)
+
+
+def slow_split(document_hash: int, shares: Sequence[Fraction], seed: int) -> int:
+    """Return the number of the first split that ends above a hash."""
+    end = Fraction(0)
+    for number, share in enumerate(shares):
+        end += share
+        if slow_mix(document_hash, seed, "split") < math.floor(end * 2**64):
+            return number
+    raise AssertionError("shares add up to less than 1")
+
+
+def slow_visits(document_hash: int, passes: Fraction, seed: int) -> int:
+    """Count the visits of a document."""
+    whole = math.floor(passes)
+    bound = math.floor((passes - whole) * 2**64)
+    return whole + (slow_mix(document_hash, seed, "passes") < bound)
+
+
+def slow_rounds(document_hash: int, num_visits: int, num_rounds: int, seed: int) -> set[int]:
+    """Return the rounds of a document: visit k is in the round where k / visits of them are over.
+
+    Counted from the round that follows from the hash.
+    """
+    first = slow_mix(document_hash, seed, "rounds") % num_rounds
+    return {(first + visit * num_rounds // num_visits) % num_rounds for visit in range(num_visits)}

@@ -68,7 +68,7 @@ class VerifyOptions:
         check_choice("dtype", self.dtype, DTYPES)
         for name in ("num_layers", "hidden_size", "sample", "max_batch_tokens"):
             check_positive(name, getattr(self, name))
-        check_seed(self.seed)
+        check_seed("seed", self.seed)
         if self.hidden_size < MIN_HIDDEN_SIZE:
             raise OptionError(
                 f"--hidden-size {self.hidden_size}: expected {MIN_HIDDEN_SIZE} or more"
