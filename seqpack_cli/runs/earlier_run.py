@@ -24,15 +24,15 @@ KEEPING_HINT = (
 )
 SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
 REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
+FORMAT_OF_SPLITS = "seqpack.splits"  # whose pieces are folders
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
 NAMES = {  # of the files that a run writes, by the format of its manifest
     "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
     r"|part-\d{5,}\.(bin|idx|columns\.safetensors|json)",
     "seqpack.shards": rf"{COMMON_NAMES}|shard-\d{{5,}}\.(safetensors|json)",
-    "seqpack.splits": r"(manifest|plan|run)\.json",
+    FORMAT_OF_SPLITS: r"(manifest|plan|run)\.json",
 }
 OWN_PATTERN = re.compile("|".join(NAMES.values()))
-
 
 
 class DifferentRunError(FolderError):
@@ -65,7 +65,7 @@ def read_equal_manifest(
         return None
     found = read_json(folder / earlier)
     is_bare = not any(map(RECEIPT_PATTERN.fullmatch, names))
-    if earlier == PLAN_NAME and is_bare and found.get("format") not in WITH_PARTS:
+    if earlier == PLAN_NAME and is_bare and found.get("format") != FORMAT_OF_SPLITS:
         return None  # it finished no part or shard: nothing to keep
     changes = _find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
     if changes:

@@ -1,17 +1,11 @@
-"""The command `pack` as a function: open the token stores, then pack them, or each of their splits."""
+"""The command `pack` as a function: open the token stores, pack them or each of their splits."""
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
-from seqpack_cli.batching.plan import needs_array
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.places import at
@@ -19,31 +13,9 @@ from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder, open_run
-from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
-from seqpack_cli.shards.count_store import count_store
-from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.pack_plan import (
-    check_memory,
-    choose_pad_id,
-    cut_shards,
-    describe_substitute_pad_id,
-    plan_store,
-)
+from seqpack_cli.runs.workers import Executor, Workers, find_workers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
 from seqpack_cli.shards.split_run import pack_splits
-from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
-from seqpack_cli.shards.recorded_options import record_options
-from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_manifest import (
-    FORMAT,
-    FORMAT_VERSION,
-    SHARD_FIELDS,
-    describe_stores,
-    make_manifest,
-)
-from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.open_store import (
     AnyPaths,
@@ -105,5 +77,3 @@ def _open(
         if at(output).find_real_name() == at(place).find_real_name():
             raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     return store, name_by_position(options, name_stores(places))
-
-

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,10 @@ import numpy as np
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import needs_array
-from seqpack_cli.errors import OptionError
-from seqpack_cli.files.copy_marks import hashing_copies
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import AnyPath, Place, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.command_line import spell_command
-from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder, open_run
-from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.open_run import open_run
+from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import (
@@ -47,13 +41,8 @@ from seqpack_cli.shards.shard_manifest import (
 )
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
-from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.open_store import (
-    AnyPaths,
     AnyStore,
-    name_stores,
-    open_stores,
-    parse_places,
 )
 
 

@@ -18,10 +18,10 @@ from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.batching.splits import Splits, parse_splits
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.url import Place, spell_place
-from seqpack_cli.runs.run_folder import RunFolder, open_run
+from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.pack_store import describe_run, pack_store
-from seqpack_cli.shards.recorded_options import record_all_options
+from seqpack_cli.shards.recorded_options import record_options
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import FORMAT, FORMAT_VERSION, open_splits
 from seqpack_cli.shards.store_splits import make_splitter
@@ -52,14 +52,11 @@ def pack_splits(
     assert splits is not None  # noqa: S101 - the caller found splits
     head = _make_head(store, splits, options)
     entries = _describe_splits(store, splits)
-    stale = find_earlier_names(output) - set(splits.names)
-    parts = Parts((*splits.names, *sorted(stale)), {REPLACED: sorted(stale)})
-    with open_run(output, head, overwrite=overwrite, command=command, parts=parts) as run:
+    names = splits.names
+    with open_split_run(output, head, names, overwrite=overwrite, command=command) as run:
         if run.manifest is not None:
             run.check_whole(open_splits)
             return run.manifest, True
-        for name in sorted(stale):
-            remove_part(run, output / name, FORMAT_OF_PARTS)
         for entry in entries:
             _note_small(entry, options, workers)
             some = replace(options, split_name=entry["name"])
@@ -88,7 +85,7 @@ def _make_head(store: AnyStore, splits: Splits, options: PackOptions) -> dict[st
             {"blake3": each.digest, "num_sequences": len(each), "num_tokens": each.num_tokens}
             for each in store.stores
         ],
-        "options": record_all_options(options),
+        "options": {**record_options(options), "layout": options.layout},
     }
 
 
@@ -96,8 +93,7 @@ def _iter_shares(splits: Splits) -> list[tuple[str, str | None]]:
     if splits.shares is None:
         return [(name, None) for name in splits.names]
     return [
-        (name, spell_number(share))
-        for name, share in zip(splits.names, splits.shares, strict=True)
+        (name, spell_number(share)) for name, share in zip(splits.names, splits.shares, strict=True)
     ]
 
 
