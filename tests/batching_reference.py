@@ -1,14 +1,14 @@
 """Slow plain-Python oracles for the plan of a pack run: which sequences share a batch, or a row.
 
-`slow_plan` and `slow_bins` process lists of rows, each a (sequence, start, length), step by step,
-and return what `plan_batches` must return. Quadratic; small inputs.
+`slow_plan` and `slow_plan_of_rounds` process lists of rows, each a (sequence, start, length), step
+by step, and return what `plan_batches` must return. Quadratic; small inputs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -226,10 +226,66 @@ def _permute(batches: Batches, options: PackOptions) -> Batches:
 def slow_plan(
     lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None = None
 ) -> Batches | None:
-    """Plan `packed` or `padded` batches; None if a sequence is too long.
+    """Plan batches or rows of any layout; None if a sequence is too long."""
+    batches = _plan_round(lengths, options, is_selected)
+    return None if batches is None else _permute(batches, options)
+
+
+def slow_plan_of_rounds(
+    lengths: Sequence[int], options: PackOptions, rounds: Sequence[Sequence[bool]]
+) -> Batches | None:
+    """Plan each round by itself, with bucket keys for all, and shuffle the batches of all.
+
+    The ledger has only what is dropped for want of room, in all rounds together.
+    """
+    if options.buckets == "auto":
+        least, most = options.drop_shorter or 1, options.drop_longer or max(lengths, default=0)
+        if options.max_tokens is not None:
+            most = min(
+                most, options.max_tokens // options.pad_to_multiple * options.pad_to_multiple
+            )
+        needed = [
+            round_up(length, options.pad_to_multiple)
+            for is_in in rounds
+            for length, is_here in zip(lengths, is_in, strict=True)
+            if is_here and least <= length <= most
+        ]
+        ones = LengthCounts(np.array(needed, np.int64), np.ones(len(needed), np.int64))
+        keys = choose_buckets(ones, options.num_buckets or 0) if needed else [1]
+        options = replace(options, buckets=tuple(keys), overflow=options.overflow or "error")
+    joined = Batches([], [], [])
+    for number, is_in in enumerate(rounds):
+        seeds = np.random.SeedSequence(options.seed, spawn_key=(4, number))
+        seed = int(seeds.generate_state(1, np.uint64)[0]) if number else options.seed
+        batches = _plan_round(lengths, replace(options, seed=seed), is_in)
+        if batches is None:
+            return None
+        joined.rows += batches.rows
+        joined.num_cells += batches.num_cells
+        joined.num_filler_rows += batches.num_filler_rows
+        for reason in {"overflow", "last_batch"} & {*batches.num_dropped_sequences}:
+            for counts, added in (
+                (joined.num_dropped_sequences, batches.num_dropped_sequences),
+                (joined.num_dropped_tokens, batches.num_dropped_tokens),
+            ):
+                counts[reason] = counts.get(reason, 0) + added[reason]
+    return _permute(joined, options)
+
+
+def _plan_round(
+    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None
+) -> Batches | None:
+    plan = _slow_bins if options.shares_rows else _slow_rows
+    return plan(lengths, options, is_selected)
+
+
+def _slow_rows(
+    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None
+) -> Batches | None:
+    """Plan `packed` or `padded` batches, not shuffled yet; None if a sequence is too long.
 
     Shuffle, choose, sort each window, split by bucket with the largest first, cut each bucket
-    greedily, keep, drop or fill its last batch, sort the rows of each batch, shuffle the batches.
+    greedily, keep, drop or fill its last batch, sort the rows of each batch.
     """
     ledger = _Ledger(lengths, options, is_selected)
     limits = []
@@ -253,7 +309,7 @@ def slow_plan(
     if options.last_batch == "drop":
         ledger.count("last_batch", [])
     batches.rows = [_sort_rows(batch) for batch in batches.rows]
-    return _permute(batches, options)
+    return batches
 
 
 def _split_by_bucket(rows: list[Row], options: PackOptions) -> list[tuple[int | None, list[Row]]]:
@@ -308,13 +364,13 @@ def _cut_bucket(
         batches.num_cells.append((len(batch) + filler) * width if padded else num_tokens)
 
 
-def slow_bins(
-    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None = None
+def _slow_bins(
+    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None
 ) -> Batches | None:
-    """Plan `varlen` rows; None if a sequence is too long.
+    """Plan `varlen` rows, not shuffled yet; None if a sequence is too long.
 
-    Shuffle, choose, split, put one piece after the other into a bin, and shuffle the bins. The
-    pieces of a bin keep the order in which they were put in.
+    Shuffle, choose, split, and put one piece after the other into a bin. The pieces of a bin keep
+    the order in which they were put in.
     """
     capacity = options.max_tokens or 0
     ledger = _Ledger(lengths, options, is_selected)
@@ -342,8 +398,7 @@ def slow_bins(
         cut = slow_cut(sizes, batch_size=None, max_tokens=capacity, padded=False)
         bins = [[next(left) for _ in batch] for batch in cut]
     num_tokens = [sum(piece[2] for piece in row) for row in bins]
-    batches = Batches(bins, num_tokens, [0] * len(bins), ledger.sequences, ledger.tokens)
-    return _permute(batches, options)
+    return Batches(bins, num_tokens, [0] * len(bins), ledger.sequences, ledger.tokens)
 
 
 def slow_mix(document_hash: int, seed: int, purpose: str) -> int:

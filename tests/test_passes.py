@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from batching_reference import slow_rounds, slow_visits
+from batching_reference import slow_mix, slow_rounds, slow_visits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +33,14 @@ def test_visits_agree_with_the_slow_ones(hashes: list[int], passes: Fraction, se
     visits = count_visits(np.array(hashes, np.uint64), passes, seed)
     assert visits.dtype == np.int32
     assert visits.tolist() == [slow_visits(each, passes, seed) for each in hashes]
+
+
+def test_a_part_of_a_pass_ends_before_its_bound() -> None:
+    hashes = np.array([5], np.uint64)
+    bound = slow_mix(5, 0, "passes")
+    for numerator, expected in ((bound, 1), (bound + 1, 2)):
+        passes = 1 + Fraction(numerator, 2**64)
+        assert count_visits(hashes, passes, 0).tolist() == [expected]
 
 
 @given(HASHES, st.integers(2, 40) | st.just(MAX_PASSES), SEEDS, st.data())

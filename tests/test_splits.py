@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching_reference import slow_split
+from batching_reference import slow_mix, slow_split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +32,14 @@ def test_splits_agree_with_the_slow_ones(parts: list[int], hashes: list[int], se
     found = splits.assign(np.array(hashes, np.uint64))
     assert found.dtype == np.int16
     assert found.tolist() == [slow_split(each, shares, seed) for each in hashes]
+
+
+def test_a_split_ends_before_its_bound() -> None:
+    hashes = np.array([5], np.uint64)
+    bound = slow_mix(5, 0, "split")
+    for numerator, expected in ((bound, 1), (bound + 1, 0)):
+        share = Fraction(numerator, 2**64)
+        assert Splits(("a", "b"), (share, 1 - share)).assign(hashes).tolist() == [expected]
 
 
 def test_each_split_has_its_share() -> None:
