@@ -50,6 +50,7 @@ class ShardSet:
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
+        self.max_mapped = MAX_MAPPED_FILES  # shards that stay mapped
         self._num_bytes_read = 0
         self._set_columns(self._stored_columns)
         self._touched: set[Shard] = set()
@@ -163,7 +164,7 @@ class ShardSet:
             FolderError: it is missing or damaged, or the shards were replaced since they were
                 opened.
         """
-        return keep_mapped(self._opened, number, self._map_shard, max_kept=MAX_MAPPED_FILES)
+        return keep_mapped(self._opened, number, self._map_shard, max_kept=self.max_mapped)
 
     def _map_shard(self, number: int) -> Shard:
         entry = self.manifest["shards"][number]
