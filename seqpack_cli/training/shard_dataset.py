@@ -127,12 +127,13 @@ class ShardDataset(Dataset[BatchTensors]):
     def __getitem__(self, index: SupportsIndex | slice) -> BatchTensors | Subset[BatchTensors]:
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
-        index = find_index(index, self._starts[-1], "batch")
-        number = bisect.bisect_right(self._starts, index) - 1
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
-        sets = self.open_shards()
-        inside = index - self._starts[number]
-        batch = sets[number].take(inside, bytes_kept=bytes_kept // len(sets))
+        sets, number = self.open_shards(), 0
+        if len(sets) > 1:  # one shard set finds the index itself
+            index = find_index(index, self._starts[-1], "batch")
+            number = bisect.bisect_right(self._starts, index) - 1
+            index -= self._starts[number]
+        batch = sets[number].take(index, bytes_kept=bytes_kept // len(sets))
         tensors: BatchTensors = self._tensors.from_batch(batch, self.labels)
         return tensors
 
