@@ -20,6 +20,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 import seqpack_cli as seqpack
 from seqpack_cli import EpochSampler, FolderError, SamplerOptions, ShardDataset
+from seqpack_cli.shards import shard_set
+from seqpack_cli.shards.shard_set import BYTES_PER_ITEM
 from seqpack_cli.training import shard_dataset
 
 NAMES = ("a", "b", "c")
@@ -106,25 +108,27 @@ def test_a_set_that_was_replaced_is_refused(tmp_path: Path, paths: list[Path]) -
 def test_sets_map_as_many_files_together_as_one(
     paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_dataset, "MAX_MAPPED_FILES", 3)
+    monkeypatch.setattr(shard_set, "MAX_MAPPED_FILES", 3)
     dataset = ShardDataset(paths)
     for _ in dataset:
         assert sum(len(shards._opened) for shards in dataset.open_shards()) <= 3
 
 
-def test_pages_of_all_sets_are_released_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_sets_keep_as_many_pages_together_as_one(
+    paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = [make_shards(tmp_path / str(n), [9000] * 9, batch_size=1, seed=n) for n in range(4)]
-    dataset = ShardDataset(parts)
-    monkeypatch.setattr(shard_dataset, "BYTES_KEPT", 1 << 22)
-    most = 0
-    for number in range(9):
-        for first in range(0, 36, 9):  # a batch of each set in turn
-            dataset[first + number]
-        most = max(most, sum(shards._num_bytes_read for shards in dataset.open_shards()))
-    one_batch = dataset.open_shards()[0]._bytes_per_item + 2 * 9000
-    assert most <= (1 << 22) + 4 * one_batch
+    released: list[int] = []
+    monkeypatch.setattr(shard_set, "let_pages_go", lambda array: released.append(id(array)))
+    monkeypatch.setattr(shard_dataset, "BYTES_KEPT", 3 * BYTES_PER_ITEM)
+    counts = []
+    for parts in (paths[:1], paths[:2]):
+        dataset = ShardDataset(parts)
+        for index in (0, -1, 1, -2) * 4:  # of two sets: a batch of each in turn
+            before = len(released)
+            dataset[index]
+            counts.append(len(released) > before)
+    assert counts[:16] == counts[16:]
+    assert sum(counts) == 2 * 5  # after each three of 16 batches
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.files.mapping import MAX_MAPPED_FILES
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
+from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
@@ -133,7 +132,7 @@ class ShardDataset(Dataset[BatchTensors]):
             index = find_index(index, self._starts[-1], "batch")
             number = bisect.bisect_right(self._starts, index) - 1
             index -= self._starts[number]
-        batch = sets[number].take(index, bytes_kept=bytes_kept // len(sets))
+        batch = sets[number].take(index, bytes_kept=bytes_kept)
         tensors: BatchTensors = self._tensors.from_batch(batch, self.labels)
         return tensors
 
@@ -169,10 +168,9 @@ def _parse_places(paths: AnyPath | Sequence[AnyPath]) -> list[Place]:
 
 
 def _choose(opened: Sequence[ShardSet], columns: Collection[str]) -> list[ShardSet]:
-    """Return the shard sets with some of their columns; together they map as many files as one."""
+    """Return the shard sets with some of their columns, and with the limits of one."""
     chosen = [shards.with_columns(columns) for shards in opened]
-    for shards in chosen:
-        shards.max_mapped = MAX_MAPPED_FILES // len(chosen)
+    share_limits(chosen)
     return chosen
 
 
