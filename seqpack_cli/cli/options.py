@@ -80,6 +80,34 @@ RECORD_OPTIONS = (
         help="Maximum size of one document; a larger one stops the run with an error.",
     ),
 )
+FILE_OPTIONS = (
+    click.option(
+        "--include",
+        multiple=True,
+        metavar="GLOB",
+        help="Read only files below folders that match GLOB, also with unknown suffixes (as text); "
+        "may be given several times. GLOB is compared with the path below the folder, or, without "
+        "a slash, with names at any depth: '*.txt', 'en/**'. ** matches slashes, * does not. A "
+        "folder that matches stands for all files below it. Files that INPUT names are always "
+        "read; of an INPUT that is a glob, what it matches below the folder before its first "
+        "wildcard is chosen.",
+    ),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Skip files and folders below folders that match GLOB, written as for --include, even "
+        "if they match --include; may be given several times. A GLOB that matches nothing is an "
+        "error.",
+    ),
+    click.option(
+        "--files-from",
+        metavar="LIST",
+        help="Read the files that the file LIST names, after those of INPUT: one path or URL per "
+        "line, relative to the current folder, in this order; globs are not expanded. Names may "
+        "also end with NUL, as find -print0 writes them. - is standard input.",
+    ),
+)
 overwrite_option = click.option(
     "--overwrite",
     is_flag=True,
@@ -161,6 +189,24 @@ def record_options(function: Command) -> Command:
         function(documents=documents, **others)
 
     return _add(RECORD_OPTIONS, command)
+
+
+def file_options(function: Command) -> Command:
+    """Add the options that choose files, which arrive as one `FileOptions`; check INPUT."""
+
+    @functools.wraps(function)
+    def command(
+        include: tuple[str, ...], exclude: tuple[str, ...], files_from: str | None, **others: Any
+    ) -> None:
+        from seqpack_cli.corpus.file_options import FileOptions
+
+        context = click.get_current_context()
+        if files_from is None and not others["inputs"]:
+            inputs = next(param for param in context.command.params if param.name == "inputs")
+            raise click.MissingParameter(ctx=context, param=inputs)
+        function(files=FileOptions(include, exclude, files_from), **others)
+
+    return _add(FILE_OPTIONS, command)
 
 
 def run_options(function: Command) -> Command:
