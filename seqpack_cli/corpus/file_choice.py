@@ -81,8 +81,8 @@ class FileChoice:
                     hint="pass the folder of the files",
                 )
             raise OptionError(
-                f"{option} {quote(pattern)}: matches nothing below {join_items(self._inputs)}",
-                hint="write a file name, such as '*.csv', or a path below that folder, such as "
+                f"{option} {quote(pattern)}: matches no file of {join_items(self._inputs)}",
+                hint="write a file name, such as '*.csv', or a path below the folder, such as "
                 "'drafts/**'",
             )
 
