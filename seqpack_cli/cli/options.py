@@ -45,7 +45,8 @@ format_option = click.option(
     default="auto",
     show_default=True,
     help="Format of the input, for all files. auto: by the suffix of each file; text for - and "
-    "for unknown suffixes of files that are named. csv includes tab-separated files (.tsv).",
+    "for unknown suffixes of files that are named or match --include. csv includes tab-separated "
+    "files (.tsv).",
 )
 text_field_option = click.option(
     "--text-field",
@@ -85,27 +86,26 @@ FILE_OPTIONS = (
         "--include",
         multiple=True,
         metavar="GLOB",
-        help="Read only files below folders that match GLOB, also with unknown suffixes (as text); "
-        "may be given several times. GLOB is compared with the path below the folder, or, without "
-        "a slash, with names at any depth: '*.txt', 'en/**'. ** matches slashes, * does not. A "
-        "folder that matches stands for all files below it. Files that INPUT names are always "
-        "read; of an INPUT that is a glob, what it matches below the folder before its first "
-        "wildcard is chosen.",
+        help="Read only files below folders that match GLOB; may be given several times. GLOB is "
+        "compared with the path below the folder ('en/**'; * does not match a slash, ** does), or, "
+        "without a slash, with names at any depth ('*.txt'). A folder that matches stands for all "
+        "files below it. A file that matches and has an unknown suffix is read as text. A file "
+        "that INPUT names is always read.",
     ),
     click.option(
         "--exclude",
         multiple=True,
         metavar="GLOB",
-        help="Skip files and folders below folders that match GLOB, written as for --include, even "
-        "if they match --include; may be given several times. A GLOB that matches nothing is an "
-        "error.",
+        help="Skip files and folders below folders that match GLOB, even if they match --include; "
+        "may be given several times. GLOB is as in --include; one that matches nothing is an "
+        "error, in both.",
     ),
     click.option(
         "--files-from",
         metavar="LIST",
-        help="Read the files that the file LIST names, after those of INPUT: one path or URL per "
-        "line, relative to the current folder, in this order; globs are not expanded. Names may "
-        "also end with NUL, as find -print0 writes them. - is standard input.",
+        help="Read the files that LIST names, after those of INPUT, which may be omitted. LIST is "
+        "a file, or - for standard input, with one path or URL per line, relative to the current "
+        "folder; globs are not expanded. Instead of lines, names may end with NUL (find -print0).",
     ),
 )
 overwrite_option = click.option(

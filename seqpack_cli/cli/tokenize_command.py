@@ -143,6 +143,8 @@ def command(
         seqpack tokenize 'data/*.jsonl' --tokenizer gpt2.json --max-length 1024 -o tokens
     One document per file, with an end token:
         seqpack tokenize books/ --document file --eos '<eos>' -o tokens
+    A folder without its drafts and tables:
+        seqpack tokenize corpus/ --exclude 'drafts/**' --exclude '*.csv' -o tokens
     The output of another program:
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """
