@@ -14,6 +14,7 @@ from seqpack_cli.runs.version import __version__ as __version__
 if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.corpus.document_block import DocumentOptions
+    from seqpack_cli.corpus.file_options import FileOptions
     from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError, SeqpackError
     from seqpack_cli.files.url import Url
     from seqpack_cli.reporting.contents import inspect
@@ -80,6 +81,7 @@ _MODULE_OF = {
     "ErrorSize": "verification.report",
     "Executor": "runs.workers",
     "FILLER": "training.store_dataset",
+    "FileOptions": "corpus.file_options",
     "Finding": "verification.report",
     "FolderError": "errors",
     "LayoutSpeed": "verification.report",
@@ -147,6 +149,7 @@ __all__ = [
     "EpochSampler",
     "ErrorSize",
     "Executor",
+    "FileOptions",
     "Finding",
     "FolderError",
     "LayoutSpeed",

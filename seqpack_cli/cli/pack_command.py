@@ -18,7 +18,7 @@ from seqpack_cli.runs.workers import Executor
 @click.command(
     "pack", cls=OneValueCommand, short_help="Turn a token store into batches for training."
 )
-@click.argument("store", type=PLACE)
+@click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @output_option("Folder to create for the shards.")
 @click.option(
     "--layout",
@@ -70,7 +70,7 @@ from seqpack_cli.runs.workers import Executor
     type=NATURAL,
     default=0,
     show_default=True,
-    help="Random seed for --shuffle.",
+    help="Random seed for --shuffle, and for the documents that a fraction of --passes takes.",
 )
 @click.option(
     "--buckets",
@@ -133,6 +133,59 @@ from seqpack_cli.runs.workers import Executor
     "all must hold.  [default: all sequences]",
 )
 @click.option(
+    "--split",
+    metavar="NAME=SHARE,...",
+    help="Write a shard set for each split into its own folder below the output, such as "
+    "train=0.98,validation=0.01,test=0.01; the shares add up to 1, and one may be rest. The hash "
+    "of a document's text decides its split, so it stays there when documents are added, and "
+    "equal documents are in the same split.  [default: one shard set]",
+)
+@click.option(
+    "--split-seed",
+    type=NATURAL,
+    default=0,
+    show_default=True,
+    help="Random seed for --split.",
+)
+@click.option(
+    "--split-by",
+    metavar="COLUMN",
+    help="Split by the values of a column (see tokenize --keep), not by documents: sequences with "
+    "the same value are in the same split. With --split NAME,NAME (no shares), the values are the "
+    "names of the splits.",
+)
+@click.option(
+    "--passes",
+    metavar="STORE=N,...",
+    help="How often each sequence of a store is packed, such as A=2,B=0.5; a store is named by its "
+    "folder, or by its position from 1. A fraction takes the documents that their hash and --seed "
+    "choose; 2.5 visits all documents twice, and half of them a third time. Visits of one sequence are "
+    "never in the same batch. With --split, only the first split has passes.  [default: 1 for "
+    "each store]",
+)
+@click.option(
+    "--share",
+    metavar="STORE=SHARE,...",
+    help="Choose the passes so that each store has its share of all tokens, such as A=0.7,B=rest.",
+)
+@click.option(
+    "--max-passes",
+    metavar="N",
+    help="Maximum number of passes of a store with --share.  [default: 1]",
+)
+@click.option(
+    "--store-column",
+    metavar="NAME",
+    help="Add a column of classes with the store of each sequence, for a loss per store.",
+)
+@click.option(
+    "--drop-column",
+    multiple=True,
+    metavar="NAME",
+    help="Leave out a column of the stores; columns that not all stores have must be left out. "
+    "Repeat the option for several.",
+)
+@click.option(
     "--pad-to-multiple",
     type=POSITIVE,
     default=1,
@@ -161,7 +214,7 @@ from seqpack_cli.runs.workers import Executor
 )
 @run_options
 def command(
-    store: Place,
+    stores: tuple[Place, ...],
     output: Place,
     executor: Executor,
     overwrite: bool,
@@ -196,7 +249,7 @@ def command(
 
     with show_progress("pack", "token", quiet=quiet) as progress:
         manifest, was_complete = pack(
-            store,
+            stores,
             output,
             PackOptions(**options),
             executor=executor,

@@ -186,7 +186,8 @@ def count_room(options: PackOptions, entries: EntryBytes) -> int:
     """
     filler, columns = options.last_batch == "pad", entries.columns.values()
     dtypes = tensor_dtypes(options.layout, entries.dtype, filler=filler, columns=columns)
-    metadata = describe_shard({"layout": options.layout, "stores": [{"blake3": "0" * 64}] * entries.num_stores})
+    stores = [{"blake3": "0" * 64}] * entries.num_stores
+    metadata = describe_shard({"layout": options.layout, "stores": stores})
     shortest, _ = make_header({name: Tensor(dtypes[name], 0) for name in dtypes}, metadata)
     num_digits = NUMBERS_PER_ARRAY * len(dtypes) * (len(str(options.shard_bytes)) - 1)
     num_ends = sum(column.is_text for column in columns)

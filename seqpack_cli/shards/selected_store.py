@@ -30,7 +30,6 @@ from seqpack_cli.shards.store_passes import find_store_passes
 from seqpack_cli.shards.store_splits import make_splitter
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns
 
-
 OTHER_SPLITS, WHERE, PASSES = "other_splits", "where", "passes"  # why sequences are left out
 
 
@@ -85,7 +84,8 @@ class SelectedStore:
         is_taken = self._find_taken(number)
         if self._find_passes(number) < 1:
             is_taken &= self.find_visits(number, lengths) > 0
-        return lengths * is_taken
+        taken: np.ndarray = lengths * is_taken
+        return taken
 
     def find_visits(self, number: int, lengths: np.ndarray) -> np.ndarray:
         """Return how often each sequence of a part is visited, int32.
@@ -134,7 +134,7 @@ class SelectedStore:
 
     def _list_reasons(self) -> Iterator[str]:
         yield from (reason for reason, _ in self._tests)
-        if self.options.passes is not None or self.options.share is not None:
+        if self.options.has_passes:
             yield PASSES
 
     def _find_passes(self, part: int) -> Fraction:
@@ -189,7 +189,9 @@ class _Round:
         visits = source.find_visits(number, lengths)
         hashes = np.repeat(store.part_hashes(number), store.count_sequences(number))
         seed = source.options.seed
-        return lengths * is_in_round(hashes, visits, self.number, self.num_rounds, seed)
+        visited = is_in_round(hashes, visits, self.number, self.num_rounds, seed)
+        taken: np.ndarray = lengths * visited
+        return taken
 
 
 def _join_parts(source: SelectedStore | _Round) -> np.ndarray:

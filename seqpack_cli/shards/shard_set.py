@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import copy
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -35,6 +35,21 @@ BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB arou
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
 
 
+class ReadPages:
+    """What `take` has read of mapped shards since their pages were released."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self.shards: set[Shard] = set()
+
+    def release(self) -> None:
+        """Release the pages from this process; they stay in the system's cache."""
+        self.num_bytes = 0
+        shards, self.shards = self.shards, set()
+        for shard in tuple(shards):  # copied in one step: other threads may still add some
+            let_pages_go(shard.tensors["data"])
+
+
 class ShardSet:
     """The batches of all shards; `shards[i]` is one, checked, as views of the disk.
 
@@ -50,16 +65,17 @@ class ShardSet:
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
-        self._num_bytes_read = 0
         self._set_columns(self._stored_columns)
-        self._touched: set[Shard] = set()
+        self._max_mapped = MAX_MAPPED_FILES
+        self._pages = ReadPages()
         self._opened: dict[int, Shard] = {}
 
     def __len__(self) -> int:
         return self._starts[-1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": {}, "_touched": set()}  # a copy maps the files again
+        # a copy maps the files again
+        return {**self.__dict__, "_opened": {}, "_pages": ReadPages()}
 
     @property
     def path(self) -> Place:
@@ -110,17 +126,15 @@ class ShardSet:
                 process; they stay in the system's cache.
         """
         number, inside = self.find(index)
-        if self._num_bytes_read > bytes_kept:
-            self._num_bytes_read = 0
-            touched, self._touched = self._touched, set()
-            for shard in tuple(touched):  # copied in one step: other threads may still add some
-                let_pages_go(shard.tensors["data"])
+        pages = self._pages
+        if pages.num_bytes > bytes_kept:
+            pages.release()
         shard = self.open_shard(number)
         batch = shard.take(inside)
-        self._num_bytes_read += batch.data.size * self._bytes_per_cell + self._bytes_per_item
+        pages.num_bytes += batch.data.size * self._bytes_per_cell + self._bytes_per_item
         for name in self._texts:
-            self._num_bytes_read += batch.columns[name].nbytes
-        self._touched.add(shard)
+            pages.num_bytes += batch.columns[name].nbytes
+        pages.shards.add(shard)
         return batch
 
     def count_cells(self) -> np.ndarray:
@@ -162,7 +176,7 @@ class ShardSet:
             FolderError: it is missing or damaged, or the shards were replaced since they were
                 opened.
         """
-        return keep_mapped(self._opened, number, self._map_shard, max_kept=MAX_MAPPED_FILES)
+        return keep_mapped(self._opened, number, self._map_shard, max_kept=self._max_mapped)
 
     def _map_shard(self, number: int) -> Shard:
         entry = self.manifest["shards"][number]
@@ -188,6 +202,13 @@ class ShardSet:
     def read_tokenizer_json(self) -> bytes:
         """Read the tokenizer.json in the folder and check it against the manifest."""
         return read_kept_tokenizer(self.path, self.manifest)
+
+
+def share_limits(sets: Sequence[ShardSet]) -> None:
+    """Let several shard sets map as many files, and keep as many pages, together as one alone."""
+    for shards in sets:
+        shards._pages = sets[0]._pages
+        shards._max_mapped = MAX_MAPPED_FILES // len(sets)
 
 
 @checks_arguments

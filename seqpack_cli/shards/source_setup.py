@@ -52,4 +52,3 @@ def open_source(setup: SourceSetup) -> SelectedStore:
     if store.digest != setup.digest:
         raise changed_error(store.shown_path)
     return SelectedStore(store, options, setup.passes)
-

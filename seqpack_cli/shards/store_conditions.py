@@ -79,7 +79,8 @@ def _test_source(store: AnyStore, condition: Condition) -> PartTest:
         paths = join_items(quote(source["path"]) for source in sources)
         raise ValueError(f"no source is {quote(condition.value)} (found: {paths})")
     compare = OPERATORS[condition.operator]
-    selected = {each.digest: compare(is_match, True) for each, is_match in zip(store.stores, matching, strict=True)}
+    both = zip(store.stores, matching, strict=True)
+    selected = {each.digest: compare(is_match, True) for each, is_match in both}
 
     def test(number: int) -> np.ndarray:
         each, inside = store.find_part(number)

@@ -12,9 +12,7 @@ from seqpack_cli.shards.layouts import Tensors
 STORE_COUNTS: dict[str, type] = {"num_sequences": int, "num_tokens": int}
 
 
-def count_of_stores(
-    num_sequences: Sequence[int], tensors: Tensors
-) -> list[dict[str, int]]:
+def count_of_stores(num_sequences: Sequence[int], tensors: Tensors) -> list[dict[str, int]]:
     """Count what the rows of a shard hold of each store; a split sequence is counted once.
 
     Args:

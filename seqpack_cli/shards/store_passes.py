@@ -60,15 +60,16 @@ def find_store_passes(
         OptionError: a store does not exist, or has no tokens for its share.
     """
     positions = [str(number) for number in range(1, num_stores + 1)]
+    if not options.has_passes:
+        return [ONE_PASS] * num_stores
     if options.passes is not None:
         found = resolve_stores(parse_passes(options.passes), positions, "--passes")
         return [ONE_PASS if passes is None else passes for passes in found]
-    if options.share is not None:
-        shares = resolve_stores(parse_shares(options.share, "--share"), positions, "--share")
-        if None in shares:
-            raise OptionError(f"--share {quote(options.share)}: not a share for each store")
-        most = ONE_PASS
-        if options.max_passes is not None:
-            most = parse_number(options.max_passes, "--max-passes", MAX_PASSES)
-        return find_passes(count_tokens(), [share or ONE_PASS for share in shares], most)
-    return [ONE_PASS] * num_stores
+    assert options.share is not None  # noqa: S101 - or it has no passes
+    shares = resolve_stores(parse_shares(options.share, "--share"), positions, "--share")
+    if None in shares:
+        raise OptionError(f"--share {quote(options.share)}: not a share for each store")
+    most = ONE_PASS
+    if options.max_passes is not None:
+        most = parse_number(options.max_passes, "--max-passes", MAX_PASSES)
+    return find_passes(count_tokens(), [share or ONE_PASS for share in shares], most)

@@ -10,8 +10,8 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
 from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
 
 
 class StoreRows:

@@ -49,8 +49,11 @@ def make_splitter(store: AnyStore, splits: Splits) -> PartSplits:
     def find(number: int) -> np.ndarray:
         texts, numbers = _spell_distinct(column, store.part_column(number, name))
         if splits.shares is not None:
-            hashes = np.array([xxhash.xxh3_64_intdigest(text) for text in texts], np.uint64)
-            return splits.assign(hashes)[numbers]
+            hashes = np.array(
+                [xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64
+            )
+            found: np.ndarray = splits.assign(hashes)[numbers]
+            return found
         place_of = {split: place for place, split in enumerate(splits.names)}
         table = np.array([place_of.get(text, NO_SPLIT) for text in texts], np.int16)
         found = table[numbers]
@@ -74,8 +77,8 @@ def _spell_distinct(column: Column, values: Values) -> tuple[list[str], np.ndarr
         place_of: dict[str, int] = {}
         numbers = [place_of.setdefault(text, len(place_of)) for text in values]
         return [*place_of], np.array(numbers, np.int64)
-    found, numbers = np.unique(values + 0, return_inverse=True)  # -0.0 becomes 0.0
-    return [_spell(value) for value in found.tolist()], numbers
+    found, places = np.unique(values + 0, return_inverse=True)  # -0.0 becomes 0.0
+    return [_spell(value) for value in found.tolist()], places
 
 
 def _spell(value: object) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from seqpack_cli.ranges import copy_ranges, to_offsets
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import TextValues
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 
 
 class Slices(NamedTuple):
@@ -30,7 +30,7 @@ class Slices(NamedTuple):
 
 
 def read_rows(
-    store: TokenStore, rows: Slices, *, column: str | None = None
+    store: AnyStore, rows: Slices, *, column: str | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read rows into one array, in the order of the store.
 
@@ -52,7 +52,7 @@ def read_rows(
 
 
 def copy_rows(
-    store: TokenStore,
+    store: AnyStore,
     rows: Slices,
     target: np.ndarray,
     target_starts: np.ndarray,
@@ -84,7 +84,7 @@ def copy_rows(
 
 
 def _read_entries(
-    store: TokenStore, part: int, column: str, begins: np.ndarray, lengths: np.ndarray
+    store: AnyStore, part: int, column: str, begins: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
     """Return some ranges of a column per token, checked, one after another."""
     columns, offsets = store.open_columns(part), to_offsets(lengths)
@@ -94,7 +94,7 @@ def _read_entries(
     return np.asarray(columns.finish(column, values))
 
 
-def read_values(store: TokenStore, indices: np.ndarray, name: str) -> Values:
+def read_values(store: AnyStore, indices: np.ndarray, name: str) -> Values:
     """Read a column that has one entry per sequence: see `ValueReader`."""
     return ValueReader(store, indices).read(name)
 
@@ -106,7 +106,7 @@ class ValueReader:
         indices: int64[N], the sequence of each entry; -1 is filled.
     """
 
-    def __init__(self, store: TokenStore, indices: np.ndarray) -> None:
+    def __init__(self, store: AnyStore, indices: np.ndarray) -> None:
         self._store = store
         self._num_values = len(indices)
         order = np.argsort(indices)  # equal ones in any order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,7 +47,7 @@ class VerifyOptions:
         OptionError: options conflict, or hidden_size is too small.
     """
 
-    tokens: AnyPath | None = None
+    tokens: AnyPath | Sequence[AnyPath] | None = None
     device: str = "cpu"
     level: str = "backward"
     cell: str = "lstm"
