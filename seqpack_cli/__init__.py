@@ -14,6 +14,7 @@ from seqpack_cli.runs.version import __version__ as __version__
 if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.corpus.document_block import DocumentOptions
+    from seqpack_cli.corpus.file_options import FileOptions
     from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError, SeqpackError
     from seqpack_cli.files.url import Url
     from seqpack_cli.reporting.contents import inspect
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.columns.column import Column
     from seqpack_cli.tokens.columns.text_values import TextValues
+    from seqpack_cli.tokens.combined_store import CombinedStore
+    from seqpack_cli.tokens.open_store import open_store
     from seqpack_cli.tokens.origin import Origin
-    from seqpack_cli.tokens.token_store import TokenStore, open_store
+    from seqpack_cli.tokens.token_store import TokenStore
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "Batch": "shards.layouts",
     "Column": "tokens.columns.column",
+    "CombinedStore": "tokens.combined_store",
     "Control": "verification.report",
     "DataError": "errors",
     "DocumentOptions": "corpus.document_block",
@@ -77,6 +81,7 @@ _MODULE_OF = {
     "ErrorSize": "verification.report",
     "Executor": "runs.workers",
     "FILLER": "training.store_dataset",
+    "FileOptions": "corpus.file_options",
     "Finding": "verification.report",
     "FolderError": "errors",
     "LayoutSpeed": "verification.report",
@@ -118,7 +123,7 @@ _MODULE_OF = {
     "diff": "reporting.differences",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
-    "open_store": "tokens.token_store",
+    "open_store": "tokens.open_store",
     "pack": "shards.pack_run",
     "pack_sequence": "shards.sequence_arrays",
     "pad_sequence": "shards.sequence_arrays",
@@ -135,6 +140,7 @@ __all__ = [
     "FILLER",
     "Batch",
     "Column",
+    "CombinedStore",
     "Control",
     "DataError",
     "DocumentOptions",
@@ -143,6 +149,7 @@ __all__ = [
     "EpochSampler",
     "ErrorSize",
     "Executor",
+    "FileOptions",
     "Finding",
     "FolderError",
     "LayoutSpeed",

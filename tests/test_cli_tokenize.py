@@ -171,3 +171,34 @@ def test_tokenize_after_a_first_failure_needs_no_overwrite(tmp_path):
     assert "hint: pass --text-field body" in first.stderr
     again = run("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out", "--text-field", "body")
     assert again.exit_code == 0, again.stderr
+
+
+def test_stray_file_is_excluded_and_a_list_of_the_same_files_is_the_same_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("a.txt", "b.txt", "c.log"):
+        (tmp_path / "data" / name).write_text(name)
+    (tmp_path / "data/stray.csv").write_text("x,y\n1,2\n")
+    assert run("tokenize", "data", "-o", "store").exit_code == 3
+    chosen = ("--include", "[a-c].*", "--exclude", "b*")
+    result = run("tokenize", "data", "-o", "store", *chosen, "--overwrite")
+    assert result.stderr == (
+        "note: skipped 1 file or folder that matches --exclude: data/b.txt; "
+        "1 file or folder that does not match --include: data/stray.csv\n"
+    )
+    record = json.loads((tmp_path / "store/run.json").read_text())
+    assert record["skipped"] == {"excluded": 1, "not_included": 1}
+    assert record["command"] == (
+        "seqpack tokenize data -o store --include '[a-c].*' --exclude 'b*'"
+    )
+    assert [ids.tolist() for ids in open_store("store")] == [[*b"a.txt"], [*b"c.log"]]
+    (tmp_path / "list").write_text("data/a.txt\ndata/c.log\n")
+    result = run("tokenize", "--files-from", "list", "-o", "store")
+    assert result.stdout.startswith("store: already complete\n")
+
+
+@pytest.mark.parametrize("command", ["tokenize", "train-tokenizer"])
+def test_no_input_and_no_list_is_a_usage_error(command):
+    result = run(command, "-o", "out")
+    assert result.exit_code == 2
+    assert "Error: Missing argument 'INPUT...'." in result.stderr

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,15 @@ def test_input_without_text_is_refused(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert result.stderr == f"Error: {tmp_path / 'empty.txt'}: no text to train on\n"
     assert not (tmp_path / "tokenizer.json").exists()
+
+
+def test_train_tokenizer_reads_the_files_that_are_chosen(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "x.txt").write_text(f"{name * 3} {name * 3}\n")
+    (tmp_path / "list").write_text(f"{tmp_path}/data\n")
+    files = ("--files-from", tmp_path / "list", "--exclude", "c", "-o", tmp_path / "words.json")
+    result = run("train-tokenizer", "--model", "wordlevel", *files)
+    assert result.exit_code == 0, result.stderr
+    vocabulary = json.loads((tmp_path / "words.json").read_text())["model"]["vocab"]
+    assert list(vocabulary) == ["<pad>", "<bos>", "<eos>", "<unk>", "aaa", "bbb"]

@@ -14,7 +14,14 @@ import pytest
 from command import run
 from reference import read_folder
 
-from seqpack_cli import DocumentOptions, PackOptions, TokenizeOptions, pack, tokenize
+from seqpack_cli import (
+    DocumentOptions,
+    FileOptions,
+    PackOptions,
+    TokenizeOptions,
+    pack,
+    tokenize,
+)
 from seqpack_cli.cli import pack_command, tokenize_command
 from seqpack_cli.runs.command_line import spell_command
 
@@ -23,6 +30,7 @@ TOKENIZE_OPTIONS = TokenizeOptions(
     file_format="jsonl",
     document="file",
     documents=DocumentOptions("body", "replace", "skip", 1000),
+    files=FileOptions(["*.txt", "-x"], ["it's/**"], "my list"),
     add_special_tokens=False,
     bos="<s>",
     eos="it's",
@@ -54,8 +62,12 @@ def test_every_option_of_tokenize_is_spelled() -> None:
     line = spell_command("tokenize", ["a b.txt", "-"], "out", TOKENIZE_OPTIONS)
     found = parse(tokenize_command.command, line)
     assert (found["inputs"], str(found["output"])) == (("a b.txt", "-"), "out")
-    expected = {**vars(TOKENIZE_OPTIONS), **vars(TOKENIZE_OPTIONS.documents)}
-    del expected["documents"]
+    expected = {
+        **vars(TOKENIZE_OPTIONS),
+        **vars(TOKENIZE_OPTIONS.documents),
+        **vars(TOKENIZE_OPTIONS.files),
+    }
+    del expected["documents"], expected["files"]
     assert {name: found[name] for name in expected} == expected
 
 

@@ -102,6 +102,13 @@ def _tokenize_with(as_path: Callable[[str], Any]) -> None:
     assert manifest["vocab_size"] <= 300
 
 
+def _tokenize_list(as_path: Callable[[str], Any]) -> None:
+    Path("list").write_text("corpus/0.txt\n")
+    files = seqpack.FileOptions(files_from=as_path("list"))
+    manifest, _ = seqpack.tokenize([], as_path("listed"), seqpack.TokenizeOptions(files=files))
+    assert len(manifest["sources"]) == 1
+
+
 def _train(as_path: Callable[[str], Any]) -> None:
     options = seqpack.TrainTokenizerOptions(vocab_size=262)
     num_tokens = seqpack.train_tokenizer(
@@ -169,6 +176,7 @@ def _store_dataset(as_path: Callable[[str], Any]) -> None:
 
 
 CALLS = {
+    "FileOptions": _tokenize_list,
     "ShardDataset": _shard_dataset,
     "StoreDataset": _store_dataset,
     "TokenizeOptions": _tokenize_with,

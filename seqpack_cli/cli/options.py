@@ -45,7 +45,8 @@ format_option = click.option(
     default="auto",
     show_default=True,
     help="Format of the input, for all files. auto: by the suffix of each file; text for - and "
-    "for unknown suffixes of files that are named. csv includes tab-separated files (.tsv).",
+    "for unknown suffixes of files that are named or match --include. csv includes tab-separated "
+    "files (.tsv).",
 )
 text_field_option = click.option(
     "--text-field",
@@ -78,6 +79,33 @@ RECORD_OPTIONS = (
         default="64MiB",
         show_default=True,
         help="Maximum size of one document; a larger one stops the run with an error.",
+    ),
+)
+FILE_OPTIONS = (
+    click.option(
+        "--include",
+        multiple=True,
+        metavar="GLOB",
+        help="Read only files below folders that match GLOB; may be given several times. GLOB is "
+        "compared with the path below the folder ('en/**'; * does not match a slash, ** does), or, "
+        "without a slash, with names at any depth ('*.txt'). A folder that matches stands for all "
+        "files below it. A file that matches and has an unknown suffix is read as text. A file "
+        "that INPUT names is always read.",
+    ),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Skip files and folders below folders that match GLOB, even if they match --include; "
+        "may be given several times. GLOB is as in --include; one that matches nothing is an "
+        "error, in both.",
+    ),
+    click.option(
+        "--files-from",
+        metavar="LIST",
+        help="Read the files that LIST names, after those of INPUT, which may be omitted. LIST is "
+        "a file, or - for standard input, with one path or URL per line, relative to the current "
+        "folder; globs are not expanded. Instead of lines, names may end with NUL (find -print0).",
     ),
 )
 overwrite_option = click.option(
@@ -161,6 +189,24 @@ def record_options(function: Command) -> Command:
         function(documents=documents, **others)
 
     return _add(RECORD_OPTIONS, command)
+
+
+def file_options(function: Command) -> Command:
+    """Add the options that choose files, which arrive as one `FileOptions`; check INPUT."""
+
+    @functools.wraps(function)
+    def command(
+        include: tuple[str, ...], exclude: tuple[str, ...], files_from: str | None, **others: Any
+    ) -> None:
+        from seqpack_cli.corpus.file_options import FileOptions
+
+        context = click.get_current_context()
+        if files_from is None and not others["inputs"]:
+            inputs = next(param for param in context.command.params if param.name == "inputs")
+            raise click.MissingParameter(ctx=context, param=inputs)
+        function(files=FileOptions(include, exclude, files_from), **others)
+
+    return _add(FILE_OPTIONS, command)
 
 
 def run_options(function: Command) -> Command:

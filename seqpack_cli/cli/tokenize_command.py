@@ -8,6 +8,7 @@ import click
 
 from seqpack_cli.cli.options import (
     OneValueCommand,
+    file_options,
     format_option,
     output_option,
     record_options,
@@ -22,7 +23,7 @@ from seqpack_cli.runs.workers import Executor
 
 
 @click.command("tokenize", cls=OneValueCommand, short_help="Turn text files into a token store.")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="INPUT...")
 @output_option("Folder to create for the token store.")
 @click.option(
     "--tokenizer",
@@ -32,6 +33,7 @@ from seqpack_cli.runs.workers import Executor
     "the Hugging Face Hub that has one, or 'bytes': one id per UTF-8 byte, plus <pad>, <bos> and "
     "<eos>, of which the last two are added only with --bos and --eos.",
 )
+@file_options
 @format_option
 @click.option(
     "--document",
@@ -141,6 +143,8 @@ def command(
         seqpack tokenize 'data/*.jsonl' --tokenizer gpt2.json --max-length 1024 -o tokens
     One document per file, with an end token:
         seqpack tokenize books/ --document file --eos '<eos>' -o tokens
+    A folder without its drafts and tables:
+        seqpack tokenize corpus/ --exclude 'drafts/**' --exclude '*.csv' -o tokens
     The output of another program:
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """

@@ -9,6 +9,7 @@ import click
 from seqpack_cli.cli.options import (
     OneValueCommand,
     errors_only_option,
+    file_options,
     format_option,
     output_option,
     overwrite_option,
@@ -22,7 +23,7 @@ from seqpack_cli.files.url import Place
 
 
 @click.command("train-tokenizer", cls=OneValueCommand, short_help="Train a tokenizer.json on text.")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="INPUT...")
 @output_option("File to write, usually named tokenizer.json.", is_file=True)
 @click.option(
     "--model",
@@ -55,6 +56,7 @@ from seqpack_cli.files.url import Place
     help="Ignore pairs (bpe, wordpiece) or words (wordlevel) that occur fewer than N times; "
     "unigram does not use it.",
 )
+@file_options
 @format_option
 @text_field_option
 @record_options

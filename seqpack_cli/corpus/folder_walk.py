@@ -8,18 +8,19 @@ twice for the same part of a pattern, so loops of links end. 100,000 files take 
 from __future__ import annotations
 
 import errno
-import fnmatch
 import heapq
 import os
-import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from seqpack_cli.corpus.file_choice import FileChoice
 from seqpack_cli.corpus.formats import FileFormat, find_file_format
+from seqpack_cli.corpus.path_pattern import NOTHING, Match, PathPattern
 from seqpack_cli.corpus.skipped import (
     DANGLING_LINK,
+    EXCLUDED,
     REPEATED_LINK,
     SEQPACK_OUTPUT,
     SPECIAL_FILE,
@@ -31,7 +32,6 @@ from seqpack_cli.errors import MachineError
 from seqpack_cli.files.manifest import RUN_NAMES, is_run_folder
 
 MISSING_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-DEEP = "**"
 
 
 class FoundFile(NamedTuple):
@@ -46,12 +46,13 @@ class FoundFile(NamedTuple):
     match: str = ""  # what a glob matched: the file, or a folder above it
 
 
-class _Wanted(NamedTuple):
-    """What the name of an entry matches; states are the parts to match next below a folder."""
+class Search(NamedTuple):
+    """What is wanted below folders and globs."""
 
-    states: frozenset[int]
-    is_file: bool
-    is_named: bool
+    skipped: Skipped  # collects what is not read
+    choice: FileChoice
+    takes_all: bool  # also files with unknown suffixes
+    output: str | None  # the real path of a folder to skip
 
 
 class _Entry(NamedTuple):
@@ -60,10 +61,7 @@ class _Entry(NamedTuple):
     path: str
     real: str
     match: str
-    wanted: _Wanted
-
-
-NOTHING = _Wanted(frozenset(), is_file=False, is_named=False)
+    wanted: Match
 
 
 class FolderWalk:
@@ -72,25 +70,18 @@ class FolderWalk:
     Args:
         parts: the pattern of the paths below it, split at slashes, the last one empty if only
             folders shall match; without parts everything matches that is not hidden.
-        takes_all: include files with unknown suffixes.
-        output: the real path of a folder to skip.
     """
 
-    def __init__(
-        self, parts: Sequence[str], skipped: Skipped, *, takes_all: bool, output: str | None
-    ) -> None:
-        self._only_folders = parts[-1:] == [""]
-        parts = [part for part in parts if part]
-        while self._only_folders and parts[-1:] == [DEEP]:
-            parts.pop()  # matches all folders, so everything in them
-        self._parts = [None if part == DEEP else _compile(part) for part in parts]
-        self._end = len(parts)  # the state that matches everything
-        self._all = _Wanted(frozenset({self._end}), is_file=True, is_named=False)
-        self._skipped, self._takes_all, self._output = skipped, takes_all, output
+    def __init__(self, parts: Sequence[str], search: Search) -> None:
+        self._pattern = PathPattern(parts)
+        self._has_parts = bool(parts)
+        self._skipped, self._choice, self._takes_all, self._output = search
         self._found: dict[str, FoundFile] = {}
         self._visited: dict[str, frozenset[int]] = {}
         self._folders: list[_Entry] = []
         self._links: list[tuple[bytes, _Entry]] = []  # by the bytes of their paths
+        self._excluded: set[str] = set()  # real paths: no link leads back to them
+        self._root_length = 0
         self.has_match = False
 
     def find_files(self, path: str) -> list[FoundFile]:
@@ -105,7 +96,8 @@ class FolderWalk:
         real = os.path.realpath(path or os.curdir)
         if self._output is not None and _add_slash(real).startswith(_add_slash(self._output)):
             self._output = None  # the caller refuses the files found there
-        wanted = _Wanted(self._close({0}), is_file=False, is_named=False)
+        self._root_length = len(_add_slash(path))
+        wanted = NOTHING._replace(states=self._pattern.start)
         self._take_folder(_Entry(path, real, path, wanted))
         while self._folders or self._links:
             if self._folders:
@@ -113,15 +105,7 @@ class FolderWalk:
             else:
                 self._follow(heapq.heappop(self._links)[1])
         found = sorted(self._found.values(), key=lambda file: os.fsencode(file.path))
-        return sorted(found, key=lambda file: os.fsencode(file.match)) if self._parts else found
-
-    def _close(self, states: set[int]) -> frozenset[int]:
-        """Add the states that need no entry: `**` also matches no folder."""
-        for state in sorted(states):
-            while state < self._end - 1 and self._parts[state] is None:
-                state += 1
-                states.add(state)
-        return frozenset(states)
+        return sorted(found, key=lambda file: os.fsencode(file.match)) if self._has_parts else found
 
     def _visit(self, folder: _Entry) -> None:
         entries = self._list(folder.path)
@@ -130,10 +114,10 @@ class FolderWalk:
             self._skipped.add(SEQPACK_OUTPUT, folder.path or os.curdir)
             return
         prefix, real_prefix = _add_slash(folder.path), _add_slash(folder.real)
-        is_below = self._end in folder.wanted.states
+        is_below = self._pattern.end in folder.wanted.states
         for entry in entries:
             name = entry.name
-            wanted = self._match(name, folder.wanted.states)
+            wanted = self._pattern.match(name, folder.wanted.states)
             if wanted.is_file or wanted.states:
                 path = prefix + name
                 match = folder.match if is_below else path
@@ -149,39 +133,43 @@ class FolderWalk:
         except OSError as error:  # skipping it would lose the files in it
             raise read_error(path, error) from error
 
-    def _match(self, name: str, states: frozenset[int]) -> _Wanted:
-        """Match the name of an entry of a folder."""
-        if states == self._all.states:
-            return NOTHING if name.startswith(".") else self._all
-        is_file = is_named = False
-        below: set[int] = set()
-        for state in states:
-            part = self._parts[state] if state < self._end else None
-            if part is None:
-                if not name.startswith("."):
-                    below.add(state)
-                    is_file |= state >= self._end - 1
-                    is_named |= state == self._end - 1
-            elif part(name):
-                below.add(state + 1)
-                is_named |= state == self._end - 1 and not self._only_folders
-        return _Wanted(self._close(below), is_file or is_named, is_named)
-
     def _take(self, entry: os.DirEntry[str], found: _Entry) -> None:
         try:
             if entry.is_symlink():
                 heapq.heappush(self._links, (os.fsencode(found.path), found))
             elif entry.is_dir(follow_symlinks=False):
-                if found.wanted.states:
+                if found.wanted.states and not self._skips(found, is_folder=True):
                     self._take_folder(found)
-            elif found.wanted.is_file:
+            elif found.wanted.is_file and not self._skips(found, is_folder=False):
                 self._take_file(found, entry.stat(follow_symlinks=False))
         except FileNotFoundError:
             self._skipped.add(VANISHED, found.path)
         except OSError as error:
             raise read_error(found.path, error) from error
 
+    def _skips(self, found: _Entry, *, is_folder: bool) -> bool:
+        """Return whether --include and --exclude leave out a file, or all files of a folder."""
+        judge = self._choice.judge_folder if is_folder else self._choice.judge_file
+        reason = judge(found.path[self._root_length :])
+        if reason:
+            self.has_match |= found.wanted.is_file or self._pattern.end in found.wanted.states
+            self._skipped.add(reason, found.path, found.real)
+            if reason == EXCLUDED:
+                self._excluded.add(found.real)
+        return bool(reason)
+
+    def _is_excluded(self, real: str) -> bool:
+        """Return whether a real path was left out by --exclude, or a folder above it was."""
+        while self._excluded and real:
+            if real in self._excluded:
+                return True
+            real = real.rpartition("/")[0]
+        return False
+
     def _follow(self, link: _Entry) -> None:
+        if self._choice.judge_file(link.path[self._root_length :]) == EXCLUDED:
+            self._skips(link, is_folder=False)
+            return
         try:
             status = os.stat(link.path)  # noqa: PTH116
             link = link._replace(real=os.path.realpath(link.path))
@@ -191,13 +179,12 @@ class FolderWalk:
             self._skipped.add(DANGLING_LINK, link.path)
             return
         is_folder = stat.S_ISDIR(status.st_mode)
-        if is_folder and link.wanted.states:
-            is_new = self._take_folder(link)
-        elif not is_folder and link.wanted.is_file:
-            is_new = self._take_file(link, status)
-        else:
+        is_wanted = bool(link.wanted.states) if is_folder else link.wanted.is_file
+        if not is_wanted or self._skips(link, is_folder=is_folder):
             return
-        if not is_new:
+        if self._is_excluded(link.real):
+            self._skipped.add(EXCLUDED, link.path)
+        elif not (self._take_folder(link) if is_folder else self._take_file(link, status)):
             self._skipped.add(REPEATED_LINK, link.path)
 
     def _take_folder(self, found: _Entry) -> bool:
@@ -211,7 +198,7 @@ class FolderWalk:
             return False
         self._visited[found.real] = before | states
         self._folders.append(found._replace(wanted=found.wanted._replace(states=states)))
-        self.has_match |= self._end in states
+        self.has_match |= self._pattern.end in states
         return True
 
     def _take_file(self, found: _Entry, status: os.stat_result) -> bool:
@@ -220,7 +207,7 @@ class FolderWalk:
         kind = find_file_format(found.path)
         if not stat.S_ISREG(status.st_mode):
             self._skipped.add(SPECIAL_FILE, found.path)
-        elif not (kind.format or found.wanted.is_named or self._takes_all):
+        elif not (kind.format or self._takes_all or self._is_named(found)):
             self._skipped.add(UNKNOWN_SUFFIX, found.path, found.real)
         elif found.real in self._found:
             return False
@@ -231,6 +218,10 @@ class FolderWalk:
             )
         return True
 
+    def _is_named(self, found: _Entry) -> bool:
+        """Return whether a file matches the glob or --include, not only a folder above it."""
+        return found.wanted.is_named or self._choice.is_named(found.path[self._root_length :])
+
 
 def read_error(path: str, error: OSError) -> MachineError:
     """Return the error about an input that cannot be read."""
@@ -239,11 +230,3 @@ def read_error(path: str, error: OSError) -> MachineError:
 
 def _add_slash(folder: str) -> str:
     return os.path.join(folder, "") if folder else ""  # noqa: PTH118
-
-
-def _compile(part: str) -> Callable[[str], object]:
-    """Return the test for one part of a pattern; hidden names need a leading dot."""
-    matches = re.compile(fnmatch.translate(part)).match
-    if part.startswith("."):
-        return matches
-    return lambda name: not name.startswith(".") and matches(name)

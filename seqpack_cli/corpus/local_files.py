@@ -8,30 +8,38 @@ import os
 import stat
 from pathlib import Path
 
-from seqpack_cli.corpus.folder_walk import MISSING_ERRNOS, FolderWalk, FoundFile, read_error
+from seqpack_cli.corpus.folder_walk import (
+    MISSING_ERRNOS,
+    FolderWalk,
+    FoundFile,
+    Search,
+    read_error,
+)
 from seqpack_cli.corpus.formats import find_file_format
-from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.errors import OptionError
 
 
-def find_local_files(
-    name: str, skipped: Skipped, *, takes_all: bool, output: str | None
-) -> list[FoundFile]:
+def find_local_files(name: str, search: Search, *, is_listed: bool = False) -> list[FoundFile]:
     """Find the regular files of a path or glob; a path that exists is never a glob.
 
     Args:
-        skipped: collects what is skipped.
-        takes_all: include files with unknown suffixes below folders.
-        output: the real path of a folder to skip.
+        search: what is wanted below folders and globs.
+        is_listed: the name is from --files-from, where it is never a glob.
 
     Raises:
         OptionError: nothing has that name, or it is not a file or folder.
         MachineError: something cannot be read.
     """
     status = _find_status(name)
+    if status is None and is_listed:
+        raise OptionError(
+            f"{name}: no such file or folder",
+            hint="list absolute paths, or paths relative to the current folder",
+        )
     if status is None:
         root, parts = _split_pattern(name)
-        walk = FolderWalk(parts, skipped, takes_all=takes_all, output=output)
+        search.choice.begin(name)
+        walk = FolderWalk(parts, search)
         found = walk.find_files(root) if parts and Path(root).is_dir() else []
         if not walk.has_match:
             raise OptionError(
@@ -40,7 +48,8 @@ def find_local_files(
             )
         return found
     if stat.S_ISDIR(status.st_mode):
-        walk = FolderWalk((), skipped, takes_all=takes_all, output=output)
+        search.choice.begin(name)
+        walk = FolderWalk((), search)
         folder = str(Path(name))
         return walk.find_files("" if folder == os.curdir else folder)
     if not stat.S_ISREG(status.st_mode):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from seqpack_cli.corpus.folder_walk import FoundFile
+from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.formats import find_file_format
-from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX, Skipped
+from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.file_systems import naming_requests
@@ -25,40 +25,44 @@ from seqpack_cli.runs.earlier_run import OWN_PATTERN
 NUM_READERS = 16  # of manifests
 
 
-def find_remote_files(
-    name: str, skipped: Skipped, *, takes_all: bool, output: str | None
-) -> list[FoundFile]:
+def find_remote_files(name: str, search: Search, *, is_listed: bool = False) -> list[FoundFile]:
     """Find the objects of a URL: see `find_local_files`.
 
     Folders written by seqpack are recognized by file names that only seqpack uses; an object that
     the user names is always read.
     """
-    found = list(_find_objects(name))
-    if [file.path for file in found] != [name]:
-        found = list(_drop_outputs(found, name, skipped, output))
-    files = []
+    root, found = _find_objects(name, is_listed=is_listed)
+    if root is None:
+        return found
+    search.choice.begin(name)
+    return list(_choose(_drop_outputs(found, root, search), root, search))
+
+
+def _choose(found: Iterable[FoundFile], root: str, search: Search) -> Iterator[FoundFile]:
+    """Yield the objects that are wanted."""
     for file in found:
-        if file.is_named or takes_all or file.kind.format:
-            files.append(file)
+        path = file.path[len(root) :]
+        reason, skipped = search.choice.judge_path(path)
+        if reason:
+            search.skipped.add(reason, root + skipped, root + skipped)
+        elif file.kind.format or file.is_named or search.takes_all or search.choice.is_named(path):
+            yield file
         else:
-            skipped.add(UNKNOWN_SUFFIX, file.path, file.real)
-    return files
+            search.skipped.add(UNKNOWN_SUFFIX, file.path, file.real)
 
 
-def _drop_outputs(
-    found: list[FoundFile], name: str, skipped: Skipped, output: str | None
-) -> Iterator[FoundFile]:
+def _drop_outputs(found: list[FoundFile], root: str, search: Search) -> Iterator[FoundFile]:
     """Yield the objects that are not in a folder written by seqpack."""
     parents = {file.path.rpartition("/")[0]: None for file in found if _is_own_name(file.path)}
     are_runs = map_ahead(lambda url: is_run_folder(Url(url)), parents, num_threads=NUM_READERS)
     folders = {url for url, is_run in zip(parents, are_runs, strict=True) if is_run}
-    if output is not None and not _find_root(name).startswith(f"{output}/"):
-        folders.add(output)
+    if search.output is not None and not root.startswith(f"{search.output}/"):
+        folders.add(search.output)
     for file in found:
         above = file.path
         while above := above.rpartition("/")[0]:
             if above in folders:
-                skipped.add(SEQPACK_OUTPUT, above)
+                search.skipped.add(SEQPACK_OUTPUT, above)
                 break
         else:
             yield file
@@ -68,17 +72,12 @@ def _is_own_name(url: str) -> bool:
     return OWN_PATTERN.fullmatch(url.rpartition("/")[2]) is not None
 
 
-def _find_root(name: str) -> str:
-    """Return the part of a URL before its first wildcard, with a slash at its end."""
-    if not glob.has_magic(name):
-        return f"{name.rstrip('/')}/"
-    parts = name.split("/")
-    magic = next(index for index, part in enumerate(parts) if glob.has_magic(part))
-    return "".join(f"{part}/" for part in parts[:magic])
-
-
-def _find_objects(name: str) -> Iterator[FoundFile]:
+def _find_objects(name: str, *, is_listed: bool) -> tuple[str | None, list[FoundFile]]:
     """Find the objects of a URL, those of a folder sorted by the bytes of their paths.
+
+    Returns:
+        The folder of the URL or before its first wildcard, with a slash at its end, None if the
+        URL is an object; and what was found.
 
     Raises:
         OptionError: there is none.
@@ -91,11 +90,13 @@ def _find_objects(name: str) -> Iterator[FoundFile]:
         raise OptionError(f"{url}: two slashes after the bucket, expected one")
     status = url.find_status()
     if status is not None and status["type"] == "file" and not name.endswith("/"):
-        yield _describe(url, status, is_named=True)
-    elif status is not None:
-        yield from _find_below(url)
-    else:
-        yield from _find_matches(url)
+        return None, [_describe(url, status, is_named=True)]
+    if status is not None:
+        return f"{url}/", list(_find_below(url))
+    if is_listed:
+        raise OptionError(f"{url}: no such object or folder")
+    root = re.split(r"[*?[]", str(url))[0].rpartition("/")[0] + "/"  # before the first wildcard
+    return root, list(_find_matches(url, root))
 
 
 def _find_below(folder: Url) -> Iterator[FoundFile]:
@@ -111,7 +112,7 @@ def _find_below(folder: Url) -> Iterator[FoundFile]:
             yield _describe(folder / below, named[below], is_named=False)
 
 
-def _find_matches(pattern: Url) -> Iterator[FoundFile]:
+def _find_matches(pattern: Url, root: str) -> Iterator[FoundFile]:
     system, key = pattern.open_file_system()
     found: dict[str, Any] = {}
     if glob.has_magic(key):
@@ -122,11 +123,10 @@ def _find_matches(pattern: Url) -> Iterator[FoundFile]:
             f"{pattern}: no such object or folder",
             hint="pass an object, a folder of objects, or a glob in quotes",
         )
-    folder = re.split(r"[*?[]", key)[0].rpartition("/")[0]  # before the first wildcard
     for path in sorted(found, key=str.encode):
-        if _is_hidden(path.strip("/").removeprefix(f"{folder}/")):
-            continue  # as Python's glob does
         url = Url(f"{pattern.protocol}://{path.strip('/')}")
+        if _is_hidden(str(url).removeprefix(root)):
+            continue  # as Python's glob does
         if found[path]["type"] == "file":
             yield _describe(url, found[path], is_named=True)
         else:

@@ -13,6 +13,8 @@ REPEATED_LINK = "repeated_link"
 SPECIAL_FILE = "special_file"
 SEQPACK_OUTPUT = "seqpack_output"
 VANISHED = "vanished"
+EXCLUDED = "excluded"
+NOT_INCLUDED = "not_included"
 NOUNS = {  # one, many
     UNKNOWN_SUFFIX: ("file with an unknown suffix", "files with unknown suffixes"),
     DANGLING_LINK: ("dangling link", "dangling links"),
@@ -20,6 +22,11 @@ NOUNS = {  # one, many
     SPECIAL_FILE: ("pipe, socket or device", "pipes, sockets or devices"),
     SEQPACK_OUTPUT: ("folder written by seqpack", "folders written by seqpack"),
     VANISHED: ("entry that disappeared", "entries that disappeared"),
+    EXCLUDED: ("file or folder that matches --exclude", "files or folders that match --exclude"),
+    NOT_INCLUDED: (
+        "file or folder that does not match --include",
+        "files or folders that do not match --include",
+    ),
 }
 
 
@@ -30,17 +37,16 @@ class Skipped:
         self._real_paths: dict[str, dict[str, str]] = {reason: {} for reason in NOUNS}  # by path
 
     def add(self, reason: str, path: str, real: str = "") -> None:
-        """Add an entry; for an unknown suffix, with its real path."""
+        """Add an entry, with its real path if it may be a file that another input names."""
         self._real_paths[reason][path] = real
 
     def remove_read(self, read: Container[str]) -> None:
-        """Remove the files with unknown suffixes that are read through another input or link."""
-        left = {
-            path: real
-            for path, real in self._real_paths[UNKNOWN_SUFFIX].items()
-            if real not in read
-        }
-        self._real_paths[UNKNOWN_SUFFIX] = left
+        """Remove the files that are read through another input or link."""
+        for reason in (UNKNOWN_SUFFIX, EXCLUDED, NOT_INCLUDED):
+            found = self._real_paths[reason]
+            self._real_paths[reason] = {
+                path: real for path, real in found.items() if real not in read
+            }
 
     def list_paths(self, reason: str) -> list[str]:
         """Return the entries that were skipped for a reason, sorted by the bytes of their paths."""

@@ -7,11 +7,14 @@ here: 100,000 files take about a second.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from seqpack_cli.corpus.folder_walk import FoundFile
+from seqpack_cli.corpus.file_choice import FileChoice
+from seqpack_cli.corpus.file_options import FileOptions
+from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.formats import (
     COMPRESSION_OF_SUFFIX,
     FORMAT_OF_SUFFIX,
@@ -20,13 +23,15 @@ from seqpack_cli.corpus.formats import (
 )
 from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
-from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
+from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, Skipped
+from seqpack_cli.errors import FolderError, OptionError, SeqpackError, join_items
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.inputs import ListedName, LocalInput, RemoteInput, find_input
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place, find_local_name
 
 STANDARD_INPUT = "-"
+NUM_THREADS = 32  # that ask for objects, if several are named
 
 
 class Source(NamedTuple):
@@ -77,6 +82,7 @@ def find_sources(
     *,
     file_format: str = "auto",
     document: str = "line",
+    patterns: FileOptions | None = None,
     spool: str | None = None,
     output: Place | None = None,
 ) -> tuple[list[Source], Skipped]:
@@ -84,9 +90,10 @@ def find_sources(
 
     Args:
         inputs: files, folders and globs, taken in this order; a folder's files sorted by the bytes
-            of their paths.
+            of their paths. A `ListedName` is not a glob.
         file_format: one of FORMATS for all files, or "auto" to go by the suffix.
         document: what one document of a text file is; other formats have their own.
+        patterns: --include and --exclude; the list of --files-from is among the inputs.
         spool: the file with the bytes of `-`.
         output: the folder that the run writes; it is skipped below a folder or glob.
 
@@ -94,44 +101,82 @@ def find_sources(
         The sources, each once however it is spelled or linked, and what was skipped.
 
     Raises:
-        OptionError: an input does not exist, or a file has a suffix that is refused.
+        OptionError: an input does not exist, a suffix is refused, or a pattern matches nothing.
         FolderError: the output contains an input.
         MachineError: something cannot be read.
     """
     sources: dict[str, Source] = {}  # by their real paths
-    skipped = Skipped()
     folder = None if output is None else at(output).find_real_name()
-    for name in inputs:
-        for file in _find_files(name, spool, skipped, file_format != "auto", folder):
-            source = _describe(file, file_format, document)
+    search = Search(Skipped(), FileChoice(patterns or FileOptions()), file_format != "auto", folder)
+
+    def find(name: str) -> list[tuple[FoundFile, Source]]:
+        with _naming_line(name):
+            files = _find_files(name, spool, search)
+            return [(file, _describe(file, file_format, document)) for file in files]
+
+    ahead = map_ahead(find, inputs, num_threads=_count_threads(inputs))
+    for name, found in zip(inputs, ahead, strict=True):
+        for file, source in found:
             if name == STANDARD_INPUT:
                 source = source._replace(spool=spool)
             elif folder is not None and _is_below(file.real, folder):
                 raise FolderError(f"{output}: contains the input {file.path}", "choose another -o")
-            earlier = sources.setdefault(file.real, source)
-            if earlier is not source and not _is_real(earlier, file) and _is_real(source, file):
-                sources[file.real] = _rename(earlier, source)
-    skipped.remove_read(sources)
+            _add(sources, source, file)
+    search.choice.check_used()
+    search.skipped.remove_read(sources)
     if not sources:
-        known = " ".join([*FORMAT_OF_SUFFIX, *COMPRESSION_OF_SUFFIX])
-        seen = f" ({skipped})" if skipped.count() else ""
-        raise OptionError(
-            f"{join_items(inputs)}: no file with a known suffix{seen}",
-            hint=f"known suffixes: {known}; or pass --format text to read every file",
+        raise _describe_nothing(inputs, search.skipped)
+    return list(sources.values()), search.skipped
+
+
+def _add(sources: dict[str, Source], source: Source, file: FoundFile) -> None:
+    """Add a source, or name an earlier one of the same file by its real path."""
+    earlier = sources.setdefault(file.real, source)
+    if earlier is not source and not _is_real(earlier, file) and _is_real(source, file):
+        sources[file.real] = _rename(earlier, source)
+
+
+def _describe_nothing(inputs: Sequence[str], skipped: Skipped) -> OptionError:
+    """Return the error about inputs without a file to read."""
+    seen = f" ({skipped})" if skipped.count() else ""
+    if {EXCLUDED, NOT_INCLUDED} & set(skipped.count()):
+        return OptionError(
+            f"{join_items(inputs)}: no file left to read{seen}",
+            hint="change --include or --exclude",
         )
-    return list(sources.values()), skipped
+    known = " ".join([*FORMAT_OF_SUFFIX, *COMPRESSION_OF_SUFFIX])
+    return OptionError(
+        f"{join_items(inputs)}: no file with a known suffix{seen}",
+        hint=f"known suffixes: {known}; or pass --format text to read every file",
+    )
 
 
-def _find_files(
-    name: str, spool: str | None, skipped: Skipped, takes_all: bool, output: str | None
-) -> list[FoundFile]:
+@contextlib.contextmanager
+def _naming_line(name: str) -> Iterator[None]:
+    """Name the line of a list in errors about its name."""
+    try:
+        yield
+    except SeqpackError as error:
+        if not isinstance(name, ListedName):
+            raise
+        raise type(error)(f"{name.place}: {error.message}", error.hint) from error
+
+
+def _count_threads(inputs: Sequence[str]) -> int:
+    """Return the number of threads that find the inputs: requests for objects take turns in one."""
+    most = max(find_input(name).choose(here=1, there=NUM_THREADS) for name in inputs)
+    return min(most, len(inputs))
+
+
+def _find_files(name: str, spool: str | None, search: Search) -> list[FoundFile]:
     if name == STANDARD_INPUT and spool is not None:
         status = os.stat(spool)  # noqa: PTH116
         kind = find_file_format(name)
         return [FoundFile(name, name, status.st_size, status.st_mtime_ns, kind, is_named=True)]
+    is_listed = isinstance(name, ListedName)
     name = find_local_name(name)
     find = find_input(name).choose(here=find_local_files, there=find_remote_files)
-    return find(name, skipped, takes_all=takes_all, output=output)
+    return find(name, search, is_listed=is_listed)
 
 
 def _is_below(path: str, folder: str) -> bool:

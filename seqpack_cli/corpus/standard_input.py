@@ -34,9 +34,7 @@ def spool_standard_input(inputs: Sequence[str], folder: Place) -> Iterator[str |
     if STANDARD_INPUT not in inputs:
         yield None
         return
-    standard_input = getattr(sys.stdin, "buffer", None)
-    if standard_input is None:  # it is closed
-        raise OptionError(f"{STANDARD_INPUT}: standard input is closed", hint="pass a file")
+    standard_input = _open_standard_input()
     with contextlib.ExitStack() as stack:
         spool_folder = stack.enter_context(at(folder).hold_spool_folder())
         path = disk.name_temporary(spool_folder / "stdin")
@@ -45,6 +43,23 @@ def spool_standard_input(inputs: Sequence[str], folder: Place) -> Iterator[str |
             for block in _iter_blocks(standard_input):
                 disk.write_all(file, block, path)
         yield str(path)
+
+
+def read_standard_input() -> bytes:
+    """Read standard input to its end.
+
+    Raises:
+        OptionError: standard input is closed.
+        MachineError: it cannot be read.
+    """
+    return b"".join(_iter_blocks(_open_standard_input()))
+
+
+def _open_standard_input() -> BinaryIO:
+    standard_input: BinaryIO | None = getattr(sys.stdin, "buffer", None)
+    if standard_input is None:  # it is closed
+        raise OptionError(f"{STANDARD_INPUT}: standard input is closed", hint="pass a file")
+    return standard_input
 
 
 def _iter_blocks(standard_input: BinaryIO) -> Iterator[bytes]:

@@ -27,6 +27,24 @@ SEEK_BYTES = 64 << 10  # the smallest read when only a few bytes of an object ar
 Choice = TypeVar("Choice")
 
 
+class ListedName(str):
+    """A path or URL from a list, which is never a glob.
+
+    Args:
+        name: the path or URL.
+        place: where the name is, as LIST:line.
+    """
+
+    __slots__ = ("place",)
+    place: str
+
+    def __new__(cls, name: str, place: str) -> ListedName:
+        """Make the name."""
+        listed = super().__new__(cls, name)
+        listed.place = place
+        return listed
+
+
 class LocalInput(NamedTuple):
     """A local file; the path is a str, which is smaller than a Path: there may be 100,000."""
 
@@ -116,12 +134,13 @@ class RemoteInput(NamedTuple):
 def spell_inputs(inputs: AnyPath | Sequence[AnyPath]) -> list[str]:
     """Return the inputs of a run, which may be a single one, as texts: they may be globs or `-`."""
     names = [inputs] if isinstance(inputs, str) or not isinstance(inputs, Sequence) else inputs
-    if not names:
-        raise ValueError("inputs is empty, expected at least one path")
-    return [name if isinstance(name, str) and name else _spell_path(name) for name in names]
+    return [spell_input(name) for name in names]
 
 
-def _spell_path(name: AnyPath) -> str:
+def spell_input(name: AnyPath) -> str:
+    """Return an input as a text, a str as it is."""
+    if isinstance(name, str) and name:
+        return name
     text = str(parse_place(name))
     return "./-" if text == "-" else text  # a file: pathlib has dropped the ./
 

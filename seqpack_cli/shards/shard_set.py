@@ -160,9 +160,8 @@ class ShardSet:
 
     @property
     def num_store_sequences(self) -> int:
-        """The number of sequences in the token store, packed or dropped, by the ledger."""
-        ledger = self.manifest["ledger"]
-        return int(ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values()))
+        """The number of sequences in all token stores."""
+        return sum(entry["num_sequences"] for entry in self.manifest["stores"])
 
     def find(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the number of a batch's shard, and the batch's number in that shard."""
@@ -187,10 +186,15 @@ class ShardSet:
             shard = Shard(path, entry, self.manifest, columns=columns, first_batch=first_batch)
         return shard if self.columns is columns else shard.with_columns(self.columns)
 
-    def find_store(self) -> Place | None:
-        """Return the token store's folder if there still is one at the path in the manifest."""
+    def find_stores(self) -> list[Place] | None:
+        """Return the token stores' folders if all are still at the paths in the manifest."""
+        places = [self._find_place(entry["path"]) for entry in self.manifest["stores"]]
+        found = [place for place in places if place is not None]
+        return found if len(found) == len(places) else None
+
+    def _find_place(self, spelled: str) -> Place | None:
         try:
-            path = find_place(self.path, self.manifest["tokens_path"])
+            path = find_place(self.path, spelled)
             return path if path.is_dir() else None
         except (OSError, ValueError, RuntimeError, SeqpackError):  # impossible names, link loops
             return None

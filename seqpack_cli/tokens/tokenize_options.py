@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.errors import MAX_SIZE, OptionError, check_choice, check_positive
 from seqpack_cli.files.url import AnyPath
@@ -27,6 +28,7 @@ class TokenizeOptions:
         file_format: "text", "jsonl", "parquet" or "csv"; "auto" goes by the suffix of each file.
         document: what one document of a text file is: "line", "file" or "paragraph".
         documents: how records become texts, text_field among it.
+        files: which files are read; not in the manifest, which names the files themselves.
         keep: fields to keep as columns, each "FIELD", "FIELD:TYPE" or "FIELD:class=A,B".
         tag_subtokens: "first" or "all" tokens of a word have its tag; None is "first".
         add_special_tokens: apply the tokenizer's own template.
@@ -46,6 +48,7 @@ class TokenizeOptions:
     file_format: str = "auto"
     document: str = "line"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
+    files: FileOptions = field(default_factory=FileOptions)
     keep: Sequence[str] = ()
     tag_subtokens: str | None = None
     add_special_tokens: bool = True
@@ -77,5 +80,6 @@ class TokenizeOptions:
         values.update(values.pop("documents"))
         del values["tokenizer"]  # a place; the manifest has its checksum
         del values["encoder"]
+        del values["files"]  # the manifest names those that were found
         del values["keep"]  # recorded with the kinds that were found
         return values

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from seqpack_cli.corpus.file_list import list_inputs
 from seqpack_cli.corpus.input_checks import check_kept_fields, check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
@@ -22,18 +23,19 @@ from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder, hold_folder
+from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import is_balanced, make_manifest
-from seqpack_cli.tokens.token_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_plan import (
     adapt_plan,
@@ -65,7 +67,7 @@ def tokenize(
 
     Args:
         inputs: a file, folder, glob or URL, `-` for standard input, or a sequence of them, in the
-            order of their documents.
+            order of their documents; may be empty if the options name a list of files.
         output: the store's folder; an interrupted run there is continued.
         executor: where the work is done, and by how many workers; None is this machine, with as
             many processes as the input is worth, at most one per core.
@@ -82,9 +84,10 @@ def tokenize(
         MachineError: the disk, the memory or a worker process failed.
     """
     options = options or TokenizeOptions()
-    inputs, output = spell_inputs(inputs), parse_place(output)
+    names, output = spell_inputs(inputs), parse_place(output)
+    command = spell_command("tokenize", names, output, options)
+    inputs = list_inputs(names, options.files)
     workers = find_workers(executor, progress, (*inputs, output))
-    command = spell_command("tokenize", inputs, output, options)
     # The cluster first: if none answers, no folder is made.
     with workers.hold(), hold_folder(output, command=command) as run:
         if STANDARD_INPUT in inputs:
@@ -222,6 +225,7 @@ def _find_input(
         inputs,
         file_format=options.file_format,
         document=options.document,
+        patterns=options.files,
         spool=spool,
         output=output,
     )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.file_list import list_inputs
+from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
@@ -27,7 +29,6 @@ from seqpack_cli.errors import (
     join_items,
     quote,
 )
-from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.runs.arguments import check_fields, checks_arguments
@@ -51,7 +52,7 @@ class TrainTokenizerOptions:
         vocab_size: most tokens, special ones included.
         min_frequency: how often a merge or word must occur; unigram ignores it.
         special_tokens: added after <pad>, <bos>, <eos> and, except in bpe, <unk>.
-        file_format: as in TokenizeOptions.
+        file_format, files: as in TokenizeOptions.
         documents: how records become texts, text_field among it.
 
     Raises:
@@ -65,6 +66,7 @@ class TrainTokenizerOptions:
     special_tokens: Sequence[str] = ()
     file_format: str = "auto"
     documents: DocumentOptions = field(default_factory=DocumentOptions)
+    files: FileOptions = field(default_factory=FileOptions)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -94,7 +96,8 @@ def train_tokenizer(
     """Train a tokenizer on text and write its tokenizer.json.
 
     Args:
-        inputs: one path, URL or glob, or a sequence of them; `-` is standard input.
+        inputs: one path, URL or glob, or a sequence of them; `-` is standard input. It may be empty
+            if the options name a list of files.
         output: the file to write.
         overwrite: replace a tokenizer.json.
 
@@ -110,8 +113,9 @@ def train_tokenizer(
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
     output = parse_file(output)
     _check_vocab_size(options)
+    names = list_inputs(inputs, options.files)
     with publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file:
-        tokenizer = _train(spell_inputs(inputs), output.parent, options, progress)
+        tokenizer = _train(names, output.parent, options, progress)
         file.write((tokenizer.to_str() + "\n").encode())
     return tokenizer.get_vocab_size()
 
@@ -121,7 +125,9 @@ def _train(
 ) -> Tokenizer:
     """Train on the inputs; standard input is spooled into the folder."""
     with spool_standard_input(inputs, folder) as spool:
-        sources, skipped = find_sources(inputs, file_format=options.file_format, spool=spool)
+        sources, skipped = find_sources(
+            inputs, file_format=options.file_format, patterns=options.files, spool=spool
+        )
         for note in iter_input_notes(sources, skipped, file_format=options.file_format):
             progress.on_notice(note)
         check_options_used(sources, document="line", text_field=options.documents.text_field)
