@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.columns.column import Column
     from seqpack_cli.tokens.columns.text_values import TextValues
+    from seqpack_cli.tokens.combined_store import CombinedStore
+    from seqpack_cli.tokens.open_store import open_store
     from seqpack_cli.tokens.origin import Origin
-    from seqpack_cli.tokens.token_store import TokenStore, open_store
+    from seqpack_cli.tokens.token_store import TokenStore
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "Batch": "shards.layouts",
     "Column": "tokens.columns.column",
+    "CombinedStore": "tokens.combined_store",
     "Control": "verification.report",
     "DataError": "errors",
     "DocumentOptions": "corpus.document_block",
@@ -120,7 +123,7 @@ _MODULE_OF = {
     "diff": "reporting.differences",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
-    "open_store": "tokens.token_store",
+    "open_store": "tokens.open_store",
     "pack": "shards.pack_run",
     "pack_sequence": "shards.sequence_arrays",
     "pad_sequence": "shards.sequence_arrays",
@@ -137,6 +140,7 @@ __all__ = [
     "FILLER",
     "Batch",
     "Column",
+    "CombinedStore",
     "Control",
     "DataError",
     "DocumentOptions",

@@ -127,9 +127,9 @@ def check_positive(name: str, value: int | None, *, at_most: int = MAX_COUNT) ->
         _check_range(name, value, 1, at_most)
 
 
-def check_seed(seed: int) -> None:
+def check_seed(name: str, seed: int) -> None:
     """Raise ValueError unless a seed is from 0 to MAX_SEED."""
-    _check_range("seed", seed, 0, MAX_SEED)
+    _check_range(name, seed, 0, MAX_SEED)
 
 
 def _check_range(name: str, value: int, at_least: int, at_most: int) -> None:

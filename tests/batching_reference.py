@@ -1,16 +1,19 @@
 """Slow plain-Python oracles for the plan of a pack run: which sequences share a batch, or a row.
 
-`slow_plan` and `slow_bins` process lists of rows, each a (sequence, start, length), step by step,
-and return what `plan_batches` must return. Quadratic; small inputs.
+`slow_plan` and `slow_plan_of_rounds` process lists of rows, each a (sequence, start, length), step
+by step, and return what `plan_batches` must return. Quadratic; small inputs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import combinations, pairwise
 
 import numpy as np
+from blake3 import blake3
 from shard_reference import batch_cost, slow_cut, slow_length_order
 
 from seqpack_cli.batching.batch_table import BatchTable
@@ -223,10 +226,66 @@ def _permute(batches: Batches, options: PackOptions) -> Batches:
 def slow_plan(
     lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None = None
 ) -> Batches | None:
-    """Plan `packed` or `padded` batches; None if a sequence is too long.
+    """Plan batches or rows of any layout; None if a sequence is too long."""
+    batches = _plan_round(lengths, options, is_selected)
+    return None if batches is None else _permute(batches, options)
+
+
+def slow_plan_of_rounds(
+    lengths: Sequence[int], options: PackOptions, rounds: Sequence[Sequence[bool]]
+) -> Batches | None:
+    """Plan each round by itself, with bucket keys for all, and shuffle the batches of all.
+
+    The ledger has only what is dropped for want of room, in all rounds together.
+    """
+    if options.buckets == "auto":
+        least, most = options.drop_shorter or 1, options.drop_longer or max(lengths, default=0)
+        if options.max_tokens is not None:
+            most = min(
+                most, options.max_tokens // options.pad_to_multiple * options.pad_to_multiple
+            )
+        needed = [
+            round_up(length, options.pad_to_multiple)
+            for is_in in rounds
+            for length, is_here in zip(lengths, is_in, strict=True)
+            if is_here and least <= length <= most
+        ]
+        ones = LengthCounts(np.array(needed, np.int64), np.ones(len(needed), np.int64))
+        keys = choose_buckets(ones, options.num_buckets or 0) if needed else [1]
+        options = replace(options, buckets=tuple(keys), overflow=options.overflow or "error")
+    joined = Batches([], [], [])
+    for number, is_in in enumerate(rounds):
+        seeds = np.random.SeedSequence(options.seed, spawn_key=(4, number))
+        seed = int(seeds.generate_state(1, np.uint64)[0]) if number else options.seed
+        batches = _plan_round(lengths, replace(options, seed=seed), is_in)
+        if batches is None:
+            return None
+        joined.rows += batches.rows
+        joined.num_cells += batches.num_cells
+        joined.num_filler_rows += batches.num_filler_rows
+        for reason in {"overflow", "last_batch"} & {*batches.num_dropped_sequences}:
+            for counts, added in (
+                (joined.num_dropped_sequences, batches.num_dropped_sequences),
+                (joined.num_dropped_tokens, batches.num_dropped_tokens),
+            ):
+                counts[reason] = counts.get(reason, 0) + added[reason]
+    return _permute(joined, options)
+
+
+def _plan_round(
+    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None
+) -> Batches | None:
+    plan = _slow_bins if options.shares_rows else _slow_rows
+    return plan(lengths, options, is_selected)
+
+
+def _slow_rows(
+    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None
+) -> Batches | None:
+    """Plan `packed` or `padded` batches, not shuffled yet; None if a sequence is too long.
 
     Shuffle, choose, sort each window, split by bucket with the largest first, cut each bucket
-    greedily, keep, drop or fill its last batch, sort the rows of each batch, shuffle the batches.
+    greedily, keep, drop or fill its last batch, sort the rows of each batch.
     """
     ledger = _Ledger(lengths, options, is_selected)
     limits = []
@@ -250,7 +309,7 @@ def slow_plan(
     if options.last_batch == "drop":
         ledger.count("last_batch", [])
     batches.rows = [_sort_rows(batch) for batch in batches.rows]
-    return _permute(batches, options)
+    return batches
 
 
 def _split_by_bucket(rows: list[Row], options: PackOptions) -> list[tuple[int | None, list[Row]]]:
@@ -305,13 +364,13 @@ def _cut_bucket(
         batches.num_cells.append((len(batch) + filler) * width if padded else num_tokens)
 
 
-def slow_bins(
-    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None = None
+def _slow_bins(
+    lengths: Sequence[int], options: PackOptions, is_selected: Sequence[bool] | None
 ) -> Batches | None:
-    """Plan `varlen` rows; None if a sequence is too long.
+    """Plan `varlen` rows, not shuffled yet; None if a sequence is too long.
 
-    Shuffle, choose, split, put one piece after the other into a bin, and shuffle the bins. The
-    pieces of a bin keep the order in which they were put in.
+    Shuffle, choose, split, and put one piece after the other into a bin. The pieces of a bin keep
+    the order in which they were put in.
     """
     capacity = options.max_tokens or 0
     ledger = _Ledger(lengths, options, is_selected)
@@ -339,5 +398,39 @@ def slow_bins(
         cut = slow_cut(sizes, batch_size=None, max_tokens=capacity, padded=False)
         bins = [[next(left) for _ in batch] for batch in cut]
     num_tokens = [sum(piece[2] for piece in row) for row in bins]
-    batches = Batches(bins, num_tokens, [0] * len(bins), ledger.sequences, ledger.tokens)
-    return _permute(batches, options)
+    return Batches(bins, num_tokens, [0] * len(bins), ledger.sequences, ledger.tokens)
+
+
+def slow_mix(document_hash: int, seed: int, purpose: str) -> int:
+    """Mix one hash in integers without limit, of which 64 bits are kept."""
+    key = blake3(f"{purpose} {seed}".encode("ascii")).digest()[:8]
+    mixed = document_hash ^ sum(byte << 8 * place for place, byte in enumerate(key))
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+    return mixed ^ (mixed >> 31)
+
+
+def slow_split(document_hash: int, shares: Sequence[Fraction], seed: int) -> int:
+    """Return the number of the first split that ends above a hash."""
+    end = Fraction(0)
+    for number, share in enumerate(shares):
+        end += share
+        if slow_mix(document_hash, seed, "split") < math.floor(end * 2**64):
+            return number
+    raise AssertionError("shares add up to less than 1")
+
+
+def slow_visits(document_hash: int, passes: Fraction, seed: int) -> int:
+    """Count the visits of a document."""
+    whole = math.floor(passes)
+    bound = math.floor((passes - whole) * 2**64)
+    return whole + (slow_mix(document_hash, seed, "passes") < bound)
+
+
+def slow_rounds(document_hash: int, num_visits: int, num_rounds: int, seed: int) -> set[int]:
+    """Return the rounds of a document: visit k is in the round where k / visits of them are over.
+
+    Counted from the round that follows from the hash.
+    """
+    first = slow_mix(document_hash, seed, "rounds") % num_rounds
+    return {(first + visit * num_rounds // num_visits) % num_rounds for visit in range(num_visits)}

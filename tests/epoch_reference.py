@@ -39,6 +39,7 @@ class Way:
 
     world_size: int = 1
     drop_last: bool = False
+    repeat: bool = True
     balance: bool = False
     longest_first: bool = False
     skip: tuple[int, ...] = ()
@@ -110,6 +111,8 @@ def slow_epoch(cells: Sequence[int], ways: Sequence[Way], *, seed: int, epoch: i
             costs=cells if way.balance else None,
             seed=shuffle_seed,
         )
+        if steps and not way.repeat:
+            steps[-1] = steps[-1][: (len(order) - 1) % way.world_size + 1]
         given = [number for step in steps[: way.num_steps] for number in step]
         taken += given
         rest = [number for number in rest if number not in given]

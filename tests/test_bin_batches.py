@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batching_reference import Parts, Row, list_batches, slow_bins
+from batching_reference import Parts, Row, list_batches, slow_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ OPTIONS = st.builds(
 @given(LENGTHS, OPTIONS)
 def test_bins_agree_with_the_slow_ones(lengths: list[int], options: PackOptions) -> None:
     options, source = options.resolve(), Parts([lengths[:9], lengths[9:]])
-    expected = slow_bins(lengths, options)
+    expected = slow_plan(lengths, options)
     if expected is None:
         with pytest.raises(OverlongError):
             plan_batches(source, options)

@@ -19,7 +19,8 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers.blocks import (
     NO_ID,
     Block,

@@ -14,7 +14,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor, Workers
 from seqpack_cli.shards.count_store import PARTS_PER_TASK, count_store
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 
 
 def test_lengths_that_tasks_count_are_those_of_the_store(byte_store: Callable[..., Path]) -> None:

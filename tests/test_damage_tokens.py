@@ -14,7 +14,7 @@ from conftest import HERE
 from reference import change_json
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

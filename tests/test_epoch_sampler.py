@@ -66,7 +66,13 @@ def make_ranks(batches: NumberedBatches, way: Way, **options: Any) -> list[Epoch
             batches,
             rank=rank,
             world_size=way.world_size,
-            options=SamplerOptions(way.drop_last, way.balance, way.longest_first, way.skip),
+            options=SamplerOptions(
+                drop_last=way.drop_last,
+                repeat=way.repeat,
+                balance=way.balance,
+                longest_first=way.longest_first,
+                skip=way.skip,
+            ),
             **options,
         )
         for rank in range(way.world_size)
@@ -74,10 +80,17 @@ def make_ranks(batches: NumberedBatches, way: Way, **options: Any) -> list[Epoch
 
 
 def take(samplers: Sequence[EpochSampler], num_steps: int | None) -> list[int]:
-    """Take so many steps on all ranks, None the rest; give the numbers, step after step."""
+    """Take so many steps on all ranks, None the rest; give the numbers, step after step.
+
+    Only in the last step, the last ranks may be given none.
+    """
     ranks = [[*itertools.islice(sampler, num_steps)] for sampler in samplers]
-    steps = zip(*ranks, strict=True)
-    return [number - NumberedBatches.FIRST_KEY for step in steps for number in step]
+    lengths = [len(keys) for keys in ranks]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] - lengths[-1] <= 1
+    steps = itertools.zip_longest(*ranks)
+    keys = itertools.chain.from_iterable(steps)
+    return [key - NumberedBatches.FIRST_KEY for key in keys if key is not None]
 
 
 def through_json(state: State) -> State:
@@ -106,9 +119,10 @@ def ways(max_world_size: int = 7) -> st.SearchStrategy[Way]:
         Way,
         world_size=st.integers(1, max_world_size),
         drop_last=st.booleans(),
+        repeat=st.booleans(),
         balance=st.booleans(),
         longest_first=st.booleans(),
-    )
+    ).filter(lambda way: way.repeat or not way.drop_last)
 
 
 @st.composite
@@ -132,10 +146,15 @@ def test_an_epoch_gives_every_batch_once_but_for_what_is_stated(
     samplers = make_ranks(NumberedBatches(cells), way, seed=seed)
     for sampler in samplers:
         sampler.set_epoch(epoch)
-    lengths = {len(sampler) for sampler in samplers}
-    found = take(samplers, None)  # strict: as many on every rank
-    assert lengths == {len(found) // way.world_size}
+    lengths = [len(sampler) for sampler in samplers]
+    assert lengths == [sampler.count_steps() for sampler in samplers]
+    found = take(samplers, None)
+    assert sum(lengths) == len(found)
     counts = Counter(found)
+    if way.repeat:
+        assert len(set(lengths)) == 1
+    else:
+        assert counts.total() == len(cells)
     if way.drop_last:
         assert counts.total() == len(cells) - len(cells) % way.world_size
         assert set(counts.values()) <= {1}
@@ -171,9 +190,9 @@ def test_runs_go_on_where_others_stopped(
             found.append(take(samplers, None))
             break
         num_steps = min(way.num_steps, len(samplers[0]))
-        ahead = samplers[0].peek(num_steps).ravel().tolist()
+        ahead = samplers[0].peek(num_steps)
         found.append(take(samplers, num_steps))
-        assert found[-1] == ahead
+        assert found[-1] == ahead[ahead >= 0].tolist()
         states = [sampler.state_dict() for sampler in samplers]
         assert all(other == states[0] for other in states)
         state = states[0]
@@ -183,7 +202,7 @@ def test_runs_go_on_where_others_stopped(
     given: set[int] = set()
     for way, numbers in zip(segments, found, strict=True):
         assert not set(numbers) & set(way.skip)
-        assert len(numbers) - len(set(numbers) - given) < way.world_size
+        assert len(numbers) - len(set(numbers) - given) < (way.world_size if way.repeat else 1)
         given |= set(numbers)
     if not any(way.drop_last for way in ways_drawn):
         skipped = set().union(*(way.skip for way in ways_drawn))
@@ -444,6 +463,7 @@ def test_a_state_holds_numbers_strings_and_lists() -> None:
     dealing = {
         "world_size": 2,
         "drop_last": False,
+        "repeat": True,
         "balance": True,
         "longest_first": False,
         "skip": [5],
@@ -491,7 +511,7 @@ def test_a_state_of_other_shards_is_refused(tmp_path: Path, dataset: ShardDatase
     EpochSampler(again).load_state_dict(EpochSampler(dataset).state_dict())
 
 
-FLAGS = {"drop_last": False, "balance": False, "longest_first": False}
+FLAGS = {"drop_last": False, "repeat": True, "balance": False, "longest_first": False}
 DEALING = {"world_size": 2, "num_steps": 1, "skip": [], **FLAGS}
 NO_STATES: list[Any] = [None, [], {}, "state"]
 NO_VALUES: list[tuple[str, Any]] = [
@@ -505,6 +525,7 @@ NO_DEALINGS: list[dict[str, Any]] = [
     {"num_steps": 99},  # more than there are
     *[{"skip": value} for value in (None, ["a"], [99])],
     {"another": 1},
+    {"drop_last": True, "repeat": False},
 ]
 
 
@@ -513,7 +534,7 @@ def check_refused(change: Callable[[State], Any]) -> None:
     sampler = EpochSampler(NumberedBatches(range(8)), world_size=2)
     sampler.skip_steps(1)
     state = change(sampler.state_dict())
-    with pytest.raises(ValueError, match=r"the state |skip has batch 99"):
+    with pytest.raises(ValueError, match=r"the state |skip has batch 99|conflicts"):
         sampler.load_state_dict(state)
     assert (sampler.seed, sampler.shuffle, sampler.epoch, len(sampler)) == (0, True, 0, 3)
 
@@ -542,6 +563,13 @@ def test_the_dealing_that_the_next_test_changes_is_a_state() -> None:
     sampler = EpochSampler(NumberedBatches(range(8)), world_size=2)
     sampler.load_state_dict({**sampler.state_dict(), "taken": [DEALING]})
     assert len(sampler) == 3
+
+
+def test_a_state_from_before_there_was_repeat_goes_on() -> None:
+    sampler = EpochSampler(NumberedBatches(range(8)), world_size=2)
+    dealing = {name: value for name, value in DEALING.items() if name != "repeat"}
+    sampler.load_state_dict({**sampler.state_dict(), "taken": [dealing]})
+    assert sampler.state_dict()["taken"] == [DEALING]
 
 
 @pytest.mark.parametrize("change", NO_DEALINGS, ids=str)
@@ -787,6 +815,85 @@ def test_torch_distributed_says_rank_and_world_size(tmp_path: Path) -> None:
         given = (steps[:, rank] + NumberedBatches.FIRST_KEY).tolist()
         assert found[rank] == (rank, rank, steps.tolist(), given, 7)
     assert EpochSampler(NumberedBatches(range(7))).peek(99).shape == (7, 1)  # not initialized
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_unrepeated_passes_end_together_on_all_ranks(is_tracked: bool) -> None:
+    """A rank without a batch in the last step stays in the epoch while others have one."""
+    samplers = make_ranks(NumberedBatches(range(5)), Way(2, repeat=False), shuffle=False)
+    passes: list[Any] = [it.track(it) for it in samplers] if is_tracked else samplers
+    found = [[*itertools.islice(each, 2)] for each in passes]
+    assert found == [[1000, 1002], [1001, 1003]]
+    assert samplers[0].state_dict() == samplers[1].state_dict()
+    assert [len(sampler) for sampler in samplers] == [1, 0]
+    assert [sampler.epoch for sampler in samplers] == [0, 0]
+    assert [[*each] for each in passes] == [[1004], []]
+    assert [sampler.epoch for sampler in samplers] == [1, 1]
+    assert [[*each] for each in passes] == [[1000, 1002, 1004], [1001, 1003]]
+    assert [sampler.epoch for sampler in samplers] == [2, 2]
+
+
+def test_a_rank_may_be_given_nothing() -> None:
+    samplers = make_ranks(NumberedBatches(range(2)), Way(3, repeat=False), shuffle=False)
+    for epoch in range(2):
+        assert [sampler.epoch for sampler in samplers] == [epoch] * 3
+        assert [sampler.count_steps() for sampler in samplers] == [1, 1, 0]
+        assert samplers[2].peek(9).tolist() == [[0, 1, -1]]
+        assert [[*sampler] for sampler in samplers] == [[1000], [1001], []]
+
+
+def test_steps_are_skipped_on_a_rank_that_has_no_batch_in_the_last() -> None:
+    samplers = make_ranks(NumberedBatches(range(5)), Way(2, repeat=False))
+    for sampler in samplers:
+        sampler.skip_steps(3)
+        assert len(sampler) == 0
+    assert samplers[0].state_dict() == samplers[1].state_dict()
+    assert samplers[1].state_dict()["epoch"] == 1
+    assert len(take(samplers, None)) == 5
+
+
+def test_drop_last_conflicts_with_repeat_false() -> None:
+    with pytest.raises(ValueError, match=r"^drop_last=True conflicts with repeat=False$"):
+        SamplerOptions(drop_last=True, repeat=False)
+
+
+def validate(group: Path, shards: Path, rank: int, results: Any) -> None:
+    """Be one of two processes that go through a validation set together, twice."""
+    torch.distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{group}",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=30),
+    )
+    dataset = ShardDataset(shards)
+    sampler = EpochSampler(dataset, shuffle=False, options=SamplerOptions(repeat=False))
+    loader = make_loader(dataset, sampler)
+    for _ in range(2):
+        counts = torch.zeros(len(dataset), dtype=torch.int64)
+        for batch in loader:
+            counts[number_of(batch)] += 1
+        num_own = int(counts.sum())
+        torch.distributed.all_reduce(counts)
+        results.put((rank, num_own, counts.tolist()))
+    torch.distributed.destroy_process_group()
+
+
+@ignore_fork
+def test_two_processes_validate_every_batch_once(tmp_path: Path) -> None:
+    shards = make_shards(tmp_path, [3, 1, 4, 1, 5, 9, 2], batch_size=1, order="none")
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    processes = [
+        context.Process(target=validate, args=(tmp_path / "group", shards, rank, results))
+        for rank in range(2)
+    ]
+    for process in processes:
+        process.start()
+    found = sorted(results.get(timeout=40) for _ in range(4))
+    for process in processes:
+        process.join()
+    assert found == [(0, 4, [1] * 7)] * 2 + [(1, 3, [1] * 7)] * 2
 
 
 def test_a_balanced_step_does_not_hold_a_batch_twice() -> None:

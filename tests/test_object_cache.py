@@ -30,7 +30,7 @@ from seqpack_cli.files.objects import remove_objects
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Url
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.training.batch_tensors import PackedTensors
 from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_dataset import StoreDataset

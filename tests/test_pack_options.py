@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from seqpack_cli.batching.pack_options import COUNTS, MAX_NUM_BUCKETS, PackOptions
+from seqpack_cli.batching.option_checks import MAX_NUM_BUCKETS
+from seqpack_cli.batching.pack_options import COUNTS, PackOptions
 from seqpack_cli.errors import OptionError
 
 NONSENSE: list[tuple[dict[str, Any], str]] = [
@@ -19,6 +20,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or 'pad'"),
     ({"padding_side": "both"}, "padding_side is 'both', expected 'right' or 'left'"),
     ({"seed": -1}, "seed is -1, expected at least 0"),
+    ({"split_seed": -1}, "split_seed is -1, expected at least 0"),
     ({"buckets": ()}, "buckets is (), expected 'auto' or lengths, such as [32, 64]"),
     ({"buckets": (8, 0)}, "buckets is (8, 0), expected 'auto' or lengths, such as [32, 64]"),
     ({"buckets": "most"}, "buckets is 'most', expected 'auto' or lengths, such as [32, 64]"),
@@ -27,7 +29,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
 
 VARLEN = {"layout": "varlen", "max_tokens": 8}
 ONE_ROW = "conflicts with --layout varlen: a batch is one row of at most --max-tokens"
-NO_SHUFFLE = "has no effect without --shuffle"
+NO_SHUFFLE = "has no effect without --shuffle, --passes or --share"
 NO_SEED = "pass --shuffle, or leave out --seed"
 
 # Options, what is wrong with them, and the hint.
@@ -111,6 +113,32 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
         "--buckets 2048: a single row exceeds --max-tokens 1,024",
         "pass --max-tokens 2048 or more, or leave out this bucket",
     ),
+    (
+        {"passes": "A=2", "share": "A=1"},
+        "--passes conflicts with --share",
+        "leave out one of the two",
+    ),
+    (
+        {"max_passes": "2", "passes": "A=2"},
+        "--max-passes needs --share",
+        "pass --share, or leave out --max-passes",
+    ),
+    (
+        {"max_passes": "0", "share": "A=1"},
+        "--max-passes: found 0, expected a decimal number above 0, at most 10,000",
+        "write it like 0.01",
+    ),
+    (
+        {"split_seed": 1},
+        "--split-seed needs --split",
+        "pass --split, or leave out --split-seed",
+    ),
+    ({"split_by": "set"}, "--split-by needs --split", "pass --split, or leave out --split-by"),
+    (
+        {"split": "train,test", "split_by": "set", "split_seed": 7},
+        "--split-seed 7 has no effect: --split names values of --split-by",
+        "leave out --split-seed",
+    ),
     ({"seed": 5}, f"--seed 5 {NO_SHUFFLE}", NO_SEED),
     ({"seed": 5, "window": 8, "shuffle": False}, f"--seed 5 {NO_SHUFFLE}", NO_SEED),
     ({**VARLEN, "fill": "sequential", "seed": 5}, f"--seed 5 {NO_SHUFFLE}", NO_SEED),
@@ -160,6 +188,26 @@ CHOICES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({**VARLEN, "seed": 5}, {"fill": "best-fit", "shuffle": True, "overflow": "split"}),
     ({**VARLEN, "fill": "sequential", "shuffle": True, "overflow": "drop"}, {"order": "none"}),
+    (
+        {"split": "a = .5, b=rest", "split_name": "b", "split_seed": 2},
+        {"split": "a=0.5,b=0.5", "batch_size": 64, "shuffle": False},
+    ),
+    (
+        {"split": "a, b", "split_by": "set"},
+        {"split": "a,b", "batch_size": 64, "shuffle": False},
+    ),
+    (
+        {"passes": "A=2.0, B=5e-1", "seed": 5},
+        {"passes": "A=2,B=0.5", "batch_size": 64, "shuffle": False},
+    ),
+    (
+        {"share": "A=.70,B=rest", "seed": 5},
+        {"share": "A=0.7,B=0.3", "max_passes": "1", "batch_size": 64, "shuffle": False},
+    ),
+    (
+        {"share": "A=1", "max_passes": "2.50"},
+        {"max_passes": "2.5", "batch_size": 64, "shuffle": False},
+    ),
 ]
 
 
@@ -174,6 +222,34 @@ def test_resolve_sets_only_what_was_not_given(
 
 def test_bucket_keys_are_sorted_and_each_held_once() -> None:
     assert PackOptions(buckets=(32, 8, 16, 8)).buckets == (8, 16, 32)
+
+
+def test_left_out_columns_are_sorted_and_each_held_once() -> None:
+    assert PackOptions(drop_column=["b", "a", "b"]).drop_column == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (None, "split_name is 'c', expected None without split"),
+        ("a=0.5,b=0.5", "split_name is 'c', expected 'a' or 'b'"),
+    ],
+)
+def test_a_split_that_is_not_named_is_refused(split: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        PackOptions(split=split, split_name="c").resolve()
+
+
+def test_only_the_first_split_has_passes() -> None:
+    for values, expected in (
+        ({"passes": "A=2"}, True),
+        ({"share": "A=1"}, True),
+        ({}, False),
+        ({"split": "a=0.5,b=0.5", "split_name": "a"}, False),
+        ({"split": "a=0.5,b=0.5", "split_name": "a", "passes": "A=2"}, True),
+        ({"split": "a=0.5,b=0.5", "split_name": "b", "passes": "A=2"}, False),
+    ):
+        assert PackOptions(**values).has_passes is expected, values
 
 
 def test_largest_bucket_may_be_the_whole_budget() -> None:

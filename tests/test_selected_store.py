@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching_reference import Parts, list_batches, slow_bins, slow_plan
+from batching_reference import Parts, list_batches, slow_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_bin_batches import OPTIONS as BIN_OPTIONS
@@ -102,8 +102,7 @@ def plan_selected(store: FakeStore, options: PackOptions, where: Sequence[str]) 
 def test_a_plan_has_only_selected_sequences(
     store: FakeStore, options: PackOptions, where: list[str], cuts: list[int]
 ) -> None:
-    slow = slow_bins if options.shares_rows else slow_plan
-    expected = slow(store.lengths.tolist(), options, store.find_selected(where))
+    expected = slow_plan(store.lengths.tolist(), options, store.find_selected(where))
     if expected is None:
         with pytest.raises(OverlongError):
             plan_selected(store, options, where)

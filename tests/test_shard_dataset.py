@@ -34,7 +34,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard import BATCHES_PER_CHECK, Shard
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,

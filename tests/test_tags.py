@@ -21,7 +21,7 @@ from seqpack_cli.tokens.columns.tags_kind import TagsCollector
 from seqpack_cli.tokens.columns.tags_reader import Segments, TagsReader
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

@@ -20,7 +20,7 @@ from tensor_reference import assert_same
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.files.mapping import keep_mapped
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.training import shard_dataset
 from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_batches import StoreBatches

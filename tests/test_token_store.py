@@ -16,7 +16,8 @@ from reference import GOLDEN_IDS, GOLDEN_INDEX, read_store_documents
 from strategies import texts
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.tokens.token_store import Origin, open_store
+from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.origin import Origin
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -95,13 +96,13 @@ def test_locate_names_source_record_and_piece_whatever_the_parts(
     )
     store = open_store(tmp_path / "s")
     assert [store.locate(index) for index in range(len(store))] == [
-        Origin(paths[0], record=2, document=1, piece=0, num_pieces=3),
-        Origin(paths[0], record=2, document=1, piece=1, num_pieces=3),
-        Origin(paths[0], record=2, document=1, piece=2, num_pieces=3),
-        Origin(paths[2], record=3, document=4, piece=0, num_pieces=1),
-        Origin(paths[2], record=4, document=5, piece=0, num_pieces=2),
-        Origin(paths[2], record=4, document=5, piece=1, num_pieces=2),
-        Origin(paths[5], record=1, document=7, piece=0, num_pieces=1),
+        Origin(str(tmp_path / "s"), paths[0], record=2, document=1, piece=0, num_pieces=3),
+        Origin(str(tmp_path / "s"), paths[0], record=2, document=1, piece=1, num_pieces=3),
+        Origin(str(tmp_path / "s"), paths[0], record=2, document=1, piece=2, num_pieces=3),
+        Origin(str(tmp_path / "s"), paths[2], record=3, document=4, piece=0, num_pieces=1),
+        Origin(str(tmp_path / "s"), paths[2], record=4, document=5, piece=0, num_pieces=2),
+        Origin(str(tmp_path / "s"), paths[2], record=4, document=5, piece=1, num_pieces=2),
+        Origin(str(tmp_path / "s"), paths[5], record=1, document=7, piece=0, num_pieces=1),
     ]
 
 

@@ -31,7 +31,7 @@ from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

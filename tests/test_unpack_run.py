@@ -19,7 +19,7 @@ from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import write_sequences
 from seqpack_cli.shards.unpacked import iter_sequences
-from seqpack_cli.tokens.token_store import open_store
+from seqpack_cli.tokens.open_store import open_store
 
 
 def unpack(path: Path, **options: Any) -> list[dict[str, Any]]:

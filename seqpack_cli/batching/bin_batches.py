@@ -35,7 +35,9 @@ def fill_bins(
     capacity = limits.max_tokens
     assert capacity is not None  # noqa: S101 - resolved
     order = choose_order(lengths, kept, options)
-    rows = _split(order, lengths[order], capacity)
+    rows = Rows(order, lengths[order])
+    if int(kept.lengths.max(initial=0)) > capacity:
+        rows = _split(order, rows.lengths, capacity)
     del order  # or both the old and the new order would be in memory
     if options.fill == "best-fit":
         places, offsets = _fill_bins(rows.lengths, capacity)
@@ -70,8 +72,6 @@ def _count_true(mask: np.ndarray, batch_offsets: np.ndarray) -> np.ndarray:
 
 def _split(order: np.ndarray, lengths: np.ndarray, capacity: int) -> Rows:
     """Cut long sequences into pieces."""
-    if int(lengths.max(initial=0)) <= capacity:
-        return Rows(order, lengths)
     num_pieces = -(-lengths // capacity)
     long = np.flatnonzero(num_pieces > 1)
     firsts = (np.cumsum(num_pieces, dtype=np.int64) - num_pieces)[long]

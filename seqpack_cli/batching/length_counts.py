@@ -7,8 +7,8 @@ sequences are dropped. About 2 ns per sequence; memory for one part and the dist
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -44,9 +44,36 @@ class LengthCounts:
         """Return the number of all sequences."""
         return int(self.counts.sum())
 
+    @property
+    def num_tokens(self) -> int:
+        """Return the number of tokens of all sequences."""
+        return int((self.lengths * self.counts).sum())
+
     def take(self, which: np.ndarray | slice) -> LengthCounts:
         """Return some of the distinct lengths, selected by a mask or a slice."""
         return LengthCounts(self.lengths[which], self.counts[which])
+
+
+@dataclass(frozen=True)
+class SourceCounts:
+    """How many sequences of each length a source has, and how many are left out."""
+
+    kept: LengthCounts  # as often as they are visited
+    left_out: Mapping[str, LengthCounts] = field(default_factory=dict)  # by reason
+    repeated: LengthCounts | None = None  # those of kept that are not a first visit
+
+    @classmethod
+    def join(cls, pieces: Sequence[SourceCounts]) -> SourceCounts:
+        """Add up counts that were made separately, for the same reasons; at least one."""
+        repeated = [piece.repeated for piece in pieces if piece.repeated is not None]
+        return cls(
+            join_counts([piece.kept for piece in pieces]),
+            {
+                reason: join_counts([piece.left_out[reason] for piece in pieces])
+                for reason in pieces[0].left_out
+            },
+            join_counts(repeated) if repeated else None,
+        )
 
 
 def join_counts(pieces: Sequence[LengthCounts]) -> LengthCounts:

@@ -11,14 +11,17 @@ from dataclasses import dataclass, replace
 
 from seqpack_cli.batching.conditions import parse_condition
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.errors import (
-    MAX_COUNT,
-    MAX_SIZE,
-    OptionError,
-    check_choice,
-    check_positive,
-    check_seed,
+from seqpack_cli.batching.option_checks import (
+    check_rows,
+    check_seed_has_effect,
+    check_selection,
+    check_unpadded,
+    check_varlen,
 )
+from seqpack_cli.batching.passes import parse_max_passes, parse_passes
+from seqpack_cli.batching.shares import parse_shares, spell_number, spell_numbers
+from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.errors import MAX_COUNT, MAX_SIZE, check_choice, check_positive, check_seed
 from seqpack_cli.runs.arguments import check_fields
 
 # Increase it whenever the same lengths and options give other batches, rows, shards or another
@@ -26,7 +29,6 @@ from seqpack_cli.runs.arguments import check_fields
 PLAN_VERSION = 1
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_NUM_BUCKETS = 8
-MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
 COUNTS = (
     "batch_size",
     "max_tokens",
@@ -55,7 +57,7 @@ class PackOptions:
     order: str = "length"  # or "none": the order of the store, or shuffled
     window: int | None = None  # sort by length only inside runs of this many sequences
     shuffle: bool | None = None  # sequences, then batches; None is True for best-fit, else False
-    seed: int = 0  # for shuffle
+    seed: int = 0  # for shuffle, and for the documents that a fraction of a pass takes
     buckets: str | Sequence[int] | None = None  # "auto", or the bucket keys
     num_buckets: int | None = None  # for buckets="auto"; None is 8
     fill: str | None = None  # how varlen rows are filled: "best-fit" (None) or "sequential"
@@ -64,6 +66,15 @@ class PackOptions:
     drop_shorter: int | None = None
     drop_longer: int | None = None
     where: Sequence[str] = ()  # conditions that all hold for a packed sequence: "lang = de"
+    split: str | None = None  # "train=0.98,validation=0.01,test=rest"; names alone with split_by
+    split_name: str | None = None  # pack this split alone; None packs each into its own folder
+    split_seed: int = 0  # for split
+    split_by: str | None = None  # split by the values of this column, not by documents
+    passes: str | None = None  # visits of each sequence, by store: "A=2,B=0.5"; others have 1
+    share: str | None = None  # shares of all tokens, by store: "A=0.7,B=rest"
+    max_passes: str | None = None  # most passes of a store with share; None is 1
+    drop_column: Sequence[str] = ()  # columns to leave out
+    store_column: str | None = None  # name of a new column: the number of each sequence's store
     pad_to_multiple: int = 1
     padding_side: str = "right"  # or "left"
     pad_id: int | None = None  # None is the tokenizer's, or 0
@@ -80,7 +91,9 @@ class PackOptions:
         for name in COUNTS:
             most = MAX_SIZE if name == "shard_bytes" else MAX_COUNT
             check_positive(name, getattr(self, name), at_most=most)
-        check_seed(self.seed)
+        check_seed("seed", self.seed)
+        check_seed("split_seed", self.split_seed)
+        object.__setattr__(self, "drop_column", tuple(sorted(set(self.drop_column))))
         if self.buckets is not None and self.buckets != "auto":
             keys = tuple(self.buckets)
             if not keys or not all(type(key) is int and 1 <= key <= MAX_COUNT for key in keys):
@@ -99,25 +112,30 @@ class PackOptions:
         """Return whether a batch is one row that several sequences share."""
         return LAYOUTS[self.layout].shares_rows
 
+    @property
+    def has_passes(self) -> bool:
+        """Return whether passes or shares decide how often a sequence is packed.
+
+        They apply to the first split only.
+        """
+        splits = parse_splits(self)
+        is_first = splits is None or self.split_name in (None, splits.names[0])
+        return is_first and (self.passes is not None or self.share is not None)
+
     def resolve(self) -> PackOptions:
-        """Return the options with every default filled in.
+        """Return the options with every default filled in, and texts in the form of the manifest.
 
         Raises:
-            OptionError: options conflict, one has no effect, or a condition cannot be parsed.
+            OptionError: options conflict, one has no effect, or a text cannot be parsed.
+            ValueError: split_name is not a split.
         """
-        options = self._choose()
-        for condition in self.where:
-            parse_condition(condition)
-        if options.seed and not options.shuffle:
-            raise OptionError(
-                f"--seed {options.seed} has no effect without --shuffle",
-                hint="pass --shuffle, or leave out --seed",
-            )
+        options = self._choose()._choose_documents()
+        check_seed_has_effect(options)
         return options
 
     def _choose(self) -> PackOptions:
         if self.shares_rows:
-            _check_varlen(self)
+            check_varlen(self)
             fill = self.fill or "best-fit"
             shuffle = fill == "best-fit" if self.shuffle is None else self.shuffle
             return replace(
@@ -127,9 +145,9 @@ class PackOptions:
                 shuffle=shuffle,
                 overflow=self.overflow or "split",
             )
-        _check_rows(self)
+        check_rows(self)
         if not self.fills_rectangle:
-            _check_unpadded(self)
+            check_unpadded(self)
         batch_size, num_buckets = self.batch_size, self.num_buckets
         if batch_size is None and self.max_tokens is None:
             batch_size = DEFAULT_BATCH_SIZE
@@ -138,110 +156,16 @@ class PackOptions:
         shuffle = bool(self.shuffle)
         return replace(self, batch_size=batch_size, num_buckets=num_buckets, shuffle=shuffle)
 
-
-def _check_varlen(options: PackOptions) -> None:
-    """Refuse options that conflict with batches of one row each."""
-    if options.max_tokens is None:
-        raise OptionError(
-            "--layout varlen needs --max-tokens",
-            hint="pass the length of a row, for example --max-tokens 2048",
-        )
-    refused = {
-        "--batch-size": options.batch_size is not None,
-        "--window": options.window is not None,
-        "--buckets": options.buckets is not None,
-        "--num-buckets": options.num_buckets is not None,
-        f"--last-batch {options.last_batch}": options.last_batch != "keep",
-    }
-    _refuse(
-        refused,
-        "{} conflicts with --layout varlen: a batch is one row of at most --max-tokens",
-        "leave out {}",
-    )
-    if options.order == "none" and options.fill != "sequential":
-        raise OptionError(
-            "--order none conflicts with --fill best-fit, the default of --layout varlen",
-            hint="pass --fill sequential to keep the order of the store",
-        )
-    _check_unpadded(options)
-
-
-def _check_unpadded(options: PackOptions) -> None:
-    refused = {
-        f"--last-batch {options.last_batch}": options.last_batch == "pad",
-        f"--pad-to-multiple {options.pad_to_multiple}": options.pad_to_multiple != 1,
-        f"--padding-side {options.padding_side}": options.padding_side != "right",
-    }
-    _refuse(
-        refused,
-        f"{{}} conflicts with --layout {options.layout}: its rows are not padded",
-        "pass --layout padded, or leave out {}",
-    )
-
-
-def _refuse(refused: dict[str, bool], message: str, hint: str) -> None:
-    """Raise OptionError for the first option that is refused."""
-    for name, is_refused in refused.items():
-        if is_refused:
-            raise OptionError(message.format(name), hint=hint.format(name))
-
-
-def _check_rows(options: PackOptions) -> None:
-    """Refuse options that conflict where a batch has several rows."""
-    if options.fill is not None:
-        raise OptionError(
-            f"--fill {options.fill} needs --layout varlen",
-            hint="pass --layout varlen, or leave out --fill",
-        )
-    if options.overflow == "split":
-        raise OptionError(
-            "--overflow split needs --layout varlen",
-            hint="split with tokenize --max-length, or pass --overflow drop",
-        )
-    if options.overflow is not None and options.max_tokens is None and not _has_keys(options):
-        raise OptionError(
-            f"--overflow {options.overflow} needs --max-tokens or --buckets K1,K2,…",
-            hint="drop long sequences with --drop-longer",
-        )
-    if options.window is not None and options.order == "none":
-        raise OptionError("--window conflicts with --order none", hint="leave out one of the two")
-    if options.num_buckets is not None and options.buckets != "auto":
-        raise OptionError("--num-buckets needs --buckets auto", hint="pass --buckets auto")
-    if (options.num_buckets or 0) > MAX_NUM_BUCKETS:
-        raise OptionError(
-            f"--num-buckets {options.num_buckets}: expected at most {MAX_NUM_BUCKETS:,}"
-        )
-    if options.last_batch == "pad" and options.max_tokens is not None and not options.buckets:
-        raise OptionError(
-            "--last-batch pad needs a fixed number of rows: --batch-size alone, or --buckets",
-            hint="pass --batch-size instead of --max-tokens, or add --buckets",
-        )
-    if options.max_tokens is not None and options.max_tokens < options.pad_to_multiple:
-        raise OptionError(
-            f"--max-tokens {options.max_tokens}: expected at least one row of "
-            f"--pad-to-multiple {options.pad_to_multiple}",
-            hint=f"pass --max-tokens {options.pad_to_multiple}, or more",
-        )
-    if _has_keys(options):
-        _check_keys(options)
-
-
-def _has_keys(options: PackOptions) -> bool:
-    return isinstance(options.buckets, tuple)
-
-
-def _check_keys(options: PackOptions) -> None:
-    """Refuse bucket keys that conflict with --pad-to-multiple or --max-tokens."""
-    for key in options.buckets or ():
-        assert isinstance(key, int)  # noqa: S101 - "auto" has no keys
-        if key % options.pad_to_multiple:
-            raise OptionError(
-                f"--buckets {key}: not a multiple of --pad-to-multiple {options.pad_to_multiple}",
-                hint="leave out --pad-to-multiple: the buckets set the widths",
-            )
-        budget = options.max_tokens if options.fills_rectangle else None
-        if budget is not None and key > budget:
-            raise OptionError(
-                f"--buckets {key}: a single row exceeds --max-tokens {budget:,}",
-                hint=f"pass --max-tokens {key} or more, or leave out this bucket",
-            )
+    def _choose_documents(self) -> PackOptions:
+        for condition in self.where:
+            parse_condition(condition)
+        splits = parse_splits(self)
+        check_selection(self, splits)
+        passes, share, max_passes = self.passes, self.share, self.max_passes
+        if passes is not None:
+            passes = spell_numbers(parse_passes(passes))
+        if share is not None:
+            share = spell_numbers(parse_shares(share, "--share"))
+            max_passes = spell_number(parse_max_passes(max_passes or "1"))
+        split = None if splits is None else splits.spell()
+        return replace(self, split=split, passes=passes, share=share, max_passes=max_passes)

@@ -173,6 +173,18 @@ class PlannedRows:
         )
 
 
+def join_rows(pieces: list[Rows]) -> Rows:
+    """Concatenate rows, column by column, and empty the list: or both would be in memory.
+
+    Args:
+        pieces: at least one; all or none have piece_starts.
+    """
+    columns = list(zip(*pieces, strict=True))
+    pieces.clear()
+    indices, lengths = np.concatenate(columns.pop(0)), np.concatenate(columns.pop(0))
+    return Rows(indices, lengths, None if columns[0][0] is None else np.concatenate(columns.pop()))
+
+
 def _place_rows(batches: BatchTable, start: int) -> np.ndarray:
     """Return the places of all rows of some batches, counted from start, int64[rows]."""
     return expand_ranges(batches.starts - start, batches.num_real_rows)

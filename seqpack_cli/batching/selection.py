@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.batching.length_counts import LengthCounts, PartLengths, find_first
+from seqpack_cli.batching.length_counts import (
+    LengthCounts,
+    PartLengths,
+    SourceCounts,
+    find_first,
+)
 from seqpack_cli.batching.pack_options import PackOptions
 
 
@@ -39,8 +44,7 @@ class Selection:
     def drop(self, reason: str, is_dropped: np.ndarray) -> None:
         """Drop all sequences of some of the kept lengths."""
         dropped = self.kept.take(is_dropped)
-        num_tokens = int((dropped.lengths * dropped.counts).sum())
-        self.count_dropped(reason, dropped.num_sequences, num_tokens)
+        self.count_dropped(reason, dropped.num_sequences, dropped.num_tokens)
         self.kept = self.kept.take(~is_dropped)
 
     def count_dropped(self, reason: str, num_sequences: int, num_tokens: int) -> None:
@@ -56,27 +60,29 @@ class Selection:
             raise OverlongError(find_first(self._source, longest), longest, option, limit)
 
 
-def select(
-    source: PartLengths,
-    found: LengthCounts,
-    options: PackOptions,
-    left_out: LengthCounts | None = None,
-) -> Selection:
+def select(source: PartLengths, counts: SourceCounts, options: PackOptions) -> Selection:
     """Select the sequences to pack: drop those that the options drop or that do not fit a batch.
 
+    A sequence that is visited several times is kept or dropped as often. Each dropped one has one
+    reason: another split, else its length, else a condition or its passes, else overflow.
+
     Args:
-        found: counts of the source's lengths.
+        counts: of the source's lengths.
         options: resolved.
-        left_out: counts of the lengths that conditions leave out of the source.
 
     Raises:
         OverlongError: a sequence is longer than the largest bucket or than `--max-tokens`, and the
             options do not drop or split it.
     """
-    selection = Selection(source, found)
+    selection = Selection(source, counts.kept)
+    others = counts.left_out.get("other_splits")
+    if others is not None:
+        selection.count_dropped("other_splits", others.num_sequences, others.num_tokens)
     drop_by_length(selection, options)
-    if left_out is not None:
-        _count_left_out(selection, Selection(source, left_out), options)
+    for reason in ("where", "passes"):
+        if reason in counts.left_out:
+            others = counts.left_out[reason]
+            _count_left_out(selection, Selection(source, others), reason, options)
     if isinstance(options.buckets, tuple):
         is_above = selection.kept.lengths > options.buckets[-1]
         if options.overflow == "error":
@@ -100,9 +106,11 @@ def drop_by_length(selection: Selection, options: PackOptions) -> None:
         selection.drop("drop_longer", selection.kept.lengths > options.drop_longer)
 
 
-def _count_left_out(selection: Selection, others: Selection, options: PackOptions) -> None:
-    """Add what conditions leave out to the ledger, unless its length is a reason already."""
+def _count_left_out(
+    selection: Selection, others: Selection, reason: str, options: PackOptions
+) -> None:
+    """Add what is left out for a reason to the ledger, unless its length is a reason already."""
     drop_by_length(others, options)
-    others.drop("where", others.kept.lengths > 0)
-    for reason, num_sequences in others.num_dropped_sequences.items():
-        selection.count_dropped(reason, num_sequences, others.num_dropped_tokens[reason])
+    others.drop(reason, others.kept.lengths > 0)
+    for name, num_sequences in others.num_dropped_sequences.items():
+        selection.count_dropped(name, num_sequences, others.num_dropped_tokens[name])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 # Independent random streams of one seed, one for each thing that is shuffled.
-SEQUENCES, BATCHES, STEPS, EPOCHS = range(4)
+SEQUENCES, BATCHES, STEPS, EPOCHS, ROUNDS = range(5)
 
 
 def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarray:
@@ -45,6 +45,15 @@ def epoch_seed(seed: int, epoch: int) -> int:
         ValueError: the seed is negative.
     """
     return int(_spawn(seed, EPOCHS, epoch).generate_state(1, np.uint64)[0])
+
+
+def round_seed(seed: int, number: int) -> int:
+    """Return the seed of a round of a plan: of the first one the seed itself, then 64 bits of it.
+
+    Raises:
+        ValueError: the seed is negative.
+    """
+    return int(_spawn(seed, ROUNDS, number).generate_state(1, np.uint64)[0]) if number else seed
 
 
 def _spawn(seed: int, *key: int) -> np.random.SeedSequence:

@@ -10,15 +10,16 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.cli.options import OneValueCommand, output_option, run_options
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.selection_options import selection_options
 from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 
 
 @click.command(
-    "pack", cls=OneValueCommand, short_help="Turn a token store into batches for training."
+    "pack", cls=OneValueCommand, short_help="Turn token stores into batches for training."
 )
-@click.argument("store", type=PLACE)
+@click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @output_option("Folder to create for the shards.")
 @click.option(
     "--layout",
@@ -70,7 +71,7 @@ from seqpack_cli.runs.workers import Executor
     type=NATURAL,
     default=0,
     show_default=True,
-    help="Random seed for --shuffle.",
+    help="Random seed for --shuffle, and for the documents that a fraction of --passes takes.",
 )
 @click.option(
     "--buckets",
@@ -110,28 +111,7 @@ from seqpack_cli.runs.workers import Executor
     "keep it, drop it (counted), or, for padded, add empty rows up to the number that fits (with "
     "--batch-size or --buckets). Not for varlen.",
 )
-@click.option(
-    "--drop-shorter",
-    type=POSITIVE,
-    help="Before anything else, drop sequences of fewer than N tokens (counted).  [default: none]",
-)
-@click.option(
-    "--drop-longer",
-    type=POSITIVE,
-    help="Before anything else, drop sequences of more than N tokens (counted).  [default: none]",
-)
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="CONDITION",
-    help="Pack only sequences for which CONDITION holds, such as 'lang = de', 'label != 3', "
-    "'@length >= 8' or '@source = corpus/a*'; other sequences are counted as dropped. A name is a "
-    "column of the store (see tokenize --keep), @length (number of tokens) or @source (path of the "
-    "input file as recorded in the manifest; * matches any characters). Operators: = != < <= > >=; "
-    "for text, classes and @source only = and !=. Put quotes around a name with = ! < > in it, and "
-    "around a value that begins or ends with a space. Repeat the option for several conditions: "
-    "all must hold.  [default: all sequences]",
-)
+@selection_options
 @click.option(
     "--pad-to-multiple",
     type=POSITIVE,
@@ -161,7 +141,7 @@ from seqpack_cli.runs.workers import Executor
 )
 @run_options
 def command(
-    store: Place,
+    stores: tuple[Place, ...],
     output: Place,
     executor: Executor,
     overwrite: bool,
@@ -169,14 +149,14 @@ def command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Pack a token store into shards: files of batches that are ready to train on.
+    """Pack token stores into shards: files of batches that are ready to train on.
 
-    STORE is a folder that `seqpack tokenize` wrote. By default sequences of similar length go into
-    one batch (see --order); with --layout varlen, rows are filled with sequences of any length. An
-    option that does not apply to the layout is an error. What is dropped is counted in the summary.
-    Running the same command again continues an interrupted run; with other options it is an error
-    unless --overwrite is given. In training code, read the shards with
-    seqpack_cli.ShardDataset("shards").
+    STORE is a folder that `seqpack tokenize` wrote; several are packed as one, if they have the
+    same tokenizer. By default sequences of similar length go into one batch (see --order); with
+    --layout varlen, rows are filled with sequences of any length. An option that does not apply
+    to the layout is an error. What is dropped is counted in the summary. Running the same command
+    again continues an interrupted run; with other options it is an error unless --overwrite is
+    given. In training code, read the shards with seqpack_cli.ShardDataset("shards").
 
     \b
     Batches of 64 sequences as torch's PackedSequence:
@@ -187,6 +167,10 @@ def command(
         seqpack pack tokens --layout padded --buckets auto --last-batch pad -o shards
     Rows of at most 2,048 tokens that several sequences share, for a transformer:
         seqpack pack tokens --layout varlen --max-tokens 2048 -o shards
+    A training set and a validation set, below the folder shards:
+        seqpack pack tokens --split train=0.99,validation=0.01 -o shards
+    Two stores, one of them visited twice:
+        seqpack pack books web --passes books=2 --shuffle --window 4096 -o shards
     What each way to pack would cost:
         seqpack plan tokens
     """
@@ -196,7 +180,7 @@ def command(
 
     with show_progress("pack", "token", quiet=quiet) as progress:
         manifest, was_complete = pack(
-            store,
+            stores,
             output,
             PackOptions(**options),
             executor=executor,

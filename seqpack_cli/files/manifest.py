@@ -32,7 +32,11 @@ HEAD_BYTES = 256
 FAILURE = "failure"  # field of a plan: the error that ended the run
 MAX_FAILURE = 1000  # characters of the error to show
 # The command that writes each format, and the pieces that it finishes one by one.
-WRITERS = {"seqpack.tokens": ("tokenize", "part"), "seqpack.shards": ("pack", "shard")}
+WRITERS = {
+    "seqpack.tokens": ("tokenize", "part"),
+    "seqpack.shards": ("pack", "shard"),
+    "seqpack.splits": ("pack --split", "split"),
+}
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
 FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "blake3": str}
 FindSize = Callable[[str], int | None]
@@ -91,12 +95,16 @@ def is_run_folder(folder: Place) -> bool:
     return False
 
 
-def check_outside_runs(path: Place) -> None:
-    """Raise FolderError if a path is inside the folder of a store or shards."""
+def check_outside_runs(path: Place, *, within: Place | None = None) -> None:
+    """Raise FolderError if a path is inside the folder of a store or shards.
+
+    Args:
+        within: a folder of splits that it may lie in.
+    """
     folder = path.resolve()
     while folder != folder.parent:
         folder = folder.parent
-        if is_run_folder(folder):
+        if (within is None or folder != within.resolve()) and is_run_folder(folder):
             raise FolderError(
                 f"{path}: {folder} holds a store or shards, expected another folder",
                 hint="choose a name outside it",
@@ -121,6 +129,8 @@ def check_files(folder: Place, files: list[Any], find_size: FindSize | None = No
 def check_not_lost(folder: Place, files: list[Any]) -> None:
     """Raise FolderError unless the files that a run has written still exist at its end."""
     at(folder).check_held()  # first: a run that took over has changed them too
+    if not files:  # the run wrote other folders
+        return
     try:
         check_files(folder, files, at(folder).find_sizes())
     except FolderError as error:
@@ -175,4 +185,5 @@ def _other_format_hint(found: object) -> str | None:
     return {
         "seqpack.tokens": "this is a token store: run seqpack pack on it first",
         "seqpack.shards": "these are shards: pass the token store they were packed from",
+        "seqpack.splits": "these are splits: name the folder of one of them, such as train",
     }.get(str(found))

@@ -25,7 +25,7 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore
 
 # Fields of a manifest that are compared on their own, or ignored.
-NO_FACTS = ("options", "columns", "ledger", "sources", "parts", "shards", "tokens_path")
+NO_FACTS = ("options", "columns", "ledger", "sources", "parts", "shards", "stores")
 
 
 @checks_arguments

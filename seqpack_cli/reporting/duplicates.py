@@ -30,10 +30,10 @@ def count_duplicates(store: TokenStore, *, max_hashes: int = MAX_HASHES) -> dict
     num_documents = num_distinct = 0
     for first, end in pairwise(bounds):
         kept, num_kept = [np.empty(0, np.uint64)], 0
-        for number, part in enumerate(store.stored_columns.iter_parts()):
+        for number, part in enumerate(store.iter_columns()):
             hashes = part.hashes
             is_inside = (hashes >= np.uint64(first)) & (hashes <= np.uint64(end - 1))
-            kept.append(hashes[is_inside & store.find_documents(number)])
+            kept.append(hashes[is_inside & (store.count_sequences(number) > 0)])
             num_documents += len(kept[-1])
             num_kept += len(kept[-1])
             if num_kept > 2 * max_hashes:  # many of them must be equal

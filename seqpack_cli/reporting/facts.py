@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.errors import join_items
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
 
 Facts = list[tuple[str, str]]  # labels and values
@@ -100,7 +101,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
         ("tokens", f"{ledger['num_tokens']:,}"),
         ("padding", _padding(numbers)),
         ("size", f"{size}, {numbers['dtype']}"),
-        (PATH_LABEL, numbers["tokens_path"]),
+        (PATH_LABEL, join_items(store["path"] for store in numbers["stores"])),
     ]
     if numbers["bucket_keys"] is not None:
         facts.append(("bucket keys", list_some(numbers["bucket_keys"])))

@@ -6,14 +6,16 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from seqpack_cli.errors import FolderError
+from seqpack_cli.errors import FolderError, SeqpackError
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.manifest import HEAD_BYTES, MANIFEST_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.open_store import AnyStore, open_store
+from seqpack_cli.tokens.token_store import TokenStore
 
 Opened = TokenStore | ShardSet
 FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
@@ -43,19 +45,17 @@ def name_kind(opened: Opened) -> str:
     return "shards" if isinstance(opened, ShardSet) else "a token store"
 
 
-def find_store(opened: Opened) -> TokenStore | None:
-    """Return the token store; of shards theirs, None if it is no longer there or has changed."""
-    if isinstance(opened, TokenStore):
+def find_store(opened: Opened) -> AnyStore | None:
+    """Return the token store; of shards theirs, None if one is no longer there or has changed."""
+    if not isinstance(opened, ShardSet):
         return opened
-    path = opened.find_store()
     try:
-        store = open_store(path) if path is not None else None
-    except FolderError:
+        return show_packed_columns(open_packed_stores(opened), opened.options)
+    except SeqpackError:
         return None
-    return store if store is not None and store.digest == opened.manifest["tokens_blake3"] else None
 
 
-def describe_origin(store: TokenStore | None, index: int) -> dict[str, Any] | None:
+def describe_origin(store: AnyStore | None, index: int) -> dict[str, Any] | None:
     """Return the source, record, document and piece of a sequence; None without its store.
 
     Raises:
@@ -64,9 +64,11 @@ def describe_origin(store: TokenStore | None, index: int) -> dict[str, Any] | No
     if store is None:
         return None
     if not 0 <= index < len(store):  # damaged shards may name any index
-        raise FolderError(f"{store.path}: {len(store):,} sequences, none with index {index:,}")
+        raise FolderError(
+            f"{store.shown_path}: {len(store):,} sequences, none with index {index:,}"
+        )
     origin = asdict(store.locate(index))
-    return {**origin, "source": spell_path(origin["source"])}
+    return {**origin, **{name: spell_path(origin[name]) for name in ("store", "source")}}
 
 
 def spell_path(path: str) -> str:

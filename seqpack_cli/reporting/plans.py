@@ -7,7 +7,7 @@ from typing import Any
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.length_counts import LengthCounts
+from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import count_source, plan_batches
 from seqpack_cli.errors import MAX_COUNT, OptionError
@@ -61,7 +61,7 @@ def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str,
     progress.on_total(len(ways))
     plans = []
     for way in ways:
-        plans.append(_measure(opened, found, way))
+        plans.append(_measure(opened, SourceCounts(found), way))
         progress.on_advance(1)
     return {
         "kind": "plans",
@@ -120,7 +120,7 @@ def find_best(plans: list[dict[str, Any]]) -> dict[str, Any]:
     return min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
 
 
-def _measure(store: TokenStore, found: LengthCounts, way: PackOptions) -> dict[str, Any]:
+def _measure(store: TokenStore, found: SourceCounts, way: PackOptions) -> dict[str, Any]:
     options = replace(way.resolve(), shuffle=False)  # the numbers are the same
     plan = plan_batches(store, options, found)
     table = plan.table

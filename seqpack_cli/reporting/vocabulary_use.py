@@ -16,8 +16,8 @@ from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store, spell_path
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
-from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import describe_vocabulary, list_ids, list_special_tokens
 
 MAX_NEVER_USED = 5  # examples of each kind
@@ -89,7 +89,7 @@ def _describe_unknown(
     unk_id: int | None,
     ids: np.ndarray,
     found: IdCounts,
-    store: TokenStore | None,
+    store: AnyStore | None,
 ) -> dict[str, Any] | None:
     if unk_id is None:
         return None
@@ -97,18 +97,21 @@ def _describe_unknown(
     return {**counted, "examples": _describe_examples(tokenizer_json, found.unknown, store)}
 
 
-def _describe_spelled(store: TokenStore | None) -> dict[str, Any]:
+def _describe_spelled(store: AnyStore | None) -> dict[str, Any]:
     """Return the special tokens spelled out in the text; None where that is not known."""
-    tokens = None if store is None else read_spelled_tokens(store.path, store.manifest)
+    tokens, number = None, None
+    if store is not None:
+        number = sum(it.manifest["ledger"]["num_special_tokens_in_text"] for it in store.stores)
+        if len(store.stores) == 1:
+            tokens = read_spelled_tokens(store.stores[0].path, store.stores[0].manifest)
     for entry in tokens or ():
         for place in entry["places"]:
             place["source"] = spell_path(place["source"])
-    number = None if store is None else store.manifest["ledger"]["num_special_tokens_in_text"]
     return {"num_tokens": number, "tokens": tokens}
 
 
 def _describe_examples(
-    tokenizer_json: bytes, examples: Sequence[Example], store: TokenStore | None
+    tokenizer_json: bytes, examples: Sequence[Example], store: AnyStore | None
 ) -> list[dict[str, Any]]:
     texts = open_decoder(tokenizer_json)([example.ids_around for example in examples])
     return [

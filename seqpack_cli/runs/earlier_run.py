@@ -24,13 +24,20 @@ KEEPING_HINT = (
 )
 SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
 REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
+FORMAT_OF_SPLITS = "seqpack.splits"  # whose pieces are folders
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
 NAMES = {  # of the files that a run writes, by the format of its manifest
     "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
     r"|part-\d{5,}\.(bin|idx|columns\.safetensors|json)",
     "seqpack.shards": rf"{COMMON_NAMES}|shard-\d{{5,}}\.(safetensors|json)",
+    FORMAT_OF_SPLITS: r"(manifest|plan|run)\.json",
 }
 OWN_PATTERN = re.compile("|".join(NAMES.values()))
+
+
+class DifferentRunError(FolderError):
+    """A folder holds a run with other options or input."""
+
 
 Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
@@ -57,12 +64,13 @@ def read_equal_manifest(
             )
         return None
     found = read_json(folder / earlier)
-    if earlier == PLAN_NAME and not any(map(RECEIPT_PATTERN.fullmatch, names)):
+    is_bare = not any(map(RECEIPT_PATTERN.fullmatch, names))
+    if earlier == PLAN_NAME and is_bare and found.get("format") != FORMAT_OF_SPLITS:
         return None  # it finished no part or shard: nothing to keep
     changes = _find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
     if changes:
         is_same = found.get("format") == plan["format"]
-        raise FolderError(
+        raise DifferentRunError(
             f"{folder}: holds a run that differs: {join_items(changes)}",
             hint=OVERWRITE_HINT if is_same else SAME_COMMAND_HINT,
         )

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items
-from seqpack_cli.files import disk
+from seqpack_cli.errors import FolderError, SeqpackError, join_items
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.json_files import check_fields, read_json, write_json
@@ -25,7 +24,6 @@ from seqpack_cli.files.manifest import (
     RECEIPT_PATTERN,
     check_files,
     check_not_lost,
-    check_outside_runs,
 )
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
@@ -34,6 +32,7 @@ from seqpack_cli.runs.earlier_run import (
     OWN_PATTERN,
     REMAKE_HINT,
     Adapt,
+    DifferentRunError,
     read_equal_manifest,
     remove_own_files,
     remove_plan,
@@ -54,10 +53,13 @@ class RunFolder:
         self.manifest: dict[str, Any] | None = None  # of an equal run that is already complete
         self._plan: dict[str, Any] | None = None  # of this run, while it is unfinished
         self._files: list[dict[str, Any]] = []  # other than parts or shards
+        self.folders: Collection[str] = ()  # below it, of runs that are parts of this one
+        self.is_part = False  # of another run, which nobody else writes to
 
     def check_foreign(self, *, overwrite: bool) -> None:
         """Raise FolderError if the folder holds files that seqpack did not write."""
-        foreign = sorted(name for name in self._list() if not OWN_PATTERN.fullmatch(name))
+        names = set(self._list()).difference(self.folders)
+        foreign = sorted(name for name in names if not OWN_PATTERN.fullmatch(name))
         if foreign and not overwrite:
             raise FolderError(
                 f"{self.path}: holds other files ({join_items(foreign)}), expected an empty folder",
@@ -81,7 +83,12 @@ class RunFolder:
         if overwrite:
             remove_own_files(self.path, plan)
         self.check_foreign(overwrite=overwrite)
-        self.manifest = read_equal_manifest(self.path, plan, self._list(), adapt)
+        try:
+            self.manifest = read_equal_manifest(self.path, plan, self._list(), adapt)
+        except DifferentRunError:
+            if not self.is_part:
+                raise
+            remove_own_files(self.path, plan)
         if self.manifest is None:
             write_json(self.path / PLAN_NAME, plan)
             self._plan = plan
@@ -198,48 +205,6 @@ class RunFolder:
             failure = {"message": error.message, "hint": error.hint}
             with contextlib.suppress(SeqpackError):  # the first error is the one to report
                 write_json(self.path / PLAN_NAME, {**self._plan, FAILURE: failure})
-
-
-@contextlib.contextmanager
-def hold_folder(folder: Place, *, command: str | None = None) -> Iterator[RunFolder]:
-    """Create a folder and lock it against other writers.
-
-    Raises:
-        FolderError: the folder is in use, or inside a store or shards.
-        MachineError: the folder cannot be created.
-    """
-    new_folders = at(folder).make_folder()
-    try:
-        check_outside_runs(folder)
-        with at(folder).lock_folder() as held:
-            remove_temporary_files(held)
-            run = RunFolder(held, command)
-            try:
-                yield run
-            except (DataError, OptionError) as error:  # the same command would fail again
-                run.record_failure(error)
-                raise
-            finally:
-                remove_temporary_files(held)
-    except BaseException:
-        disk.remove_folders(new_folders)  # only if they are empty
-        raise
-
-
-@contextlib.contextmanager
-def open_run(
-    folder: Place, plan: dict[str, Any], *, overwrite: bool, command: str | None = None
-) -> Iterator[RunFolder]:
-    """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
-    with hold_folder(folder, command=command) as run:
-        run.begin(plan, overwrite=overwrite)
-        yield run
-
-
-def remove_temporary_files(folder: Place) -> None:
-    """Remove what killed writers left behind; the caller holds the folder's lock."""
-    names = (path.name for path in folder.iterdir())
-    at(folder).remove_files(list(filter(TEMP_PATTERN.fullmatch, names)))
 
 
 def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from seqpack_cli.batching.length_counts import join_counts
-from seqpack_cli.files.copy_marks import find_began, hashing_copies
-from seqpack_cli.files.url import Place
+from seqpack_cli.batching.length_counts import SourceCounts
+from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.runs.workers import Workers
-from seqpack_cli.shards.pack_shard import open_store_once
-from seqpack_cli.shards.selected_store import SelectedCounts, SelectedStore
+from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.source_setup import SourceSetup, open_source
 
 PARTS_PER_TASK = 16  # some seconds of reading, for which a worker has to open the store
 
@@ -30,29 +29,26 @@ class CountTask:
         return f"parts {self.first_part} to {self.last_part - 1}"
 
 
-def count_store(source: SelectedStore, workers: Workers) -> SelectedCounts:
+def count_store(source: SelectedStore, opened: SourceSetup, workers: Workers) -> SourceCounts:
     """Check every index of a store and count its lengths, in parallel tasks.
+
+    Args:
+        opened: how a worker opens the source.
 
     Raises:
         FolderError: an index is missing or damaged.
     """
-    store = source.store
-    opened = (store.path.resolve(), store.digest, find_began(), source.where)
-    count = functools.partial(count_parts, *opened)
-    num_parts = len(store.manifest["parts"])
+    num_parts = source.store.num_parts
     tasks = [
         CountTask(first, min(first + PARTS_PER_TASK, num_parts))
         for first in range(0, num_parts, PARTS_PER_TASK)
     ]
-    kept, left_out = zip(*workers.run(count, tasks), strict=True)
-    return SelectedCounts(join_counts(kept), join_counts(left_out) if source.where else None)
+    return SourceCounts.join(list(workers.run(functools.partial(count_parts, opened), tasks)))
 
 
-def count_parts(
-    path: Place, checksum: str, began: int | None, where: tuple[str, ...], task: CountTask
-) -> SelectedCounts:
+def count_parts(opened: SourceSetup, task: CountTask) -> SourceCounts:
     """Check the indices of some parts and count their lengths."""
-    with hashing_copies(began):
-        source = open_store_once(path, checksum, began, where)
+    with hashing_copies(opened.began):
+        source = open_source(opened)
         source.store.check_indices(task.first_part, task.last_part)
         return source.count(task.first_part, task.last_part)

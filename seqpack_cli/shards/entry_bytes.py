@@ -7,14 +7,14 @@ of columns, less all that is not text. A file of shards may so be a little large
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.store_columns import COLUMNS_FILE
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 
 BYTES_PER_HASH = 8
 
@@ -26,19 +26,21 @@ class EntryBytes:
     Args:
         dtype: of the ids.
         texts: mean bytes of all texts of a row, rounded up.
+        num_stores: whose digests each file names.
     """
 
     dtype: str
     columns: Mapping[str, Column] = field(default_factory=dict)
     texts: int = 0
+    num_stores: int = 1
 
     @classmethod
-    def of(cls, store: TokenStore) -> EntryBytes:
+    def of(cls, store: AnyStore) -> EntryBytes:
         """Return those of a store."""
-        found = cls(store.dtype, store.columns)
+        found = cls(store.dtype, store.columns, num_stores=len(store.stores))
         if not any(column.is_text for column in store.columns.values()):
             return found
-        return cls(store.dtype, store.columns, -(-_count_text_bytes(found, store) // len(store)))
+        return replace(found, texts=-(-_count_text_bytes(found, store) // len(store)))
 
     @property
     def per_cell(self) -> int:
@@ -60,7 +62,7 @@ class EntryBytes:
         )
 
 
-def _count_text_bytes(entries: EntryBytes, store: TokenStore) -> int:
+def _count_text_bytes(entries: EntryBytes, store: AnyStore) -> int:
     """Return the bytes of all texts of a store, and of the headers around them."""
     parts: list[dict[str, Any]] = store.manifest["parts"]
     num_bytes: int = sum(part["files"][COLUMNS_FILE]["bytes"] for part in parts)

@@ -8,6 +8,7 @@ import shlex
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
@@ -16,17 +17,19 @@ from seqpack_cli.errors import DataError, MachineError, OptionError, join_items,
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.selected_store import SelectedCounts, SelectedStore
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.tokens.decoder import spell_ids
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 
 # What to type when everything was dropped for a reason.
 LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
     "where": "leave out a --where, or look at the values: seqpack inspect {store}",
+    "passes": "pass a larger number to --passes",
+    "other_splits": "pass a larger share to --split",
     "last_batch": "pass --last-batch keep",
 }
 BYTES_PER_NUMBER = 8
@@ -34,12 +37,12 @@ NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
 
 
 def plan_store(
-    source: SelectedStore, options: PackOptions, found: SelectedCounts | None = None
+    source: SelectedStore, options: PackOptions, found: SourceCounts | None = None
 ) -> Plan:
     """Plan the batches of a store.
 
     Args:
-        source: the store, and what the conditions of the options select of it.
+        source: what the options select of the store.
         options: resolved.
         found: its lengths if they have been counted.
 
@@ -48,14 +51,15 @@ def plan_store(
         DataError: no batch is left.
     """
     try:
-        plan = plan_batches(source, options, *(found or source.count()))
+        counts = found or source.count()
+        plan = plan_batches(source, options, counts, rounds=source.rounds)
     except OverlongError as error:
         raise _refuse_overlong(source.store, options, error) from error
     _check_batches(source.store, plan, options)
     return plan
 
 
-def _refuse_overlong(store: TokenStore, options: PackOptions, error: OverlongError) -> OptionError:
+def _refuse_overlong(store: AnyStore, options: PackOptions, error: OverlongError) -> OptionError:
     origin = store.locate(error.index)
     splitting = "--overflow split"
     if not options.shares_rows:
@@ -63,21 +67,21 @@ def _refuse_overlong(store: TokenStore, options: PackOptions, error: OverlongErr
     cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
     needed = int(round_up(np.array(error.length), options.pad_to_multiple))
     return OptionError(
-        f"{store.path}: sequence {error.index} ({origin.source}:{origin.record}) has "
+        f"{origin.store}: sequence {error.index} ({origin.source}:{origin.record}) has "
         f"{error.length:,} tokens, {error.option} allows {error.limit:,}",
         hint=f"{cure} {needed}, drop longer ones with --overflow drop, "
         f"or split them with {splitting}",
     )
 
 
-def _check_batches(store: TokenStore, plan: Plan, options: PackOptions) -> None:
+def _check_batches(store: AnyStore, plan: Plan, options: PackOptions) -> None:
     if plan.num_batches == 0:
         dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
         reasons = [f"{number:,} by --{name.replace('_', '-')}" for name, number in dropped.items()]
         most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
         raise DataError(
-            f"{store.path}: no batch is left, sequences dropped: {join_items(reasons)}",
-            hint=_advise_looser(most, options).format(store=shlex.quote(str(store.path))),
+            f"{store.shown_path}: no batch is left, sequences dropped: {join_items(reasons)}",
+            hint=_advise_looser(most, options).format(store=shlex.quote(str(store.stores[0].path))),
         )
 
 
@@ -90,7 +94,7 @@ def _advise_looser(reason: str, options: PackOptions) -> str:
     return "pass a larger --max-tokens"
 
 
-def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
+def choose_pad_id(store: AnyStore, options: PackOptions) -> int:
     """Return the id that fills padding: from the options, else from the tokenizer, else 0.
 
     Raises:
@@ -104,7 +108,7 @@ def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
     return pad_id
 
 
-def describe_substitute_pad_id(store: TokenStore, options: PackOptions) -> str | None:
+def describe_substitute_pad_id(store: AnyStore, options: PackOptions) -> str | None:
     """Return a note if padding is filled with an ordinary token for want of a pad token."""
     has_choice = options.pad_id is not None or store.manifest.get("pad_id") is not None
     if has_choice or not options.fills_rectangle:
@@ -182,7 +186,8 @@ def count_room(options: PackOptions, entries: EntryBytes) -> int:
     """
     filler, columns = options.last_batch == "pad", entries.columns.values()
     dtypes = tensor_dtypes(options.layout, entries.dtype, filler=filler, columns=columns)
-    metadata = describe_shard({"layout": options.layout, "tokens_blake3": "0" * 64})
+    stores = [{"blake3": "0" * 64}] * entries.num_stores
+    metadata = describe_shard({"layout": options.layout, "stores": stores})
     shortest, _ = make_header({name: Tensor(dtypes[name], 0) for name in dtypes}, metadata)
     num_digits = NUMBERS_PER_ARRAY * len(dtypes) * (len(str(options.shard_bytes)) - 1)
     num_ends = sum(column.is_text for column in columns)

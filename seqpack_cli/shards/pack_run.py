@@ -1,57 +1,35 @@
-"""Run pack: plan the batches of a token store, write the shards, then the manifest.
-
-The plan follows from the lengths and options alone, so shards are independent tasks: each maps the
-store, finds and gathers the rows of its batches, and publishes one file. The manifest's ledger
-counts the dropped sequences by reason.
-"""
+"""The command `pack` as a function: open the token stores, pack them or each of their splits."""
 
 from __future__ import annotations
 
-import functools
-import time
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
-from seqpack_cli.batching.plan import needs_array
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.copy_marks import find_began, hashing_copies
+from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder, open_run
-from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
-from seqpack_cli.shards.count_store import count_store
-from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.pack_plan import (
-    check_memory,
-    choose_pad_id,
-    cut_shards,
-    describe_substitute_pad_id,
-    plan_store,
+from seqpack_cli.runs.workers import Executor, Workers, find_workers
+from seqpack_cli.shards.pack_store import is_planned_here, pack_store
+from seqpack_cli.shards.split_run import pack_splits
+from seqpack_cli.shards.store_passes import name_by_position
+from seqpack_cli.tokens.open_store import (
+    AnyPaths,
+    AnyStore,
+    name_stores,
+    open_stores,
+    parse_places,
 )
-from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
-from seqpack_cli.shards.recorded_options import record_options
-from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_manifest import (
-    FORMAT,
-    FORMAT_VERSION,
-    SHARD_FIELDS,
-    check_ledger,
-    make_manifest,
-)
-from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
 @checks_arguments
 @hashing_copies()
 def pack(
-    store: AnyPath,
+    stores: AnyPaths,
     output: AnyPath,
     options: PackOptions | None = None,
     *,
@@ -62,7 +40,7 @@ def pack(
     """Pack a token store into shards, as `seqpack pack` does.
 
     Args:
-        store: the token store's folder.
+        stores: the token store's folder, or those of several, which are packed as one.
         output: the shards' folder; an interrupted run there is continued.
         executor: where the work is done, and by how many workers; None is this machine, with one
             process per core.
@@ -79,103 +57,23 @@ def pack(
         MachineError: the disk, the memory or a worker process failed.
     """
     options = options or PackOptions()
-    store_path, output = parse_place(store), parse_place(output)
-    command = spell_command("pack", [store_path], output, options)
+    places, output = parse_places(stores), parse_place(output)
+    command = spell_command("pack", places, output, options)
     options = options.resolve()
-    workers = find_workers(executor, progress, (store_path, output))
+    workers = find_workers(executor, progress, (*places, output))
     with workers.hold():
-        return _pack(store_path, output, options, workers, overwrite, command)
+        store, options = _open(places, output, options, workers)
+        run = pack_store if options.split is None or options.split_name else pack_splits
+        return run(store, output, options, workers, overwrite=overwrite, command=command)
 
 
-def _pack(
-    store_path: Place,
-    output: Place,
-    options: PackOptions,
-    workers: Workers,
-    overwrite: bool,
-    command: str | None,
-) -> tuple[dict[str, Any], bool]:
-    started = time.monotonic()
-    is_here = workers.are_local or needs_array(options)
-    store = open_store(store_path, check_indices=is_here)
-    if at(output).find_real_name() == at(store_path).find_real_name():
-        raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
-    head, source = _make_head(store, options), SelectedStore(store, options.where)
-    entries = EntryBytes.of(store)
-    plan = plan_store(source, options, None if is_here else count_store(source, workers))
-    check_memory(plan.table, entries)
-    with open_run(output, head, overwrite=overwrite, command=command) as run:
-        output = run.path  # from here on with the holder of its lock
-        if run.manifest is not None:
-            run.check_whole(open_shards)
-            return run.manifest, True
-        note = describe_substitute_pad_id(store, options)
-        if note is not None:
-            workers.progress.on_notice(note)
-        run.write_tokenizer(store.read_tokenizer_json())
-        cuts = cut_shards(plan.table, options, entries)
-        tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
-        setup = ShardSetup(output, store_path.resolve(), head, find_began())
-        receipts = _make_shards(run, tasks, setup, workers)
-        manifest = make_manifest(store, store_path, output, head, plan, receipts)
-        check_ledger(manifest["ledger"], store)
-        seconds = time.monotonic() - started
-        done = _describe_run(manifest, workers, seconds)
-        run.write_record(done, {"numpy": np.__version__})
-        run.finish(manifest, receipts)
-    return manifest, False
-
-
-def _make_head(store: TokenStore, options: PackOptions) -> dict[str, Any]:
-    """Return the manifest's fields that are known before packing; a continued run must match."""
-    pad_id = choose_pad_id(store, options)
-    return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "plan_version": PLAN_VERSION,
-        "layout": options.layout,
-        "dtype": store.dtype,
-        "pad_id": pad_id,
-        "padding_side": options.padding_side,
-        "tokenizer_blake3": store.manifest["tokenizer_blake3"],
-        "tokens_blake3": store.digest,
-        "columns": [column.describe() for column in store.columns.values()],
-        "options": record_options(options),
-    }
-
-
-def _make_shards(
-    run: RunFolder, tasks: list[ShardTask], setup: ShardSetup, workers: Workers
-) -> list[dict[str, Any]]:
-    """Make the shards that are not finished yet; return the receipts of all in order."""
-    named = {Path(str(task)).stem: task for task in tasks}
-    receipts = dict(enumerate(run.read_receipts(named, lambda task: _read_receipt(run, task))))
-    waiting = [task for task in tasks if receipts[task.number] is None]
-    if len(waiting) < len(tasks):
-        workers.progress.on_notice(
-            f"{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
-        )
-    for number, receipt in workers.run(functools.partial(make_shard, setup), waiting):
-        receipts[number] = receipt
-    return [receipt for receipt in receipts.values() if receipt is not None]
-
-
-def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
-    """Return the receipt of a finished shard; None if there is none that matches the plan."""
-    receipt = run.read_receipt(Path(str(task)).stem, SHARD_FIELDS)
-    expected = {"name": str(task), **count_rows(task)}
-    if receipt is None or any(receipt[name] != value for name, value in expected.items()):
-        return None
-    return {name: receipt[name] for name in SHARD_FIELDS}
-
-
-def _describe_run(manifest: dict[str, Any], workers: Workers, seconds: float) -> dict[str, Any]:
-    """Return how the run was done, for `run.json`."""
-    num_tokens = manifest["ledger"]["num_tokens"]
-    return {
-        "executor": workers.executor.name,
-        "num_workers": workers.executor.num_workers
-        or (count_cores() if workers.are_local else None),
-        "seconds": round(seconds, 3),
-        "tokens_per_second": round(num_tokens / seconds),
-    }
+def _open(
+    places: Sequence[Place], output: Place, options: PackOptions, workers: Workers
+) -> tuple[AnyStore, PackOptions]:
+    """Open the stores of a run; return the options with stores named by position."""
+    is_here = is_planned_here(options, workers)
+    store = open_stores(places, check_indices=is_here, without=options.drop_column)
+    for place in places:
+        if at(output).find_real_name() == at(place).find_real_name():
+            raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
+    return store, name_by_position(options, name_stores(places))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,13 +17,14 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.shards.layouts import Layout, Tensors, find_layout, iter_pieces
-from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
 from seqpack_cli.shards.shard_tensors import make_tensors
-from seqpack_cli.shards.store_rows import StoreRows, changed_error, find_rows
+from seqpack_cli.shards.source_setup import SourceSetup, open_source
+from seqpack_cli.shards.store_counts import count_of_stores
+from seqpack_cli.shards.store_rows import StoreRows, find_rows
 from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import ValueReader
-from seqpack_cli.tokens.token_store import TokenStore, open_store
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,8 @@ class ShardSetup:
     """What a worker needs to make any shard of a run."""
 
     folder: Place
-    store: Place
+    opened: SourceSetup
     manifest: dict[str, Any]  # the fields known before the run
-    began: int | None = None  # when the run began, in ns: see `hashing_copies`
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,12 @@ class ShardTask:
 
 def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; return its number and receipt."""
-    with hashing_copies(setup.began):
+    with hashing_copies(setup.opened.began):
         return task.number, _make_shard(setup, task)
 
 
 def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
-    manifest = setup.manifest
-    where = tuple(manifest["options"]["where"])
-    source = open_store_once(setup.store, manifest["tokens_blake3"], setup.began, where)
+    manifest, source = setup.manifest, open_source(setup.opened)
     store, rows = source.store, find_rows(task.rows, source)
     tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
     layout = find_layout(
@@ -78,13 +75,14 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
             arrays |= {name: Tensor.of(array) for name, array in found.items()}
     arrays["data"] = Tensor(store.dtype, num_cells, pieces)
     written = write_tensor_file(path, arrays, describe_shard(manifest))
-    receipt = {"name": path.name, **written, **counts}
+    of_stores = count_of_stores([*map(len, store.stores)], tensors)
+    receipt = {"name": path.name, **written, **counts, "stores": of_stores}
     write_receipt(setup.folder, path.stem, receipt)
     return receipt
 
 
 def _lay_out_column(
-    store: TokenStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
+    store: AnyStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
 ) -> dict[str, Tensor]:
     """Return the array of a column with a value per token, laid out as `data` is."""
     filled = replace(layout, pad_id=column.fill)
@@ -113,15 +111,3 @@ def _report_progress(cells: Iterator[np.ndarray], tokens_per_cell: float) -> Ite
     for piece in chain.from_iterable(map(iter_pieces, cells)):
         yield piece
         advance(round(len(piece) * tokens_per_cell))
-
-
-@functools.lru_cache(maxsize=1)
-def open_store_once(
-    path: Place, checksum: str, began: int | None, where: tuple[str, ...]
-) -> SelectedStore:
-    """Open the store of a run; the checksum is in the cache key, as the store may be replaced."""
-    del began  # only in the cache key: another run opens the store again, and hashes what it reads
-    store = open_store(path, check_indices=False)  # the run has checked them
-    if store.digest != checksum:
-        raise changed_error(path)
-    return SelectedStore(store, where)

@@ -18,6 +18,7 @@ from seqpack_cli.files.url import Place
 MAX_KEY = 2**32  # a length, rounded up to a multiple
 APART = ("layout", "pad_id", "padding_side")  # fields of the manifest itself
 NAMES = tuple(name for name in PackOptions.__dataclass_fields__ if name not in APART)
+TEXTS = ("split", "split_name", "split_by", "passes", "share", "max_passes", "store_column")
 TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(COUNTS, (int, type(None))),
     "shard_bytes": (int,),
@@ -30,6 +31,9 @@ TYPES: dict[str, tuple[type, ...]] = {
     "overflow": (str, type(None)),
     "last_batch": (str,),
     "where": (list,),
+    "split_seed": (int,),
+    "drop_column": (list,),
+    **dict.fromkeys(TEXTS, (str, type(None))),
 }
 
 
@@ -120,9 +124,11 @@ def _list_reasons(options: PackOptions) -> set[str]:
     has_keys = isinstance(options.buckets, tuple)
     by_default = has_keys and options.overflow is None
     reasons = {
+        "other_splits": options.split_name is not None,
         "drop_shorter": options.drop_shorter is not None,
         "drop_longer": options.drop_longer is not None,
         "where": bool(options.where),
+        "passes": options.passes is not None or options.share is not None,
         "overflow": options.overflow == "drop" or by_default,
         "last_batch": options.last_batch == "drop",
     }

@@ -1,177 +1,214 @@
-"""A token store of which only those sequences are packed that meet every condition of `--where`.
+"""What is packed of a store: the sequences of a split that meet every condition, in some passes.
 
 For planning it is a source of lengths in which a sequence that is left out has length 0: indices
-stay those of the store, and every order takes only lengths of 1 or more. Conditions are evaluated
-part by part, on the columns as they lie in the files; each sequence then takes 1 bit.
+stay those of the store, and every order takes only lengths of 1 or more. Passes above 1 are several
+such sources, the rounds. Splits, conditions and passes are evaluated part by part, on the hashes
+and columns as they lie in the files; each sequence then takes 1 bit.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
-from seqpack_cli.batching.conditions import ONE_EACH, Condition, joins_conditions, parse_condition
-from seqpack_cli.batching.length_counts import LengthCounts, count_lengths
-from seqpack_cli.errors import OptionError, join_items, quote
-from seqpack_cli.tokens.columns.comparisons import EQUALITY, OPERATORS, make_integer_test
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.batching.length_counts import (
+    LengthCounts,
+    PartLengths,
+    SourceCounts,
+    count_lengths,
+    join_counts,
+)
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.passes import count_rounds, count_visits, is_in_round
+from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.shards.store_conditions import PartTest, make_test
+from seqpack_cli.shards.store_passes import find_store_passes
+from seqpack_cli.shards.store_splits import make_splitter
+from seqpack_cli.tokens.open_store import AnyStore, choose_columns
 
-PartTest = Callable[[int], np.ndarray]  # number of a part -> bool, one per sequence
-
-
-class SelectedCounts(NamedTuple):
-    """How many sequences of each length are selected, and how many are left out."""
-
-    kept: LengthCounts
-    left_out: LengthCounts | None  # None without conditions
+OTHER_SPLITS, WHERE, PASSES = "other_splits", "where", "passes"  # why sequences are left out
 
 
 class SelectedStore:
-    """The lengths of a store, 0 for each sequence that a condition leaves out.
+    """The lengths of a store, 0 for each sequence that is left out.
 
     Args:
-        store: the store.
-        where: conditions, all of which must hold.
+        store: the store, with all columns.
+        options: resolved, with stores named by position.
+        passes: of each store, if they are known; None finds those of the options.
 
     Raises:
-        OptionError: a condition names no column, or compares it with what it cannot hold.
+        OptionError: a condition, a split or the passes name what the stores do not have, or compare
+            a column with what it cannot hold.
     """
 
-    def __init__(self, store: TokenStore, where: Sequence[str] = ()) -> None:
-        self.store, self.where = store, tuple(where)
-        self.part_offsets = store.part_offsets
-        self._tests = [_make_test(store, text) for text in where]
-        self._bits: dict[int, np.ndarray] = {}  # of each part that was evaluated
+    def __init__(
+        self, store: AnyStore, options: PackOptions, passes: Sequence[Fraction] | None = None
+    ) -> None:
+        without = options.drop_column
+        self.store = choose_columns(store, without=without, store_column=options.store_column)
+        self.options, self.part_offsets = options, store.part_offsets
+        self._tests = list(_make_tests(store, options))
+        self._bits: dict[tuple[str, int], np.ndarray] = {}  # by reason and part, once evaluated
+        self._number_of = {each.digest: number for number, each in enumerate(store.stores)}
+        num_stores = len(store.stores)
+        self.passes = tuple(passes or find_store_passes(options, num_stores, self._count_tokens))
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every sequence is taken once."""
+        return not self._tests and all(passes == 1 for passes in self.passes)
+
+    @cached_property
+    def rounds(self) -> Sequence[PartLengths]:
+        """The sources that are planned one by one; the source itself if it is the only one."""
+        num_rounds = count_rounds(self.passes)
+        if num_rounds == 1:
+            return (self,)
+        return [_Round(self, number, num_rounds) for number in range(num_rounds)]
 
     @property
     def lengths(self) -> np.ndarray:
         """Return the lengths of all sequences, int32[N]."""
-        if not self._tests:
-            return self.store.lengths
-        parts = map(self.part_lengths, range(len(self.part_offsets) - 1))
-        return np.concatenate([np.empty(0, np.int32), *parts])
+        return self.store.lengths if self.is_whole else _join_parts(self)
 
     def part_lengths(self, number: int) -> np.ndarray:
         """Return the lengths of one part, int32."""
         lengths = self.store.part_lengths(number)
-        return lengths * self._find_selected(number) if self._tests else lengths
+        if self.is_whole:
+            return lengths
+        is_taken = self._find_taken(number)
+        if self._find_passes(number) < 1:
+            is_taken &= self.find_visits(number, lengths) > 0
+        taken: np.ndarray = lengths * is_taken
+        return taken
 
-    def count(self, first: int = 0, last: int | None = None) -> SelectedCounts:
+    def find_visits(self, number: int, lengths: np.ndarray) -> np.ndarray:
+        """Return how often each sequence of a part is visited, int32.
+
+        Args:
+            lengths: of its sequences. One that the options drop for its length has one visit.
+        """
+        visits, passes = self._find_taken(number).astype(np.int32), self._find_passes(number)
+        if passes == 1:
+            return visits
+        of_document = count_visits(self.store.part_hashes(number), passes, self.options.seed)
+        least, most = self.options.drop_shorter or 0, self.options.drop_longer
+        is_inside = lengths >= least if most is None else (lengths >= least) & (lengths <= most)
+        is_inside &= visits > 0
+        repeated = np.repeat(of_document, self.store.count_sequences(number))
+        visits[is_inside] = repeated[is_inside]
+        return visits
+
+    def count(self, first: int = 0, last: int | None = None) -> SourceCounts:
         """Count the lengths of a range of parts; of all by default."""
-        numbers = range(len(self.part_offsets) - 1)[first:last]
-        kept = count_lengths(map(self.part_lengths, numbers))
-        if not self._tests:
-            return SelectedCounts(kept, None)
-        left_out = (
-            self.store.part_lengths(number) * ~self._find_selected(number) for number in numbers
+        numbers = range(self.store.num_parts)[first:last]
+        if self.is_whole:
+            return SourceCounts(count_lengths(map(self.store.part_lengths, numbers)))
+        kept, repeated = list[LengthCounts](), list[LengthCounts]()
+        left_out: dict[str, list[LengthCounts]] = {reason: [] for reason in self._list_reasons()}
+        for number in numbers:
+            lengths = self.store.part_lengths(number)
+            is_left = np.ones(len(lengths), bool)
+            for reason, test in self._tests:
+                is_taken = self._evaluate(reason, test, number)
+                left_out[reason].append(count_lengths([lengths * (is_left & ~is_taken)]))
+                is_left &= is_taken
+            visits = self.find_visits(number, lengths)
+            for num_visits in np.unique(visits).tolist():
+                found = count_lengths([lengths * (is_left & (visits == num_visits))])
+                if num_visits:
+                    kept.append(LengthCounts(found.lengths, found.counts * num_visits))
+                    repeated.append(LengthCounts(found.lengths, found.counts * (num_visits - 1)))
+                elif PASSES in left_out:
+                    left_out[PASSES].append(found)
+        return SourceCounts(
+            join_counts(kept),
+            {reason: join_counts(counts) for reason, counts in left_out.items()},
+            join_counts(repeated),
         )
-        return SelectedCounts(kept, count_lengths(left_out))
 
-    def _find_selected(self, number: int) -> np.ndarray:
-        """Return which sequences of a part are selected, bool[sequences]."""
+    def _list_reasons(self) -> Iterator[str]:
+        yield from (reason for reason, _ in self._tests)
+        if self.options.has_passes:
+            yield PASSES
+
+    def _find_passes(self, part: int) -> Fraction:
+        store, _ = self.store.find_part(part)
+        return self.passes[self._number_of[store.digest]]
+
+    def _find_taken(self, number: int) -> np.ndarray:
+        """Return which sequences of a part the split and the conditions take, bool."""
+        is_taken = np.ones(int(np.diff(self.part_offsets)[number]), bool)
+        for reason, test in self._tests:
+            is_taken &= self._evaluate(reason, test, number)
+        return is_taken
+
+    def _evaluate(self, reason: str, test: PartTest, number: int) -> np.ndarray:
         num_sequences = int(self.part_offsets[number + 1] - self.part_offsets[number])
-        if number not in self._bits:
-            is_selected = np.ones(num_sequences, bool)
-            for test in self._tests:
-                is_selected &= test(number)
-            self._bits[number] = np.packbits(is_selected)
-        return np.unpackbits(self._bits[number], count=num_sequences).view(bool)
+        key = reason, number
+        if key not in self._bits:
+            self._bits[key] = np.packbits(test(number))
+        return np.unpackbits(self._bits[key], count=num_sequences).view(bool)
+
+    def _count_tokens(self) -> list[int]:
+        """Count the tokens of each store that may be visited."""
+        least, most = self.options.drop_shorter or 0, self.options.drop_longer
+        num_tokens = [0] * len(self.store.stores)
+        for number in range(self.store.num_parts):
+            lengths = self.store.part_lengths(number) * self._find_taken(number)
+            lengths = lengths[(lengths >= least) & (most is None or lengths <= most)]
+            store, _ = self.store.find_part(number)
+            num_tokens[self._number_of[store.digest]] += int(lengths.sum(dtype=np.int64))
+        return num_tokens
 
 
-def _make_test(store: TokenStore, text: str) -> PartTest:
-    condition = parse_condition(text)
-    try:
-        if condition.is_built_in:
-            return BUILT_IN[condition.name](store, condition)
-        return _test_column(store, condition)
-    except ValueError as error:
-        hint = _choose_hint(store, condition)
-        raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """The sequences that are visited in one round."""
+
+    source: SelectedStore
+    number: int
+    num_rounds: int
+
+    @property
+    def part_offsets(self) -> np.ndarray:
+        return self.source.part_offsets
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return _join_parts(self)
+
+    def part_lengths(self, number: int) -> np.ndarray:
+        source, store = self.source, self.source.store
+        lengths = store.part_lengths(number)
+        visits = source.find_visits(number, lengths)
+        hashes = np.repeat(store.part_hashes(number), store.count_sequences(number))
+        seed = source.options.seed
+        visited = is_in_round(hashes, visits, self.number, self.num_rounds, seed)
+        taken: np.ndarray = lengths * visited
+        return taken
 
 
-def _choose_hint(store: TokenStore, condition: Condition) -> str:
-    """Return what to type instead of a condition that the store refused."""
-    name, column = condition.name, store.columns.get(condition.name)
-    if joins_conditions(condition.value):
-        return ONE_EACH
-    if condition.is_built_in:
-        return HINTS[name]
-    if column is None and f"@{name}" in HINTS:
-        return HINTS[f"@{name}"]
-    if not store.columns:
-        return f"pass --keep {shlex.quote(name)} to tokenize"
-    if column is not None and condition.operator not in EQUALITY and not column.is_ordered:
-        field = shlex.quote(name)
-        return f"to compare numbers, pass --keep {field}:int or --keep {field}:float to tokenize"
-    return f"seqpack inspect {store.path} shows the columns and their values"
+def _join_parts(source: SelectedStore | _Round) -> np.ndarray:
+    parts = map(source.part_lengths, range(len(source.part_offsets) - 1))
+    return np.concatenate([np.empty(0, np.int32), *parts])
 
 
-def _test_column(store: TokenStore, condition: Condition) -> PartTest:
-    name = condition.name
-    if name not in store.columns:
-        columns = join_items(map(quote, store.columns)) or "none"
-        raise ValueError(f"{store.path} has no column {quote(name)} (found: {columns})")
-    test = store.columns[name].make_test(condition.operator, condition.value)
-    return lambda number: test(store.part_column(number, name))
+def _make_tests(store: AnyStore, options: PackOptions) -> Iterator[tuple[str, PartTest]]:
+    """Yield why sequences are left out, and the test of those that are not."""
+    splits = parse_splits(options)
+    if splits is not None and options.split_name is not None:
+        find, wanted = make_splitter(store, splits), splits.names.index(options.split_name)
+        yield OTHER_SPLITS, lambda number: find(number) == wanted
+    if options.where:
+        yield WHERE, _join_tests([make_test(store, text) for text in options.where])
 
 
-def _test_length(store: TokenStore, condition: Condition) -> PartTest:
-    try:
-        test = make_integer_test(condition.operator, condition.value)
-    except ValueError as error:
-        raise ValueError(f"@length {error}") from error
-    return lambda number: test(store.part_lengths(number))
-
-
-def _test_source(store: TokenStore, condition: Condition) -> PartTest:
-    """Compare the path of a sequence's source, as the manifest has it, with a pattern."""
-    if condition.operator not in EQUALITY:
-        raise ValueError(f"@source is a path: found {condition.operator}, expected = or !=")
-    sources = store.manifest["sources"]
-    is_match = np.array([matches(source["path"], condition.value) for source in sources])
-    if not is_match.any():
-        paths = join_items(quote(source["path"]) for source in sources)
-        raise ValueError(f"no source is {quote(condition.value)} (found: {paths})")
-    firsts = np.array([source["first_document"] for source in sources])
-    is_selected = OPERATORS[condition.operator](is_match, True)
-
-    def test(number: int) -> np.ndarray:
-        documents = store.number_documents(number)
-        selected: np.ndarray = is_selected[np.searchsorted(firsts, documents, "right") - 1]
-        return selected
-
-    return test
-
-
-BUILT_IN: Mapping[str, Callable[[TokenStore, Condition], PartTest]] = {
-    "@source": _test_source,
-    "@length": _test_length,
-}
-HINTS = {
-    "@source": "write a condition like '@source = corpus/*.txt', where * matches any characters",
-    "@length": "write a condition like '@length >= 8', which compares the number of tokens",
-}
-
-
-def matches(path: str, pattern: str) -> bool:
-    """Return whether a path is a pattern's, in which `*` stands for any characters, also none.
-
-    >>> matches("corpus/de/a.txt", "corpus/*.txt"), matches("a", "a*a")
-    (True, False)
-    """
-    first, *others = pattern.split("*")
-    if not others:
-        return path == pattern
-    *middle, last = others
-    if not path.startswith(first):
-        return False
-    place = len(first)
-    for piece in middle:
-        place = path.find(piece, place)
-        if place < 0:
-            return False
-        place += len(piece)
-    return path.endswith(last) and len(path) - place >= len(last)
+def _join_tests(tests: Sequence[PartTest]) -> PartTest:
+    """Return the test that holds where all hold."""
+    return lambda number: np.logical_and.reduce([test(number) for test in tests])

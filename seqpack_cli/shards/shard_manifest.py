@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.passes import MAX_PASSES
 from seqpack_cli.batching.plan import Plan
-from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.batching.shares import parse_number, spell_number
+from seqpack_cli.errors import FolderError, OptionError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place, spell_place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
+from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.store_counts import STORE_COUNTS, add_up_stores
 from seqpack_cli.tokens.indexed_dataset import check_id_range
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 
 FORMAT = "seqpack.shards"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
 BYTES_PER_ROW = 16  # for its length and its index
 COUNTS = (
@@ -37,8 +41,7 @@ MANIFEST_FIELDS: dict[str, type] = {
     "vocab_size": int,
     "max_id": int,
     "tokenizer_blake3": str,
-    "tokens_blake3": str,
-    "tokens_path": str,
+    "stores": list,
     "columns": list,
     "options": dict,
     "ledger": dict,
@@ -48,6 +51,16 @@ LEDGER_FIELDS: dict[str, type] = {
     **dict.fromkeys(COUNTS, int),
     "num_dropped_sequences": dict,
     "num_dropped_tokens": dict,
+    "num_repeated_sequences": int,  # visits beyond the first
+    "num_repeated_tokens": int,
+    "stores": list,
+}
+STORE_FIELDS: dict[str, type] = {
+    "path": str,
+    "blake3": str,
+    "passes": str,
+    "num_sequences": int,  # of the whole store
+    "num_tokens": int,
 }
 SHARD_FIELDS: dict[str, type] = {
     "name": str,
@@ -55,12 +68,12 @@ SHARD_FIELDS: dict[str, type] = {
     "blake3": str,
     **dict.fromkeys(COUNTS, int),
     "longest": int,
+    "stores": list,
 }
 
 
 def make_manifest(
-    store: TokenStore,
-    store_path: Place,
+    source: SelectedStore,
     output: Place,
     head: dict[str, Any],
     plan: Plan,
@@ -70,21 +83,40 @@ def make_manifest(
     ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
     ledger["num_dropped_sequences"] = plan.num_dropped_sequences
     ledger["num_dropped_tokens"] = plan.num_dropped_tokens
-    inherited = ("vocab_size", "max_id", "tokenizer_blake3")
+    ledger["num_repeated_sequences"] = plan.num_repeated_sequences
+    ledger["num_repeated_tokens"] = plan.num_repeated_tokens
+    stores = source.store.stores
+    ledger["stores"] = add_up_stores([receipt["stores"] for receipt in receipts])
+    check_ledger(ledger, source.store)
+    paths = [{"path": spell_place(store.path, output)} for store in stores]
     return {
         **head,
-        **{name: store.manifest[name] for name in inherited},
+        **{name: source.store.manifest[name] for name in ("vocab_size", "max_id")},
         "bucket_keys": plan.bucket_keys,
-        "tokens_path": spell_place(store_path, output),
+        "stores": [{**path, **entry} for path, entry in zip(paths, head["stores"], strict=True)],
         "ledger": ledger,
         "shards": receipts,
     }
 
 
-def check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
+def describe_stores(source: SelectedStore) -> list[dict[str, Any]]:
+    """Return the entries of the stores, without their paths."""
+    return [
+        {
+            "blake3": store.digest,
+            "passes": spell_number(passes),
+            "num_sequences": len(store),
+            "num_tokens": store.num_tokens,
+        }
+        for store, passes in zip(source.store.stores, source.passes, strict=True)
+    ]
+
+
+def check_ledger(ledger: dict[str, Any], store: AnyStore) -> None:
     """Raise AssertionError if sequences or tokens are missing, which would be our own bug."""
-    for name, expected in (("sequences", len(store)), ("tokens", store.num_tokens)):
+    for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
         found = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
+        expected = in_store + ledger[f"num_repeated_{name}"]
         if found != expected:
             raise AssertionError(f"packed or dropped {found} of {expected} {name}: {ledger}")
 
@@ -114,10 +146,12 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
         raise FolderError(f"{source}: padding_side {found}, expected right or left")
     check_id_range(manifest, source)
     check_plan_fields(manifest, read_options(manifest, source), source)
+    _check_stores(manifest, source)
     if not manifest["shards"]:
         raise FolderError(f"{source}: no shards")
     for number, entry in enumerate(manifest["shards"]):
         check_fields(entry, SHARD_FIELDS, source=source)
+        _check_counts(entry["stores"], manifest, source)
         if entry["name"] != shard_name(number):
             raise FolderError(
                 f"{source}: shard {number} is named {quote(entry['name'])}, "
@@ -144,6 +178,36 @@ def _check_ledger(ledger: dict[str, Any], source: Place) -> None:
         )
 
 
+def _check_stores(manifest: dict[str, Any], source: Place) -> None:
+    stores = manifest["stores"]
+    for entry in stores:
+        if not isinstance(entry, dict):
+            raise FolderError(f"{source}: store {quote(entry)}, expected an object")
+        check_fields(entry, STORE_FIELDS, source=source)
+        try:
+            passes = parse_number(entry["passes"], "passes", MAX_PASSES)
+        except OptionError as error:
+            raise FolderError(f"{source}: {error.message}") from error
+        if spell_number(passes) != entry["passes"]:
+            raise FolderError(f"{source}: passes {quote(entry['passes'])}, expected a plain number")
+    digests = {entry["blake3"] for entry in stores}
+    if not stores or len(digests) < len(stores):
+        raise FolderError(f"{source}: {len(stores)} stores, expected different ones, at least one")
+    _check_counts(manifest["ledger"]["stores"], manifest, source)
+
+
+def _check_counts(counts: list[Any], manifest: dict[str, Any], source: Place) -> None:
+    """Check the counts of what is packed from each store."""
+    if len(counts) != len(manifest["stores"]):
+        raise FolderError(
+            f"{source}: counts of {len(counts)} stores, expected {len(manifest['stores'])}"
+        )
+    for entry in counts:
+        if not isinstance(entry, dict):
+            raise FolderError(f"{source}: store counts {quote(entry)}, expected an object")
+        check_fields(entry, STORE_COUNTS, source=source)
+
+
 def shard_name(number: int) -> str:
     """Return the name of a shard file."""
     return f"shard-{number:05d}.safetensors"
@@ -160,5 +224,5 @@ def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
         "layout": manifest["layout"],
-        "tokens_blake3": manifest["tokens_blake3"],
+        "stores_blake3": ",".join(entry["blake3"] for entry in manifest["stores"]),
     }

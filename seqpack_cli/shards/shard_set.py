@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import copy
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -35,6 +35,21 @@ BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB arou
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
 
 
+class ReadPages:
+    """What `take` has read of mapped shards since their pages were released."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self.shards: set[Shard] = set()
+
+    def release(self) -> None:
+        """Release the pages from this process; they stay in the system's cache."""
+        self.num_bytes = 0
+        shards, self.shards = self.shards, set()
+        for shard in tuple(shards):  # copied in one step: other threads may still add some
+            let_pages_go(shard.tensors["data"])
+
+
 class ShardSet:
     """The batches of all shards; `shards[i]` is one, checked, as views of the disk.
 
@@ -50,16 +65,17 @@ class ShardSet:
         counts = [entry["num_batches"] for entry in entries]
         self.batch_offsets = to_offsets(counts)
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
-        self._num_bytes_read = 0
         self._set_columns(self._stored_columns)
-        self._touched: set[Shard] = set()
+        self._max_mapped = MAX_MAPPED_FILES
+        self._pages = ReadPages()
         self._opened: dict[int, Shard] = {}
 
     def __len__(self) -> int:
         return self._starts[-1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": {}, "_touched": set()}  # a copy maps the files again
+        # a copy maps the files again
+        return {**self.__dict__, "_opened": {}, "_pages": ReadPages()}
 
     @property
     def path(self) -> Place:
@@ -110,17 +126,15 @@ class ShardSet:
                 process; they stay in the system's cache.
         """
         number, inside = self.find(index)
-        if self._num_bytes_read > bytes_kept:
-            self._num_bytes_read = 0
-            touched, self._touched = self._touched, set()
-            for shard in tuple(touched):  # copied in one step: other threads may still add some
-                let_pages_go(shard.tensors["data"])
+        pages = self._pages
+        if pages.num_bytes > bytes_kept:
+            pages.release()
         shard = self.open_shard(number)
         batch = shard.take(inside)
-        self._num_bytes_read += batch.data.size * self._bytes_per_cell + self._bytes_per_item
+        pages.num_bytes += batch.data.size * self._bytes_per_cell + self._bytes_per_item
         for name in self._texts:
-            self._num_bytes_read += batch.columns[name].nbytes
-        self._touched.add(shard)
+            pages.num_bytes += batch.columns[name].nbytes
+        pages.shards.add(shard)
         return batch
 
     def count_cells(self) -> np.ndarray:
@@ -146,9 +160,8 @@ class ShardSet:
 
     @property
     def num_store_sequences(self) -> int:
-        """The number of sequences in the token store, packed or dropped, by the ledger."""
-        ledger = self.manifest["ledger"]
-        return int(ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values()))
+        """The number of sequences in all token stores."""
+        return sum(entry["num_sequences"] for entry in self.manifest["stores"])
 
     def find(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the number of a batch's shard, and the batch's number in that shard."""
@@ -163,7 +176,7 @@ class ShardSet:
             FolderError: it is missing or damaged, or the shards were replaced since they were
                 opened.
         """
-        return keep_mapped(self._opened, number, self._map_shard, max_kept=MAX_MAPPED_FILES)
+        return keep_mapped(self._opened, number, self._map_shard, max_kept=self._max_mapped)
 
     def _map_shard(self, number: int) -> Shard:
         entry = self.manifest["shards"][number]
@@ -173,10 +186,15 @@ class ShardSet:
             shard = Shard(path, entry, self.manifest, columns=columns, first_batch=first_batch)
         return shard if self.columns is columns else shard.with_columns(self.columns)
 
-    def find_store(self) -> Place | None:
-        """Return the token store's folder if there still is one at the path in the manifest."""
+    def find_stores(self) -> list[Place] | None:
+        """Return the token stores' folders if all are still at the paths in the manifest."""
+        places = [self._find_place(entry["path"]) for entry in self.manifest["stores"]]
+        found = [place for place in places if place is not None]
+        return found if len(found) == len(places) else None
+
+    def _find_place(self, spelled: str) -> Place | None:
         try:
-            path = find_place(self.path, self.manifest["tokens_path"])
+            path = find_place(self.path, spelled)
             return path if path.is_dir() else None
         except (OSError, ValueError, RuntimeError, SeqpackError):  # impossible names, link loops
             return None
@@ -184,6 +202,13 @@ class ShardSet:
     def read_tokenizer_json(self) -> bytes:
         """Read the tokenizer.json in the folder and check it against the manifest."""
         return read_kept_tokenizer(self.path, self.manifest)
+
+
+def share_limits(sets: Sequence[ShardSet]) -> None:
+    """Let several shard sets map as many files, and keep as many pages, together as one alone."""
+    for shards in sets:
+        shards._pages = sets[0]._pages
+        shards._max_mapped = MAX_MAPPED_FILES // len(sets)
 
 
 @checks_arguments

@@ -7,12 +7,11 @@ import numpy as np
 from seqpack_cli.batching.row_ranges import LengthsChangedError, PlannedRows
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.url import Place
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
-from seqpack_cli.tokens.token_store import TokenStore
 
 
 class StoreRows:
@@ -22,7 +21,7 @@ class StoreRows:
         column: read this column, which has an entry per token, instead of the ids.
     """
 
-    def __init__(self, store: TokenStore, rows: ShardRows, *, column: Column | None = None) -> None:
+    def __init__(self, store: AnyStore, rows: ShardRows, *, column: Column | None = None) -> None:
         self._store = store
         self._rows = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
         self._column = None if column is None else column.name
@@ -53,22 +52,22 @@ def find_rows(planned: PlannedRows, source: SelectedStore) -> ShardRows:
     try:
         return planned.find(source)
     except LengthsChangedError as error:
-        raise changed_error(source.store.path) from error
+        raise changed_error(source.store.shown_path) from error
 
 
-def changed_error(path: Place) -> FolderError:
+def changed_error(path: str) -> FolderError:
     """Return the error for a store that changed during a run."""
     hint = "run the same command again"
     return FolderError(f"{path}: changed since this run began", hint=hint)
 
 
-def check_store_ids(ids: np.ndarray, store: TokenStore) -> None:
+def check_store_ids(ids: np.ndarray, store: AnyStore) -> None:
     """Raise FolderError if a damaged store holds an id outside its vocabulary."""
     if is_in_range(ids, store.max_id):  # 0.1 ns an id
         return
     smallest = int(ids.min())
     found = smallest if smallest < 0 else int(ids.max())
     raise FolderError(
-        f"{store.path}: holds id {found}, expected ids from 0 to {store.max_id}",
+        f"{store.shown_path}: holds id {found}, expected ids from 0 to {store.max_id}",
         hint="the store was changed or damaged: run tokenize --overwrite",
     )

@@ -13,7 +13,7 @@ import numpy as np
 from seqpack_cli.ranges import copy_ranges, to_offsets
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import TextValues
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 
 
 class Slices(NamedTuple):
@@ -30,7 +30,7 @@ class Slices(NamedTuple):
 
 
 def read_rows(
-    store: TokenStore, rows: Slices, *, column: str | None = None
+    store: AnyStore, rows: Slices, *, column: str | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read rows into one array, in the order of the store.
 
@@ -52,7 +52,7 @@ def read_rows(
 
 
 def copy_rows(
-    store: TokenStore,
+    store: AnyStore,
     rows: Slices,
     target: np.ndarray,
     target_starts: np.ndarray,
@@ -84,17 +84,17 @@ def copy_rows(
 
 
 def _read_entries(
-    store: TokenStore, part: int, column: str, begins: np.ndarray, lengths: np.ndarray
+    store: AnyStore, part: int, column: str, begins: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
     """Return some ranges of a column per token, checked, one after another."""
-    columns, offsets = store.stored_columns.open_part(part), to_offsets(lengths)
+    columns, offsets = store.open_columns(part), to_offsets(lengths)
     stored = np.asarray(columns.view(column))
     values = np.empty(int(offsets[-1]), stored.dtype)
     copy_ranges(stored, begins, values, offsets[:-1], lengths)
     return np.asarray(columns.finish(column, values))
 
 
-def read_values(store: TokenStore, indices: np.ndarray, name: str) -> Values:
+def read_values(store: AnyStore, indices: np.ndarray, name: str) -> Values:
     """Read a column that has one entry per sequence: see `ValueReader`."""
     return ValueReader(store, indices).read(name)
 
@@ -106,7 +106,7 @@ class ValueReader:
         indices: int64[N], the sequence of each entry; -1 is filled.
     """
 
-    def __init__(self, store: TokenStore, indices: np.ndarray) -> None:
+    def __init__(self, store: AnyStore, indices: np.ndarray) -> None:
         self._store = store
         self._num_values = len(indices)
         order = np.argsort(indices)  # equal ones in any order
@@ -128,7 +128,7 @@ class ValueReader:
             return self._read_texts(name)
         values = np.full(self._num_values, column.fill, column.dtype)
         for part, entries, places in self._parts:
-            columns = self._store.stored_columns.open_part(part)
+            columns = self._store.open_columns(part)
             stored = np.asarray(columns.view(name))
             values[entries] = columns.finish(name, stored[places])
         return values
@@ -148,10 +148,10 @@ class ValueReader:
             copy_ranges(stored, begins, texts.data, found[entries], some)
         if texts.find_wrong().any():
             for part, entries, _ in self._parts:  # the first part with a wrong one is named
-                self._store.stored_columns.open_part(part).finish(name, texts.take(entries))
+                self._store.open_columns(part).finish(name, texts.take(entries))
         return texts
 
     def _view_texts(self, part: int, name: str) -> TextValues:
-        texts = self._store.stored_columns.open_part(part).view(name)
+        texts = self._store.open_columns(part).view(name)
         assert isinstance(texts, TextValues)  # noqa: S101 - of a column of text
         return texts

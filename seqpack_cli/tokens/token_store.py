@@ -1,12 +1,12 @@
-"""Open a token store: read every sequence by its index, and find where it came from.
+"""A token store: read every sequence by its index, and find where it came from.
 
-`open_store(path)` checks names, sizes and every index, one part after the other, and keeps none of
-them in memory: `store[i]` is a view of a file, mapped when it is first read. `lengths` keeps 4
-bytes per sequence.
+`store[i]` is a view of a file, mapped when it is first read; indices are not kept in memory.
+`lengths` keeps 4 bytes per sequence.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, SupportsIndex, overload
@@ -15,20 +15,19 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go, map_regular
+from seqpack_cli.files.manifest import read_kept_tokenizer
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.part_columns import PartColumns, ShownColumns
 from seqpack_cli.tokens.columns.store_columns import StoreColumns
-from seqpack_cli.tokens.indexed_dataset import Index, map_lengths, read_index
 from seqpack_cli.tokens.origin import Origin, find_origin
-from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
+from seqpack_cli.tokens.store_parts import StoreParts
 
 
 class TokenStore:
@@ -40,9 +39,8 @@ class TokenStore:
         self.digest = digest  # of the manifest
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
-        self.stored_columns = StoreColumns(self.folder, manifest)
-        parts = manifest["parts"]
-        self._opened: dict[int, tuple[np.ndarray, Index]] = {}
+        self._columns = StoreColumns(self.folder, manifest)
+        self._parts, parts = StoreParts(self.folder, manifest), manifest["parts"]
         self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
         self._document_offsets = to_offsets([part["num_documents"] for part in parts])
 
@@ -64,20 +62,34 @@ class TokenStore:
             return [self[number] for number in range(*index.indices(len(self)))]
         index = find_index(index, len(self), "sequence")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
-        ids, found = self._open_part(part)
+        ids, found = self._parts.open_part(part)
         inside = index - self.part_offsets[part]
         start = found.starts[inside] // ids.itemsize
         return ids[start : start + found.lengths[inside]]
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_opened": {}}  # a copy maps the files again
-        state.pop("lengths", None)
+        state = self.__dict__.copy()
+        state.pop("lengths", None)  # mapped again
         return state
 
     @property
     def path(self) -> Place:
         """The folder."""
         return self.folder.path
+
+    @property
+    def stores(self) -> tuple[TokenStore, ...]:
+        """The store itself: see `CombinedStore.stores`."""
+        return (self,)
+
+    def find_part(self, number: int) -> tuple[TokenStore, int]:
+        """Return the store of a part, and the number of the part there."""
+        return self, number
+
+    @property
+    def shown_path(self) -> str:
+        """The folder, as messages name it."""
+        return str(self.path)
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[index] for index in range(len(self)))
@@ -94,24 +106,20 @@ class TokenStore:
         Raises:
             FolderError: the file changed since the store was opened.
         """
-        part = self.manifest["parts"][number]
-        path = self.path / f"{part['name']}.idx"
-        counts = part["num_sequences"], part["num_documents"]
-        with self.folder.while_same(), at(path).open_copy(part["files"][1]) as file:
-            return map_lengths(file, path, *counts, dtype=self.dtype)
+        return self._parts.map_lengths(number)
 
     def view_part(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return all ids of one part, and the byte at which each of its sequences starts.
 
         Its sequences are those from `part_offsets[number]` to `part_offsets[number + 1]`.
         """
-        ids, index = self._open_part(number)
+        ids, index = self._parts.open_part(number)
         return ids, index.starts
 
     @property
     def columns(self) -> Mapping[str, Column]:
         """The columns by name, in the order in which they were kept."""
-        return self.stored_columns.columns
+        return self._columns.columns
 
     @checks_arguments
     def part_column(self, number: int, name: str) -> Values:
@@ -123,18 +131,35 @@ class TokenStore:
             FolderError: the part's columns are damaged.
             IndexError, KeyError: there is no such part, or no such column.
         """
-        return self.stored_columns.read_part(number, name)
+        return self._columns.read_part(number, name)
 
     def part_hashes(self, number: int) -> np.ndarray:
         """Return XXH3-64 of the text of each document of one part, uint64[documents]."""
-        return self.stored_columns.part_hashes(number)
+        return self._columns.part_hashes(number)
+
+    def open_columns(self, number: int) -> PartColumns:
+        """Map the columns and hashes of one part."""
+        return self._columns.open_part(number)
+
+    def iter_columns(self) -> Iterator[PartColumns]:
+        """Yield the columns of all parts in turn, fetched ahead from an object store."""
+        return self._columns.iter_parts()
+
+    def show_columns(self, shown: ShownColumns) -> TokenStore:
+        """Return the same store, read with other columns: some of them, or with more classes."""
+        other = copy.copy(self)
+        other._columns = self._columns.show(shown)
+        return other
 
     def let_pages_go(self) -> None:
         """Release the pages that this process has read; the system's page cache keeps them."""
-        self.stored_columns.let_pages_go()
-        for ids, index in tuple(self._opened.values()):  # a copy: other threads may open more
-            let_pages_go(ids)
-            let_pages_go(index.starts)
+        self._columns.let_pages_go()
+        self._parts.let_pages_go()
+
+    @property
+    def num_parts(self) -> int:
+        """The number of parts."""
+        return len(self.part_offsets) - 1
 
     @property
     def num_documents(self) -> int:
@@ -151,18 +176,17 @@ class TokenStore:
         index = find_index(index, len(self), "sequence")
         part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
         inside = index - int(self.part_offsets[part])
-        firsts = self._open_part(part)[1].first_sequences
-        return find_origin(self.manifest, firsts, inside, int(self._document_offsets[part]))
+        firsts = self._parts.open_part(part)[1].first_sequences
+        first = int(self._document_offsets[part])
+        return find_origin(self.path, self.manifest, firsts, inside, first)
 
-    def find_documents(self, number: int) -> np.ndarray:
-        """Find the documents of one part that have sequences, bool[documents]."""
-        found: np.ndarray = np.diff(self._open_part(number)[1].first_sequences) > 0
-        return found
+    def count_sequences(self, number: int) -> np.ndarray:
+        """Return the number of sequences of each document of one part, int64[documents]."""
+        return np.diff(self._parts.open_part(number)[1].first_sequences)
 
     def number_documents(self, number: int) -> np.ndarray:
         """Return the document number of each sequence of one part, int64[sequences]."""
-        counts = np.diff(self._open_part(number)[1].first_sequences)
-        first = int(self._document_offsets[number])
+        counts, first = self.count_sequences(number), int(self._document_offsets[number])
         return np.repeat(np.arange(first, first + len(counts)), counts)
 
     def read_tokenizer_json(self) -> bytes:
@@ -194,57 +218,4 @@ class TokenStore:
         Raises:
             FolderError: an index is missing or damaged.
         """
-        num_threads = at(self.path).num_readers
-        parts = self.manifest["parts"][first:last]
-        for _ in map_ahead(self._open_index, parts, num_threads=num_threads):
-            pass
-
-    def _open_index(self, part: dict[str, Any]) -> Index:
-        path = self.path / f"{part['name']}.idx"
-        with at(path).open_copy(part["files"][1]) as file:
-            index = read_index(file, path, dtype=self.dtype, num_tokens=part["num_tokens"])
-        found = (len(index.lengths), len(index.first_sequences) - 1)
-        if found != (part["num_sequences"], part["num_documents"]):
-            raise FolderError(
-                f"{path}: {found[0]:,} sequences of {found[1]:,} documents, manifest says "
-                f"{part['num_sequences']:,} of {part['num_documents']:,}"
-            )
-        entry, num_bytes = part["files"][0], part["num_tokens"] * np.dtype(self.dtype).itemsize
-        if entry["bytes"] != num_bytes:
-            path = self.path / entry["name"]
-            raise FolderError(f"{path}: {entry['bytes']:,} bytes, expected {num_bytes:,}")
-        return index
-
-    def _open_part(self, number: int) -> tuple[np.ndarray, Index]:
-        """Map a part; the most recent ones stay mapped."""
-        most = MAX_MAPPED_FILES // 2  # a part has two maps
-        return keep_mapped(self._opened, number, self._map_part, max_kept=most)
-
-    def _map_part(self, number: int) -> tuple[np.ndarray, Index]:
-        part = self.manifest["parts"][number]
-        dtype = np.dtype(self.dtype).newbyteorder("<")
-        num_bytes = part["num_tokens"] * dtype.itemsize
-        with self.folder.while_same():
-            with at(self.path / f"{part['name']}.bin").open_copy(part["files"][0]) as file:
-                mapped = map_regular(file, num_bytes=num_bytes)
-            return mapped.view(dtype), self._open_index(part)
-
-
-@checks_arguments
-def open_store(path: AnyPath, *, check_indices: bool = True) -> TokenStore:
-    """Open a finished token store; ids are read when they are asked for.
-
-    Args:
-        path: the store's folder.
-        check_indices: check every index now, not each when it is first used.
-
-    Raises:
-        FolderError: it is incomplete, damaged, or not a token store.
-    """
-    path = parse_place(path)
-    manifest, digest = read_store_manifest(path)
-    store = TokenStore(path, manifest, digest)
-    if check_indices:
-        store.check_indices()
-    check_totals(manifest, path / MANIFEST_NAME)
-    return store
+        self._parts.check_indices(first, last)

@@ -7,7 +7,6 @@ of a `ConcatDataset` one dataset after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,7 @@ from blake3 import blake3
 from torch.utils.data import ConcatDataset, Subset
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.errors import join_items, quote
-from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.training.alike_shards import check_alike, join_fingerprints
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
 from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_dataset import StoreDataset
@@ -29,7 +27,7 @@ class CombinedBatches:
 
     Raises:
         TypeError: another dataset is among them.
-        ValueError: two of them have different columns.
+        ValueError: two of them differ in layout, tokenizer, padding or columns.
     """
 
     is_fixed = True
@@ -37,7 +35,7 @@ class CombinedBatches:
     def __init__(self, dataset: Subset[Any] | ConcatDataset[Any]) -> None:
         self.dataset = dataset
         self.fingerprint = _find_fingerprint(dataset, _find_fixed)
-        _check_columns(dataset)
+        _check_parts(dataset)
 
     def __repr__(self) -> str:
         leaf: Any = self.dataset
@@ -97,12 +95,10 @@ def _find_fingerprint(dataset: Any, find_part: Callable[[Any], str]) -> str:
     if isinstance(dataset, Subset):
         part = _find_fingerprint(dataset.dataset, find_part)
         spelled = f"subset {part} {_list_indices(dataset)}"
-    elif isinstance(dataset, ConcatDataset):
-        parts = [_find_fingerprint(part, find_part) for part in dataset.datasets]
-        spelled = " ".join(["concatenation", *parts])
-    else:
-        return find_part(dataset)
-    return blake3(spelled.encode()).hexdigest()
+        return blake3(spelled.encode()).hexdigest()
+    if isinstance(dataset, ConcatDataset):
+        return join_fingerprints([_find_fingerprint(part, find_part) for part in dataset.datasets])
+    return find_part(dataset)
 
 
 def _find_fixed(dataset: Any) -> str:
@@ -112,17 +108,10 @@ def _find_fixed(dataset: Any) -> str:
     return batches.fingerprint
 
 
-def _check_columns(dataset: Any) -> None:
-    """Raise ValueError unless all parts have the same columns, with the same classes."""
-    parts = list(_iter_parts(dataset))
-    for first, other in pairwise(parts):
-        for name in {**first.columns, **other.columns}:
-            found, expected = other.columns.get(name), first.columns.get(name)
-            if found != expected:
-                raise ValueError(
-                    f"column {quote(name)}: {other.path} has {_describe(found)}, "
-                    f"{first.path} has {_describe(expected)}; pass columns= to leave it out"
-                )
+def _check_parts(dataset: Any) -> None:
+    """Raise ValueError unless a model can take the batches of all parts."""
+    parts = _iter_parts(dataset)
+    check_alike([shards for part in parts for shards in part.open_shards()])
 
 
 def _iter_parts(dataset: Any) -> Iterator[ShardDataset]:
@@ -133,13 +122,6 @@ def _iter_parts(dataset: Any) -> Iterator[ShardDataset]:
             yield from _iter_parts(part)
     elif isinstance(dataset, ShardDataset):  # not a class of your own
         yield dataset
-
-
-def _describe(column: Column | None) -> str:
-    if column is None:
-        return "none"
-    classes = f" of {join_items(map(quote, column.class_names))}" if column.class_names else ""
-    return f"{column.kind}{classes}"
 
 
 def _find_content(dataset: Any) -> str:

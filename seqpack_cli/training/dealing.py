@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 from seqpack_cli.batching.rank_steps import deal_steps, put_first
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.training.epoch_plan import EpochPlan
+from seqpack_cli.training.ranks import MAX_RANKS
 
-MAX_RANKS = 2**20  # a step of all ranks takes 8 bytes for each
+NO_BATCH = -1  # in the last step, of a rank that has none
 
 
 @dataclass(frozen=True)
@@ -20,21 +21,29 @@ class SamplerOptions:
     """How an EpochSampler deals the batches of an epoch to ranks.
 
     Args:
-        drop_last: leave out the last batches of an epoch if they are fewer than the ranks; False
-            repeats batches from the beginning instead.
+        drop_last: leave out the last batches of an epoch if they are fewer than the ranks.
+        repeat: if they are fewer than the ranks, fill up the last step with batches from the
+            beginning of the epoch. With False and without drop_last, all ranks together get every
+            batch exactly once, for validation: some ranks get one batch less than others, or none.
         balance: deal batches with about the same number of cells to all ranks at each step.
         longest_first: begin epoch 0 with the batches of most cells, one for each rank, so that
             running out of memory shows at once.
         skip: numbers of batches of shards to leave out.
+
+    Raises:
+        ValueError: both drop_last and repeat=False.
     """
 
     drop_last: bool = False
+    repeat: bool = True
     balance: bool = False
     longest_first: bool = False
     skip: Collection[int] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.drop_last and not self.repeat:
+            raise ValueError("drop_last=True conflicts with repeat=False")
         object.__setattr__(self, "skip", tuple(sorted(set(self.skip))))
 
 
@@ -48,11 +57,13 @@ class Dealing:
 
     @classmethod
     def from_state(cls, state: Any) -> Dealing:
-        """Read a state written by `to_state`.
+        """Read a state written by `to_state`, which once had no `repeat`.
 
         Raises:
             ValueError: it is not such a state.
         """
+        if isinstance(state, dict):
+            state = {"repeat": True, **state}
         flags = [field.name for field in fields(SamplerOptions) if field.name != "skip"]
         names = {"world_size", "num_steps", "skip", *flags}
         if not isinstance(state, dict) or set(state) != names:
@@ -96,7 +107,7 @@ class Dealing:
             is_start: whether training begins here.
 
         Returns:
-            int64[steps, world_size].
+            int64[steps, world_size]; with repeat=False the last step may end with NO_BATCH.
         """
         options = self.options
         order, longest = self._skip(rest, plan), rest[:0]
@@ -128,14 +139,51 @@ class Dealing:
                 f"the state has {self.num_steps} steps of {self.world_size} ranks, the epoch has "
                 f"{len(steps)}"
             )
-        return _leave_out(rest, steps[: self.num_steps], plan)
+        taken = steps[: self.num_steps]
+        return _leave_out(rest, taken[taken != NO_BATCH], plan)
+
+    def count_batches(self, plan: EpochPlan, rank: int) -> int:
+        """Count the batches of a whole epoch for one rank."""
+        num_batches, num_ranks = len(plan.keys) - len(self.options.skip), self.world_size
+        if self.options.drop_last:
+            return num_batches // num_ranks
+        return -(-(num_batches - (0 if self.options.repeat else rank)) // num_ranks)
 
     def _find_repeated(self, plan: EpochPlan) -> np.ndarray:
-        """Return the batches that fill up the last step: the first ones of the epoch."""
+        """Return what fills up the last step: the first batches of the epoch, or NO_BATCH."""
+        if not self.options.repeat:
+            return np.array([NO_BATCH])
         return self._skip(plan.order[: self.world_size + len(self.options.skip)], plan)
 
     def _skip(self, rest: np.ndarray, plan: EpochPlan) -> np.ndarray:
         return _leave_out(rest, np.array(self.options.skip, np.int64), plan)
+
+
+def deal_epoch(
+    plan: EpochPlan, dealings: Sequence[Dealing], *, seed: int | None, is_start: bool
+) -> np.ndarray:
+    """Deal what is left of an epoch in the last of some ways; earlier ones dealt some steps.
+
+    Args:
+        seed: of the epoch; None without shuffling.
+        is_start: whether training began with this epoch.
+
+    Returns:
+        int64[steps, world_size].
+
+    Raises:
+        ValueError: there are too few batches in the epoch, or fewer than were taken.
+    """
+    *taken, last = dealings
+    rest = plan.order
+    for dealing in taken:
+        rest = dealing.leave(plan, rest, seed=seed, is_start=is_start)
+        is_start = False
+    steps = last.deal(plan, rest, seed=seed, is_start=is_start)
+    if not len(steps) and not taken:
+        counts = f"{len(plan.keys)} in the epoch, {len(last.options.skip)} of them skipped"
+        raise ValueError(f"too few batches for {last.world_size} ranks: {counts}")
+    return steps
 
 
 def _leave_out(rest: np.ndarray, numbers: np.ndarray, plan: EpochPlan) -> np.ndarray:

@@ -13,15 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch.distributed
 from torch.utils.data import ConcatDataset, Sampler, Subset
 
 from seqpack_cli.batching.shuffle import epoch_seed
-from seqpack_cli.errors import check_positive
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.training.combined_batches import find_batches
-from seqpack_cli.training.dealing import MAX_RANKS, Dealing, SamplerOptions
+from seqpack_cli.training.dealing import NO_BATCH, Dealing, SamplerOptions, deal_epoch
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
+from seqpack_cli.training.ranks import find_rank
 from seqpack_cli.training.sampler_state import SamplerState
 from seqpack_cli.training.tracked_loader import TrackedLoader
 
@@ -39,7 +38,8 @@ class EpochSampler(Sampler[Any]):
         seed: the order of an epoch follows from it and the number of the epoch.
         shuffle: False keeps the order of the data.
         rank, world_size: this process, and the number of processes; None asks torch.distributed,
-            and is 0 and 1 if that is not initialized. Every rank gets the same number of batches.
+            and is 0 and 1 if that is not initialized. Every rank gets the same number of batches,
+            except with `SamplerOptions(repeat=False)`.
         options: how the batches are dealt to the ranks.
 
     Raises:
@@ -59,13 +59,8 @@ class EpochSampler(Sampler[Any]):
         world_size: int | None = None,
         options: SamplerOptions | None = None,
     ) -> None:
-        found_rank, found_world_size = _find_rank()
         self.batches, self.seed, self.shuffle = find_batches(batches), seed, shuffle
-        self.rank = found_rank if rank is None else rank
-        num_ranks = found_world_size if world_size is None else world_size
-        if not 0 <= self.rank < num_ranks:
-            raise ValueError(f"rank is {self.rank}, expected 0 or more, below {num_ranks}")
-        check_positive("world_size", num_ranks, at_most=MAX_RANKS)
+        self.rank, num_ranks = find_rank(rank, world_size)
         self._dealing = Dealing(num_ranks, options or SamplerOptions())
         if self._dealing.options.skip and not self.batches.is_fixed:
             raise ValueError("skip needs shards: a token store has new batches in each epoch")
@@ -94,17 +89,20 @@ class EpochSampler(Sampler[Any]):
         self._settle()
         keys, steps, change = self._make_plan().keys, self._make_steps(), self._change
         for number in steps[self._num_taken :, self.rank].tolist():
+            if number == NO_BATCH:
+                break
             if not self._is_tracked:
                 self._num_taken += 1
             yield keys[number]
             if self._change is not change:
                 return
-        if not self._is_tracked:
-            self._settle()
+        if not self._is_tracked and not len(self):
+            self._begin_next()
 
     def __len__(self) -> int:
         """Return the number of batches left for this rank in this epoch."""
-        return len(self._make_steps()) - self._num_taken
+        num_steps = self._count_steps_left()
+        return num_steps - bool(num_steps and self._make_steps()[-1, self.rank] == NO_BATCH)
 
     def track(self, loader: Any) -> TrackedLoader:
         """Return an iterable over a loader's batches that counts them for this sampler.
@@ -120,9 +118,7 @@ class EpochSampler(Sampler[Any]):
 
     def count_steps(self) -> int:
         """Count the batches of this whole epoch for one rank; a store's vary with the epoch."""
-        options, num_ranks = self._dealing.options, self._dealing.world_size
-        num_batches = len(self._make_plan().keys) - len(options.skip)
-        return num_batches // num_ranks if options.drop_last else -(-num_batches // num_ranks)
+        return self._dealing.count_batches(self._make_plan(), self.rank)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch; nothing changes if it is the current one.
@@ -136,7 +132,10 @@ class EpochSampler(Sampler[Any]):
             self._begin(epoch, [])
 
     def peek(self, num_steps: int) -> np.ndarray:
-        """Return the numbers of the next batches of all ranks, int64[steps, world_size]."""
+        """Return the numbers of the next batches of all ranks, int64[steps, world_size].
+
+        With `SamplerOptions(repeat=False)`, -1 stands for no batch in the last step.
+        """
         if num_steps < 0:
             raise ValueError(f"num_steps is {num_steps}, expected at least 0")
         return self._make_steps()[self._num_taken :][:num_steps].copy()
@@ -146,8 +145,9 @@ class EpochSampler(Sampler[Any]):
 
         A loop over the loader ends; the next one yields what is left.
         """
-        if not 0 <= num_steps <= len(self):
-            raise ValueError(f"num_steps is {num_steps}, expected 0 to {len(self)} in this epoch")
+        num_left = self._count_steps_left()
+        if not 0 <= num_steps <= num_left:
+            raise ValueError(f"num_steps is {num_steps}, expected 0 to {num_left} in this epoch")
         self._num_taken += operator.index(num_steps)
         self._change = object()
 
@@ -156,7 +156,7 @@ class EpochSampler(Sampler[Any]):
 
         After the last batch of an epoch it is the beginning of the next one.
         """
-        is_over = self._num_taken > 0 and not len(self)
+        is_over = self._num_taken > 0 and not self._count_steps_left()
         taken = [] if is_over else [*self._taken]
         if self._num_taken and not is_over:
             taken.append(replace(self._dealing, num_steps=self._num_taken))
@@ -180,7 +180,7 @@ class EpochSampler(Sampler[Any]):
         if taken and taken[-1].is_like(self._dealing):  # dealt as before: continue its count
             self._taken, self._num_taken = taken[:-1], taken[-1].num_steps
         try:
-            if self._num_taken > len(self._make_steps()):
+            if self._count_steps_left() < 0:
                 raise ValueError(f"the state has {self._num_taken} steps, the epoch has fewer")
         except ValueError:
             vars(self).update(before)
@@ -201,11 +201,12 @@ class EpochSampler(Sampler[Any]):
                 yield batch
                 if self._change is not change:
                     return
-            is_over = drops_last or not was_given  # the loader drops the rest of the epoch
+            # if not the last: the loader gives nothing, or drops the rest of the epoch
+            is_over = drops_last or not was_given or not len(self)
         finally:
             self._is_tracked = False
             if is_over:
-                self._begin(self._epoch + 1, [])
+                self._begin_next()
             elif self._steps is not None:
                 self._settle()
 
@@ -216,10 +217,16 @@ class EpochSampler(Sampler[Any]):
         self._steps: np.ndarray | None = None
         self._change = object()  # ends the iterators that were started before
 
+    def _begin_next(self) -> None:
+        self._begin(self._epoch + 1, [])
+
     def _settle(self) -> None:
-        """Begin the next epoch if nothing is left of this one."""
-        if not len(self):
-            self._begin(self._epoch + 1, [])
+        """Begin the next epoch if no rank has a batch left in this one."""
+        if not self._count_steps_left():
+            self._begin_next()
+
+    def _count_steps_left(self) -> int:
+        return len(self._make_steps()) - self._num_taken
 
     def _make_plan(self) -> EpochPlan:
         if self._plan is None:
@@ -229,22 +236,10 @@ class EpochSampler(Sampler[Any]):
     def _make_steps(self) -> np.ndarray:
         """Deal the rest of the epoch, int64[steps, world_size]."""
         if self._steps is None:
-            plan, seed = self._make_plan(), self.epoch_seed
-            rest, is_start = plan.order, self._epoch == 0
-            for dealing in self._taken:
-                rest = dealing.leave(plan, rest, seed=seed, is_start=is_start)
-                is_start = False
-            steps = self._dealing.deal(plan, rest, seed=seed, is_start=is_start)
-            if not len(steps) and not self._taken:
-                num_ranks, num_skipped = self._dealing.world_size, len(self._dealing.options.skip)
-                counts = f"{len(plan.keys)} in the epoch, {num_skipped} of them skipped"
-                raise ValueError(f"too few batches for {num_ranks} ranks: {counts}")
-            self._steps = steps
+            self._steps = deal_epoch(
+                self._make_plan(),
+                [*self._taken, self._dealing],
+                seed=self.epoch_seed,
+                is_start=self._epoch == 0,
+            )
         return self._steps
-
-
-def _find_rank() -> tuple[int, int]:
-    """Return the rank and the world size, from torch.distributed if it is initialized."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1

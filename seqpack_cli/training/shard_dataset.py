@@ -1,4 +1,4 @@
-"""A torch Dataset over shards: one item is one whole batch, ready for a model.
+"""A torch Dataset over one shard set or several: an item is one whole batch, ready for a model.
 
 Use it with torch's `DataLoader(dataset, batch_size=None, shuffle=True, num_workers=...,
 pin_memory=True)`: the batches are already made, the loader only fetches them. Shards are memory
@@ -8,18 +8,21 @@ when a batch is read, and pages that were read are released again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import bisect
+from collections.abc import Collection, Mapping, Sequence
 from typing import SupportsIndex, overload
 
 import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.files.url import AnyPath, Place
+from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards
+from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
 from seqpack_cli.training.batch_tensors import BatchTensors
 from seqpack_cli.training.chosen_columns import choose_columns, find_texts, list_class_names
 from seqpack_cli.training.collate import OF_LAYOUT
@@ -30,16 +33,18 @@ BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
 
 class ShardDataset(Dataset[BatchTensors]):
-    """Map-style dataset over the batches of finished shards.
+    """Map-style dataset over the batches of finished shards, of several shard sets in turn.
 
     `dataset[i]` is `PackedTensors`, `PaddedTensors` or `VarlenTensors`, as the layout is; i may be
     negative. A slice is a torch `Subset`, which reads nothing before it is asked for a batch.
 
-    `layout`, `vocab_size`, `pad_id` and `bucket_keys` (rising, None without buckets) are those of
-    the shards' manifest.
+    `layout`, `vocab_size` and `pad_id` are those of the shards' manifest. `bucket_keys` are those
+    of all shard sets, rising, or None if there is one without buckets.
 
     Args:
-        path: the shards' folder.
+        path: the shards' folder, or several folders, whose batches follow each other. They must
+            have the same layout, tokenizer, padding and columns (or choose by `columns` those that
+            they share).
         labels: "next" adds next-token labels to every item: at each token the one after it, -100
             at the end of a sequence and in padding. The name of a column adds that column: int64,
             or float32, rounded, for one of kind float, [B] or in the shape of the ids; -100 in
@@ -48,46 +53,60 @@ class ShardDataset(Dataset[BatchTensors]):
 
     Raises:
         FolderError: the shards are incomplete or damaged, found on opening or at the item.
-        ValueError: the shards have no such column, labels is a column of text, or, at the item, a
-            label is too large for float32.
+        ValueError: the shards have no such column, labels is a column of text, the shard sets
+            differ or the same is there twice, or, at the item, a label is too large for float32.
     """
 
     @checks_arguments
     def __init__(
         self,
-        path: AnyPath,
+        path: AnyPath | Sequence[AnyPath],
         *,
         labels: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> None:
-        shards = open_shards(path)
-        check_labels(labels, find_texts(shards.columns))
+        opened = [open_shards(place) for place in _parse_places(path)]
+        found = {name: column for shards in opened for name, column in shards.columns.items()}
+        check_labels(labels, find_texts(found))
         if columns is not None and labels not in (None, NEXT, *columns):
             columns = [*columns, str(labels)]
         self.labels = labels
-        self.columns: Mapping[str, Column] = choose_columns(shards.columns, columns)
-        self._folder = shards.folder
-        self.layout = shards.layout
+        self._shards: list[ShardSet] | None = _choose(opened, choose_columns(found, columns))
+        check_alike(self._shards)
+        check_different(self._shards)
+        first = self._shards[0]
+        self.columns: Mapping[str, Column] = first.columns
+        self.layout = first.layout
         self._tensors, _ = OF_LAYOUT[self.layout]
-        self.vocab_size: int = shards.manifest["vocab_size"]
-        self.pad_id: int = shards.manifest["pad_id"]
-        self.bucket_keys: list[int] | None = shards.manifest["bucket_keys"]
+        self.vocab_size: int = first.manifest["vocab_size"]
+        self.pad_id: int = first.manifest["pad_id"]
+        self.bucket_keys = _join_keys([shards.manifest["bucket_keys"] for shards in opened])
         self.is_fixed = True
-        self.fingerprint = shards.fingerprint
-        self._num_batches = len(shards)
-        self._shards: ShardSet | None = shards.with_columns(self.columns)
+        fingerprints = [shards.fingerprint for shards in opened]
+        several = len(opened) > 1
+        self.fingerprint = join_fingerprints(fingerprints) if several else fingerprints[0]
+        self._folders = [shards.folder for shards in opened]
+        self._starts: list[int] = to_offsets(list(map(len, opened))).tolist()
+
+    @property
+    def paths(self) -> tuple[Place, ...]:
+        """The shards' folders."""
+        return tuple(folder.path for folder in self._folders)
 
     @property
     def path(self) -> Place:
-        """The shards' folder."""
-        return self._folder.path
+        """The shards' folder; AttributeError if there are several."""
+        if len(self._folders) > 1:
+            raise AttributeError(f"{len(self._folders)} shard sets have no one path; use paths")
+        return self._folders[0].path
 
     def __len__(self) -> int:
-        return self._num_batches
+        return self._starts[-1]
 
     def __repr__(self) -> str:
         sizes = f"layout={self.layout!r}, num_batches={len(self)}, labels={self.labels!r}"
-        return f"ShardDataset({str(self.path)!r}, {sizes})"
+        names = [str(path) for path in self.paths]
+        return f"ShardDataset({names if len(names) > 1 else names[0]!r}, {sizes})"
 
     @checks_arguments
     def class_names(self, column: str) -> list[Label]:
@@ -108,7 +127,12 @@ class ShardDataset(Dataset[BatchTensors]):
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
-        batch = self._open().take(index, bytes_kept=bytes_kept)
+        sets, number = self.open_shards(), 0
+        if len(sets) > 1:  # one shard set finds the index itself
+            index = find_index(index, self._starts[-1], "batch")
+            number = bisect.bisect_right(self._starts, index) - 1
+            index -= self._starts[number]
+        batch = sets[number].take(index, bytes_kept=bytes_kept)
         tensors: BatchTensors = self._tensors.from_batch(batch, self.labels)
         return tensors
 
@@ -117,14 +141,40 @@ class ShardDataset(Dataset[BatchTensors]):
         order = np.arange(len(self))
         if seed is not None:
             order = shuffled(len(self), seed=seed, stream=BATCHES)
-        return EpochPlan(range(len(self)), order, self._open().count_cells)
+        return EpochPlan(range(len(self)), order, self._count_cells)
+
+    def open_shards(self) -> Sequence[ShardSet]:
+        """Return the shard sets; in a spawned worker they are opened again."""
+        if self._shards is None:
+            opened = [open_shards(path) for path in self.paths]
+            for folder, shards in zip(self._folders, opened, strict=True):
+                folder.check_digest(shards.folder.digest)
+            self._shards = _choose(opened, self.columns)
+        return self._shards
+
+    def _count_cells(self) -> np.ndarray:
+        return np.concatenate([shards.count_cells() for shards in self.open_shards()])
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_shards": None}  # a spawned worker opens its own maps
 
-    def _open(self) -> ShardSet:
-        if self._shards is None:
-            shards = open_shards(self.path)
-            self._folder.check_digest(shards.folder.digest)
-            self._shards = shards.with_columns(self.columns)
-        return self._shards
+
+def _parse_places(paths: AnyPath | Sequence[AnyPath]) -> list[Place]:
+    if isinstance(paths, str) or not isinstance(paths, Sequence):
+        return [parse_place(paths)]
+    if not paths:
+        raise ValueError("path is empty, expected at least one folder")
+    return [parse_place(path) for path in paths]
+
+
+def _choose(opened: Sequence[ShardSet], columns: Collection[str]) -> list[ShardSet]:
+    """Return the shard sets with some of their columns, and with the limits of one."""
+    chosen = [shards.with_columns(columns) for shards in opened]
+    share_limits(chosen)
+    return chosen
+
+
+def _join_keys(keys: Sequence[list[int] | None]) -> list[int] | None:
+    """Return the bucket keys of all, rising; None if some have none, whose rows have any width."""
+    known = [each for each in keys if each is not None]
+    return sorted(set().union(*known)) if len(known) == len(keys) else None

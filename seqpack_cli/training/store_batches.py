@@ -106,7 +106,7 @@ class StoreBatches:
         )
 
     def _select(self) -> SelectedStore:
-        return SelectedStore(self.dataset.open_store(), self.options.where)
+        return SelectedStore(self.dataset.open_store(), self.options)
 
 
 class _BatchKeys(Sequence[list[int | Piece]]):

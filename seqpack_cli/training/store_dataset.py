@@ -20,8 +20,8 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label, Values
+from seqpack_cli.tokens.open_store import AnyStore, open_store
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
-from seqpack_cli.tokens.token_store import TokenStore, open_store
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
@@ -62,7 +62,7 @@ class StoreDataset(Dataset[TokenSequence]):
         self.columns: Mapping[str, Column] = choose_columns(store.columns, columns)
         self._folder = store.folder
         self._num_sequences = len(store)
-        self._store: TokenStore | None = store
+        self._store: AnyStore | None = store
         self._num_bytes_read = 0
 
     @property
@@ -121,7 +121,7 @@ class StoreDataset(Dataset[TokenSequence]):
             self._num_bytes_read = 0
         return TokenSequences(ids, lengths, indices, columns, token_columns)
 
-    def open_store(self) -> TokenStore:
+    def open_store(self) -> AnyStore:
         """Return the store; a spawned worker opens it again."""
         if self._store is None:
             store = open_store(self.path)
@@ -130,7 +130,7 @@ class StoreDataset(Dataset[TokenSequence]):
         return self._store
 
     def _find(
-        self, store: TokenStore, keys: Sequence[SupportsIndex | Piece]
+        self, store: AnyStore, keys: Sequence[SupportsIndex | Piece]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Check keys; return sequence, first token and length of each."""
         indices = _to_indices(keys)
@@ -144,7 +144,7 @@ class StoreDataset(Dataset[TokenSequence]):
         indices = indices % len(self)  # a negative one counts from the end
         return indices, np.zeros_like(indices), store.lengths[indices].astype(np.int64)
 
-    def _find_piece(self, store: TokenStore, key: SupportsIndex | Piece) -> Piece:
+    def _find_piece(self, store: AnyStore, key: SupportsIndex | Piece) -> Piece:
         if isinstance(key, tuple) and key == FILLER:
             return FILLER
         if not isinstance(key, tuple):

@@ -20,7 +20,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import naming_batch, naming_memory
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
 from seqpack_cli.verification.integers.column_values import compare_columns
@@ -47,7 +47,11 @@ class Verification:
     device: torch.device
     report: Report
     progress: Progress
-    store: TokenStore | None  # None is possible at level `structure` only
+    # The stores, with the columns of the shards; None is possible at level `structure` only.
+    store: AnyStore | None
+    whole_store: (
+        AnyStore | None
+    )  # with all columns: conditions may name others than the shards have
     planned: PlannedShards | None = None  # None if no plan was made again
     faulty_shards: set[int] = field(default_factory=set)
 
@@ -90,7 +94,7 @@ class Verification:
         shard = self.shards.open_shard(number)
         return shard.path.name, shard[inside]
 
-    def roundtrip(self, store: TokenStore) -> Roundtrip:
+    def roundtrip(self, store: AnyStore) -> Roundtrip:
         """Return where the shards are sent, and what they are compared with."""
         return Roundtrip(
             store, self.device, self.shards.options.max_tokens, self.options.max_batch_tokens
@@ -169,8 +173,8 @@ def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -
 def verify_structure(run: Verification) -> BatchTable:
     """Check the files and arrays of every batch, and that it is the planned one."""
     with run.level("structure") as level:
-        if run.store is not None and run.report.plan.compared:
-            run.planned = _plan_again(run, run.store)
+        if run.whole_store is not None and run.report.plan.compared:
+            run.planned = _plan_again(run, run.whole_store)
         findings, batches = check_structure(run.shards, level, run.planned)
         for finding in findings:
             run.add(finding)
@@ -179,14 +183,14 @@ def verify_structure(run: Verification) -> BatchTable:
     return run.keep_faultless(batches)
 
 
-def _check_columns(run: Verification, store: TokenStore) -> None:
+def _check_columns(run: Verification, store: AnyStore) -> None:
     """Compare the columns that the manifest of the shards names with those of the token store."""
     for what in compare_columns(run.shards.columns, store.columns):
         run.add(Finding("structure", MANIFEST_NAME, what))
         run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
 
 
-def _plan_again(run: Verification, store: TokenStore) -> PlannedShards | None:
+def _plan_again(run: Verification, store: AnyStore) -> PlannedShards | None:
     """Plan the batches again; add a finding if that is not possible."""
     planned = plan_again(run.shards, store)
     if isinstance(planned, Finding):
@@ -195,7 +199,7 @@ def _plan_again(run: Verification, store: TokenStore) -> PlannedShards | None:
     return planned
 
 
-def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) -> BatchTable:
+def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) -> BatchTable:
     """Send every id through the device; check a sample with torch's row-by-row functions too.
 
     Raises:

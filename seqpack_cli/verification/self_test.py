@@ -16,7 +16,7 @@ import torch
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.damages import DAMAGES, Damage
 from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.integers.column_values import compare_columns
@@ -43,7 +43,7 @@ from seqpack_cli.verification.report import Control, Finding
 MAX_TRIES = 8  # batches that are tried per faulty computation
 
 
-def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | None) -> None:
+def run_self_test(run: Verification, batches: BatchTable, store: AnyStore | None) -> None:
     """Run every control of the chosen levels; one that is not caught is a finding.
 
     Args:
@@ -66,7 +66,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | No
             run.report.findings.append(Finding(control.level, name, what))
 
 
-def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> Iterator[Control]:
+def _damage_arrays(run: Verification, number: int, store: AnyStore | None) -> Iterator[Control]:
     shard = run.shards.open_shard(number)
     for damage in DAMAGES:
         if damage.level not in run.options.levels or not damage.belongs_to(shard):
@@ -85,7 +85,7 @@ def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> 
         )
 
 
-def _swap_class_names(run: Verification, store: TokenStore | None) -> Iterator[Control]:
+def _swap_class_names(run: Verification, store: AnyStore | None) -> Iterator[Control]:
     """Swap the first two class names of a column, as the manifest of the shards has them."""
     for name, column in run.shards.columns.items():
         if column.class_names is None:
@@ -102,7 +102,7 @@ def _swap_class_names(run: Verification, store: TokenStore | None) -> Iterator[C
 
 
 def _find(
-    run: Verification, number: int, shard: Shard, store: TokenStore | None, damage: Damage
+    run: Verification, number: int, shard: Shard, store: AnyStore | None, damage: Damage
 ) -> Iterator[Finding]:
     """Yield the findings in a damaged shard up to the damage's level, checksums left out.
 

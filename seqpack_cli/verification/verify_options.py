@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,7 +47,7 @@ class VerifyOptions:
         OptionError: options conflict, or hidden_size is too small.
     """
 
-    tokens: AnyPath | None = None
+    tokens: AnyPath | Sequence[AnyPath] | None = None
     device: str = "cpu"
     level: str = "backward"
     cell: str = "lstm"
@@ -68,7 +69,7 @@ class VerifyOptions:
         check_choice("dtype", self.dtype, DTYPES)
         for name in ("num_layers", "hidden_size", "sample", "max_batch_tokens"):
             check_positive(name, getattr(self, name))
-        check_seed(self.seed)
+        check_seed("seed", self.seed)
         if self.hidden_size < MIN_HIDDEN_SIZE:
             raise OptionError(
                 f"--hidden-size {self.hidden_size}: expected {MIN_HIDDEN_SIZE} or more"

@@ -9,13 +9,14 @@ from __future__ import annotations
 import torch
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION
-from seqpack_cli.errors import FolderError, SeqpackError
+from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.token_store import TokenStore, open_store
+from seqpack_cli.tokens.open_store import AnyStore, parse_places
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.device import open_device, steady_arithmetic
 from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure
@@ -52,9 +53,13 @@ def verify(
     options = options or VerifyOptions()
     opened = open_shards(shards, check_present=False)
     device = open_device(options.device)
-    store, why_not = _find_store(opened, options)
+    whole_store, why_not = _find_store(opened, options)
+    store = None
+    if whole_store is not None:
+        store = show_packed_columns(whole_store, opened.options)
     report = _start_report(opened, options, device, why_not)
-    run = Verification(opened, options, device, report, progress or Progress(), store)
+    progress = progress or Progress()
+    run = Verification(opened, options, device, report, progress, store, whole_store)
     batches = verify_structure(run)
     with steady_arithmetic(device, hidden_size=options.hidden_size):
         if store is not None and "roundtrip" in options.levels:
@@ -71,8 +76,8 @@ def verify(
     return report
 
 
-def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | None, str | None]:
-    """Open the token store that the shards were packed from, or return why it cannot be opened.
+def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[AnyStore | None, str | None]:
+    """Open the token stores that the shards were packed from, or return why it cannot be opened.
 
     Level `structure` works without the store.
 
@@ -80,7 +85,8 @@ def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | 
         FolderError: a store was named or a level needs it, and it is missing, damaged or another.
     """
     try:
-        store = _open_matching(shards, options.tokens)
+        places = None if options.tokens is None else parse_places(options.tokens)
+        store = open_packed_stores(shards, places, check_indices=False)
     except SeqpackError as error:
         if options.level != "structure" or options.tokens is not None:
             raise
@@ -89,25 +95,8 @@ def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[TokenStore | 
     if store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]:
         store.read_tokenizer_json()  # only its digest: level `structure` builds the same file
     else:
-        check_kept_tokenizer(store.path, store.manifest)
+        check_kept_tokenizer(store.stores[0].path, store.manifest)
     return store, None
-
-
-def _open_matching(shards: ShardSet, path: AnyPath | None) -> TokenStore:
-    found = shards.find_store() if path is None else path
-    if found is None:
-        place = shards.manifest["tokens_path"][:200]
-        raise FolderError(
-            f"{shards.path}: its token store is not at {place}",
-            hint="pass --tokens STORE, or --level structure, which needs no store",
-        )
-    store = open_store(found, check_indices=False)
-    if store.digest != shards.manifest["tokens_blake3"]:
-        raise FolderError(
-            f"{store.path}: not the token store that these shards were packed from",
-            hint="pass the right one with --tokens STORE, or pack again",
-        )
-    return store
 
 
 def _start_report(

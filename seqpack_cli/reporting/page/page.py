@@ -30,8 +30,8 @@ from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
-from seqpack_cli.tokens.token_store import TokenStore
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -195,8 +195,10 @@ def _spell(value: object) -> str:
     return escape_controls(text[:MAX_OPTION_CHARACTERS])
 
 
-def _read_spelled(store: TokenStore | None) -> list[dict[str, Any]]:
-    return [] if store is None else read_spelled_tokens(store.path, store.manifest) or []
+def _read_spelled(store: AnyStore | None) -> list[dict[str, Any]]:
+    if store is None or len(store.stores) > 1:
+        return []
+    return read_spelled_tokens(store.stores[0].path, store.stores[0].manifest) or []
 
 
 def _clean_entry(entry: dict[str, Any]) -> dict[str, Any]:

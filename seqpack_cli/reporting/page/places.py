@@ -12,6 +12,7 @@ import numpy as np
 
 from seqpack_cli.reporting.opened import Opened, spell_path
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_SEQUENCES = 100_000
@@ -19,7 +20,7 @@ MAX_SOURCES = 10_000
 NOWHERE = -1  # a dropped sequence, an unknown document
 
 
-def collect_places(opened: Opened, store: TokenStore | None) -> dict[str, Any]:
+def collect_places(opened: Opened, store: AnyStore | None) -> dict[str, Any]:
     """Return batch, row, length and document of each sequence, by its index in the token store.
 
     Args:
@@ -66,7 +67,7 @@ def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
     return {**found, "pieces": pieces} if (pieces > 1).any() else found
 
 
-def _find_documents(store: TokenStore, num_sent: int) -> np.ndarray:
+def _find_documents(store: AnyStore, num_sent: int) -> np.ndarray:
     documents = np.full(num_sent, NOWHERE, np.int64)
     for number, first in enumerate(store.part_offsets[:-1].tolist()):
         if first >= num_sent:
@@ -76,12 +77,14 @@ def _find_documents(store: TokenStore, num_sent: int) -> np.ndarray:
     return documents
 
 
-def _list_sources(store: TokenStore) -> list[list[Any]]:
+def _list_sources(store: AnyStore) -> list[list[Any]]:
     """Return path and first document of each source; none if there are more than MAX_SOURCES."""
-    sources = store.manifest["sources"]
-    if len(sources) > MAX_SOURCES:
-        return []
-    return [[spell_path(source["path"]), source["first_document"]] for source in sources]
+    found, first = list[list[Any]](), 0
+    for each in store.stores:
+        sources = each.manifest["sources"]
+        found += [[spell_path(it["path"]), first + it["first_document"]] for it in sources]
+        first += each.num_documents
+    return found if len(found) <= MAX_SOURCES else []
 
 
 def _encode(array: np.ndarray) -> str:

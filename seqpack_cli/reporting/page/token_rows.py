@@ -14,6 +14,7 @@ from seqpack_cli.reporting.opened import Opened, describe_origin
 from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
 from seqpack_cli.reporting.wording import cut
 from seqpack_cli.tokens.decoder import open_decoder
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
@@ -25,7 +26,7 @@ MAX_VALUE_COLUMNS = 200  # of the value of a column
 MAX_TAG_COLUMNS = 16
 
 
-def make_rows(opened: Opened, store: TokenStore | None) -> tuple[list[dict[str, Any]], str]:
+def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, Any]], str]:
     """Return the first rows, and the heading above them.
 
     Raises:
@@ -103,7 +104,7 @@ def _cut_tags(tags: dict[str, list[Any]], first: int, last: int) -> list[tuple[s
     ]
 
 
-def _spell_place(store: TokenStore | None, index: int) -> str:
+def _spell_place(store: AnyStore | None, index: int) -> str:
     origin = describe_origin(store, index)
     if origin is None:
         return "unknown source"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,34 +45,51 @@ def write_part_columns(
     return write_tensor_file(path, tensors, {"format": FORMAT})
 
 
+class ShownColumns(NamedTuple):
+    """The columns of a store that are read.
+
+    Class names may be more than those of the store; a constant is a column that no file holds.
+    """
+
+    columns: Mapping[str, Column]
+    constants: Mapping[str, int] = {}  # by name: the class of every sequence of the store
+
+
 class PartColumns:
     """The mapped columns of one part.
 
     Args:
         file: the file, or a local copy of it.
         path: shown in errors.
-        columns: of the whole store.
         part: the part's entry in the manifest.
+        stored: the columns of the store, which the file must hold.
+        shown: those of them to read, with the class names to which classes are mapped.
 
     Raises:
         FolderError: the file is damaged, or is not that of this part.
     """
 
     def __init__(
-        self, file: Path, path: Place, columns: Mapping[str, Column], part: dict[str, Any]
+        self,
+        file: Path,
+        path: Place,
+        part: dict[str, Any],
+        *,
+        stored: Mapping[str, Column],
+        shown: ShownColumns,
     ) -> None:
         self._path = path
-        self._columns = columns
+        self._shown, self._num_sequences = shown, part["num_sequences"]
         self._arrays, metadata = map_tensor_file(file, path, num_bytes=part["files"][2]["bytes"])
         if metadata.get("format") != FORMAT:
             raise FolderError(
                 f"{path}: format is {quote(metadata.get('format'))}, expected {FORMAT!r}"
             )
-        self._check_arrays(part)
+        self._check_arrays(part, stored)
         self._tables = {
             name: self._make_table(column)
-            for name, column in columns.items()
-            if column.class_names is not None
+            for name, column in shown.columns.items()
+            if column.class_names is not None and name not in shown.constants
         }
 
     @property
@@ -87,15 +104,17 @@ class PartColumns:
 
     def view(self, name: str) -> Values:
         """Return all entries of a column as they are stored: classes in the part's numbers."""
-        return self._columns[name].view(self._arrays)
+        if name in self._shown.constants:
+            return np.broadcast_to(np.int32(self._shown.constants[name]), self._num_sequences)
+        return self._shown.columns[name].view(self._arrays)
 
     def finish(self, name: str, values: Values) -> Values:
-        """Check entries that were taken from `view`; return them with classes of the whole store.
+        """Check entries that were taken from `view`; return them with the shown classes.
 
         Raises:
             FolderError: a value is impossible.
         """
-        column = self._columns[name]
+        column = self._shown.columns[name]
         table = self._tables.get(name)
         if table is not None:
             assert isinstance(values, np.ndarray)  # noqa: S101 - classes are numbers
@@ -129,9 +148,9 @@ class PartColumns:
             hint="the store was changed or damaged: run tokenize --overwrite",
         )
 
-    def _check_arrays(self, part: dict[str, Any]) -> None:
+    def _check_arrays(self, part: dict[str, Any], columns: Mapping[str, Column]) -> None:
         expected = {HASHES: ("uint64", part["num_documents"])}
-        for column in self._columns.values():
+        for column in columns.values():
             is_per_token = column.is_per_token
             count = part["num_tokens"] if is_per_token else part["num_sequences"]
             for name, dtype in column.tensor_dtypes.items():
@@ -152,7 +171,7 @@ class PartColumns:
                     f"{self._path}: {name} is {array.dtype}[{len(array)}], "
                     f"expected {dtype}[{count if count >= 0 else ''}]"
                 )
-        for column in self._columns.values():
+        for column in columns.values():
             if column.is_text:
                 self._check_offsets(column, part["num_sequences"])
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from seqpack_cli.files.places import at
 from seqpack_cli.ranges import find_index
 from seqpack_cli.tokens.columns.column import Column, read_columns
 from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.part_columns import PartColumns, columns_name
+from seqpack_cli.tokens.columns.part_columns import PartColumns, ShownColumns, columns_name
 
 COLUMNS_FILE = 2  # among the files of a part in the manifest
 
@@ -29,13 +30,25 @@ class StoreColumns:
     """
 
     def __init__(self, folder: OpenedFolder, manifest: dict[str, Any]) -> None:
-        self.columns: dict[str, Column] = read_columns(manifest, folder.path / MANIFEST_NAME)
+        self._stored = read_columns(manifest, folder.path / MANIFEST_NAME)
+        self._shown = ShownColumns(self._stored)
         self._folder = folder
         self._parts: list[dict[str, Any]] = manifest["parts"]
         self._opened: dict[int, PartColumns] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": {}}  # a copy maps the files again
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns that are read, by name."""
+        return self._shown.columns
+
+    def show(self, shown: ShownColumns) -> StoreColumns:
+        """Return the same files, read as other columns: some of them, or with more classes."""
+        other = copy.copy(self)
+        other._shown, other._opened = shown, {}
+        return other
 
     def open_part(self, number: int) -> PartColumns:
         """Map the columns of a part; the most recent ones stay mapped.
@@ -62,7 +75,7 @@ class StoreColumns:
                 let_pages_go(array)
 
     def read_part(self, number: int, name: str) -> Values:
-        """Return a column of a whole part, checked, with classes of the whole store.
+        """Return a column of a whole part, checked, with the shown classes.
 
         Raises:
             FolderError: a value is impossible.
@@ -82,4 +95,4 @@ class StoreColumns:
         part = self._parts[number]
         path = self._folder.path / columns_name(part["name"])
         with self._folder.while_same(), at(path).open_copy(part["files"][COLUMNS_FILE]) as file:
-            return PartColumns(file, path, self.columns, part)
+            return PartColumns(file, path, part, stored=self._stored, shown=self._shown)

@@ -24,14 +24,14 @@ from torch.nn.utils.rnn import (
 
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
 from seqpack_cli.verification.torch_rows import to_torch_rows
 
 
 def check_batch(
-    batch: Batch, store: TokenStore, device: torch.device, *, max_tokens: int | None = None
+    batch: Batch, store: AnyStore, device: torch.device, *, max_tokens: int | None = None
 ) -> Iterator[tuple[int | None, str]]:
     """Yield (row or None, what differs) for a batch that passed the level `structure`.
 
@@ -63,7 +63,7 @@ def check_batch(
         yield None, "the packed data differs from the token store's sequences, packed"
 
 
-def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[np.ndarray]:
+def _read_rows(batch: Batch, store: AnyStore, max_tokens: int | None) -> list[np.ndarray]:
     """Return the store's ids of each row; of a piece, those up to the start of the next one."""
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     rows = [store[index] for index in batch.original_indices]
@@ -73,7 +73,7 @@ def _read_rows(batch: Batch, store: TokenStore, max_tokens: int | None) -> list[
     return [row[start : start + max_tokens] for row, start in zip(rows, starts, strict=True)]
 
 
-def compare_manifests(manifest: dict[str, Any], store: TokenStore) -> Iterator[str]:
+def compare_manifests(manifest: dict[str, Any], store: AnyStore) -> Iterator[str]:
     """Yield where the manifests of shards and store disagree on the ids, or on the totals.
 
     The size of a model follows from these numbers.

@@ -19,8 +19,8 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import Slices, copy_rows
-from seqpack_cli.tokens.token_store import TokenStore
 
 NO_ID = -1  # the padding value, which no id or class has; as uint16, all bits are set
 
@@ -91,7 +91,7 @@ def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockSpan]:
 
 def read_block(
     shard: Shard,
-    store: TokenStore,
+    store: AnyStore,
     span: BlockSpan,
     *,
     max_tokens: int | None,
@@ -140,7 +140,7 @@ def _find_widths(stacks: list[Stack]) -> np.ndarray:
 
 
 def _are_of_store(
-    store: TokenStore,
+    store: AnyStore,
     indices: np.ndarray,
     lengths: np.ndarray,
     starts: np.ndarray,

@@ -23,7 +23,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.store_rows import find_rows
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
@@ -32,10 +32,10 @@ LEVEL = "structure"
 FREE_PIECES = 1 << 22
 
 
-def plan_again(shards: ShardSet, store: TokenStore) -> PlannedShards | Finding:
+def plan_again(shards: ShardSet, store: AnyStore) -> PlannedShards | Finding:
     """Plan a store with the options that its shards record, or return why that is not possible."""
     try:
-        return _plan_again(shards, SelectedStore(store, shards.options.where))
+        return _plan_again(shards, SelectedStore(store, shards.options))
     except (DataError, OptionError) as error:
         return Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error.message}")
 

@@ -15,7 +15,7 @@ from seqpack_cli.errors import quote
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import NUM_READERS, Sender, Sent, naming_batch
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.integers.blocks import Block, BlockSpan, cut_blocks, read_block
@@ -36,7 +36,7 @@ ID_CELLS_PER_TOKEN = 32  # a model takes at least so many times the memory of an
 class Roundtrip:
     """Where shards are sent, and what they are compared with."""
 
-    store: TokenStore
+    store: AnyStore
     device: torch.device
     max_tokens: int | None  # the longest piece of a split sequence in varlen
     max_batch_tokens: int  # as for the models; rectangles that take more memory are cut

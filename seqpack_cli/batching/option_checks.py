@@ -1,0 +1,162 @@
+"""Refuse options of pack that conflict, or that have no effect.
+
+Each error names the option to add or to leave out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seqpack_cli.errors import OptionError
+
+if TYPE_CHECKING:
+    from seqpack_cli.batching.pack_options import PackOptions
+    from seqpack_cli.batching.splits import Splits
+
+MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
+
+
+def check_selection(options: PackOptions, splits: Splits | None) -> None:
+    """Refuse options that select documents and conflict, or lack the option that they belong to.
+
+    Raises:
+        ValueError: split_name, which only a caller of the library passes, is not a split.
+    """
+    if options.passes is not None and options.share is not None:
+        raise OptionError("--passes conflicts with --share", hint="leave out one of the two")
+    needed = {
+        "--max-passes": ("--share", options.max_passes is not None and options.share is None),
+        "--split-seed": ("--split", options.split_seed != 0 and splits is None),
+        "--split-by": ("--split", options.split_by is not None and splits is None),
+    }
+    for name, (other, is_alone) in needed.items():
+        if is_alone:
+            raise OptionError(f"{name} needs {other}", hint=f"pass {other}, or leave out {name}")
+    if splits is not None and splits.shares is None and options.split_seed:
+        raise OptionError(
+            f"--split-seed {options.split_seed} has no effect: --split names values of --split-by",
+            hint="leave out --split-seed",
+        )
+    names = splits.names if splits is not None else ()
+    if options.split_name is not None and options.split_name not in names:
+        expected = " or ".join(map(repr, names)) if names else "None without split"
+        raise ValueError(f"split_name is {options.split_name!r}, expected {expected}")
+
+
+def check_seed_has_effect(options: PackOptions) -> None:
+    """Refuse a seed if nothing is random."""
+    is_random = options.shuffle or options.passes is not None or options.share is not None
+    if options.seed and not is_random:
+        raise OptionError(
+            f"--seed {options.seed} has no effect without --shuffle, --passes or --share",
+            hint="pass --shuffle, or leave out --seed",
+        )
+
+
+def check_varlen(options: PackOptions) -> None:
+    """Refuse options that conflict with batches of one row each."""
+    if options.max_tokens is None:
+        raise OptionError(
+            "--layout varlen needs --max-tokens",
+            hint="pass the length of a row, for example --max-tokens 2048",
+        )
+    refused = {
+        "--batch-size": options.batch_size is not None,
+        "--window": options.window is not None,
+        "--buckets": options.buckets is not None,
+        "--num-buckets": options.num_buckets is not None,
+        f"--last-batch {options.last_batch}": options.last_batch != "keep",
+    }
+    _refuse(
+        refused,
+        "{} conflicts with --layout varlen: a batch is one row of at most --max-tokens",
+        "leave out {}",
+    )
+    if options.order == "none" and options.fill != "sequential":
+        raise OptionError(
+            "--order none conflicts with --fill best-fit, the default of --layout varlen",
+            hint="pass --fill sequential to keep the order of the store",
+        )
+    check_unpadded(options)
+
+
+def check_unpadded(options: PackOptions) -> None:
+    """Refuse options that pad rows where rows are not padded."""
+    refused = {
+        f"--last-batch {options.last_batch}": options.last_batch == "pad",
+        f"--pad-to-multiple {options.pad_to_multiple}": options.pad_to_multiple != 1,
+        f"--padding-side {options.padding_side}": options.padding_side != "right",
+    }
+    _refuse(
+        refused,
+        f"{{}} conflicts with --layout {options.layout}: its rows are not padded",
+        "pass --layout padded, or leave out {}",
+    )
+
+
+def _refuse(refused: dict[str, bool], message: str, hint: str) -> None:
+    """Raise OptionError for the first option that is refused."""
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise OptionError(message.format(name), hint=hint.format(name))
+
+
+def check_rows(options: PackOptions) -> None:
+    """Refuse options that conflict where a batch has several rows."""
+    if options.fill is not None:
+        raise OptionError(
+            f"--fill {options.fill} needs --layout varlen",
+            hint="pass --layout varlen, or leave out --fill",
+        )
+    if options.overflow == "split":
+        raise OptionError(
+            "--overflow split needs --layout varlen",
+            hint="split with tokenize --max-length, or pass --overflow drop",
+        )
+    if options.overflow is not None and options.max_tokens is None and not _has_keys(options):
+        raise OptionError(
+            f"--overflow {options.overflow} needs --max-tokens or --buckets K1,K2,…",
+            hint="drop long sequences with --drop-longer",
+        )
+    if options.window is not None and options.order == "none":
+        raise OptionError("--window conflicts with --order none", hint="leave out one of the two")
+    if options.num_buckets is not None and options.buckets != "auto":
+        raise OptionError("--num-buckets needs --buckets auto", hint="pass --buckets auto")
+    if (options.num_buckets or 0) > MAX_NUM_BUCKETS:
+        raise OptionError(
+            f"--num-buckets {options.num_buckets}: expected at most {MAX_NUM_BUCKETS:,}"
+        )
+    if options.last_batch == "pad" and options.max_tokens is not None and not options.buckets:
+        raise OptionError(
+            "--last-batch pad needs a fixed number of rows: --batch-size alone, or --buckets",
+            hint="pass --batch-size instead of --max-tokens, or add --buckets",
+        )
+    if options.max_tokens is not None and options.max_tokens < options.pad_to_multiple:
+        raise OptionError(
+            f"--max-tokens {options.max_tokens}: expected at least one row of "
+            f"--pad-to-multiple {options.pad_to_multiple}",
+            hint=f"pass --max-tokens {options.pad_to_multiple}, or more",
+        )
+    if _has_keys(options):
+        _check_keys(options)
+
+
+def _has_keys(options: PackOptions) -> bool:
+    return isinstance(options.buckets, tuple)
+
+
+def _check_keys(options: PackOptions) -> None:
+    """Refuse bucket keys that conflict with --pad-to-multiple or --max-tokens."""
+    for key in options.buckets or ():
+        assert isinstance(key, int)  # noqa: S101 - "auto" has no keys
+        if key % options.pad_to_multiple:
+            raise OptionError(
+                f"--buckets {key}: not a multiple of --pad-to-multiple {options.pad_to_multiple}",
+                hint="leave out --pad-to-multiple: the buckets set the widths",
+            )
+        budget = options.max_tokens if options.fills_rectangle else None
+        if budget is not None and key > budget:
+            raise OptionError(
+                f"--buckets {key}: a single row exceeds --max-tokens {budget:,}",
+                hint=f"pass --max-tokens {key} or more, or leave out this bucket",
+            )

@@ -1,0 +1,148 @@
+"""Pack one shard set: plan the batches of opened stores, write the shards, then the manifest.
+
+The plan follows from the lengths and options alone, so shards are independent tasks: each maps the
+stores, finds and gathers the rows of its batches, and publishes one file. The manifest's ledger
+counts the dropped sequences by reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
+from seqpack_cli.batching.plan import needs_array
+from seqpack_cli.files.url import Place
+from seqpack_cli.runs.open_run import open_run
+from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.workers import Workers, count_cores
+from seqpack_cli.shards.count_store import count_store
+from seqpack_cli.shards.entry_bytes import EntryBytes
+from seqpack_cli.shards.pack_plan import (
+    check_memory,
+    choose_pad_id,
+    cut_shards,
+    describe_substitute_pad_id,
+    plan_store,
+)
+from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
+from seqpack_cli.shards.recorded_options import record_options
+from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.shard_manifest import (
+    FORMAT,
+    FORMAT_VERSION,
+    SHARD_FIELDS,
+    describe_stores,
+    make_manifest,
+)
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.source_setup import SourceSetup
+from seqpack_cli.tokens.open_store import (
+    AnyStore,
+)
+
+
+def pack_store(
+    store: AnyStore,
+    output: Place,
+    options: PackOptions,
+    workers: Workers,
+    *,
+    overwrite: bool,
+    command: str | None,
+    within: RunFolder | None = None,
+) -> tuple[dict[str, Any], bool]:
+    """Pack what the options select of an opened store, as `pack` does.
+
+    Args:
+        options: resolved, with stores named by position.
+        command: the command line, for `run.json`.
+        within: a run that this one is a part of.
+    """
+    started, source = time.monotonic(), SelectedStore(store, options)
+    store, head = source.store, _make_head(source)
+    opened, entries = SourceSetup.of(source), EntryBytes.of(store)
+    is_here = is_planned_here(options, workers)
+    plan = plan_store(source, options, None if is_here else count_store(source, opened, workers))
+    check_memory(plan.table, entries)
+    with open_run(output, head, overwrite=overwrite, command=command, within=within) as run:
+        output = run.path  # from here on with the holder of its lock
+        if run.manifest is not None:
+            run.check_whole(open_shards)
+            return run.manifest, True
+        note = describe_substitute_pad_id(store, options)
+        if note is not None:
+            workers.progress.on_notice(note)
+        run.write_tokenizer(store.read_tokenizer_json())
+        cuts = cut_shards(plan.table, options, entries)
+        tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
+        receipts = _make_shards(run, tasks, ShardSetup(output, opened, head), workers)
+        manifest = make_manifest(source, output, head, plan, receipts)
+        seconds, num_tokens = time.monotonic() - started, manifest["ledger"]["num_tokens"]
+        done = describe_run(num_tokens, workers, seconds)
+        run.write_record(done, {"numpy": np.__version__})
+        run.finish(manifest, receipts)
+    return manifest, False
+
+
+def is_planned_here(options: PackOptions, workers: Workers) -> bool:
+    """Return whether this process reads all lengths, not the workers."""
+    return workers.are_local or needs_array(options) or options.has_passes
+
+
+def _make_head(source: SelectedStore) -> dict[str, Any]:
+    """Return the manifest's fields that are known before packing; a continued run must match."""
+    store, options = source.store, source.options
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "plan_version": PLAN_VERSION,
+        "layout": options.layout,
+        "dtype": store.dtype,
+        "pad_id": choose_pad_id(store, options),
+        "padding_side": options.padding_side,
+        "tokenizer_blake3": store.manifest["tokenizer_blake3"],
+        "stores": describe_stores(source),
+        "columns": [column.describe() for column in store.columns.values()],
+        "options": record_options(options),
+    }
+
+
+def _make_shards(
+    run: RunFolder, tasks: list[ShardTask], setup: ShardSetup, workers: Workers
+) -> list[dict[str, Any]]:
+    """Make the shards that are not finished yet; return the receipts of all in order."""
+    named = {Path(str(task)).stem: task for task in tasks}
+    receipts = dict(enumerate(run.read_receipts(named, lambda task: _read_receipt(run, task))))
+    waiting = [task for task in tasks if receipts[task.number] is None]
+    if len(waiting) < len(tasks):
+        workers.progress.on_notice(
+            f"{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
+        )
+    for number, receipt in workers.run(functools.partial(make_shard, setup), waiting):
+        receipts[number] = receipt
+    return [receipt for receipt in receipts.values() if receipt is not None]
+
+
+def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
+    """Return the receipt of a finished shard; None if there is none that matches the plan."""
+    receipt = run.read_receipt(Path(str(task)).stem, SHARD_FIELDS)
+    expected = {"name": str(task), **count_rows(task)}
+    if receipt is None or any(receipt[name] != value for name, value in expected.items()):
+        return None
+    return {name: receipt[name] for name in SHARD_FIELDS}
+
+
+def describe_run(num_tokens: int, workers: Workers, seconds: float) -> dict[str, Any]:
+    """Return how a run was done, for `run.json`."""
+    return {
+        "executor": workers.executor.name,
+        "num_workers": workers.executor.num_workers
+        or (count_cores() if workers.are_local else None),
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(num_tokens / seconds),
+    }

@@ -1,0 +1,75 @@
+"""The passes of each store, from `--passes` or `--share`, which name stores by folder or position.
+
+What is recorded names them by position alone, since folders may be moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.passes import (
+    MAX_PASSES,
+    find_passes,
+    parse_passes,
+    resolve_stores,
+    spell_by_position,
+)
+from seqpack_cli.batching.shares import parse_number, parse_shares
+from seqpack_cli.errors import OptionError, join_items, quote
+
+ONE_PASS = Fraction(1)
+
+
+def name_by_position(options: PackOptions, names: Sequence[str]) -> PackOptions:
+    """Return resolved options whose passes and shares name stores by position, from 1.
+
+    Args:
+        names: of the stores.
+
+    Raises:
+        OptionError: a name is unknown, or a store has no share.
+    """
+    if options.passes is not None:
+        passes = resolve_stores(parse_passes(options.passes), names, "--passes")
+        return replace(options, passes=spell_by_position(passes))
+    if options.share is not None:
+        shares = resolve_stores(parse_shares(options.share, "--share"), names, "--share")
+        missing = [name for name, share in zip(names, shares, strict=True) if share is None]
+        if missing:
+            raise OptionError(
+                f"--share {quote(options.share)}: no share for {join_items(map(quote, missing))}",
+                hint=f"add {missing[0]}=rest, or leave out the store",
+            )
+        return replace(options, share=spell_by_position(shares))
+    return options
+
+
+def find_store_passes(
+    options: PackOptions, num_stores: int, count_tokens: Callable[[], Sequence[int]]
+) -> list[Fraction]:
+    """Return the passes of each store.
+
+    Args:
+        options: with stores named by position.
+        count_tokens: returns the tokens of each store that can be packed.
+
+    Raises:
+        OptionError: a store does not exist, or has no tokens for its share.
+    """
+    positions = [str(number) for number in range(1, num_stores + 1)]
+    if not options.has_passes:
+        return [ONE_PASS] * num_stores
+    if options.passes is not None:
+        found = resolve_stores(parse_passes(options.passes), positions, "--passes")
+        return [ONE_PASS if passes is None else passes for passes in found]
+    assert options.share is not None  # noqa: S101 - or it has no passes
+    shares = resolve_stores(parse_shares(options.share, "--share"), positions, "--share")
+    if None in shares:
+        raise OptionError(f"--share {quote(options.share)}: not a share for each store")
+    most = ONE_PASS
+    if options.max_passes is not None:
+        most = parse_number(options.max_passes, "--max-passes", MAX_PASSES)
+    return find_passes(count_tokens(), [share or ONE_PASS for share in shares], most)

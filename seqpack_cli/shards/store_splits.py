@@ -1,0 +1,86 @@
+"""The sequences of each split of a store, part by part: those of its documents.
+
+A document's split follows from the hash of its text or, with `--split-by`, from the value of a
+column; with names alone the values are the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import xxhash
+
+from seqpack_cli.batching.splits import Splits
+from seqpack_cli.errors import DataError, OptionError, join_items, quote
+from seqpack_cli.files.json_files import encode_json
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.open_store import AnyStore
+
+NO_SPLIT = -1
+PartSplits = Callable[[int], np.ndarray]  # number of a part -> int16, the split of each sequence
+
+
+def make_splitter(store: AnyStore, splits: Splits) -> PartSplits:
+    """Return the function that finds the split of each sequence of a part.
+
+    It raises DataError for a value that names no split.
+
+    Raises:
+        OptionError: `--split-by` names no column, or one with a value per token.
+    """
+    if splits.by is None:
+        return lambda number: np.repeat(
+            splits.assign(store.part_hashes(number)), store.count_sequences(number)
+        )
+    name, place = splits.by, f"--split-by {splits.by}"
+    if name not in store.columns:
+        found = join_items(map(quote, store.columns)) or "none"
+        raise OptionError(
+            f"{place}: {store.shown_path} has no such column (found: {found})",
+            hint=f"pass --keep {name} to tokenize",
+        )
+    column = store.columns[name]
+    if column.is_per_token:
+        raise OptionError(f"{place}: has a value per token, expected one per sequence")
+
+    def find(number: int) -> np.ndarray:
+        texts, numbers = _spell_distinct(column, store.part_column(number, name))
+        if splits.shares is not None:
+            hashes = np.array(
+                [xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64
+            )
+            found: np.ndarray = splits.assign(hashes)[numbers]
+            return found
+        place_of = {split: place for place, split in enumerate(splits.names)}
+        table = np.array([place_of.get(text, NO_SPLIT) for text in texts], np.int16)
+        found = table[numbers]
+        if (found == NO_SPLIT).any():
+            value = texts[int(numbers[(found == NO_SPLIT).argmax()])]
+            raise DataError(
+                f"{store.shown_path}: column {quote(name)} has {quote(value)}, expected the name "
+                f"of a split: {join_items(splits.names)}",
+                hint=f"add it to --split: {','.join((*splits.names, value))}",
+            )
+        return found
+
+    return find
+
+
+def _spell_distinct(column: Column, values: Values) -> tuple[list[str], np.ndarray]:
+    """Return different values as text, and the number of the one of each sequence."""
+    if column.class_names is not None:
+        return [_spell(label) for label in column.class_names], np.asarray(values)
+    if isinstance(values, TextValues):
+        place_of: dict[str, int] = {}
+        numbers = [place_of.setdefault(text, len(place_of)) for text in values]
+        return [*place_of], np.array(numbers, np.int64)
+    found, places = np.unique(values + 0, return_inverse=True)  # -0.0 becomes 0.0
+    return [_spell(value) for value in found.tolist()], places
+
+
+def _spell(value: object) -> str:
+    """Return a text as it is, and other values as JSON."""
+    return value if isinstance(value, str) else encode_json(value).decode()

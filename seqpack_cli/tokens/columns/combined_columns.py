@@ -1,0 +1,93 @@
+"""The columns of several token stores as those of one: same names and kinds, all classes of all.
+
+A column must be in every store, of the same kind; another one stops, unless it is to be dropped.
+Class names that are equal in all stores keep their order, others are sorted, as those of a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+
+from seqpack_cli.errors import OptionError, join_items, quote
+from seqpack_cli.tokens.columns.class_kind import find_value_type, sort_labels
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.tokens.columns.part_columns import ShownColumns
+
+Named = Sequence[tuple[str, Mapping[str, Column]]]  # of each store: what names it, its columns
+
+
+def combine_columns(stores: Named, *, without: Collection[str] = ()) -> dict[str, Column]:
+    """Return the columns that all stores have, with the classes of all.
+
+    Args:
+        without: leave these out where they differ.
+
+    Raises:
+        OptionError: another column is missing in a store, or differs in kind or type of classes.
+        DataError: a column has too many classes.
+    """
+    names = dict.fromkeys(chain.from_iterable(columns for _, columns in stores))
+    found = {}
+    for name in names:
+        difference = _find_difference(stores, name)
+        if difference is None:
+            found[name] = _combine([columns[name] for _, columns in stores])
+        elif name not in without:
+            hint = f"tokenize them with the same --keep, or pass --drop-column {name}"
+            raise OptionError(difference, hint=hint)
+    return found
+
+
+def add_store_column(
+    columns: Mapping[str, Column], name: str, stores: Sequence[str]
+) -> list[ShownColumns]:
+    """Add a column whose classes are the stores; return what is shown of each store.
+
+    Args:
+        stores: the names of the stores.
+
+    Raises:
+        OptionError: there is a column of that name.
+    """
+    added = Column(name, "class", tuple(stores))
+    taken = {array for column in columns.values() for array in column.tensor_dtypes}
+    if not taken.isdisjoint(added.tensor_dtypes):
+        raise OptionError(
+            f"--store-column {name}: the stores have a column of that name",
+            hint="choose another name, or leave that one out with --drop-column",
+        )
+    shown = {**columns, name: added}
+    return [ShownColumns(shown, {name: number}) for number in range(len(stores))]
+
+
+def _combine(columns: Sequence[Column]) -> Column:
+    first = columns[0]
+    if all(column.class_names == first.class_names for column in columns):
+        return first
+    labels = chain.from_iterable(column.class_names or () for column in columns)
+    return Column(first.name, first.kind, tuple(sort_labels(labels, first.name)))
+
+
+def _find_difference(stores: Named, name: str) -> str | None:
+    """Return how a column differs between stores, None if it can be combined."""
+    place, columns = stores[0]
+    expected = _describe(columns.get(name))
+    for other, others in stores[1:]:
+        found = _describe(others.get(name))
+        if found != expected:
+            return f"{other}: column {quote(name)}: found {found}, {place} has {expected}"
+    return None
+
+
+def _describe(column: Column | None) -> str:
+    if column is None:
+        return "none"
+    if column.class_names is None:
+        return f"kind {column.kind}"
+    return f"kind {column.kind} with {_find_type(column.class_names)} classes"
+
+
+def _find_type(names: Sequence[Label]) -> str:
+    return join_items(sorted({str(find_value_type(name)) for name in names}))

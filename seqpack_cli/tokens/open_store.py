@@ -1,0 +1,138 @@
+"""Open a token store, or several as one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import overload
+
+from seqpack_cli.errors import FolderError, OptionError, join_items, quote
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.tokens.columns.combined_columns import add_store_column, combine_columns
+from seqpack_cli.tokens.columns.part_columns import ShownColumns
+from seqpack_cli.tokens.combined_store import CombinedStore
+from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
+from seqpack_cli.tokens.token_store import TokenStore
+
+AnyStore = TokenStore | CombinedStore
+AnyPaths = AnyPath | Sequence[AnyPath]  # of one store, or of several
+
+
+@overload
+def open_store(path: AnyPath, *, check_indices: bool = True) -> TokenStore: ...
+
+
+@overload
+def open_store(path: Sequence[AnyPath], *, check_indices: bool = True) -> AnyStore: ...
+
+
+@checks_arguments
+def open_store(path: AnyPaths, *, check_indices: bool = True) -> AnyStore:
+    """Open a finished token store, or several as one; ids are read when they are asked for.
+
+    Args:
+        path: the store's folder. Several are a `CombinedStore`: sequences are numbered over all, in
+            the order given, and the classes of a column are those of all stores.
+        check_indices: check every index now, not each when it is first used.
+
+    Raises:
+        FolderError: one is incomplete, damaged, or not a token store.
+        OptionError: several differ in tokenizer or columns, or one is named twice.
+    """
+    return open_stores(parse_places(path), check_indices=check_indices)
+
+
+def parse_places(paths: AnyPaths) -> list[Place]:
+    """Return the places of one store, or of several."""
+    if isinstance(paths, Sequence) and not isinstance(paths, str):
+        return [parse_place(path) for path in paths]
+    return [parse_place(paths)]
+
+
+def open_stores(
+    places: Sequence[Place], *, check_indices: bool = True, without: Collection[str] = ()
+) -> AnyStore:
+    """Open stores as one.
+
+    Args:
+        check_indices: check every index now.
+        without: names of columns to leave out if the stores differ in them.
+    """
+    if not places:
+        raise ValueError("no store, expected at least one")
+    stores = [_open(place, check_indices=check_indices) for place in places]
+    known = {name for store in stores for name in store.columns}
+    for name in without:
+        if name not in known:
+            found = join_items(map(quote, sorted(known))) or "none"
+            raise OptionError(f"--drop-column {name}: no store has this column (found: {found})")
+    if len(stores) == 1:
+        return stores[0]
+    _check_stores(stores)
+    columns = combine_columns([(str(it.path), it.columns) for it in stores], without=without)
+    return CombinedStore([store.show_columns(ShownColumns(columns)) for store in stores])
+
+
+def choose_columns(
+    store: AnyStore, *, without: Collection[str] = (), store_column: str | None = None
+) -> AnyStore:
+    """Return a store with other columns.
+
+    Args:
+        without: names of columns to leave out.
+        store_column: name of a column to add, whose class is the store of each sequence.
+
+    Raises:
+        OptionError: there is already a column of that name.
+    """
+    columns = {name: column for name, column in store.columns.items() if name not in without}
+    if store_column is None:
+        return store.show_columns(ShownColumns(columns)) if without else store
+    names = name_stores([each.path for each in store.stores])
+    shown = add_store_column(columns, store_column, names)
+    stores = [each.show_columns(some) for each, some in zip(store.stores, shown, strict=True)]
+    return stores[0] if len(stores) == 1 else CombinedStore(stores)
+
+
+def name_stores(places: Sequence[Place]) -> list[str]:
+    """Name stores by their folders; where names repeat, by their positions, from 1."""
+    names = [place.resolve().name for place in places]
+    number_of = Counter(names)
+    return [
+        name if name and number_of[name] == 1 else str(position)
+        for position, name in enumerate(names, 1)
+    ]
+
+
+def _open(path: Place, *, check_indices: bool) -> TokenStore:
+    manifest, digest = read_store_manifest(path)
+    store = TokenStore(path, manifest, digest)
+    if check_indices:
+        store.check_indices()
+    check_totals(manifest, path / MANIFEST_NAME)
+    return store
+
+
+def _check_stores(stores: Sequence[TokenStore]) -> None:
+    """Refuse stores of different tokenizers, and a store that is named twice."""
+    seen: dict[str, TokenStore] = {}
+    first = stores[0]
+    for store in stores:
+        twin = seen.setdefault(store.digest, store)
+        if twin is not store:
+            raise OptionError(
+                f"{store.path}: the same store as {twin.path}",
+                hint="name it once; to visit its sequences twice, pass --passes",
+            )
+        found, expected = (each.manifest["tokenizer_blake3"] for each in (store, first))
+        if found != expected:
+            raise OptionError(
+                f"{store.path}: tokenizer {found}, {first.path} has {expected}",
+                hint="tokenize all stores with the same tokenizer",
+            )
+        for name in ("dtype", "vocab_size", "max_id"):
+            found, expected = store.manifest[name], first.manifest[name]
+            if found != expected:
+                raise FolderError(f"{store.path}: {name} {found}, {first.path} has {expected}")
