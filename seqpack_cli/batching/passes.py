@@ -82,7 +82,7 @@ def spell_by_position(numbers: Iterable[Fraction | None]) -> str:
 
 
 def find_passes(
-    tokens: Sequence[int], shares: Sequence[Fraction], max_passes: Fraction
+    tokens: Sequence[int], shares: Mapping[str, Fraction], max_passes: Fraction
 ) -> list[Fraction]:
     """Return the passes with which each store has its share of all tokens.
 
@@ -90,36 +90,32 @@ def find_passes(
 
     Args:
         tokens: of each store, those that can be packed.
-        shares: of each store, above 0.
+        shares: of each store, above 0, by what names it in messages.
 
     Raises:
         OptionError: a store has no tokens for its share, or too many for so small a share.
 
-    >>> find_passes([100, 100], [Fraction(3, 4), Fraction(1, 4)], Fraction(1))
+    >>> find_passes([100, 100], {"A": Fraction(3, 4), "B": Fraction(1, 4)}, Fraction(1))
     [Fraction(1, 1), Fraction(333333333333, 1000000000000)]
     """
-    for place, (num_tokens, share) in enumerate(zip(tokens, shares, strict=True), 1):
+    stores = list(zip(shares, shares.values(), tokens, strict=True))
+    for name, share, num_tokens in stores:
         if not num_tokens:
             raise OptionError(
-                f"--share {place}={spell_number(share)}: store {place} has no token left, expected "
-                "at least one",
+                f"--share: {name} has no token left for its share of {spell_number(share)}",
                 hint="leave out the store, or the options that leave out its sequences",
             )
-    factor = max_passes * min(
-        Fraction(num_tokens) / share for num_tokens, share in zip(tokens, shares, strict=True)
-    )
-    scale = 10**PASS_DECIMALS
-    passes = [
-        Fraction(int(factor * share / num_tokens * scale), scale)
-        for num_tokens, share in zip(tokens, shares, strict=True)
-    ]
-    if 0 in passes:
-        place = passes.index(Fraction(0)) + 1
-        raise OptionError(
-            f"--share: store {place} would have less than {spell_number(Fraction(1, scale))} "
-            "passes, expected more",
-            hint="pass a larger share of it, or leave out the store",
-        )
+    factor = max_passes * min(Fraction(num_tokens) / share for _, share, num_tokens in stores)
+    scale, passes = 10**PASS_DECIMALS, list[Fraction]()
+    for name, share, num_tokens in stores:
+        found = int(factor * share / num_tokens * scale)
+        if not found:
+            raise OptionError(
+                f"--share: {name} would have less than {spell_number(Fraction(1, scale))} "
+                "passes, expected more",
+                hint="pass a larger share of it, or leave out the store",
+            )
+        passes.append(Fraction(found, scale))
     return passes
 
 

@@ -153,10 +153,10 @@ def command(
 
     STORE is a folder that `seqpack tokenize` wrote; several are packed as one, if they have the
     same tokenizer. By default sequences of similar length go into one batch (see --order); with
-    --layout varlen, rows are filled with sequences of any length. An option that does not apply
-    to the layout is an error. What is dropped is counted in the summary. Running the same command
-    again continues an interrupted run; with other options it is an error unless --overwrite is
-    given. In training code, read the shards with seqpack_cli.ShardDataset("shards").
+    --layout varlen, rows are filled with sequences of any length. What is dropped is counted.
+    Running the same command again continues an interrupted run; with other options it is an error
+    unless --overwrite is given. In training code, read the shards with
+    seqpack_cli.ShardDataset("shards").
 
     \b
     Batches of 64 sequences as torch's PackedSequence:

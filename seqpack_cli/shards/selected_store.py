@@ -55,8 +55,8 @@ class SelectedStore:
         self._tests = list(_make_tests(store, options))
         self._bits: dict[tuple[str, int], np.ndarray] = {}  # by reason and part, once evaluated
         self._number_of = {each.digest: number for number, each in enumerate(store.stores)}
-        num_stores = len(store.stores)
-        self.passes = tuple(passes or find_store_passes(options, num_stores, self._count_tokens))
+        names = [each.shown_path for each in store.stores]
+        self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
 
     @property
     def is_whole(self) -> bool:
