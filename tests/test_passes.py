@@ -15,6 +15,7 @@ from seqpack_cli.batching.passes import (
     MAX_PASSES,
     count_rounds,
     count_visits,
+    find_first_rounds,
     find_passes,
     is_in_round,
     parse_passes,
@@ -50,8 +51,8 @@ def test_rounds_agree_with_the_slow_ones(
     count = st.integers(0, num_rounds)
     visits = data.draw(st.lists(count, min_size=len(hashes), max_size=len(hashes)))
     number = data.draw(st.integers(0, num_rounds - 1))
-    arrays = np.array(hashes, np.uint64), np.array(visits, np.int32)
-    found = is_in_round(*arrays, number, num_rounds, seed).tolist()
+    first_rounds = find_first_rounds(np.array(hashes, np.uint64), num_rounds, seed)
+    found = is_in_round(first_rounds, np.array(visits, np.int16), number, num_rounds).tolist()
     rounds = [
         slow_rounds(each, times, num_rounds, seed)
         for each, times in zip(hashes, visits, strict=True)
@@ -65,7 +66,8 @@ def test_each_round_has_its_share_of_the_visits() -> None:
     for passes in (Fraction(1, 4), Fraction(1), Fraction(5, 2), Fraction(4)):
         visits = count_visits(hashes, passes, 0)
         assert abs(visits.mean() - passes) < 0.01
-        rounds = [is_in_round(hashes, visits, number, 4, 0) for number in range(4)]
+        first_rounds = find_first_rounds(hashes, 4, 0)
+        rounds = [is_in_round(first_rounds, visits, number, 4) for number in range(4)]
         assert (sum(each.astype(int) for each in rounds) == visits).all()
         assert np.abs([each.mean() - passes / 4 for each in rounds]).max() < 0.01
 

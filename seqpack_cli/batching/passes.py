@@ -140,8 +140,18 @@ def count_rounds(passes: Iterable[Fraction]) -> int:
     return max([1, *(-(-number // 1) for number in passes)])
 
 
+def find_first_rounds(hashes: np.ndarray, num_rounds: int, seed: int) -> np.ndarray:
+    """Return the round of the first visit of each document, int16[N].
+
+    Args:
+        hashes: uint64[N], of the documents.
+        num_rounds: at most MAX_PASSES.
+    """
+    return (mix(hashes, seed, ROUNDS) % np.uint64(num_rounds)).astype(np.int16)
+
+
 def is_in_round(
-    hashes: np.ndarray, visits: np.ndarray, number: int, num_rounds: int, seed: int
+    offsets: np.ndarray, visits: np.ndarray, number: int, num_rounds: int
 ) -> np.ndarray:
     """Return whether each document has a visit in a round, bool[N].
 
@@ -149,15 +159,11 @@ def is_in_round(
     in the d-th after it if a multiple of num_rounds lies in [d * n, (d + 1) * n).
 
     Args:
-        hashes: uint64[N], of the documents.
-        visits: int32[N], each at most num_rounds.
+        offsets: int16[N], from `find_first_rounds`.
+        visits: int16 or int32[N], each at most num_rounds.
         number: of the round, from 0.
-        num_rounds: at most MAX_PASSES.
     """
-    if num_rounds == 1:
-        return visits > 0
-    offsets = (mix(hashes, seed, ROUNDS) % np.uint64(num_rounds)).astype(np.int32)
-    distances = (number - offsets) % num_rounds
+    distances = (number - offsets.astype(np.int32)) % num_rounds
     is_in: np.ndarray = (-distances * visits) % num_rounds < visits
     return is_in
 
