@@ -8,8 +8,9 @@ and columns as they lie in the files; each sequence then takes 1 bit.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -57,6 +58,16 @@ class SelectedStore:
         self._number_of = {each.digest: number for number, each in enumerate(store.stores)}
         num_stores = len(store.stores)
         self.passes = tuple(passes or find_store_passes(options, num_stores, self._count_tokens))
+
+    def with_seed(self, seed: int) -> SelectedStore:
+        """Return the same selection with the fractions of passes and the rounds of another seed.
+
+        Splits and conditions are not evaluated again.
+        """
+        other = copy.copy(self)
+        other.options = replace(self.options, seed=seed)
+        other.__dict__.pop("rounds", None)  # they belong to the source
+        return other
 
     @property
     def is_whole(self) -> bool:

@@ -96,7 +96,8 @@ class CombinedStore:
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """The lengths of all sequences, int32[N]."""
-        return np.concatenate([store.lengths for store in self.stores])
+        parts = map(self.part_lengths, range(self.num_parts))
+        return np.concatenate([np.empty(0, np.int32), *parts])
 
     @property
     def columns(self) -> Mapping[str, Column]:
