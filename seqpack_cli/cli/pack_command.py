@@ -151,12 +151,11 @@ def command(
 ) -> None:
     """Pack token stores into shards: files of batches that are ready to train on.
 
-    STORE is a folder that `seqpack tokenize` wrote; several are packed as one, if they have the
-    same tokenizer. By default sequences of similar length go into one batch (see --order); with
-    --layout varlen, rows are filled with sequences of any length. An option that does not apply
-    to the layout is an error. What is dropped is counted in the summary. Running the same command
-    again continues an interrupted run; with other options it is an error unless --overwrite is
-    given. In training code, read the shards with seqpack_cli.ShardDataset("shards").
+    STORE is a folder that `seqpack tokenize` wrote; several with the same tokenizer are packed as
+    one. By default sequences of similar length share a batch (see --order); with --layout varlen,
+    rows are filled with sequences of any length. What is dropped is counted. Running the same
+    command again continues an interrupted run; with other options it is an error unless --overwrite
+    is given. In training code, use seqpack_cli.ShardDataset("shards").
 
     \b
     Batches of 64 sequences as torch's PackedSequence:

@@ -155,6 +155,11 @@ class CombinedStore:
         numbers: np.ndarray = store.number_documents(inside) + first
         return numbers
 
+    def spread(self, number: int, values: np.ndarray) -> np.ndarray:
+        """Return the value of each sequence's document: see `TokenStore.spread`."""
+        store, inside = self.find_part(number)
+        return store.spread(inside, values)
+
     def locate(self, index: SupportsIndex) -> Origin:
         """Find the store, source file, record and piece that a sequence came from."""
         store, inside = self._find_sequence(index)
