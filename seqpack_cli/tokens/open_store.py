@@ -76,13 +76,18 @@ def open_stores(
 
 
 def choose_columns(
-    store: AnyStore, *, without: Collection[str] = (), store_column: str | None = None
+    store: AnyStore,
+    *,
+    without: Collection[str] = (),
+    store_column: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> AnyStore:
     """Return a store with other columns.
 
     Args:
         without: names of columns to leave out.
         store_column: name of a column to add, whose class is the store of each sequence.
+        names: the classes of that column; None names the stores by their folders.
 
     Raises:
         OptionError: there is already a column of that name.
@@ -90,7 +95,7 @@ def choose_columns(
     columns = {name: column for name, column in store.columns.items() if name not in without}
     if store_column is None:
         return store.show_columns(ShownColumns(columns)) if without else store
-    names = name_stores([each.path for each in store.stores])
+    names = names or name_stores([each.path for each in store.stores])
     shown = add_store_column(columns, store_column, names)
     stores = [each.show_columns(some) for each, some in zip(store.stores, shown, strict=True)]
     return stores[0] if len(stores) == 1 else CombinedStore(stores)
@@ -98,7 +103,11 @@ def choose_columns(
 
 def name_stores(places: Sequence[Place]) -> list[str]:
     """Name stores by their folders; where names repeat, by their positions, from 1."""
-    names = [place.resolve().name for place in places]
+    return number_repeated([place.resolve().name for place in places])
+
+
+def number_repeated(names: Sequence[str]) -> list[str]:
+    """Replace names that are empty or not unique by their positions, from 1."""
     number_of = Counter(names)
     return [
         name if name and number_of[name] == 1 else str(position)
