@@ -99,7 +99,7 @@ def find_store(opened: AnyOpened) -> AnyStore | None:
     if not isinstance(opened, ShardSet):
         return opened
     try:
-        return show_packed_columns(open_packed_stores(opened), opened.options)
+        return show_packed_columns(open_packed_stores(opened), opened)
     except SeqpackError:
         return None
 
