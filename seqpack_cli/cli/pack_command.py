@@ -174,8 +174,10 @@ def command(
         seqpack plan tokens
     """
     from seqpack_cli.batching.pack_options import PackOptions
-    from seqpack_cli.reporting.terminal.summaries import summarize_pack
+    from seqpack_cli.reporting.selection_counts import describe_splits
+    from seqpack_cli.reporting.terminal.summaries import summarize_pack, summarize_splits
     from seqpack_cli.shards.pack_run import pack
+    from seqpack_cli.shards.split_manifest import open_splits
 
     with show_progress("pack", "token", quiet=quiet) as progress:
         manifest, was_complete = pack(
@@ -186,7 +188,10 @@ def command(
             overwrite=overwrite,
             progress=progress,
         )
+    summarize = summarize_pack if options["split"] is None else summarize_splits
+    if options["split"] is not None:
+        manifest = {**manifest, **describe_splits(open_splits(output))}
     if as_json:
         print_json({"already_complete": was_complete, **manifest})
     elif not quiet:
-        print_lines(*summarize_pack(output, manifest, was_complete=was_complete))
+        print_lines(*summarize(output, manifest, was_complete=was_complete))

@@ -46,7 +46,7 @@ def pack_splits(
     started, splits = time.monotonic(), parse_splits(options)
     assert splits is not None  # noqa: S101 - the caller found splits
     head = _make_head(store, splits, options)
-    entries = _describe_splits(store, splits)
+    entries = describe_splits(store, splits)
     with open_split_run(output, head, splits.names) as run:
         if run.manifest is not None:
             run.check_whole(open_splits)
@@ -74,7 +74,7 @@ def _make_head(store: AnyStore, splits: Splits, options: PackOptions) -> dict[st
         "format_version": FORMAT_VERSION,
         "split_seed": splits.seed,
         "split_by": splits.by,
-        "splits": [{"name": name, "share": share} for name, share in _iter_shares(splits)],
+        "splits": [{"name": name, "share": share} for name, share in list_shares(splits)],
         "stores": [
             {"blake3": each.digest, "num_sequences": len(each), "num_tokens": each.num_tokens}
             for each in store.stores
@@ -83,7 +83,8 @@ def _make_head(store: AnyStore, splits: Splits, options: PackOptions) -> dict[st
     }
 
 
-def _iter_shares(splits: Splits) -> list[tuple[str, str | None]]:
+def list_shares(splits: Splits) -> list[tuple[str, str | None]]:
+    """Return the name and share of each split; None where the name is the value of a column."""
     if splits.shares is None:
         return [(name, None) for name in splits.names]
     return [
@@ -91,7 +92,7 @@ def _iter_shares(splits: Splits) -> list[tuple[str, str | None]]:
     ]
 
 
-def _describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
+def describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
     """Count the documents, sequences and tokens of each split; raise DataError for an empty one."""
     find, counts = make_splitter(store, splits), np.zeros((3, len(splits.names)), np.int64)
     for part in range(store.num_parts):
@@ -106,7 +107,7 @@ def _describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
     names = ("num_documents", "num_sequences", "num_tokens")
     entries = [
         {"name": name, "share": share, **dict(zip(names, column, strict=True))}
-        for (name, share), column in zip(_iter_shares(splits), counts.T.tolist(), strict=True)
+        for (name, share), column in zip(list_shares(splits), counts.T.tolist(), strict=True)
     ]
     for entry in entries:
         if not entry["num_sequences"]:
