@@ -50,7 +50,7 @@ def open_split_run(
         stale = sorted(run.folders.difference(names)) if output.overwrite else _find_stale(run.path)
         run.begin({**plan, REPLACED: stale} if stale else plan, overwrite=output.overwrite)
         if run.manifest is None:
-            for name in {*stale, *(names if output.overwrite else ())}:
+            for name in [*stale, *(names if output.overwrite else ())]:
                 _remove_split(run, folder / name)
         yield run
 
