@@ -156,7 +156,7 @@ def check_rounds(
     for index, (_, length, document_hash, _) in enumerate(sequences):
         reason, visits = explained[index]
         if reason in ("drop_shorter", "drop_longer"):
-            assert sum(lengths[index] > 0 for lengths in found) == 1
+            assert sum(lengths[index] > 0 for lengths in found) <= 1  # 0 with another reason
             continue
         rounds = slow_rounds(document_hash, visits, num_rounds, source.options.seed)
         expected = [length if number in rounds else 0 for number in range(num_rounds)]
