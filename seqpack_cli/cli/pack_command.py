@@ -155,7 +155,8 @@ def command(
     one. By default sequences of similar length share a batch (see --order); with --layout varlen,
     rows are filled with sequences of any length. What is dropped is counted. Running the same
     command again continues an interrupted run; with other options it is an error unless --overwrite
-    is given. In training code, use seqpack_cli.ShardDataset("shards").
+    is given. In training code, use seqpack_cli.ShardDataset("shards"); `seqpack plan tokens` says
+    what each way to pack would cost.
 
     \b
     Batches of 64 sequences as torch's PackedSequence:
@@ -170,12 +171,10 @@ def command(
         seqpack pack tokens --split train=0.99,validation=0.01 -o shards
     Two stores, one of them visited twice:
         seqpack pack books web --passes books=2 --shuffle --window 4096 -o shards
-    What each way to pack would cost:
-        seqpack plan tokens
     """
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.reporting.selection_counts import describe_splits
-    from seqpack_cli.reporting.terminal.summaries import summarize_pack, summarize_splits
+    from seqpack_cli.reporting.terminal.summaries import summarize_pack
     from seqpack_cli.shards.pack_run import pack
     from seqpack_cli.shards.split_manifest import open_splits
 
@@ -188,10 +187,9 @@ def command(
             overwrite=overwrite,
             progress=progress,
         )
-    summarize = summarize_pack if options["split"] is None else summarize_splits
     if options["split"] is not None:
-        manifest = {**manifest, **describe_splits(open_splits(output))}
+        manifest |= describe_splits(open_splits(output))
     if as_json:
         print_json({"already_complete": was_complete, **manifest})
     elif not quiet:
-        print_lines(*summarize(output, manifest, was_complete=was_complete))
+        print_lines(*summarize_pack(output, manifest, was_complete=was_complete))
