@@ -175,10 +175,7 @@ def command(
         seqpack plan tokens
     """
     from seqpack_cli.batching.pack_options import PackOptions
-    from seqpack_cli.reporting.selection_counts import describe_splits
-    from seqpack_cli.reporting.terminal.summaries import summarize_pack, summarize_splits
     from seqpack_cli.shards.pack_run import pack
-    from seqpack_cli.shards.split_manifest import open_splits
 
     with show_progress("pack", "token", quiet=quiet) as progress:
         manifest, was_complete = pack(
@@ -189,10 +186,23 @@ def command(
             overwrite=overwrite,
             progress=progress,
         )
-    summarize = summarize_pack if options["split"] is None else summarize_splits
-    if options["split"] is not None:
+    if as_json or not quiet:
+        _print_done(output, manifest, was_complete=was_complete, as_json=as_json)
+
+
+def _print_done(
+    output: Place, manifest: dict[str, Any], *, was_complete: bool, as_json: bool
+) -> None:
+    """Print what shards, or all splits, hold."""
+    from seqpack_cli.reporting.selection_counts import describe_splits
+    from seqpack_cli.reporting.terminal.summaries import summarize_pack, summarize_splits
+    from seqpack_cli.shards.split_manifest import open_splits
+
+    summarize = summarize_pack
+    if "splits" in manifest:
         manifest = {**manifest, **describe_splits(open_splits(output))}
+        summarize = summarize_splits
     if as_json:
         print_json({"already_complete": was_complete, **manifest})
-    elif not quiet:
+    else:
         print_lines(*summarize(output, manifest, was_complete=was_complete))
