@@ -132,7 +132,8 @@ def classify(tmp_path: Path, records: Iterable[tuple[str, str]], steps: int) -> 
     output = run("classifier", tmp_path / "texts.jsonl", *arguments)
     lines = (tmp_path / "found.tsv").read_text().splitlines()
     found = dict(line.split("\t") for line in lines)
-    assert set(found) == {f"text {number}" for number in range(0, len(labels), 5)}
+    assert len(lines) == len(found)
+    assert 0.1 < len(found) / len(labels) < 0.3
     accuracy = sum(labels[name] == label for name, label in found.items()) / len(found)
     assert output == f"held out: {accuracy:.1%} of {len(found)}\n"
     return accuracy

@@ -171,11 +171,8 @@ def command(
         seqpack pack tokens --split train=0.99,validation=0.01 -o shards
     Two stores, one of them visited twice:
         seqpack pack books web --passes books=2 --shuffle --window 4096 -o shards
-    What each way to pack would cost:
-        seqpack plan tokens
     """
     from seqpack_cli.batching.pack_options import PackOptions
-    from seqpack_cli.reporting.terminal.summaries import summarize_pack
     from seqpack_cli.shards.pack_run import pack
 
     with show_progress("pack", "token", quiet=quiet) as progress:
@@ -187,7 +184,21 @@ def command(
             overwrite=overwrite,
             progress=progress,
         )
+    if as_json or not quiet:
+        _print_done(output, manifest, was_complete=was_complete, as_json=as_json)
+
+
+def _print_done(
+    output: Place, manifest: dict[str, Any], *, was_complete: bool, as_json: bool
+) -> None:
+    """Print what shards, or all splits, hold."""
+    from seqpack_cli.reporting.selection_counts import describe_splits
+    from seqpack_cli.reporting.terminal.summaries import summarize_pack
+    from seqpack_cli.shards.split_manifest import open_splits
+
+    if "splits" in manifest:
+        manifest = {**manifest, **describe_splits(open_splits(output))}
     if as_json:
         print_json({"already_complete": was_complete, **manifest})
-    elif not quiet:
+    else:
         print_lines(*summarize_pack(output, manifest, was_complete=was_complete))

@@ -120,7 +120,9 @@ def _locate(sides: list[TextHashes], hashes: np.ndarray) -> list[dict[str, Any]]
 def _iter_alike(first: TokenStore, second: TokenStore) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the hashes of the same documents of two stores, whose parts may end elsewhere."""
     nothing = np.empty(0, np.uint64)
-    parts = [(part.hashes for part in store.iter_columns()) for store in (first, second)]
+    parts = [
+        (part.hashes for part in store.stored_columns.iter_parts()) for store in (first, second)
+    ]
     rest = [nothing, nothing]
     while True:
         for place, hashes in enumerate(rest):

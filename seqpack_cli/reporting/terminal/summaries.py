@@ -7,7 +7,9 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.url import Place
-from seqpack_cli.reporting.facts import list_dropped, list_nonzero
+from seqpack_cli.reporting.facts import list_nonzero, list_not_packed, list_repeated
+from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
+from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
 
 OF_STORE = {
@@ -39,7 +41,13 @@ def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete:
 
 
 def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
-    """Return what shards hold, and what of the store they leave out."""
+    """Return what shards hold, and what of the stores they leave out; or what each split holds.
+
+    Args:
+        manifest: of shards, or what `describe_splits` returns.
+    """
+    if "splits" in manifest:
+        return [_done(output, was_complete=was_complete), *draw_splits(manifest)]
     ledger = manifest["ledger"]
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     batches = count(ledger["num_batches"], manifest["layout"] + " batch")
@@ -61,9 +69,11 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
     if manifest["bucket_keys"] is not None:
         lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
     lines += _tell_columns(manifest) + _tell_nonzero(ledger, OF_SHARDS)
-    for reason, dropped in list_dropped(ledger):
-        lines.append(f"  {dropped} dropped by --{reason.replace('_', '-')}")
-    return lines
+    lines += [f"  {words}" for _, words in list_not_packed(ledger, manifest["options"])]
+    for label, words in list_repeated(ledger, manifest["options"]):
+        lines.append(f"  {label} {words}")
+    stores = describe_stores(manifest)
+    return lines + show_stores(stores) if selects_passes(stores) else lines
 
 
 def _done(output: Place, *, was_complete: bool) -> str:
