@@ -74,7 +74,9 @@ def copy_of(path: Path, folder: Path) -> Path:
     """Copy a set beside its store, which stays where it is."""
     shutil.copytree(path, folder / "shards")
     store = path.parent / "store"
-    change_manifest(folder / "shards", lambda manifest: manifest.update(tokens_path=str(store)))
+    change_manifest(
+        folder / "shards", lambda manifest: manifest["stores"][0].update(path=str(store))
+    )
     return folder / "shards"
 
 
@@ -321,6 +323,8 @@ def test_store_that_changes_under_the_comparison_is_named(tmp_path: Path) -> Non
     make_shards(tmp_path / "other", [*LENGTHS[1:], 7])
     other = open_store(tmp_path / "other" / "store")
     assert isinstance(found, plan_comparison.PlannedShards)
-    planned = plan_comparison.PlannedShards(shards, SelectedStore(other), found.plan)
+    planned = plan_comparison.PlannedShards(
+        shards, SelectedStore(other, shards.options), found.plan
+    )
     with pytest.raises(FolderError, match=f"^{other.path}: changed since this run began"):
         planned.find_rows(0)

@@ -17,7 +17,7 @@ from test_plan import pack_options
 
 from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts, count_lengths
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.passes import is_in_round
+from seqpack_cli.batching.passes import find_first_rounds, is_in_round
 from seqpack_cli.batching.plan import needs_array, plan_batches
 from seqpack_cli.batching.selection import OverlongError
 
@@ -71,8 +71,9 @@ def draw_visited(draw: st.DrawFn, options: PackOptions) -> Visited:
         reasons.append(reason)
         visits.append(0 if reason else times if least <= length <= most else 1)
     hashes = np.random.default_rng(len(lengths)).integers(0, 2**64, len(lengths), np.uint64)
+    first_rounds = find_first_rounds(hashes, num_rounds, options.seed)
     rounds = [
-        is_in_round(hashes, np.array(visits, np.int32), number, num_rounds, options.seed).tolist()
+        is_in_round(first_rounds, np.array(visits, np.int16), number, num_rounds).tolist()
         for number in range(num_rounds)
     ]
     return Visited(lengths, reasons, visits, rounds)

@@ -33,7 +33,7 @@ SHARDS = [f"shard-{number:05d}.safetensors" for number in range(3)]
 
 def check(path: Path) -> tuple[list[str], list[BatchNumbers], LevelReport]:
     report = LevelReport("structure")
-    findings, statistics = check_structure(open_shards(path, check_present=False), report)
+    findings, statistics, _ = check_structure(open_shards(path, check_present=False), report)
     assert {finding.level for finding in findings} <= {"structure"}
     return [str(finding) for finding in findings], list_batches(statistics), report
 
@@ -224,6 +224,7 @@ def test_dropped_row_is_missing(tmp_path: Path) -> None:
     )
     ledger: dict[str, Any] = {"num_sequences": 6, "num_tokens": 32}
     change_manifest(path, lambda manifest: manifest["ledger"].update(ledger))
+    change_manifest(path, lambda manifest: manifest["stores"][0].update(ledger))
     assert check(path)[0][0] == (
         f"structure: {SHARDS[1]}: batch 1: row 2: original index 6 is out of range: "
         "the token store has 6 sequences"
@@ -246,11 +247,11 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
     ("values", "what"),
     [
         ({"num_batches": 4}, "num_batches is 4, the shards have 3"),
-        ({"num_tokens": 38}, "num_tokens is 38, the shards have 37"),
+        ({"num_tokens": 38}, "38 tokens, dropped ones included, the stores have 37"),
         ({"num_padding_cells": 1}, "num_padding_cells is 1, the shards have 0"),
         (
             {"num_sequences": 8},
-            "1 sequences are missing, the ledger says 0 were dropped",
+            "8 sequences, dropped ones included, the stores have 7",
         ),
         (
             {
@@ -260,6 +261,14 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
             },
             "0 sequences are missing, the ledger says 1 were dropped",
         ),
+        (
+            {"num_repeated_tokens": 2},
+            "37 tokens, dropped ones included, the stores have 37 and 2 are repeated",
+        ),
+        (
+            {"stores": [{"num_sequences": 6, "num_tokens": 37}]},
+            "num_sequences of store 1 is 6, the shards have 7",
+        ),
     ],
 )
 def test_ledger_that_does_not_add_up_is_found(
@@ -268,6 +277,17 @@ def test_ledger_that_does_not_add_up_is_found(
     path = make_shards(tmp_path, drop_longer=12)
     change_manifest(path, lambda manifest: manifest["ledger"].update(values))
     assert check(path)[0][:1] == [f"structure: manifest.json: {what}"]
+
+
+def test_counts_of_a_store_in_a_shard_are_checked(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, shard_bytes=1)
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["shards"][1]["stores"][0]["num_tokens"] += 1
+
+    change_manifest(path, change)
+    place = f"structure: {SHARDS[1]}"
+    assert check(path)[0] == [f"{place}: num_tokens of store 1 is 11, the shard has 10"]
 
 
 @pytest.mark.parametrize("name", ["num_tokens", "num_padding_cells", "longest"])

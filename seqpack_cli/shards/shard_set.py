@@ -10,7 +10,9 @@ from __future__ import annotations
 import bisect
 import copy
 import functools
+import math
 from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -29,6 +31,7 @@ from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
 from seqpack_cli.tokens.columns.column import Column, read_columns
+from seqpack_cli.tokens.open_store import number_repeated
 
 BYTES_KEPT = 256 << 20  # of mapped pages that `take` keeps in memory
 BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
@@ -163,6 +166,11 @@ class ShardSet:
         """The number of sequences in all token stores."""
         return sum(entry["num_sequences"] for entry in self.manifest["stores"])
 
+    @property
+    def max_visits(self) -> list[int]:
+        """How often a sequence of each token store may occur."""
+        return [math.ceil(Fraction(entry["passes"])) for entry in self.manifest["stores"]]
+
     def find(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the number of a batch's shard, and the batch's number in that shard."""
         index = find_index(index, len(self), "batch")
@@ -186,11 +194,15 @@ class ShardSet:
             shard = Shard(path, entry, self.manifest, columns=columns, first_batch=first_batch)
         return shard if self.columns is columns else shard.with_columns(self.columns)
 
-    def find_stores(self) -> list[Place] | None:
-        """Return the token stores' folders if all are still at the paths in the manifest."""
-        places = [self._find_place(entry["path"]) for entry in self.manifest["stores"]]
-        found = [place for place in places if place is not None]
-        return found if len(found) == len(places) else None
+    def find_stores(self) -> list[Place | None]:
+        """Return each token store's folder, None if it is no longer at the path in the manifest."""
+        return [self._find_place(entry["path"]) for entry in self.manifest["stores"]]
+
+    @property
+    def store_names(self) -> list[str]:
+        """The names of the token stores: see `name_stores`."""
+        paths = (entry["path"] for entry in self.manifest["stores"])
+        return number_repeated([path.rstrip("/").rpartition("/")[2] for path in paths])
 
     def _find_place(self, spelled: str) -> Place | None:
         try:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields, check_name
-from seqpack_cli.files.manifest import MANIFEST_NAME, read_manifest
+from seqpack_cli.files.manifest import HEAD_BYTES, MANIFEST_NAME, read_manifest
 from seqpack_cli.files.opened_folder import OpenedFolder
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 
 FORMAT = "seqpack.splits"
 FORMAT_VERSION = 1
+HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.splits"')  # how the manifest begins
 MANIFEST_FIELDS: dict[str, type] = {
     "split_seed": int,
     "split_by": object,
     "splits": list,
     "stores": list,
     "options": dict,
+}
+STORE_FIELDS: dict[str, type] = {
+    "path": str,
+    "blake3": str,
+    "num_sequences": int,
+    "num_tokens": int,
 }
 SPLIT_FIELDS: dict[str, type] = {
     "name": str,
@@ -34,11 +43,14 @@ SPLIT_FIELDS: dict[str, type] = {
 class SplitSet:
     """The splits of one or more token stores, each a shard set."""
 
-    def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
+    def __init__(
+        self, path: Place, manifest: dict[str, Any], digest: str, *, check_present: bool = True
+    ) -> None:
         self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
         self.splits: Mapping[str, ShardSet] = {
-            entry["name"]: _open_split(path, entry) for entry in manifest["splits"]
+            entry["name"]: _open_split(path, entry, check_present=check_present)
+            for entry in manifest["splits"]
         }
 
     @property
@@ -53,27 +65,37 @@ class SplitSet:
 def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
     """Open the folder of finished splits.
 
+    Args:
+        check_present: check now that every shard file exists in full size.
+
     Raises:
         FolderError: it is incomplete, damaged, or holds something else.
     """
-    del check_present
     manifest, digest, _ = read_manifest(
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
+    for what, fields in (("split", SPLIT_FIELDS), ("store", STORE_FIELDS)):
+        for entry in manifest[f"{what}s"]:
+            if not isinstance(entry, dict):
+                raise FolderError(f"{source}: {what} {quote(entry)}, expected an object")
+            check_fields(entry, fields, source=source)
     for entry in manifest["splits"]:
-        if not isinstance(entry, dict):
-            raise FolderError(f"{source}: split {quote(entry)}, expected an object")
-        check_fields(entry, SPLIT_FIELDS, source=source)
         check_name(entry["name"], source=source)
     names = [entry["name"] for entry in manifest["splits"]]
     if len(set(names)) < len(names) or len(names) < 2:
         raise FolderError(f"{source}: splits {quote(names)}, expected several different ones")
-    return SplitSet(path, manifest, digest)
+    return SplitSet(path, manifest, digest, check_present=check_present)
 
 
-def _open_split(path: Place, entry: dict[str, Any]) -> ShardSet:
-    shards = open_shards(path / entry["name"])
+def has_splits(path: Place) -> bool:
+    """Return whether a folder has a manifest of splits."""
+    manifest = path / MANIFEST_NAME
+    return at(manifest).exists() and bool(HEAD.match(at(manifest).read_head(HEAD_BYTES)))
+
+
+def _open_split(path: Place, entry: dict[str, Any], *, check_present: bool) -> ShardSet:
+    shards = open_shards(path / entry["name"], check_present=check_present)
     if shards.folder.digest != entry["blake3"]:
         raise FolderError(
             f"{shards.path}: not the shards that {path / MANIFEST_NAME} names",
