@@ -16,6 +16,7 @@ from tensor_reference import assert_same
 from torch.utils.data import DataLoader
 
 from seqpack_cli import (
+    DataError,
     EpochSampler,
     FolderError,
     OptionError,
@@ -210,6 +211,13 @@ def test_options_that_do_not_belong_to_the_stores_are_refused(stores: list[Path]
     for kind, message, options in refused:
         with pytest.raises(kind, match=f"^{message}"):
             make_batches(stores, **options)
+
+
+def test_split_without_a_document_is_an_error_when_an_epoch_begins(stores: list[Path]) -> None:
+    batches = make_batches(stores, split="a=0.999,b=rest", split_name="b")
+    expected = r"no batch is left, sequences dropped: \d+ in other splits\n\nhint: pass a larger "
+    with pytest.raises(DataError, match=expected):
+        batches.plan_epoch(0)
 
 
 def test_fingerprint_is_of_the_batches_however_stores_are_named(stores: list[Path]) -> None:
