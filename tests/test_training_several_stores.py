@@ -48,6 +48,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         **{"layout": "padded", "batch_size": 3, "last_batch": "pad", "buckets": (4, 8, 12)},
         **{"passes": "2=3", "store_column": "store", "drop_column": ("id",)},
     },
+    "keys": {"layout": "padded", "batch_size": 3, "buckets": "auto", "passes": "web=2"},
     "pieces": {"layout": "varlen", "max_tokens": 11, "passes": "web=1.5", "where": ("lang = fr",)},
     "values": {"split": "de,en,fr", "split_by": "lang", "split_name": "fr", "batch_size": 2},
 }
@@ -227,7 +228,7 @@ def test_fingerprint_is_of_the_batches_however_stores_are_named(stores: list[Pat
     assert named not in [other.fingerprint for other in others]
 
 
-def test_epochs_may_be_planned_after_a_journey_to_another_process(stores: list[Path]) -> None:
+def test_pickled_batches_plan_the_same_epochs(stores: list[Path]) -> None:
     batches = make_batches(stores, passes="web=1.5", **SPLIT)
     again: StoreBatches = pickle.loads(pickle.dumps(batches))  # noqa: S301 - our own
     assert [*again.plan_epoch(3).keys] == [*batches.plan_epoch(3).keys]
