@@ -154,6 +154,10 @@ class LocalPlace:
         """Create the folder and its parents; return the new ones, the innermost first."""
         return disk.make_folder(self.path)
 
+    def remove_folder(self) -> None:
+        """Remove the folder if it is empty."""
+        disk.remove_folders([self.path])
+
     @contextlib.contextmanager
     def lock_folder(self) -> Iterator[Path]:
         """Lock the folder against other writers until the block ends; yield the place to write to.

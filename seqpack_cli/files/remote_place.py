@@ -101,6 +101,9 @@ class RemotePlace:
             raise FolderError(f"{self.url}: an object, expected a folder", hint=hint)
         return []
 
+    def remove_folder(self) -> None:
+        pass  # an empty folder does not exist
+
     def lock_folder(self) -> AbstractContextManager[Url]:
         return hold_lease(self.url)
 

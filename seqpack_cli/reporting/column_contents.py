@@ -19,7 +19,6 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import TextValues
-from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_BINS = 8  # of a histogram of values
 MAX_EXAMPLE_CHARACTERS = 200
@@ -164,7 +163,7 @@ def _count_values(opened: Opened, column: Column) -> int:
     if column.is_per_token:
         found: int = opened.manifest["ledger"]["num_tokens"]
         return found
-    if isinstance(opened, TokenStore):
+    if not isinstance(opened, ShardSet):
         return len(opened)
     ledger = opened.manifest["ledger"]
     return int(ledger["num_rows"] - ledger["num_filler_rows"])
@@ -179,7 +178,7 @@ def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
             yield _read_shard(shard, column, has_filler=has_filler)
             let_pages_go(shard.tensors[column.tensor_name])
         return
-    for part in opened.iter_columns():
+    for part in opened.stored_columns.iter_parts():
         values = part.view(column.name)
         yield values if column.is_text else part.finish(column.name, values)
         opened.let_pages_go()

@@ -17,7 +17,8 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.batching.splits import Splits, parse_splits
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.files.url import Place, spell_place
+from seqpack_cli.files.url import spell_place
+from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.pack_store import describe_run, pack_store
@@ -29,13 +30,7 @@ from seqpack_cli.tokens.open_store import AnyStore
 
 
 def pack_splits(
-    store: AnyStore,
-    output: Place,
-    options: PackOptions,
-    workers: Workers,
-    *,
-    overwrite: bool,
-    command: str | None,
+    store: AnyStore, options: PackOptions, workers: Workers, output: RunOutput
 ) -> tuple[dict[str, Any], bool]:
     """Pack every split of opened stores, each into its own folder.
 
@@ -52,18 +47,17 @@ def pack_splits(
     assert splits is not None  # noqa: S101 - the caller found splits
     head = _make_head(store, splits, options)
     entries = describe_splits(store, splits)
-    names = splits.names
-    with open_split_run(output, head, names, overwrite=overwrite, command=command) as run:
+    with open_split_run(output, head, splits.names) as run:
         if run.manifest is not None:
             run.check_whole(open_splits)
             return run.manifest, True
         for entry in entries:
             _note_small(entry, options, workers)
             some = replace(options, split_name=entry["name"])
-            folder = output / entry["name"]
-            pack_store(store, folder, some, workers, overwrite=False, command=None, within=run)
-            entry["blake3"] = open_shards(folder).folder.digest
-        stores = [{"path": spell_place(each.path, output)} for each in store.stores]
+            part = replace(output, folder=output.folder / entry["name"], within=run)
+            pack_store(store, some, workers, part)
+            entry["blake3"] = open_shards(part.folder).folder.digest
+        stores = [{"path": spell_place(each.path, output.folder)} for each in store.stores]
         both = zip(stores, head["stores"], strict=True)
         manifest = {**head, "stores": [{**a, **b} for a, b in both], "splits": entries}
         seconds = time.monotonic() - started

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import overload
 
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
@@ -52,27 +53,40 @@ def parse_places(paths: AnyPaths) -> list[Place]:
 
 
 def open_stores(
-    places: Sequence[Place], *, check_indices: bool = True, without: Collection[str] = ()
+    places: Sequence[Place],
+    *,
+    check_indices: bool = True,
+    without: Collection[str] = (),
+    wanted: Collection[str] | None = None,
 ) -> AnyStore:
     """Open stores as one.
 
     Args:
         check_indices: check every index now.
         without: names of columns to leave out if the stores differ in them.
+        wanted: names of columns, of which all others are left out if the stores differ in them.
     """
     if not places:
         raise ValueError("no store, expected at least one")
     stores = [_open(place, check_indices=check_indices) for place in places]
-    known = {name for store in stores for name in store.columns}
-    for name in without:
-        if name not in known:
-            found = join_items(map(quote, sorted(known))) or "none"
-            raise OptionError(f"--drop-column {name}: no store has this column (found: {found})")
+    check_dropped(stores, without)
     if len(stores) == 1:
         return stores[0]
     _check_stores(stores)
+    if wanted is not None:
+        known = {name for store in stores for name in store.columns}
+        without = {*without, *known.difference(wanted)}
     columns = combine_columns([(str(it.path), it.columns) for it in stores], without=without)
-    return CombinedStore([store.show_columns(ShownColumns(columns)) for store in stores])
+    return CombinedStore([_show(store, ShownColumns(columns)) for store in stores])
+
+
+def check_dropped(stores: Iterable[TokenStore], names: Collection[str]) -> None:
+    """Raise OptionError if no store has a column that is to be left out."""
+    known = {column["name"] for store in stores for column in store.manifest["columns"]}
+    for name in names:
+        if name not in known:
+            found = join_items(map(quote, sorted(known))) or "none"
+            raise OptionError(f"--drop-column {name}: no store has this column (found: {found})")
 
 
 def choose_columns(
@@ -93,11 +107,14 @@ def choose_columns(
         OptionError: there is already a column of that name.
     """
     columns = {name: column for name, column in store.columns.items() if name not in without}
-    if store_column is None:
-        return store.show_columns(ShownColumns(columns)) if without else store
-    names = names or name_stores([each.path for each in store.stores])
-    shown = add_store_column(columns, store_column, names)
-    stores = [each.show_columns(some) for each, some in zip(store.stores, shown, strict=True)]
+    if store_column is not None:
+        names = names or name_stores([each.path for each in store.stores])
+        shown = add_store_column(columns, store_column, names)
+    elif without:
+        shown = [ShownColumns(columns)] * len(store.stores)
+    else:
+        return store
+    stores = [_show(each, some) for each, some in zip(store.stores, shown, strict=True)]
     return stores[0] if len(stores) == 1 else CombinedStore(stores)
 
 
@@ -113,6 +130,13 @@ def number_repeated(names: Sequence[str]) -> list[str]:
         name if name and number_of[name] == 1 else str(position)
         for position, name in enumerate(names, 1)
     ]
+
+
+def _show(store: TokenStore, shown: ShownColumns) -> TokenStore:
+    """Return the same store, read with other columns: some of them, or with more classes."""
+    other = copy.copy(store)
+    other.stored_columns = store.stored_columns.show(shown)
+    return other
 
 
 def _open(path: Place, *, check_indices: bool) -> TokenStore:
