@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields, check_name
-from seqpack_cli.files.manifest import HEAD_BYTES, MANIFEST_NAME, read_manifest
+from seqpack_cli.files.manifest import MANIFEST_NAME, read_manifest
 from seqpack_cli.files.opened_folder import OpenedFolder
-from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 
 FORMAT = "seqpack.splits"
 FORMAT_VERSION = 1
-HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.splits"')  # how the manifest begins
 MANIFEST_FIELDS: dict[str, type] = {
     "split_seed": int,
     "split_by": object,
@@ -86,12 +83,6 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
     if len(set(names)) < len(names) or len(names) < 2:
         raise FolderError(f"{source}: splits {quote(names)}, expected several different ones")
     return SplitSet(path, manifest, digest, check_present=check_present)
-
-
-def has_splits(path: Place) -> bool:
-    """Return whether a folder has a manifest of splits."""
-    manifest = path / MANIFEST_NAME
-    return at(manifest).exists() and bool(HEAD.match(at(manifest).read_head(HEAD_BYTES)))
 
 
 def _open_split(path: Place, entry: dict[str, Any], *, check_present: bool) -> ShardSet:
