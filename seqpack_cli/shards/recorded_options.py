@@ -69,6 +69,8 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
     except (TypeError, ValueError, OptionError) as error:
         what = error.message if isinstance(error, OptionError) else str(error)
         raise FolderError(f"{source}: options that pack does not accept: {what[:200]}") from error
+    if options.split is not None and options.split_name is None:
+        raise FolderError(f"{source}: option split_name is None, expected the name of a split")
     for name, value in record_options(options).items():
         if value != values[name]:
             raise FolderError(
@@ -128,7 +130,7 @@ def _list_reasons(options: PackOptions) -> set[str]:
         "drop_shorter": options.drop_shorter is not None,
         "drop_longer": options.drop_longer is not None,
         "where": bool(options.where),
-        "passes": options.passes is not None or options.share is not None,
+        "passes": options.has_passes,
         "overflow": options.overflow == "drop" or by_default,
         "last_batch": options.last_batch == "drop",
     }

@@ -16,6 +16,7 @@ from seqpack_cli.tokens.combined_store import CombinedStore
 from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
 from seqpack_cli.tokens.token_store import TokenStore
 
+MAX_STORES = 4096  # their digests are in the header of each shard, which readers limit to 1 MiB
 AnyStore = TokenStore | CombinedStore
 AnyPaths = AnyPath | Sequence[AnyPath]  # of one store, or of several
 
@@ -62,6 +63,11 @@ def open_stores(
     """
     if not places:
         raise ValueError("no store, expected at least one")
+    if len(places) > MAX_STORES:
+        raise OptionError(
+            f"{len(places):,} stores, expected at most {MAX_STORES:,}",
+            hint="tokenize more files into each store",
+        )
     stores = [_open(place, check_indices=check_indices) for place in places]
     known = {name for store in stores for name in store.columns}
     for name in without:
