@@ -3,7 +3,8 @@
     python examples/tagger.py examples
 
 Lines of code become records of words and tags (keyword, function, attribute, ...). The tag goes to
-the first token of its word, here its first byte. Every fifth batch is held out.
+the first token of its word, here its first byte. One line in five is held out, chosen by its text:
+equal lines are on the same side.
 """
 
 import json
@@ -18,7 +19,7 @@ import click
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 import seqpack_cli as seqpack
 
@@ -56,11 +57,6 @@ def iter_lines(path: Path) -> Iterator[dict[str, list[str]]]:
         if following.start[0] > token.end[0]:
             yield line
             line = {"words": [], "tags": []}
-
-
-def make_loader(dataset: seqpack.ShardDataset, *, is_held_out: bool) -> DataLoader:
-    wanted = [index for index in range(len(dataset)) if (index % 5 == 0) == is_held_out]
-    return DataLoader(Subset(dataset, wanted), batch_size=None, shuffle=not is_held_out)
 
 
 def train(model: Tagger, batches: Iterable[seqpack.PackedTensors], steps: int) -> None:
@@ -102,13 +98,17 @@ def main(folders, steps, device) -> None:
         words = seqpack.DocumentOptions(text_field="words")
         options = seqpack.TokenizeOptions("bytes", documents=words, keep=["tags:tags"])
         manifest, _ = seqpack.tokenize(work / "lines.jsonl", work / "tokens", options)
-        rows = seqpack.PackOptions(max_tokens=1024, shuffle=True, window=1024)
+        shares = "train=0.8,test=0.2"
+        rows = seqpack.PackOptions(max_tokens=1024, shuffle=True, window=1024, split=shares)
         seqpack.pack(work / "tokens", work / "shards", rows)
-        dataset = seqpack.ShardDataset(work / "shards", labels="tags")
+        dataset, held_out = (
+            seqpack.ShardDataset(work / "shards" / name, labels="tags")
+            for name in ("train", "test")
+        )
         num_tags = len(dataset.class_names("tags"))
         model = Tagger(manifest["vocab_size"], num_tags).to(device)
-        train(model, make_loader(dataset, is_held_out=False), steps)
-        right = torch.cat([*predict(model, make_loader(dataset, is_held_out=True))])
+        train(model, DataLoader(dataset, batch_size=None, shuffle=True), steps)
+        right = torch.cat([*predict(model, held_out)])
     click.echo(f"held out: {right.float().mean():.1%} of {len(right):,} words, {num_tags} tags")
 
 

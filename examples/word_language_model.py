@@ -37,8 +37,8 @@ class LanguageModel(nn.Module):
         return self.head(self.dropout(outputs.data))  # (S, vocabulary)
 
 
-def make_shards(inputs: tuple[str, ...], work: Path, vocab_size: int, max_tokens: int) -> Path:
-    """Make tokenizer, tokens and shards unless they exist; return the folder of the shards."""
+def make_shards(inputs: tuple[str, ...], work: Path, vocab_size: int, max_tokens: int) -> list:
+    """Make tokenizer, tokens and shards unless they exist; return the folders of both splits."""
     work.mkdir(parents=True, exist_ok=True)
     tokenizer = work / "tokenizer.json"
     if not tokenizer.exists():
@@ -47,9 +47,10 @@ def make_shards(inputs: tuple[str, ...], work: Path, vocab_size: int, max_tokens
     ends = seqpack.TokenizeOptions(str(tokenizer), bos="<bos>", eos="<eos>", max_length=128)
     seqpack.tokenize(inputs, work / "tokens", ends)
     # random batches of similar lengths, without blank lines, which are only <bos> and <eos>
-    rows = seqpack.PackOptions(max_tokens=max_tokens, shuffle=True, window=1024, drop_shorter=3)
-    seqpack.pack(work / "tokens", work / "shards", rows)
-    return work / "shards"
+    rows = {"max_tokens": max_tokens, "shuffle": True, "window": 1024, "drop_shorter": 3}
+    shares = "train=0.9,validation=0.1"  # of the lines: the pieces of one stay together
+    seqpack.pack(work / "tokens", work / "shards", seqpack.PackOptions(split=shares, **rows))
+    return [work / "shards" / name for name in ("train", "validation")]
 
 
 def measure(model: nn.Module, batch: seqpack.PackedTensors) -> tuple[torch.Tensor, int]:
@@ -79,9 +80,8 @@ def evaluate(model: nn.Module, batches: Iterable[seqpack.PackedTensors]) -> floa
 def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, device) -> None:
     """Train on the texts of INPUT, from the checkpoint in --work if there is one."""
     shards = make_shards(inputs, work, vocab_size, max_tokens)
-    dataset = seqpack.ShardDataset(shards, labels="next")
-    held_out = range(0, len(dataset), 10)  # never trained on
-    sampler = seqpack.EpochSampler(dataset, options=seqpack.SamplerOptions(skip=held_out))
+    dataset, held_out = (seqpack.ShardDataset(path, labels="next") for path in shards)
+    sampler = seqpack.EpochSampler(dataset)
     loader = DataLoader(dataset, batch_size=None, sampler=sampler)
     batches = chain.from_iterable(repeat(sampler.track(loader)))  # epoch after epoch
     torch.manual_seed(0)
@@ -104,7 +104,7 @@ def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, 
         total_loss, total_count = total_loss + loss.item(), total_count + count
         if step % every == 0 or step == steps:
             train, total_loss, total_count = total_loss / total_count, 0.0, 0
-            test = evaluate(model, (dataset[number].to(device) for number in held_out))
+            test = evaluate(model, (batch.to(device) for batch in held_out))
             for name, mean in (("train", train), ("held out", test)):
                 click.echo(f"step {step}: {name} loss {mean:.6f}, perplexity {math.exp(mean):.1f}")
             values = {name: part.state_dict() for name, part in parts.items()}

@@ -253,7 +253,7 @@ def slow_plan_of_rounds(
         ones = LengthCounts(np.array(needed, np.int64), np.ones(len(needed), np.int64))
         keys = choose_buckets(ones, options.num_buckets or 0) if needed else [1]
         options = replace(options, buckets=tuple(keys), overflow=options.overflow or "error")
-    joined = Batches([], [], [])
+    joined, plans = Batches([], [], []), list[Batches]()
     for number, is_in in enumerate(rounds):
         seeds = np.random.SeedSequence(options.seed, spawn_key=(4, number))
         seed = int(seeds.generate_state(1, np.uint64)[0]) if number else options.seed
@@ -263,12 +263,16 @@ def slow_plan_of_rounds(
         joined.rows += batches.rows
         joined.num_cells += batches.num_cells
         joined.num_filler_rows += batches.num_filler_rows
-        for reason in {"overflow", "last_batch"} & {*batches.num_dropped_sequences}:
-            for counts, added in (
-                (joined.num_dropped_sequences, batches.num_dropped_sequences),
-                (joined.num_dropped_tokens, batches.num_dropped_tokens),
-            ):
-                counts[reason] = counts.get(reason, 0) + added[reason]
+        plans.append(batches)
+    for reason in ("overflow", "last_batch"):
+        made = [each for each in plans if reason in each.num_dropped_sequences]
+        if made:
+            joined.num_dropped_sequences[reason] = sum(
+                each.num_dropped_sequences[reason] for each in made
+            )
+            joined.num_dropped_tokens[reason] = sum(
+                each.num_dropped_tokens[reason] for each in made
+            )
     return _permute(joined, options)
 
 

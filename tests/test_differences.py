@@ -94,6 +94,7 @@ def test_copy_of_a_store_is_the_same(tmp_path: Path) -> None:
     found = find(a, b)
     assert found.pop("a") == str(a)
     assert found.pop("b") == str(b)
+    assert len(found["documents"].pop("examples")) == 3
     assert found == {
         "kind": "differences",
         "compared": "token stores",
@@ -111,6 +112,13 @@ def test_copy_of_a_store_is_the_same(tmp_path: Path) -> None:
             "first_only_in_a": None,
             "first_only_in_b": None,
             "first": None,
+        },
+        "documents": {
+            "without_stores": [],
+            **dict.fromkeys(["num_in_a", "num_shared_in_a", "num_in_b", "num_shared_in_b"], 7),
+            "num_shared_texts": 7,
+            "num_differing": 0,
+            "first_differing": None,
         },
         "columns": None,
         "batches": None,
@@ -174,8 +182,18 @@ def test_changed_id_is_found_though_no_manifest_says_so(tmp_path: Path) -> None:
         "sequence": 2,
         "position": 2,
         "ids_from": 0,
-        "a": {"length": 5, "ids": list(b"mnopq"), "text": "mnopq", "origin": origin},
-        "b": {"length": 5, "ids": list(b"mnOpq"), "text": "mnOpq", "origin": origin},
+        "a": {
+            "length": 5,
+            "ids": list(b"mnopq"),
+            "text": "mnopq",
+            "origin": {"store": str(a), **origin},
+        },
+        "b": {
+            "length": 5,
+            "ids": list(b"mnOpq"),
+            "text": "mnOpq",
+            "origin": {"store": str(b), **origin},
+        },
     }
     assert found["verdict"] == "1 of 7 sequences differs, the first is 2"
     assert (found["options"], found["facts"], found["ledger"]) == ([], [], [])
@@ -296,7 +314,7 @@ def test_copy_of_shards_is_the_same(tmp_path: Path) -> None:
         a = pack(tokens, name, **options)
         (tmp_path / "deeper").mkdir(exist_ok=True)
         b = copy(a, f"deeper/{name}")
-        change_manifest(b, lambda manifest: manifest.update(tokens_path="../../tokens"))
+        change_manifest(b, lambda manifest: manifest["stores"][0].update(path="../../tokens"))
         found = find(a, b)
         assert (found["identical"], found["verdict"]) == (True, "identical")
         assert found["sequences"]["num_compared"] == 7
@@ -533,6 +551,11 @@ def test_show_differences_of_two_stores(tmp_path: Path, monkeypatch: pytest.Monk
         "  B                  a.txt, record 2, piece 1 of 2, 7 tokens",
         "    ids              84 104 101 32 113 117 105 [end]",
         '    text             "The qui"',
+        "",
+        "documents",
+        "  in A               2, 1 of them also in B",
+        "  in B               2, 1 of them also in A",
+        "  differ             1, the first is 1",
         "",
         "1 of 2 sequences differs, the first is 1, 1 only in B",
     ]

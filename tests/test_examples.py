@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from conftest import HERE
 
 from seqpack_cli import (
+    DataError,
     PackOptions,
     ShardDataset,
     StoreDataset,
@@ -99,25 +100,24 @@ def test_words_have_a_falling_loss_and_its_perplexity(tmp_path: Path) -> None:
 
 def test_words_held_out_are_measured_without_dropout_and_never_trained_on(tmp_path: Path) -> None:
     example, lines = load("word_language_model"), train_words(tmp_path, 1)
-    dataset = ShardDataset(tmp_path / "shards", labels="next")
-    held_out = list(range(0, len(dataset), 10))
+    held_out = ShardDataset(tmp_path / "shards" / "validation", labels="next")
+    train = ShardDataset(tmp_path / "shards" / "train", labels="next")
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    assert [dealing["skip"] for dealing in state["sampler"]["taken"]] == [held_out]
+    assert state["sampler"]["batches"] == train.fingerprint
     vocab_size, hidden_size = state["model"]["embedding.weight"].shape
     model = example.LanguageModel(vocab_size, hidden_size, tied=True).eval()
     model.load_state_dict(state["model"])
     losses = []
-    for number in held_out:
-        batch = dataset[number]
+    for batch in held_out:
         log_odds = model(batch.sequences).log_softmax(dim=1)
         pairs = enumerate(batch.labels.tolist())
         losses += [-log_odds[place, label].item() for place, label in pairs if label >= 0]
     assert find_losses(lines[1])[0] == pytest.approx(sum(losses) / len(losses), abs=2e-6)
 
 
-def test_words_of_one_batch_are_an_error(tmp_path: Path) -> None:
+def test_words_of_one_line_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a b a b\n")
-    with pytest.raises(ValueError, match="too few batches"):
+    with pytest.raises(DataError, match="split 'validation' is empty"):
         run("word_language_model", tmp_path / "text.txt", "--work", tmp_path / "work")
 
 
@@ -132,7 +132,8 @@ def classify(tmp_path: Path, records: Iterable[tuple[str, str]], steps: int) -> 
     output = run("classifier", tmp_path / "texts.jsonl", *arguments)
     lines = (tmp_path / "found.tsv").read_text().splitlines()
     found = dict(line.split("\t") for line in lines)
-    assert set(found) == {f"text {number}" for number in range(0, len(labels), 5)}
+    assert len(lines) == len(found)
+    assert 0.1 < len(found) / len(labels) < 0.3
     accuracy = sum(labels[name] == label for name, label in found.items()) / len(found)
     assert output == f"held out: {accuracy:.1%} of {len(found)}\n"
     return accuracy

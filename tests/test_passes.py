@@ -15,6 +15,7 @@ from seqpack_cli.batching.passes import (
     MAX_PASSES,
     count_rounds,
     count_visits,
+    find_first_rounds,
     find_passes,
     is_in_round,
     parse_passes,
@@ -50,8 +51,8 @@ def test_rounds_agree_with_the_slow_ones(
     count = st.integers(0, num_rounds)
     visits = data.draw(st.lists(count, min_size=len(hashes), max_size=len(hashes)))
     number = data.draw(st.integers(0, num_rounds - 1))
-    arrays = np.array(hashes, np.uint64), np.array(visits, np.int32)
-    found = is_in_round(*arrays, number, num_rounds, seed).tolist()
+    first_rounds = find_first_rounds(np.array(hashes, np.uint64), num_rounds, seed)
+    found = is_in_round(first_rounds, np.array(visits, np.int16), number, num_rounds).tolist()
     rounds = [
         slow_rounds(each, times, num_rounds, seed)
         for each, times in zip(hashes, visits, strict=True)
@@ -65,7 +66,8 @@ def test_each_round_has_its_share_of_the_visits() -> None:
     for passes in (Fraction(1, 4), Fraction(1), Fraction(5, 2), Fraction(4)):
         visits = count_visits(hashes, passes, 0)
         assert abs(visits.mean() - passes) < 0.01
-        rounds = [is_in_round(hashes, visits, number, 4, 0) for number in range(4)]
+        first_rounds = find_first_rounds(hashes, 4, 0)
+        rounds = [is_in_round(first_rounds, visits, number, 4) for number in range(4)]
         assert (sum(each.astype(int) for each in rounds) == visits).all()
         assert np.abs([each.mean() - passes / 4 for each in rounds]).max() < 0.01
 
@@ -90,31 +92,30 @@ def test_shares_of_tokens_become_passes(
     tokens = [num_tokens for num_tokens, _ in stores]
     total = sum(part for _, part in stores)
     shares = [Fraction(part, total) for _, part in stores]
+    named = {f"store {number}": share for number, share in enumerate(shares)}
     both = list(zip(tokens, shares, strict=True))
     factor = min(max_passes * num_tokens / share for num_tokens, share in both)
     expected = [math.floor(factor * share / num_tokens * 10**12) for num_tokens, share in both]
     if 0 in expected:
         with pytest.raises(OptionError, match="expected more"):
-            find_passes(tokens, shares, max_passes)
+            find_passes(tokens, named, max_passes)
         return
-    passes = find_passes(tokens, shares, max_passes)
+    passes = find_passes(tokens, named, max_passes)
     assert passes == [Fraction(number, 10**12) for number in expected]
     assert max(passes) == Fraction(math.floor(max_passes * 10**12), 10**12)
 
 
 def test_a_share_of_a_store_without_tokens_is_refused() -> None:
     with pytest.raises(OptionError) as raised:
-        find_passes([5, 0], [Fraction(3, 4), Fraction(1, 4)], Fraction(1))
-    assert raised.value.message == (
-        "--share 2=0.25: store 2 has no token left, expected at least one"
-    )
+        find_passes([5, 0], {"a": Fraction(3, 4), "b": Fraction(1, 4)}, Fraction(1))
+    assert raised.value.message == "--share: b has no token left for its share of 0.25"
     assert raised.value.hint == "leave out the store, or the options that leave out its sequences"
 
 
 def test_a_share_too_small_for_passes_is_refused() -> None:
     with pytest.raises(OptionError) as raised:
-        find_passes([1, 10**9], [1 - Fraction(1, 10**6), Fraction(1, 10**6)], Fraction(1))
-    message = "--share: store 2 would have less than 0.000000000001 passes, expected more"
+        find_passes([1, 10**9], {"a": 1 - Fraction(1, 10**6), "b": Fraction(1, 10**6)}, Fraction(1))
+    message = "--share: b would have less than 0.000000000001 passes, expected more"
     assert raised.value.message == message
 
 

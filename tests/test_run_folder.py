@@ -25,7 +25,7 @@ from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Url
 from seqpack_cli.runs import run_folder
-from seqpack_cli.runs.open_run import open_run, remove_temporary_files
+from seqpack_cli.runs.open_run import RunOutput, open_run, remove_temporary_files
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder, write_receipt
 
@@ -44,7 +44,7 @@ PLAN: dict[str, Any] = {
 
 def finish(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False) -> bool:
     """Hold a run to its end; say whether it was finished before."""
-    with open_run(folder, plan, overwrite=overwrite) as run:
+    with open_run(RunOutput(folder, overwrite), plan) as run:
         if run.manifest is not None:
             return True
         (folder / "part-00000.bin").write_bytes(b"ids")
@@ -55,7 +55,7 @@ def finish(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False
 
 
 def refusal(folder: Path, plan: dict[str, Any] = PLAN, *, overwrite: bool = False) -> FolderError:
-    with pytest.raises(FolderError) as caught, open_run(folder, plan, overwrite=overwrite):
+    with pytest.raises(FolderError) as caught, open_run(RunOutput(folder, overwrite), plan):
         pass
     assert caught.value.exit_code == 4
     return caught.value
@@ -122,13 +122,13 @@ def test_file_that_is_lost_during_a_run_is_said_and_made_again(
 
 
 def test_plan_stands_before_anything_else(tmp_path: Path) -> None:
-    with open_run(tmp_path / "out", PLAN, overwrite=False) as run:
+    with open_run(RunOutput(tmp_path / "out"), PLAN) as run:
         assert json.loads((run.path / "plan.json").read_bytes()) == PLAN
         assert run.manifest is None
 
 
 def test_receipt_is_given_back_while_its_files_stand(tmp_path: Path) -> None:
-    with open_run(tmp_path, PLAN, overwrite=False) as run:
+    with open_run(RunOutput(tmp_path), PLAN) as run:
         assert run.read_receipt("part-00000", {"files": list}) is None
         (tmp_path / "part-00000.bin").write_bytes(b"ids")
         receipt = {"files": [{"name": "part-00000.bin", "bytes": 3, "blake3": ""}]}
@@ -140,7 +140,7 @@ def test_receipt_is_given_back_while_its_files_stand(tmp_path: Path) -> None:
 
 def test_receipt_can_not_name_a_file_outside(tmp_path: Path) -> None:
     (tmp_path / "outside.bin").write_bytes(b"ids")
-    with open_run(tmp_path / "out", PLAN, overwrite=False) as run:
+    with open_run(RunOutput(tmp_path / "out"), PLAN) as run:
         write_receipt(
             run.path,
             "part-00000",
@@ -184,7 +184,7 @@ def test_other_run_is_refused_with_what_differs(
     if finished:
         finish(tmp_path)
     else:
-        with open_run(tmp_path, PLAN, overwrite=False) as run:
+        with open_run(RunOutput(tmp_path), PLAN) as run:
             write_receipt(run.path, "part-00000", {"files": []})
     before = read_folder(tmp_path)
     error = refusal(tmp_path, plan)
@@ -195,7 +195,7 @@ def test_other_run_is_refused_with_what_differs(
 
 
 def test_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
-    with open_run(tmp_path, PLAN, overwrite=False):
+    with open_run(RunOutput(tmp_path), PLAN):
         pass
     other = {**PLAN, "format": "seqpack.shards"}
     assert not finish(tmp_path, other)
@@ -341,7 +341,7 @@ def test_run_that_lost_its_folder_neither_finishes_nor_removes(
 ) -> None:
     folder = Url(f"memory://{tmp_path.name}/out")
     other = b"elsewhere 1 home 0123456789abcdef 0"
-    with pytest.raises(FolderError), open_run(folder, PLAN, overwrite=False) as run:
+    with pytest.raises(FolderError), open_run(RunOutput(folder), PLAN) as run:
         write_object(folder / ".lock", other)
         with pytest.raises(FolderError) as caught:
             if name == "manifest.json":
@@ -373,7 +373,7 @@ def test_overwrite_leaves_files_that_only_have_our_names(tmp_path: Path) -> None
 
 def test_folder_that_can_not_be_made_is_an_error_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MachineError) as caught, open_run(tmp_path / "file", PLAN, overwrite=False):
+    with pytest.raises(MachineError) as caught, open_run(RunOutput(tmp_path / "file"), PLAN):
         pass
     assert caught.value.message == f"{tmp_path / 'file'}: File exists"
     assert caught.value.hint == "choose another -o"
@@ -382,7 +382,7 @@ def test_folder_that_can_not_be_made_is_an_error_of_the_machine(tmp_path: Path) 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no folder")
 def test_folder_that_can_not_exist_is_not_to_be_tried_again(tmp_path: Path) -> None:
     for folder in (Path("/proc/store"), tmp_path / ("x" * 300)):
-        with pytest.raises(MachineError) as caught, open_run(folder, PLAN, overwrite=False):
+        with pytest.raises(MachineError) as caught, open_run(RunOutput(folder), PLAN):
             pass
         assert caught.value.hint == "choose another -o"
 
@@ -434,9 +434,10 @@ def test_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from seqpack_cli.runs.run_folder import open_run, write_receipt\n"
+        "from seqpack_cli.runs.open_run import RunOutput, open_run\n"
+        "from seqpack_cli.runs.run_folder import write_receipt\n"
         "from seqpack_cli.files.places import at\n"
-        f"with open_run(Path(sys.argv[1]), {PLAN!r}, overwrite=False) as run:\n"
+        f"with open_run(RunOutput(Path(sys.argv[1])), {PLAN!r}) as run:\n"
         "    with at(run.path / 'part-00000.bin').publish() as file:\n"
         "        file.write(b'ids')\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -535,7 +536,7 @@ def test_folder_of_something_else_is_said(tmp_path: Path) -> None:
 
 def test_unfinished_run_is_said_with_how_far_it_is(tmp_path: Path) -> None:
     plan = {**PLAN, "format": "seqpack.shards"}
-    with open_run(tmp_path, plan, overwrite=False) as run:
+    with open_run(RunOutput(tmp_path), plan) as run:
         for number in range(3):
             write_receipt(run.path, f"shard-{number:05d}", {})
     with pytest.raises(FolderError) as caught:

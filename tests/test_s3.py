@@ -28,6 +28,7 @@ from object_store import (
 )
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
+from seqpack_cli.corpus import remote_files
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import file_systems, lease
@@ -453,6 +454,18 @@ def test_a_slash_at_the_end_asks_for_what_lies_below(server, url):
     for name, found in (("name.txt/", "name.txt/below.txt"), ("name.txt", "name.txt")):
         sources, _ = find_sources([f"{url}/{name}"])
         assert [source.path for source in sources] == [f"{url}/{found}"]
+
+
+def test_many_objects_of_one_folder_need_one_request(server, url, monkeypatch):
+    names = [f"{url}/{number}.txt" for number in (2, 0, 1)]
+    for name in names:
+        put_object(server.upstream, name.removeprefix("s3://"), b"text")
+    one_by_one, _ = find_sources(names)
+    monkeypatch.setattr(remote_files, "MANY_OBJECTS", 3)
+    server.forget()
+    assert find_sources(names)[0] == one_by_one
+    assert [source.path for source in one_by_one] == names
+    assert len(server.find()) == 1
 
 
 def test_a_mark_of_a_folder_is_no_file_in_it(server, url, texts):

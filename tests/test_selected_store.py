@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +15,11 @@ from test_plan import draw_parts, pack_options
 
 from seqpack_cli.batching.conditions import ONE_EACH
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.plan import plan_batches
+from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import OptionError
-from seqpack_cli.shards.selected_store import HINTS, SelectedStore, matches
+from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.store_conditions import HINTS, matches
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.text_values import TextValues
 
@@ -42,7 +42,7 @@ SOURCES = ("a/1.txt", "empty.txt", "b/1.csv", "b/2.txt", "last.txt")
 class FakeStore(Parts):
     """Lengths in parts, with columns of made-up values; four sources share the sequences."""
 
-    path = "store"
+    path = shown_path = digest = "store"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +57,15 @@ class FakeStore(Parts):
             "my id": Column("my id", "text"),
             "score": Column("score", "float"),
         }
+        self.stores = (self,)
         self.evaluated: list[tuple[int, str]] = []
+
+    @property
+    def num_parts(self) -> int:
+        return len(self.parts)
+
+    def find_part(self, number: int) -> tuple[FakeStore, int]:
+        return self, number
 
     def part_column(self, number: int, name: str) -> np.ndarray | TextValues:
         self.evaluated.append((number, name))
@@ -86,10 +94,15 @@ WHERE = st.lists(st.sampled_from([*CONDITIONS]), min_size=1, max_size=3)
 STORES = draw_parts().map(lambda source: FakeStore(source.parts))
 
 
-def plan_selected(store: FakeStore, options: PackOptions, where: Sequence[str]) -> Any:
-    source: Any = SelectedStore(store, where)  # type: ignore[arg-type]
-    plan = plan_batches(source, options, *source.count())
-    return plan, source
+def select_where(store: FakeStore, *where: str) -> SelectedStore:
+    return SelectedStore(store, PackOptions(where=where))  # type: ignore[arg-type]
+
+
+def plan_selected(
+    store: FakeStore, options: PackOptions, where: Sequence[str]
+) -> tuple[Plan, SelectedStore]:
+    source = select_where(store, *where)
+    return plan_batches(source, options, source.count()), source
 
 
 @settings(max_examples=100)
@@ -114,7 +127,7 @@ def test_a_plan_has_only_selected_sequences(
 
 @given(STORES, WHERE)
 def test_lengths_are_0_where_a_sequence_is_left_out(store: FakeStore, where: list[str]) -> None:
-    source = SelectedStore(store, where)  # type: ignore[arg-type]
+    source = select_where(store, *where)
     selected = store.find_selected(where)
     assert source.lengths.dtype == np.int32
     assert source.lengths.tolist() == (store.lengths * selected).tolist()
@@ -126,18 +139,17 @@ def test_lengths_are_0_where_a_sequence_is_left_out(store: FakeStore, where: lis
 
 def test_without_conditions_it_is_the_store() -> None:
     store = FakeStore([[3, 1], [2]])
-    source = SelectedStore(store)  # type: ignore[arg-type]
+    source = select_where(store)
     assert source.lengths.tolist() == [3, 1, 2]
-    assert source.count().left_out is None
+    assert source.count().left_out == {}
 
 
 def test_a_part_is_evaluated_once() -> None:
     store = FakeStore([[3, 1], [2], []])
-    source = SelectedStore(store, ["lang != en", "@length < 3"])  # type: ignore[arg-type]
+    source = select_where(store, "lang != en", "@length < 3")
     counts = source.count()
     assert [counts.kept.lengths.tolist(), counts.kept.counts.tolist()] == [[2], [1]]
-    assert counts.left_out is not None
-    assert counts.left_out.lengths.tolist() == [3, 1]
+    assert counts.left_out["where"].lengths.tolist() == [3, 1]
     assert source.count(1).kept.lengths.tolist() == source.lengths[2:].tolist() == [2]
     assert store.evaluated == [(0, "lang"), (1, "lang"), (2, "lang")]
 
@@ -208,7 +220,7 @@ def test_a_condition_that_does_not_fit_the_store_is_refused(
     condition: str, message: str, hint: str
 ) -> None:
     with pytest.raises(OptionError) as caught:
-        SelectedStore(FakeStore([[1, 2], [3]]), ["label = 1", condition])  # type: ignore[arg-type]
+        select_where(FakeStore([[1, 2], [3]]), "label = 1", condition)
     assert caught.value.message == f"--where {condition!r}: {message}"
     assert caught.value.hint == hint
 
@@ -217,6 +229,6 @@ def test_a_condition_on_a_store_without_columns_is_refused() -> None:
     store = FakeStore([[1, 2], [3]])
     store.columns = {}
     with pytest.raises(OptionError) as caught:
-        SelectedStore(store, ["lang = de"])  # type: ignore[arg-type]
+        select_where(store, "lang = de")
     assert caught.value.message == "--where 'lang = de': store has no column 'lang' (found: none)"
     assert caught.value.hint == "pass --keep lang to tokenize"

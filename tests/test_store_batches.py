@@ -59,6 +59,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "padding_side": ("right", "left"),
     "pad_id": (None, 7),
 }
+# Options that select documents: tests/test_training_several_stores.py
+SELECTION = {"split", "split_name", "split_seed", "split_by", "passes", "share", "max_passes"}
+SELECTION |= {"drop_column", "store_column"}
 NUM_DRAWS = 6000
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -198,7 +201,7 @@ def test_options_are_chosen_from_all_there_are() -> None:
     for name, values in CHOICES.items():
         assert {options.get(name, values[0]) for options in chosen} == {*values}
     fields = {*PackOptions.__dataclass_fields__} - {"shuffle", "seed", "shard_bytes"}
-    assert fields == {*CHOICES}
+    assert fields == {*CHOICES} | SELECTION
     seen = set().union(*map(pairs_of, chosen))
     others = set().union(*map(pairs_of, draw_options(1, 300)))
     assert len(others - seen) <= 2  # found by other draws, but not by these

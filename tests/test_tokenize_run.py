@@ -718,4 +718,5 @@ def test_options_cover_all_fields_of_the_plan(tmp_path: Path) -> None:
     manifest = run([write_lines(tmp_path / "a.txt")], tmp_path / "store")
     names = {field.name for field in dataclasses.fields(TokenizeOptions)}
     names |= {field.name for field in dataclasses.fields(DocumentOptions)}
-    assert set(manifest["options"]) == names - {"tokenizer", "documents", "encoder"}
+    not_recorded = {"tokenizer", "documents", "encoder", "files"}  # `sources` are the files
+    assert set(manifest["options"]) == names - not_recorded

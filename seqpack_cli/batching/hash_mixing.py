@@ -13,7 +13,7 @@ import numpy as np
 from blake3 import blake3
 
 SPLIT, PASSES, ROUNDS = "split", "passes", "rounds"  # the purposes
-HASHES_PER_BLOCK = 1 << 14  # mixed at a time, so that they stay in the cache
+HASHES_PER_BLOCK = 1 << 16  # mixed at a time, so that they stay in the cache
 
 
 def mix(hashes: np.ndarray, seed: int, purpose: str) -> np.ndarray:

@@ -82,7 +82,7 @@ def spell_by_position(numbers: Iterable[Fraction | None]) -> str:
 
 
 def find_passes(
-    tokens: Sequence[int], shares: Sequence[Fraction], max_passes: Fraction
+    tokens: Sequence[int], shares: Mapping[str, Fraction], max_passes: Fraction
 ) -> list[Fraction]:
     """Return the passes with which each store has its share of all tokens.
 
@@ -90,36 +90,32 @@ def find_passes(
 
     Args:
         tokens: of each store, those that can be packed.
-        shares: of each store, above 0.
+        shares: of each store, above 0, by what names it in messages.
 
     Raises:
         OptionError: a store has no tokens for its share, or too many for so small a share.
 
-    >>> find_passes([100, 100], [Fraction(3, 4), Fraction(1, 4)], Fraction(1))
+    >>> find_passes([100, 100], {"A": Fraction(3, 4), "B": Fraction(1, 4)}, Fraction(1))
     [Fraction(1, 1), Fraction(333333333333, 1000000000000)]
     """
-    for place, (num_tokens, share) in enumerate(zip(tokens, shares, strict=True), 1):
+    stores = list(zip(shares, shares.values(), tokens, strict=True))
+    for name, share, num_tokens in stores:
         if not num_tokens:
             raise OptionError(
-                f"--share {place}={spell_number(share)}: store {place} has no token left, expected "
-                "at least one",
+                f"--share: {name} has no token left for its share of {spell_number(share)}",
                 hint="leave out the store, or the options that leave out its sequences",
             )
-    factor = max_passes * min(
-        Fraction(num_tokens) / share for num_tokens, share in zip(tokens, shares, strict=True)
-    )
-    scale = 10**PASS_DECIMALS
-    passes = [
-        Fraction(int(factor * share / num_tokens * scale), scale)
-        for num_tokens, share in zip(tokens, shares, strict=True)
-    ]
-    if 0 in passes:
-        place = passes.index(Fraction(0)) + 1
-        raise OptionError(
-            f"--share: store {place} would have less than {spell_number(Fraction(1, scale))} "
-            "passes, expected more",
-            hint="pass a larger share of it, or leave out the store",
-        )
+    factor = max_passes * min(Fraction(num_tokens) / share for _, share, num_tokens in stores)
+    scale, passes = 10**PASS_DECIMALS, list[Fraction]()
+    for name, share, num_tokens in stores:
+        found = int(factor * share / num_tokens * scale)
+        if not found:
+            raise OptionError(
+                f"--share: {name} would have less than {spell_number(Fraction(1, scale))} "
+                "passes, expected more",
+                hint="pass a larger share of it, or leave out the store",
+            )
+        passes.append(Fraction(found, scale))
     return passes
 
 
@@ -144,8 +140,18 @@ def count_rounds(passes: Iterable[Fraction]) -> int:
     return max([1, *(-(-number // 1) for number in passes)])
 
 
+def find_first_rounds(hashes: np.ndarray, num_rounds: int, seed: int) -> np.ndarray:
+    """Return the round of the first visit of each document, int16[N].
+
+    Args:
+        hashes: uint64[N], of the documents.
+        num_rounds: at most MAX_PASSES.
+    """
+    return (mix(hashes, seed, ROUNDS) % np.uint64(num_rounds)).astype(np.int16)
+
+
 def is_in_round(
-    hashes: np.ndarray, visits: np.ndarray, number: int, num_rounds: int, seed: int
+    offsets: np.ndarray, visits: np.ndarray, number: int, num_rounds: int
 ) -> np.ndarray:
     """Return whether each document has a visit in a round, bool[N].
 
@@ -153,15 +159,11 @@ def is_in_round(
     in the d-th after it if a multiple of num_rounds lies in [d * n, (d + 1) * n).
 
     Args:
-        hashes: uint64[N], of the documents.
-        visits: int32[N], each at most num_rounds.
+        offsets: int16[N], from `find_first_rounds`.
+        visits: int16 or int32[N], each at most num_rounds.
         number: of the round, from 0.
-        num_rounds: at most MAX_PASSES.
     """
-    if num_rounds == 1:
-        return visits > 0
-    offsets = (mix(hashes, seed, ROUNDS) % np.uint64(num_rounds)).astype(np.int32)
-    distances = (number - offsets) % num_rounds
+    distances = (number - offsets.astype(np.int32)) % num_rounds
     is_in: np.ndarray = (-distances * visits) % num_rounds < visits
     return is_in
 

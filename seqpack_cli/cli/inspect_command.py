@@ -15,14 +15,13 @@ from seqpack_cli.files.url import Place
 
 if TYPE_CHECKING:
     from seqpack_cli.reporting.opened import Opened
-    from seqpack_cli.runs.progress import Progress
 
 MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters are
 Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 
 
 @click.command("inspect", cls=OneValueCommand, short_help="Show what a store or shards contain.")
-@click.argument("path", type=PLACE)
+@click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--batch",
     type=NATURAL,
@@ -40,7 +39,8 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 @click.option(
     "--vocabulary",
     is_flag=True,
-    help="Count how often each id of a token store or shards is used. Shows ids that never occur, "
+    help="Count how often each id of a token store, of several as one, or of shards is used. Shows "
+    "ids that never occur, "
     "unknown tokens, and special tokens that are spelled out in the text, with records where they "
     "occur.",
 )
@@ -58,11 +58,13 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 )
 @json_option
 @quiet_option
-def command(path: Place, as_json: bool, quiet: bool, **asked: Any) -> None:
-    """Show what a token store or a folder of shards contains.
+def command(paths: tuple[Place, ...], as_json: bool, quiet: bool, **asked: Any) -> None:
+    """Show what a token store, a folder of shards, or all splits of `pack --split` contain.
 
-    Use at most one of --batch, --sequence and --vocabulary; of these, --plot works with --batch and
-    --html with none. Both replace the printed numbers, unless --json is given.
+    PATH is one folder; --vocabulary also takes several token stores. Use at most one of --batch,
+    --sequence and --vocabulary; of these, --plot works with --batch and --html with none. Both
+    replace the printed numbers, unless --json is given. Of all splits, only the numbers and
+    --sequence can be shown; for the rest name one split, such as splits/train.
 
     \b
     Counts, lengths, padding and columns; the same as a picture or as a page:
@@ -72,19 +74,18 @@ def command(path: Place, as_json: bool, quiet: bool, **asked: Any) -> None:
     One batch, or one sequence with its text and where it came from:
         seqpack inspect shards --batch 0
         seqpack inspect tokens --sequence 17
-    How the vocabulary is used:
+    How the vocabulary is used, by one token store or by several together:
         seqpack inspect tokens --vocabulary
+        seqpack inspect english german --vocabulary
     """
-    from seqpack_cli.reporting.opened import open_any
-
     question = _find_question(asked)
     _check_files(asked["plot"], asked["html"])
-    opened = open_any(path)
-    max_text_ids = None if as_json else MAX_TEXT_IDS
-    unit = "id" if question == "vocabulary" else "step"
-    with show_progress(question or "inspect", unit, quiet=quiet) as progress:
-        found, show = _answer(opened, asked, max_text_ids, progress)
-    _write_files(opened, found, asked)
+    if question == "vocabulary":
+        found, show = _count_vocabulary(paths, quiet=quiet)
+    else:
+        if len(paths) > 1:
+            raise click.UsageError(f"found {len(paths)} folders: only --vocabulary takes several")
+        found, show = _answer(paths[0], asked, None if as_json else MAX_TEXT_IDS)
     files = [asked["plot"], asked["html"]]
     print_answer(found, show, written=files, as_json=as_json, quiet=quiet)
 
@@ -117,36 +118,47 @@ def _check_files(plot: Place | None, html: Place | None) -> None:
         check_page_path(html)
 
 
-def _answer(
-    opened: Opened,
-    asked: dict[str, Any],
-    max_text_ids: int | None,
-    progress: Progress,
-) -> Answer:
-    """Return the values to show, and the function that makes lines of them."""
-    from seqpack_cli.reporting import contents, rows, vocabulary_use
-    from seqpack_cli.reporting.terminal import contents_lines, row_lines, vocabulary_lines
+def _count_vocabulary(paths: tuple[Place, ...], *, quiet: bool) -> Answer:
+    """Return how a store, several stores as one, or shards use the vocabulary."""
+    from seqpack_cli.reporting.opened import open_any_as_one
+    from seqpack_cli.reporting.terminal.vocabulary_lines import show_vocabulary_use
+    from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
 
-    if asked["vocabulary"]:
-        found = vocabulary_use.describe_vocabulary_use(opened, progress)
-        return found, vocabulary_lines.show_vocabulary_use
+    opened = open_any_as_one(paths)
+    with show_progress("vocabulary", "id", quiet=quiet) as progress:
+        return describe_vocabulary_use(opened, progress), show_vocabulary_use
+
+
+def _answer(path: Place, asked: dict[str, Any], max_text_ids: int | None) -> Answer:
+    """Return the values to show, and the function that makes lines of them; write the files."""
+    from seqpack_cli.reporting import contents, rows
+    from seqpack_cli.reporting.opened import check_one, open_any_or_splits
+    from seqpack_cli.reporting.terminal import contents_lines, row_lines
+
+    opened = open_any_or_splits(path)
     if asked["sequence"] is not None:
         found = rows.describe_sequence(opened, asked["sequence"], max_text_ids=max_text_ids)
         return found, row_lines.show_sequence
+    for name in ("batch", "plot", "html"):
+        if asked[name] is not None:
+            opened = check_one(opened, f"--{name} {asked[name]}")
     if asked["batch"] is not None:
-        found = rows.describe_batch(opened, asked["batch"], max_text_ids=max_text_ids)
-        return found, row_lines.show_batch
-    return contents.describe(opened), contents_lines.show_numbers
+        one = check_one(opened, "--batch")
+        found = rows.describe_batch(one, asked["batch"], max_text_ids=max_text_ids)
+        answer: Answer = found, row_lines.show_batch
+    else:
+        answer = contents.describe(opened), contents_lines.show_numbers
+    if asked["plot"] is not None or asked["html"] is not None:
+        _write_files(check_one(opened, "--plot"), answer[0], asked)
+    return answer
 
 
 def _write_files(opened: Opened, found: dict[str, Any], asked: dict[str, Any]) -> None:
     """Write the picture and the page that were asked for."""
-    plot, html = asked["plot"], asked["html"]
-    if plot is None and html is None:
-        return
     from seqpack_cli.reporting.pictures.panels import make_panels, make_title
     from seqpack_cli.reporting.pictures.picture import save_picture
 
+    plot, html = asked["plot"], asked["html"]
     panels = make_panels(opened, batch=asked["batch"], columns=found.get("columns", ()))
     if plot is not None:
         save_picture(plot, make_title(opened), panels)

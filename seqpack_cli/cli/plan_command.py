@@ -12,18 +12,17 @@ from seqpack_cli.files.url import Place
 
 
 @click.command("plan", cls=OneValueCommand, short_help="Compare what each way to pack would cost.")
-@click.argument("store", type=PLACE)
+@click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @plot_option("Write a picture of the comparison to FILE instead of printing it.")
 @json_option
 @quiet_option
-def command(store: Place, plot: Place | None, as_json: bool, quiet: bool) -> None:
-    """Compare the ways to pack a token store, before packing it.
+def command(stores: tuple[Place, ...], plot: Place | None, as_json: bool, quiet: bool) -> None:
+    """Compare the ways to pack a token store, or several as one, before packing.
 
     For each layout and a fixed list of batch sizes, buckets and row lengths (--batch-size,
     --buckets and --max-tokens of `seqpack pack`): the number of batches, the share of padding, and
-    the size of the shards. Other
-    options have their defaults; --shuffle with --window needs more padding. Only the lengths of the
-    sequences are read.
+    the size of the shards. Other options have their defaults; --shuffle with --window needs more
+    padding. Only the lengths of the sequences are read.
 
     \b
     As a table:
@@ -31,7 +30,7 @@ def command(store: Place, plot: Place | None, as_json: bool, quiet: bool) -> Non
     As a picture:
         seqpack plan tokens --plot plan.svg
     """
-    from seqpack_cli.reporting.opened import open_any
+    from seqpack_cli.reporting.opened import open_any_as_one
     from seqpack_cli.reporting.plans import compare_plans
     from seqpack_cli.reporting.terminal.plan_lines import show_plans
 
@@ -39,7 +38,7 @@ def command(store: Place, plot: Place | None, as_json: bool, quiet: bool) -> Non
         from seqpack_cli.reporting.pictures.picture import check_picture_path
 
         check_picture_path(plot)
-    opened = open_any(store)
+    opened = open_any_as_one(stores)
     with show_progress("plan", "way", quiet=quiet) as progress:
         found = compare_plans(opened, progress)
     if plot is not None:

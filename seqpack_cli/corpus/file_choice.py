@@ -1,7 +1,7 @@
 """Choose files by --include and --exclude, from their paths below an input.
 
 A pattern that matches nothing is an error: a misspelled --exclude would read everything. A folder
-of which nothing is to be read need not be listed. 100,000 files take 0.2 s per pattern.
+of which nothing is to be read need not be listed. 50,000 files take 0.4 s per pattern.
 """
 
 from __future__ import annotations

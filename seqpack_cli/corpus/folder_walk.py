@@ -11,9 +11,9 @@ import errno
 import heapq
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.file_choice import FileChoice
 from seqpack_cli.corpus.formats import FileFormat, find_file_format
@@ -53,6 +53,7 @@ class Search(NamedTuple):
     choice: FileChoice
     takes_all: bool  # also files with unknown suffixes
     output: str | None  # the real path of a folder to skip
+    statuses: Mapping[str, dict[str, Any]]  # of objects, by URL, that need no request
 
 
 class _Entry(NamedTuple):
@@ -75,7 +76,7 @@ class FolderWalk:
     def __init__(self, parts: Sequence[str], search: Search) -> None:
         self._pattern = PathPattern(parts)
         self._has_parts = bool(parts)
-        self._skipped, self._choice, self._takes_all, self._output = search
+        self._skipped, self._choice, self._takes_all, self._output, _ = search
         self._found: dict[str, FoundFile] = {}
         self._visited: dict[str, frozenset[int]] = {}
         self._folders: list[_Entry] = []

@@ -22,7 +22,7 @@ from seqpack_cli.corpus.formats import (
     find_file_format,
 )
 from seqpack_cli.corpus.local_files import find_local_files
-from seqpack_cli.corpus.remote_files import find_remote_files
+from seqpack_cli.corpus.remote_files import find_remote_files, list_statuses
 from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, Skipped
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError, join_items
 from seqpack_cli.files.ahead import map_ahead
@@ -107,7 +107,7 @@ def find_sources(
     """
     sources: dict[str, Source] = {}  # by their real paths
     folder = None if output is None else at(output).find_real_name()
-    search = Search(Skipped(), FileChoice(patterns or FileOptions()), file_format != "auto", folder)
+    search = _begin_search(inputs, patterns, file_format, folder)
 
     def find(name: str) -> list[tuple[FoundFile, Source]]:
         with _naming_line(name):
@@ -127,6 +127,13 @@ def find_sources(
     if not sources:
         raise _describe_nothing(inputs, search.skipped)
     return list(sources.values()), search.skipped
+
+
+def _begin_search(
+    inputs: Sequence[str], patterns: FileOptions | None, file_format: str, output: str | None
+) -> Search:
+    choice = FileChoice(patterns or FileOptions())
+    return Search(Skipped(), choice, file_format != "auto", output, list_statuses(inputs))
 
 
 def _add(sources: dict[str, Source], source: Source, file: FoundFile) -> None:

@@ -44,6 +44,10 @@ class LocalPlace:
         """Return the path with links resolved, the same for every spelling."""
         return os.path.realpath(self.path)
 
+    def is_link(self) -> bool:
+        """Return whether it is a symbolic link."""
+        return self.path.is_symlink()
+
     def exists(self) -> bool:
         """Return whether anything has this name, a broken link included.
 
@@ -153,6 +157,10 @@ class LocalPlace:
     def make_folder(self) -> list[Path]:
         """Create the folder and its parents; return the new ones, the innermost first."""
         return disk.make_folder(self.path)
+
+    def remove_folder(self) -> None:
+        """Remove the folder if it is empty."""
+        disk.remove_folders([self.path])
 
     @contextlib.contextmanager
     def lock_folder(self) -> Iterator[Path]:

@@ -68,7 +68,7 @@ def read_manifest(
     if manifest.get("format") != format_name:
         raise FolderError(
             f"{path}: format {quote(manifest.get('format'))}, expected {quote(format_name)}",
-            hint=_other_format_hint(manifest.get("format")),
+            hint=_other_format_hint(manifest, folder),
         )
     found_version = manifest.get("format_version")
     if type(found_version) is not int or found_version != version:
@@ -181,9 +181,14 @@ def _unfinished_error(folder: Place) -> FolderError:
     return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
 
 
-def _other_format_hint(found: object) -> str | None:
-    return {
+def _other_format_hint(manifest: dict[str, Any], folder: Place) -> str | None:
+    hints = {
         "seqpack.tokens": "this is a token store: run seqpack pack on it first",
         "seqpack.shards": "these are shards: pass the token store they were packed from",
-        "seqpack.splits": "these are splits: name the folder of one of them, such as train",
-    }.get(str(found))
+        "seqpack.splits": "these are splits: name the folder of one of them",
+    }
+    hint, splits = hints.get(str(manifest.get("format"))), manifest.get("splits")
+    with contextlib.suppress(SeqpackError, KeyError, TypeError, IndexError):  # they may be damaged
+        name = check_name(splits[0]["name"], source=folder)  # type: ignore[index]
+        return f"these are splits: name one of them, such as {folder / name}"
+    return hint

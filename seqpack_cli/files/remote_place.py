@@ -42,6 +42,10 @@ class RemotePlace:
     def find_real_name(self) -> str:
         return str(self.url)
 
+    def is_link(self) -> bool:
+        """Return False: an object store has no links."""
+        return False
+
     def exists(self) -> bool:
         return self.url.exists()
 
@@ -100,6 +104,9 @@ class RemotePlace:
             hint = "choose another -o"
             raise FolderError(f"{self.url}: an object, expected a folder", hint=hint)
         return []
+
+    def remove_folder(self) -> None:
+        pass  # an empty folder does not exist
 
     def lock_folder(self) -> AbstractContextManager[Url]:
         return hold_lease(self.url)

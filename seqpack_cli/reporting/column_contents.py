@@ -19,7 +19,6 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import TextValues
-from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_BINS = 8  # of a histogram of values
 MAX_EXAMPLE_CHARACTERS = 200
@@ -164,7 +163,7 @@ def _count_values(opened: Opened, column: Column) -> int:
     if column.is_per_token:
         found: int = opened.manifest["ledger"]["num_tokens"]
         return found
-    if isinstance(opened, TokenStore):
+    if not isinstance(opened, ShardSet):
         return len(opened)
     ledger = opened.manifest["ledger"]
     return int(ledger["num_rows"] - ledger["num_filler_rows"])

@@ -15,11 +15,13 @@ from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.reporting.column_contents import describe_columns
 from seqpack_cli.reporting.duplicates import count_duplicates
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.reporting.opened import Opened, open_any
+from seqpack_cli.reporting.opened import Opened, open_any_or_splits
+from seqpack_cli.reporting.selection_counts import describe_splits, describe_stores
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
@@ -37,23 +39,25 @@ SHARDS_FIELDS = (
 
 @checks_arguments
 def inspect(path: AnyPath) -> dict[str, Any]:
-    """Return the numbers of a token store or of shards, as `seqpack inspect --json` prints them.
+    """Return the numbers of a token store, shards or splits, as `seqpack inspect --json` does.
 
     Args:
-        path: the folder of either.
+        path: the folder of one of them.
 
     Raises:
-        FolderError: it is neither, incomplete or damaged.
+        FolderError: it is none of them, incomplete or damaged.
     """
-    return describe(open_any(path))
+    return describe(open_any_or_splits(path))
 
 
-def describe(opened: Opened) -> dict[str, Any]:
-    """Return the numbers of a token store or of shards.
+def describe(opened: Opened | SplitSet) -> dict[str, Any]:
+    """Return the numbers of a token store, of shards or of splits.
 
     Raises:
         FolderError: its tokenizer.json is damaged.
     """
+    if isinstance(opened, SplitSet):
+        return {**describe_splits(opened), "run": _read_run(opened.path)}
     check_kept_tokenizer(opened.path, opened.manifest)
     if isinstance(opened, ShardSet):
         return _describe_shards(opened)
@@ -89,7 +93,7 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
         "kind": "shards",
         "path": str(shards.path),
         **{name: manifest[name] for name in SHARDS_FIELDS},
-        "stores": manifest["stores"],
+        "stores": describe_stores(manifest),
         "num_shards": shards.num_shards,
         "bytes": sum(entry["bytes"] for entry in manifest["shards"]),
         "ledger": ledger,
@@ -138,7 +142,7 @@ def find_capacity(shards: ShardSet) -> int:
 
 def read_lengths(opened: Opened) -> np.ndarray:
     """Return the lengths of all sequences; of shards those of all rows but filler rows."""
-    if isinstance(opened, TokenStore):
+    if not isinstance(opened, ShardSet):
         return opened.lengths
     shards = (opened.open_shard(number) for number in range(opened.num_shards))
     return np.concatenate([np.empty(0, np.int64), *map(_read_lengths, shards)])

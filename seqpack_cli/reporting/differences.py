@@ -18,6 +18,7 @@ from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_
 from seqpack_cli.reporting.differing_columns import compare_columns, pair_columns
 from seqpack_cli.reporting.differing_sequences import compare_shards, compare_stores, count_equal
 from seqpack_cli.reporting.opened import Opened, name_kind, open_any
+from seqpack_cli.reporting.shared_documents import compare_hashes, find_shared
 from seqpack_cli.reporting.verdict import judge
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
@@ -70,6 +71,7 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
         found["sources"] = _compare_sources(first.manifest, second.manifest)
         pairs = pair_columns(first.columns, second.columns)
         found["sequences"] = compare_stores(first, second, pairs, progress)
+        found["documents"] = {**find_shared(first, second), **compare_hashes(first, second)}
     elif isinstance(first, ShardSet) and isinstance(second, ShardSet):
         found |= _compare_manifests(first, second, "shards")
         found["same_arrays"] = have_equal_arrays(first, second, progress)
@@ -78,6 +80,7 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
             found["sequences"] = count_equal(first)
         else:
             found["sequences"] = compare_shards(first, second, pairs, progress)
+        found["documents"] = find_shared(first, second)
         if first.layout == second.layout:
             found["batches"] = compare_batches(first, second)
     else:
@@ -100,6 +103,8 @@ def _compare_manifests(first: Opened, second: Opened, files: str) -> dict[str, A
         opened.read_tokenizer_json()  # raises if its checksum is not that of the manifest
         manifest = opened.manifest
         fields = {name: value for name, value in manifest.items() if name not in NO_FACTS}
+        if "stores" in manifest:
+            fields["stores"] = [entry["blake3"] for entry in manifest["stores"]]
         facts.append({**fields, f"num_{files}": len(manifest[files])})
     return {
         "options": _list_differing(first.manifest["options"], second.manifest["options"]),
@@ -135,9 +140,13 @@ def _compare_ledgers(first: Mapping[str, Any], second: Mapping[str, Any]) -> lis
 
 
 def _read_counts(ledger: Mapping[str, Any]) -> Counter[str]:
-    """Return the counts of a ledger by name, or by name and reason."""
+    """Return the counts of a ledger by name, or by name and reason; of stores by position."""
     counts: Counter[str] = Counter()
-    for name, value in ledger.items():
+    counted, stores = [*ledger.items()], ledger.get("stores")
+    if isinstance(stores, list) and len(stores) > 1:
+        for number, entry in enumerate(stores, 1):
+            counted += [(f"{name} of store {number}", value) for name, value in entry.items()]
+    for name, value in counted:
         by_reason = value if isinstance(value, dict) else {"": value}
         for reason, number in by_reason.items():
             if (

@@ -98,11 +98,16 @@ def compare_shards(
 
 def count_equal(shards: ShardSet) -> dict[str, Any]:
     """Return the counts for shards with equal arrays: all sequences are the same."""
-    counts = _begin_counts()
+    counts, is_repeated = _begin_counts(), max(shards.max_visits) > 1
+    visited = [np.empty(0, np.int64)]  # kept only where a sequence may occur several times
     for number in range(shards.num_shards):
         arrays = shards.open_shard(number).arrays
-        is_filler = arrays.tensors["original_indices"] < 0
-        counts["num_compared"] += int(np.count_nonzero(~is_filler & (arrays.piece_starts == 0)))
+        indices = arrays.tensors["original_indices"]
+        indices = indices[(indices >= 0) & (arrays.piece_starts == 0)]
+        counts["num_compared"] += len(indices)
+        visited += [indices] if is_repeated else []
+    if is_repeated:
+        counts["num_compared"] = len(np.unique(np.concatenate(visited)))
     return counts
 
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.errors import join_items
+from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
+from seqpack_cli.shards.selected_store import OTHER_SPLITS, PASSES
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
@@ -58,15 +59,65 @@ def list_nonzero(ledger: dict[str, int], labels: dict[str, str]) -> Facts:
     return [(label, f"{ledger[name]:,}") for name, label in labels.items() if ledger[name]]
 
 
-def list_dropped(ledger: dict[str, Any]) -> Facts:
-    """Return the reasons for which sequences were dropped, each with the counts."""
+def list_not_packed(ledger: dict[str, Any], options: dict[str, Any]) -> Facts:
+    """Return the reasons for which sequences were not packed, each with counts and words.
+
+    Args:
+        options: those recorded in the manifest of the shards.
+    """
+    num_tokens = ledger["num_dropped_tokens"]
     return [
-        (
-            reason,
-            f"{count(num, 'sequence')}, {count(ledger['num_dropped_tokens'][reason], 'token')}",
-        )
+        (reason, f"{_count_both(num, num_tokens[reason])} {_spell_reason(reason, options)}")
         for reason, num in ledger["num_dropped_sequences"].items()
     ]
+
+
+def list_repeated(ledger: dict[str, Any], options: dict[str, Any]) -> Facts:
+    """Return the visits beyond the first as "repeated" with their counts, if there are any."""
+    if not ledger["num_repeated_sequences"]:
+        return []
+    counts = _count_both(ledger["num_repeated_sequences"], ledger["num_repeated_tokens"])
+    return [("repeated", f"{counts} by {_name_passes(options)}")]
+
+
+def list_store_facts(stores: list[dict[str, Any]]) -> Facts:
+    """Return the store of shards; of several stores, or other than one pass, also the counts."""
+    if not selects_passes(stores):
+        return [(PATH_LABEL, stores[0]["path"])]
+    return [
+        (
+            PATH_LABEL,
+            f"{entry['path']}: {count_passes(entry['passes'])}, "
+            f"{_count_both(entry['num_packed_sequences'], entry['num_packed_tokens'])} "
+            f"({show_share(entry['packed_share'])} of all tokens)",
+        )
+        for entry in stores
+    ]
+
+
+def count_passes(passes: str) -> str:
+    """Return how often a store was passed.
+
+    >>> count_passes("1"), count_passes("0.5")
+    ('1 pass', '0.5 passes')
+    """
+    return f"{passes} {'pass' if passes == '1' else 'passes'}"
+
+
+def _count_both(num_sequences: int, num_tokens: int) -> str:
+    return f"{count(num_sequences, 'sequence')}, {count(num_tokens, 'token')}"
+
+
+def _name_passes(options: dict[str, Any]) -> str:
+    return "--passes" if options["share"] is None else "--share"
+
+
+def _spell_reason(reason: str, options: dict[str, Any]) -> str:
+    if reason == OTHER_SPLITS:
+        return "in other splits"
+    if reason == PASSES:
+        return f"left out by {_name_passes(options)}"
+    return f"dropped by --{reason.replace('_', '-')}"
 
 
 def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
@@ -94,19 +145,21 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
 def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     ledger, rows = numbers["ledger"], numbers["rows_of_batch"]
     size = f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}"
-    facts = [
+    facts: Facts = [
         ("batches", f"{ledger['num_batches']:,}"),
         ("rows per batch", show_span(rows["fewest"], rows["most"])),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
         ("padding", _padding(numbers)),
         ("size", f"{size}, {numbers['dtype']}"),
-        (PATH_LABEL, join_items(store["path"] for store in numbers["stores"])),
+        *list_store_facts(numbers["stores"]),
     ]
     if numbers["bucket_keys"] is not None:
         facts.append(("bucket keys", list_some(numbers["bucket_keys"])))
     facts += list_nonzero(ledger, _SHARDS_LEDGER)
-    return facts + [("dropped", f"{what} by {reason}") for reason, what in list_dropped(ledger)]
+    facts += list_repeated(ledger, numbers["options"])
+    left_out = list_not_packed(ledger, numbers["options"])
+    return facts + [("not packed", words) for _, words in left_out]
 
 
 def _duplicates(found: dict[str, int]) -> str:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.reporting.opened import Opened
+from seqpack_cli.reporting.opened import AnyOpened
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyStore
 
 BLOCK_IDS = 1 << 18
 BLOCKS_KEPT = 128  # mapped blocks before pages are released: 64 or 128 MiB
@@ -53,7 +52,7 @@ class IdCounts:
 
 
 def count_ids(
-    opened: Opened, ids: np.ndarray, *, unk_id: int | None, progress: Progress
+    opened: AnyOpened, ids: np.ndarray, *, unk_id: int | None, progress: Progress
 ) -> IdCounts:
     """Count every id of a token store or of shards.
 
@@ -66,8 +65,8 @@ def count_ids(
         FolderError: an id is not from 0 to the manifest's largest, or a padding cell is not the
             padding id.
     """
-    ledger, max_id = opened.manifest["ledger"], opened.manifest["max_id"]
-    progress.on_total(ledger["num_tokens"] + ledger.get("num_padding_cells", 0))
+    max_id = opened.manifest["max_id"]
+    progress.on_total(_count_cells(opened))
     found = IdCounts(np.zeros(len(ids), np.int64))
     for run in _iter_shards(opened) if isinstance(opened, ShardSet) else _iter_parts(opened):
         counts, num_tokens = _count_known(run, ids, max_id, progress)
@@ -84,11 +83,16 @@ def count_ids(
 class _PartRun:
     """The ids of one part of a token store, sequence by sequence."""
 
-    def __init__(self, store: TokenStore, number: int) -> None:
+    def __init__(self, store: AnyStore, number: int) -> None:
         self.ids, self._starts = store.view_part(number)
-        self.first = int(store.part_offsets[number])
-        self.name = f"{store.path / store.manifest['parts'][number]['name']}.bin: sequence"
-        self._lengths = store.lengths[self.first : int(store.part_offsets[number + 1])]
+        its_store, inside = store.find_part(number)
+        part = its_store.manifest["parts"][inside]
+        self.name = f"{its_store.path / part['name']}.bin: sequence"
+        self.first = int(its_store.part_offsets[inside])
+        self._first_of_all, self._lengths = (
+            int(store.part_offsets[number]),
+            store.part_lengths(number),
+        )
 
     def iter_tokens(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield all ids in blocks, each with the number of cells that it comes from."""
@@ -103,7 +107,7 @@ class _PartRun:
         del is_wanted
         begin = int(self._starts[sequence]) // self.ids.itemsize
         ids = self.ids[begin : begin + int(self._lengths[sequence])]
-        yield _make_example(ids, cell - begin, self.first + sequence)
+        yield _make_example(ids, cell - begin, self._first_of_all + sequence)
 
 
 class _ShardRun:
@@ -161,8 +165,15 @@ class _ShardRun:
 _Run = _PartRun | _ShardRun
 
 
-def _iter_parts(store: TokenStore) -> Iterator[_PartRun]:
-    for number in range(len(store.manifest["parts"])):
+def _count_cells(opened: AnyOpened) -> int:
+    if not isinstance(opened, ShardSet):
+        return opened.num_tokens
+    ledger = opened.manifest["ledger"]
+    return int(ledger["num_tokens"] + ledger["num_padding_cells"])
+
+
+def _iter_parts(store: AnyStore) -> Iterator[_PartRun]:
+    for number in range(store.num_parts):
         yield _PartRun(store, number)
         store.let_pages_go()
 
@@ -189,7 +200,13 @@ def _make_example(ids: np.ndarray, position: int, sequence: int) -> Example:
 
 
 def _add_examples(examples: list[Example], more: Iterator[Example]) -> None:
-    examples += islice(more, MAX_EXAMPLES - len(examples))
+    """Add examples of other places until there are enough; shards may visit a sequence again."""
+    seen = {(example.sequence, example.position) for example in examples}
+    while len(examples) < MAX_EXAMPLES and (example := next(more, None)) is not None:
+        place = example.sequence, example.position
+        if place not in seen:
+            seen.add(place)
+            examples.append(example)
 
 
 def _count_known(

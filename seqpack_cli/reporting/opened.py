@@ -1,23 +1,35 @@
-"""Open a folder that holds a token store or shards, and find the sources of its sequences."""
+"""Open what `inspect` shows, a token store, shards or splits, and find sources of sequences."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import asdict
 from typing import Any
 
-from seqpack_cli.errors import FolderError, SeqpackError
+from seqpack_cli.errors import FolderError, OptionError, SeqpackError
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.manifest import HEAD_BYTES, MANIFEST_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.open_store import AnyStore, open_store
+from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
+from seqpack_cli.shards.split_manifest import SplitSet, open_splits
+from seqpack_cli.tokens.open_store import (
+    AnyPaths,
+    AnyStore,
+    name_stores,
+    open_store,
+    open_stores,
+    parse_places,
+)
 from seqpack_cli.tokens.token_store import TokenStore
 
 Opened = TokenStore | ShardSet
+AnyOpened = AnyStore | ShardSet  # with several stores as one
 FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
 
 
@@ -27,17 +39,49 @@ def open_any(path: AnyPath) -> Opened:
     Raises:
         FolderError: it is neither, incomplete or damaged.
     """
-    path = parse_place(path)
-    return open_shards(path) if _has_shards(path / MANIFEST_NAME) else open_store(path)
+    place = parse_place(path)
+    return open_shards(place) if _find_format(place) == SHARDS_FORMAT else open_store(place)
 
 
-def _has_shards(manifest: Place) -> bool:
-    """Return whether a manifest is that of shards, most often from its first bytes."""
+def open_any_as_one(paths: AnyPaths) -> AnyOpened:
+    """Open shards, a token store, or several token stores as one.
+
+    Raises:
+        FolderError: one is something else, incomplete or damaged.
+        OptionError: several stores differ in tokenizer or columns, or one is named twice.
+    """
+    places = parse_places(paths)
+    return open_any(places[0]) if len(places) == 1 else open_stores(places)
+
+
+def open_any_or_splits(path: AnyPath) -> Opened | SplitSet:
+    """Open a token store, shards, or the splits that `pack --split` wrote."""
+    place = parse_place(path)
+    return open_splits(place) if _find_format(place) == SPLITS_FORMAT else open_any(place)
+
+
+def check_one(opened: Opened | SplitSet, option: str) -> Opened:
+    """Return what was opened; raise OptionError if it is all splits, which an option cannot show.
+
+    Args:
+        option: as it was typed.
+    """
+    if not isinstance(opened, SplitSet):
+        return opened
+    first = opened.path / next(iter(opened.splits))
+    raise OptionError(
+        f"{option}: {opened.path} holds {count(len(opened.splits), 'split')}, expected one",
+        hint=f"seqpack inspect {shlex.quote(str(first))} {option}",
+    )
+
+
+def _find_format(folder: Place) -> object:
+    """Return the format that a manifest names, most often from its first bytes."""
+    manifest = folder / MANIFEST_NAME
     if not at(manifest).exists():
-        return False
+        return None
     head = FORMAT_FIELD.match(at(manifest).read_head(HEAD_BYTES))
-    found = head[1].decode() if head else read_json(manifest).get("format")
-    return found == SHARDS_FORMAT
+    return head[1].decode() if head else read_json(manifest).get("format")
 
 
 def name_kind(opened: Opened) -> str:
@@ -45,7 +89,12 @@ def name_kind(opened: Opened) -> str:
     return "shards" if isinstance(opened, ShardSet) else "a token store"
 
 
-def find_store(opened: Opened) -> AnyStore | None:
+def show_path(opened: AnyOpened) -> str:
+    """Return the folder, or those of several stores, as messages name them."""
+    return str(opened.path) if isinstance(opened, ShardSet) else opened.shown_path
+
+
+def find_store(opened: AnyOpened) -> AnyStore | None:
     """Return the token store; of shards theirs, None if one is no longer there or has changed."""
     if not isinstance(opened, ShardSet):
         return opened
@@ -58,6 +107,8 @@ def find_store(opened: Opened) -> AnyStore | None:
 def describe_origin(store: AnyStore | None, index: int) -> dict[str, Any] | None:
     """Return the source, record, document and piece of a sequence; None without its store.
 
+    Of several stores, `store_name` is the name that `--passes` has for its store.
+
     Raises:
         FolderError: the store has no such sequence.
     """
@@ -68,7 +119,22 @@ def describe_origin(store: AnyStore | None, index: int) -> dict[str, Any] | None
             f"{store.shown_path}: {len(store):,} sequences, none with index {index:,}"
         )
     origin = asdict(store.locate(index))
-    return {**origin, **{name: spell_path(origin[name]) for name in ("store", "source")}}
+    found = {**origin, **{name: spell_path(origin[name]) for name in ("store", "source")}}
+    if len(store.stores) > 1:
+        paths = [str(each.path) for each in store.stores]
+        found["store_name"] = list_store_names(store)[paths.index(origin["store"])]
+    return found
+
+
+def list_store_names(store: AnyStore) -> list[str]:
+    """Return the names of several stores as printable text; none if there is only one."""
+    names = name_stores([each.path for each in store.stores])
+    return list(map(spell_path, names)) if len(names) > 1 else []
+
+
+def spell_source(source: str, store_name: str | None) -> str:
+    """Return the source of a sequence, after the name of its store if there are several."""
+    return source if store_name is None else f"{store_name}: {source}"
 
 
 def spell_path(path: str) -> str:

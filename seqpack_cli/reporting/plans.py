@@ -11,14 +11,13 @@ from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import count_source, plan_batches
 from seqpack_cli.errors import MAX_COUNT, OptionError
-from seqpack_cli.files.url import AnyPath
-from seqpack_cli.reporting.opened import Opened, open_any
+from seqpack_cli.reporting.opened import AnyOpened, open_any_as_one
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import count_bytes
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.open_store import AnyPaths, AnyStore
 
 BATCH_SIZES = (32, 64, 128)
 USUAL_BATCH_SIZE = 64
@@ -28,23 +27,26 @@ ROW_LENGTHS = (2048, 4096, 8192)
 
 
 @checks_arguments
-def plan(store: AnyPath, *, progress: Progress | None = None) -> dict[str, Any]:
+def plan(stores: AnyPaths, *, progress: Progress | None = None) -> dict[str, Any]:
     """Compare the ways to pack a token store, as `seqpack plan --json` prints them.
 
     Nothing is packed: only the lengths are read, and all ways together take 0.8 us per sequence.
+
+    Args:
+        stores: the store's folder, or those of several, which are packed as one.
 
     Returns:
         Under "plans", for each way: the options of `seqpack pack`, the number of batches, the
         padding ratio and the bytes of the shards.
 
     Raises:
-        OptionError: these are shards.
-        FolderError: the store is incomplete or damaged.
+        OptionError: these are shards, or several stores differ in tokenizer or columns.
+        FolderError: a store is incomplete or damaged.
     """
-    return compare_plans(open_any(store), progress)
+    return compare_plans(open_any_as_one(stores), progress)
 
 
-def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str, Any]:
+def compare_plans(opened: AnyOpened, progress: Progress | None = None) -> dict[str, Any]:
     """Plan a store in many ways and return the numbers of each; 0.8 us per sequence for all.
 
     Raises:
@@ -65,7 +67,8 @@ def compare_plans(opened: Opened, progress: Progress | None = None) -> dict[str,
         progress.on_advance(1)
     return {
         "kind": "plans",
-        "path": str(opened.path),
+        "path": opened.shown_path,
+        "stores": [str(store.path) for store in opened.stores],
         "num_sequences": len(opened),
         "num_tokens": opened.num_tokens,
         "longest": longest,
@@ -120,7 +123,7 @@ def find_best(plans: list[dict[str, Any]]) -> dict[str, Any]:
     return min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
 
 
-def _measure(store: TokenStore, found: SourceCounts, way: PackOptions) -> dict[str, Any]:
+def _measure(store: AnyStore, found: SourceCounts, way: PackOptions) -> dict[str, Any]:
     options = replace(way.resolve(), shuffle=False)  # the numbers are the same
     plan = plan_batches(store, options, found)
     table = plan.table

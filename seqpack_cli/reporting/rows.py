@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,26 @@ import numpy as np
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError
+from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.reporting.row_values import join_pieces, read_row_values, read_sequence_values
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
 
 MAX_SPLIT_IDS = 4096  # decoded to find the text of each token
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of shards that holds a sequence or a piece of one."""
+
+    start: int  # of the piece, in tokens of the sequence
+    place: dict[str, Any]
+    ids: np.ndarray
+    columns: dict[str, Any]
 
 
 def check_batch(opened: Opened, index: int) -> ShardSet:
@@ -79,11 +93,12 @@ def describe_batch(
 
 
 def describe_sequence(
-    opened: Opened, index: int, *, max_text_ids: int | None = None
+    opened: Opened | SplitSet, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
-    """Return one sequence by its index in the token store, from the store or from shards.
+    """Return one sequence by its index in the token store, from the store, shards or all splits.
 
-    `tokens` has the text and ids of its first tokens.
+    `tokens` has the text and ids of its first tokens. Of shards, `visits` lists the place of its
+    first row for each time that it was packed, and `split` is the one of all splits that has it.
 
     Args:
         max_text_ids: decode only so many of its ids; decoding may be slow.
@@ -91,10 +106,17 @@ def describe_sequence(
     Raises:
         OptionError: there is no such sequence.
     """
+    if isinstance(opened, SplitSet):
+        name, shards = _find_split(opened, index)
+        found = describe_sequence(shards, index, max_text_ids=max_text_ids)
+        return {"sequence": index, "split": name, **found}
     if isinstance(opened, ShardSet):
         place, ids, columns = _find_in_shards(opened, index)
     else:
-        _check_sequence(opened, index, len(opened))
+        if index >= len(opened):
+            raise OptionError(
+                f"--sequence {index}: {opened.path} has sequences 0 to {len(opened) - 1}"
+            )
         place, ids, columns = {}, opened[index], read_sequence_values(opened, index)
     decode = open_decoder(opened.read_tokenizer_json())
     pieces = split_at_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
@@ -121,11 +143,35 @@ def _describe_shape(batch: Batch, shards: ShardSet) -> dict[str, Any]:
     return {**shape, "bucket_key": find_bucket_key(keys, int(batch.lengths[0]))}
 
 
+def _find_split(splits: SplitSet, index: int) -> tuple[str, ShardSet]:
+    """Return the split that has a sequence."""
+    for name, shards in splits.splits.items():
+        if next(_iter_rows(shards, index), None) is not None:
+            return name, shards
+    raise _missing_error(splits.path, index, shards)
+
+
 def _find_in_shards(
     shards: ShardSet, index: int
 ) -> tuple[dict[str, Any], np.ndarray, dict[str, Any]]:
-    """Return where a sequence begins in the shards, its ids and columns, joined if it was split."""
-    pieces: list[tuple[int, dict[str, Any], np.ndarray, dict[str, Any]]] = []
+    """Return where a sequence is in the shards, its ids and columns, joined if it was split."""
+    rows = list(_iter_rows(shards, index))
+    if not rows:
+        raise _missing_error(shards.path, index, shards)
+    visits = [row.place for row in rows if not row.start]
+    of_start: dict[int, _Row] = {}
+    for row in rows:
+        of_start.setdefault(row.start, row)  # other visits have the same pieces
+    pieces = [of_start[start] for start in sorted(of_start)]
+    place = {**pieces[0].place, "num_rows": len(pieces), "visits": visits}
+    ids = np.concatenate([piece.ids for piece in pieces])
+    return place, ids, join_pieces([piece.columns for piece in pieces])
+
+
+def _iter_rows(shards: ShardSet, index: int) -> Iterator[_Row]:
+    """Yield the rows that hold a sequence, or pieces of it, in the order of the batches."""
+    if index < 0:  # as of filler rows
+        return
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
         starts = shard.arrays.piece_starts
@@ -137,22 +183,15 @@ def _find_in_shards(
             if inside not in checked:
                 checked = {inside: shard[inside]}
             values = read_row_values(checked[inside], shards.columns, row)
-            pieces.append((int(starts[position]), place, checked[inside].row(row), values))
-    if not pieces:
-        _check_sequence(shards, index, shards.num_store_sequences)
-    if not pieces or index < 0:
-        raise OptionError(
-            f"--sequence {index}: not in {shards.path}",
-            hint="it may have been dropped: seqpack inspect shows how many and why",
-        )
-    pieces.sort(key=lambda piece: piece[0])
-    place = {**pieces[0][1], "num_rows": len(pieces)}
-    ids = np.concatenate([ids for _, _, ids, _ in pieces])
-    return place, ids, join_pieces([values for *_, values in pieces])
+            yield _Row(int(starts[position]), place, checked[inside].row(row), values)
 
 
-def _check_sequence(opened: Opened, index: int, num_sequences: int) -> None:
+def _missing_error(path: Place, index: int, shards: ShardSet) -> OptionError:
+    """Return the error about a sequence that shards do not have."""
+    num_sequences = shards.num_store_sequences
     if index >= num_sequences:
-        raise OptionError(
-            f"--sequence {index}: {opened.path} has sequences 0 to {num_sequences - 1}"
-        )
+        return OptionError(f"--sequence {index}: {path} has sequences 0 to {num_sequences - 1}")
+    return OptionError(
+        f"--sequence {index}: not in {path}",
+        hint="it may have been dropped: seqpack inspect shows how many and why",
+    )

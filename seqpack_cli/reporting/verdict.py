@@ -30,6 +30,8 @@ def _name_others(found: Mapping[str, Any]) -> list[str]:
         or any(sources[name] for name in ("only_in_a", "only_in_b", "changed"))
     ):
         others.append("sources")
+    if found["documents"].get("num_differing"):
+        others.append("texts")
     columns = found["columns"]
     if columns is not None and (
         not columns["same_order"]
@@ -55,12 +57,18 @@ def _judge(found: Mapping[str, Any]) -> str:
             f"{'differs' if num_differing == 1 else 'differ'}, "
             f"the first is {sequences['first']['sequence']:,}"
         )
-    else:
+    elif num_compared:
         verdict = f"{count(num_compared, 'sequence')} identical"
+    else:
+        verdict = "no sequence in both"
     for side in "ab":
         if num_only := sequences[f"num_only_in_{side}"]:
             verdict += f", {num_only:,} only in {side.upper()}"
-    return verdict
+    num_shared = found["documents"]["num_shared_in_b"]
+    if num_differing < num_compared or num_shared is None:
+        return verdict
+    shared = count(num_shared, "document") if num_shared else "no document"
+    return f"{verdict}; {shared} of B {'is' if num_shared < 2 else 'are'} in A"
 
 
 def _judge_batches(found: Mapping[str, Any]) -> str:

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
-from seqpack_cli.reporting.opened import Opened, describe_origin, find_store, spell_path
+from seqpack_cli.reporting.opened import AnyOpened, describe_origin, find_store, show_path
+from seqpack_cli.reporting.spelled_counts import describe_spelled
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
 from seqpack_cli.tokens.vocabulary import describe_vocabulary, list_ids, list_special_tokens
 
 MAX_NEVER_USED = 5  # examples of each kind
 MAX_FREQUENT = 10
 
 
-def describe_vocabulary_use(opened: Opened, progress: Progress | None = None) -> dict[str, Any]:
+def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None) -> dict[str, Any]:
     """Count all ids and describe them; about 300 M ids/s, in constant memory.
 
     Args:
@@ -36,7 +36,7 @@ def describe_vocabulary_use(opened: Opened, progress: Progress | None = None) ->
     manifest = opened.manifest
     tokenizer_json = opened.read_tokenizer_json()
     store = find_store(opened)
-    spelled = _describe_spelled(store)
+    spelled = describe_spelled(store)
     ids = np.array(list_ids(tokenizer_json), np.int64)
     ids = ids[ids <= manifest["max_id"]]
     special_tokens = list_special_tokens(tokenizer_json)
@@ -45,7 +45,7 @@ def describe_vocabulary_use(opened: Opened, progress: Progress | None = None) ->
     is_special = np.isin(ids, list(special_tokens))
     return {
         "kind": "vocabulary",
-        "path": str(opened.path),
+        "path": show_path(opened),
         "vocab_size": manifest["vocab_size"],
         "max_id": manifest["max_id"],
         "num_tokens": found.num_tokens,
@@ -95,19 +95,6 @@ def _describe_unknown(
         return None
     (counted,) = _count_tokens(tokenizer_json, [unk_id], ids, found)
     return {**counted, "examples": _describe_examples(tokenizer_json, found.unknown, store)}
-
-
-def _describe_spelled(store: AnyStore | None) -> dict[str, Any]:
-    """Return the special tokens spelled out in the text; None where that is not known."""
-    tokens, number = None, None
-    if store is not None:
-        number = sum(it.manifest["ledger"]["num_special_tokens_in_text"] for it in store.stores)
-        if len(store.stores) == 1:
-            tokens = read_spelled_tokens(store.stores[0].path, store.stores[0].manifest)
-    for entry in tokens or ():
-        for place in entry["places"]:
-            place["source"] = spell_path(place["source"])
-    return {"num_tokens": number, "tokens": tokens}
 
 
 def _describe_examples(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from seqpack_cli.errors import DataError, OptionError
@@ -13,6 +14,22 @@ from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """Where a run writes, and how.
+
+    Args:
+        overwrite: replace what an earlier run of the same command wrote there.
+        command: the command line, for `run.json`.
+        within: the run that this one is a part of.
+    """
+
+    folder: Place
+    overwrite: bool = False
+    command: str | None = None
+    within: RunFolder | None = None
 
 
 @contextlib.contextmanager
@@ -48,17 +65,10 @@ def hold_folder(
 
 
 @contextlib.contextmanager
-def open_run(
-    folder: Place,
-    plan: dict[str, Any],
-    *,
-    overwrite: bool,
-    command: str | None = None,
-    within: RunFolder | None = None,
-) -> Iterator[RunFolder]:
+def open_run(output: RunOutput, plan: dict[str, Any]) -> Iterator[RunFolder]:
     """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
-    with hold_folder(folder, command=command, within=within) as run:
-        run.begin(plan, overwrite=overwrite)
+    with hold_folder(output.folder, command=output.command, within=output.within) as run:
+        run.begin(plan, overwrite=output.overwrite)
         yield run
 
 

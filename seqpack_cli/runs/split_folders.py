@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import FolderError, SeqpackError, join_items
-from seqpack_cli.files import disk
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.manifest import MANIFEST_NAME, PLAN_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.earlier_run import FORMAT_OF_SPLITS, REMOVE_HINT, remove_own_files
-from seqpack_cli.runs.open_run import hold_folder
+from seqpack_cli.runs.open_run import RunOutput, hold_folder
 from seqpack_cli.runs.run_folder import RunFolder
 
 REPLACED = "replaced"  # field of a plan: splits of an earlier run, whose folders are removed
@@ -26,12 +24,7 @@ REPLACED = "replaced"  # field of a plan: splits of an earlier run, whose folder
 
 @contextlib.contextmanager
 def open_split_run(
-    folder: Place,
-    plan: dict[str, Any],
-    names: Sequence[str],
-    *,
-    overwrite: bool,
-    command: str | None = None,
+    output: RunOutput, plan: dict[str, Any], names: Sequence[str]
 ) -> Iterator[RunFolder]:
     """Hold a folder and begin a run of several splits in it; see `RunFolder.begin`.
 
@@ -41,7 +34,8 @@ def open_split_run(
     Raises:
         FolderError: the folder of a split exists, and no run of splits wrote it.
     """
-    with hold_folder(folder, command=command) as run:
+    folder = output.folder
+    with hold_folder(folder, command=output.command) as run:
         earlier = _find_names(run.path)
         if earlier is None:
             found = sorted({path.name for path in run.path.iterdir()}.intersection(names))
@@ -50,7 +44,7 @@ def open_split_run(
                 raise FolderError(what, hint=REMOVE_HINT)
         stale = sorted(set(earlier or ()) - set(names))
         run.folders = {*names, *stale}
-        run.begin({**plan, REPLACED: stale} if stale else plan, overwrite=overwrite)
+        run.begin({**plan, REPLACED: stale} if stale else plan, overwrite=output.overwrite)
         for name in stale:
             _remove_split(run, folder / name)
         yield run
@@ -75,5 +69,4 @@ def _remove_split(run: RunFolder, folder: Place) -> None:
     with hold_folder(folder, within=run) as part:
         remove_own_files(part.path, {"format": "seqpack.shards"})
         at(part.path).remove_files([PLAN_NAME])
-    if isinstance(folder, Path):
-        disk.remove_folders([folder])
+    at(folder).remove_folder()

@@ -64,7 +64,7 @@ class EntryBytes:
 
 def _count_text_bytes(entries: EntryBytes, store: AnyStore) -> int:
     """Return the bytes of all texts of a store, and of the headers around them."""
-    parts: list[dict[str, Any]] = store.manifest["parts"]
+    parts: list[dict[str, Any]] = [part for it in store.stores for part in it.manifest["parts"]]
     num_bytes: int = sum(part["files"][COLUMNS_FILE]["bytes"] for part in parts)
     num_bytes -= BYTES_PER_HASH * store.num_documents
     num_bytes -= (entries.per_cell - np.dtype(store.dtype).itemsize) * store.num_tokens

@@ -12,6 +12,7 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
@@ -64,7 +65,7 @@ def pack(
     with workers.hold():
         store, options = _open(places, output, options, workers)
         run = pack_store if options.split is None or options.split_name else pack_splits
-        return run(store, output, options, workers, overwrite=overwrite, command=command)
+        return run(store, options, workers, RunOutput(output, overwrite, command))
 
 
 def _open(

@@ -16,8 +16,7 @@ import numpy as np
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import needs_array
-from seqpack_cli.files.url import Place
-from seqpack_cli.runs.open_run import open_run
+from seqpack_cli.runs.open_run import RunOutput, open_run
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.shards.count_store import count_store
@@ -42,27 +41,16 @@ from seqpack_cli.shards.shard_manifest import (
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.store_counts import do_add_up
-from seqpack_cli.tokens.open_store import (
-    AnyStore,
-)
+from seqpack_cli.tokens.open_store import AnyStore
 
 
 def pack_store(
-    store: AnyStore,
-    output: Place,
-    options: PackOptions,
-    workers: Workers,
-    *,
-    overwrite: bool,
-    command: str | None,
-    within: RunFolder | None = None,
+    store: AnyStore, options: PackOptions, workers: Workers, output: RunOutput
 ) -> tuple[dict[str, Any], bool]:
     """Pack what the options select of an opened store, as `pack` does.
 
     Args:
         options: resolved, with stores named by position.
-        command: the command line, for `run.json`.
-        within: a run that this one is a part of.
     """
     started, source = time.monotonic(), SelectedStore(store, options)
     store, head = source.store, _make_head(source)
@@ -70,8 +58,7 @@ def pack_store(
     is_here = is_planned_here(options, workers)
     plan = plan_store(source, options, None if is_here else count_store(source, opened, workers))
     check_memory(plan.table, entries)
-    with open_run(output, head, overwrite=overwrite, command=command, within=within) as run:
-        output = run.path  # from here on with the holder of its lock
+    with open_run(output, head) as run:
         if run.manifest is not None:
             run.check_whole(open_shards)
             return run.manifest, True
@@ -81,8 +68,8 @@ def pack_store(
         run.write_tokenizer(store.read_tokenizer_json())
         cuts = cut_shards(plan.table, options, entries)
         tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
-        receipts = _make_shards(run, tasks, ShardSetup(output, opened, head), workers)
-        manifest = make_manifest(source, output, head, plan, receipts)
+        receipts = _make_shards(run, tasks, ShardSetup(run.path, opened, head), workers)
+        manifest = make_manifest(source, run.path, head, plan, receipts)
         seconds, num_tokens = time.monotonic() - started, manifest["ledger"]["num_tokens"]
         done = describe_run(num_tokens, workers, seconds)
         run.write_record(done, {"numpy": np.__version__})

@@ -50,7 +50,23 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
     Raises:
         FolderError: `pack` cannot have recorded them.
     """
-    values = manifest["options"]
+    apart = {name: manifest[name] for name in APART}
+    options = parse_options(manifest["options"], apart, source)
+    if options.split is not None and options.split_name is None:
+        raise FolderError(f"{source}: option split_name is None, expected the name of a split")
+    return options
+
+
+def parse_options(values: dict[str, Any], apart: dict[str, Any], source: Place) -> PackOptions:
+    """Return recorded options, resolved.
+
+    Args:
+        values: the options.
+        apart: those of APART, of which a manifest may have its own fields.
+
+    Raises:
+        FolderError: `pack` cannot have recorded them.
+    """
     if set(values) != set(NAMES):
         wrong = sorted(set(values) ^ set(NAMES))
         raise FolderError(
@@ -63,14 +79,11 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
             raise FolderError(
                 f"{source}: option {name} is {quote(values[name])}, expected {expected}"
             )
-    apart = {name: manifest[name] for name in APART}
     try:
         options = PackOptions(**apart, **values).resolve()
     except (TypeError, ValueError, OptionError) as error:
         what = error.message if isinstance(error, OptionError) else str(error)
         raise FolderError(f"{source}: options that pack does not accept: {what[:200]}") from error
-    if options.split is not None and options.split_name is None:
-        raise FolderError(f"{source}: option split_name is None, expected the name of a split")
     for name, value in record_options(options).items():
         if value != values[name]:
             raise FolderError(

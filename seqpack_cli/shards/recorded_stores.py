@@ -17,6 +17,7 @@ from seqpack_cli.errors import FolderError, OptionError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.store_passes import find_store_passes, name_by_position
+from seqpack_cli.tokens.columns.column import read_columns
 from seqpack_cli.tokens.open_store import MAX_STORES
 
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -55,7 +56,7 @@ def check_passes(stores: list[dict[str, Any]], options: PackOptions, source: Pla
     try:
         named = name_by_position(options, positions)
         if options.share is None or not options.has_passes:
-            expected = find_store_passes(options, len(stores), lambda: ())
+            expected = find_store_passes(options, positions, lambda: ())
         else:  # they depend on the lengths of the stores too
             most = parse_max_passes(options.max_passes or "1")
             expected = [min(passes, most) for passes in found]
@@ -73,6 +74,22 @@ def check_passes(stores: list[dict[str, Any]], options: PackOptions, source: Pla
                 f"{source}: store {number} has {spell_number(passes)} passes, its options give it "
                 f"{spell_number(wanted)}"
             )
+
+
+def check_columns(manifest: dict[str, Any], options: PackOptions, source: Place) -> None:
+    """Raise FolderError if the columns contradict `--drop-column` or `--store-column`."""
+    columns = read_columns(manifest, source)
+    if found := [name for name in options.drop_column if name in columns]:
+        raise FolderError(f"{source}: has column {quote(found[0])}, which its options drop")
+    if options.store_column is None:
+        return
+    added, num_stores = columns.get(options.store_column), len(manifest["stores"])
+    labels = () if added is None else added.class_names or ()
+    if added is None or added.is_per_token or len(labels) != num_stores:
+        raise FolderError(
+            f"{source}: option store_column is {quote(options.store_column)}, which is not a "
+            f"column of {num_stores:,} classes"
+        )
 
 
 def _parse_passes(text: str, source: Place) -> Fraction:

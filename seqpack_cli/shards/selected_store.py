@@ -8,8 +8,9 @@ and columns as they lie in the files; each sequence then takes 1 bit.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -23,7 +24,7 @@ from seqpack_cli.batching.length_counts import (
     join_counts,
 )
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.passes import count_rounds, count_visits, is_in_round
+from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds, is_in_round
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.shards.store_conditions import PartTest, make_test
 from seqpack_cli.shards.store_passes import find_store_passes
@@ -54,9 +55,20 @@ class SelectedStore:
         self.options, self.part_offsets = options, store.part_offsets
         self._tests = list(_make_tests(store, options))
         self._bits: dict[tuple[str, int], np.ndarray] = {}  # by reason and part, once evaluated
+        self._turns: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by part
         self._number_of = {each.digest: number for number, each in enumerate(store.stores)}
-        num_stores = len(store.stores)
-        self.passes = tuple(passes or find_store_passes(options, num_stores, self._count_tokens))
+        names = [each.shown_path for each in store.stores]
+        self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
+
+    def with_seed(self, seed: int) -> SelectedStore:
+        """Return the same selection with the fractions of passes and the rounds of another seed.
+
+        Splits and conditions are not evaluated again.
+        """
+        other = copy.copy(self)
+        other.options = replace(self.options, seed=seed)
+        other.__dict__.pop("rounds", None)  # they belong to the source
+        return other
 
     @property
     def is_whole(self) -> bool:
@@ -81,10 +93,7 @@ class SelectedStore:
         lengths = self.store.part_lengths(number)
         if self.is_whole:
             return lengths
-        is_taken = self._find_taken(number)
-        if self._find_passes(number) < 1:
-            is_taken &= self.find_visits(number, lengths) > 0
-        taken: np.ndarray = lengths * is_taken
+        taken: np.ndarray = lengths * (self.find_visits(number, lengths) > 0)
         return taken
 
     def find_visits(self, number: int, lengths: np.ndarray) -> np.ndarray:
@@ -100,9 +109,19 @@ class SelectedStore:
         least, most = self.options.drop_shorter or 0, self.options.drop_longer
         is_inside = lengths >= least if most is None else (lengths >= least) & (lengths <= most)
         is_inside &= visits > 0
-        repeated = np.repeat(of_document, self.store.count_sequences(number))
-        visits[is_inside] = repeated[is_inside]
+        np.copyto(visits, self.store.spread(number, of_document), where=is_inside)
         return visits
+
+    def find_turns(self, number: int, num_rounds: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first round and the visits of each sequence of a part, both int16; kept."""
+        if number not in self._turns:
+            first_rounds = find_first_rounds(
+                self.store.part_hashes(number), num_rounds, self.options.seed
+            )
+            visits = self.find_visits(number, self.store.part_lengths(number))
+            both = self.store.spread(number, first_rounds), visits.astype(np.int16)
+            self._turns[number] = both
+        return self._turns[number]
 
     def count(self, first: int = 0, last: int | None = None) -> SourceCounts:
         """Count the lengths of a range of parts; of all by default."""
@@ -119,7 +138,7 @@ class SelectedStore:
                 left_out[reason].append(count_lengths([lengths * (is_left & ~is_taken)]))
                 is_left &= is_taken
             visits = self.find_visits(number, lengths)
-            for num_visits in np.unique(visits).tolist():
+            for num_visits in np.flatnonzero(np.bincount(visits)).tolist():
                 found = count_lengths([lengths * (is_left & (visits == num_visits))])
                 if num_visits:
                     kept.append(LengthCounts(found.lengths, found.counts * num_visits))
@@ -184,13 +203,9 @@ class _Round:
         return _join_parts(self)
 
     def part_lengths(self, number: int) -> np.ndarray:
-        source, store = self.source, self.source.store
-        lengths = store.part_lengths(number)
-        visits = source.find_visits(number, lengths)
-        hashes = np.repeat(store.part_hashes(number), store.count_sequences(number))
-        seed = source.options.seed
-        visited = is_in_round(hashes, visits, self.number, self.num_rounds, seed)
-        taken: np.ndarray = lengths * visited
+        turns = self.source.find_turns(number, self.num_rounds)
+        visited = is_in_round(*turns, self.number, self.num_rounds)
+        taken: np.ndarray = self.source.store.part_lengths(number) * visited
         return taken
 
 

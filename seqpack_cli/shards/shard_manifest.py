@@ -12,7 +12,7 @@ from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place, spell_place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
-from seqpack_cli.shards.recorded_stores import check_passes, check_stores
+from seqpack_cli.shards.recorded_stores import check_columns, check_passes, check_stores
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_counts import add_up_stores, check_counts
 from seqpack_cli.tokens.indexed_dataset import check_id_range
@@ -151,25 +151,31 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     check_passes(manifest["stores"], options, source)
     num_stores = len(manifest["stores"])
     check_counts(manifest["ledger"]["stores"], num_stores, source)
+    check_columns(manifest, options, source)
     if not manifest["shards"]:
         raise FolderError(f"{source}: no shards")
     for number, entry in enumerate(manifest["shards"]):
-        check_fields(entry, SHARD_FIELDS, source=source)
-        check_counts(entry["stores"], num_stores, source)
-        if entry["name"] != shard_name(number):
-            raise FolderError(
-                f"{source}: shard {number} is named {quote(entry['name'])}, "
-                f"expected {shard_name(number)}"
-            )
-        smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
-        if entry["bytes"] < smallest:  # before memory is taken for a false count
-            raise FolderError(
-                f"{source}: shard {number} has {entry['bytes']:,} bytes, expected at least "
-                f"{smallest:,} for {entry['num_batches']:,} batches and {entry['num_rows']:,} rows"
-            )
+        _check_shard(number, entry, num_stores, source)
         if check_present:
             check_files(path, [entry], find_size)
     return manifest, digest
+
+
+def _check_shard(number: int, entry: dict[str, Any], num_stores: int, source: Place) -> None:
+    """Check the entry of a shard; its file is checked when it is opened."""
+    check_fields(entry, SHARD_FIELDS, source=source)
+    check_counts(entry["stores"], num_stores, source)
+    if entry["name"] != shard_name(number):
+        raise FolderError(
+            f"{source}: shard {number} is named {quote(entry['name'])}, "
+            f"expected {shard_name(number)}"
+        )
+    smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
+    if entry["bytes"] < smallest:  # before memory is taken for a false count
+        raise FolderError(
+            f"{source}: shard {number} has {entry['bytes']:,} bytes, expected at least "
+            f"{smallest:,} for {entry['num_batches']:,} batches and {entry['num_rows']:,} rows"
+        )
 
 
 def _check_ledger(ledger: dict[str, Any], source: Place) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import bisect
 import copy
 import functools
+import math
 from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -162,6 +164,11 @@ class ShardSet:
     def num_store_sequences(self) -> int:
         """The number of sequences in all token stores."""
         return sum(entry["num_sequences"] for entry in self.manifest["stores"])
+
+    @property
+    def max_visits(self) -> list[int]:
+        """How often a sequence of each token store may occur."""
+        return [math.ceil(Fraction(entry["passes"])) for entry in self.manifest["stores"]]
 
     def find(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the number of a batch's shard, and the batch's number in that shard."""

@@ -14,28 +14,27 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.batching.splits import Splits, parse_splits
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.files.url import Place, spell_place
+from seqpack_cli.files.url import spell_place
+from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.pack_store import describe_run, pack_store
-from seqpack_cli.shards.recorded_options import record_options
+from seqpack_cli.shards.recorded_options import APART, record_options
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import FORMAT, FORMAT_VERSION, open_splits
+from seqpack_cli.shards.split_manifest import (
+    FORMAT,
+    FORMAT_VERSION,
+    describe_shares,
+    open_splits,
+)
 from seqpack_cli.shards.store_splits import make_splitter
 from seqpack_cli.tokens.open_store import AnyStore
 
 
 def pack_splits(
-    store: AnyStore,
-    output: Place,
-    options: PackOptions,
-    workers: Workers,
-    *,
-    overwrite: bool,
-    command: str | None,
+    store: AnyStore, options: PackOptions, workers: Workers, output: RunOutput
 ) -> tuple[dict[str, Any], bool]:
     """Pack every split of opened stores, each into its own folder.
 
@@ -52,18 +51,17 @@ def pack_splits(
     assert splits is not None  # noqa: S101 - the caller found splits
     head = _make_head(store, splits, options)
     entries = _describe_splits(store, splits)
-    names = splits.names
-    with open_split_run(output, head, names, overwrite=overwrite, command=command) as run:
+    with open_split_run(output, head, splits.names) as run:
         if run.manifest is not None:
             run.check_whole(open_splits)
             return run.manifest, True
         for entry in entries:
             _note_small(entry, options, workers)
             some = replace(options, split_name=entry["name"])
-            folder = output / entry["name"]
-            pack_store(store, folder, some, workers, overwrite=False, command=None, within=run)
-            entry["blake3"] = open_shards(folder).folder.digest
-        stores = [{"path": spell_place(each.path, output)} for each in store.stores]
+            part = replace(output, folder=output.folder / entry["name"], within=run)
+            pack_store(store, some, workers, part)
+            entry["blake3"] = open_shards(part.folder).folder.digest
+        stores = [{"path": spell_place(each.path, output.folder)} for each in store.stores]
         both = zip(stores, head["stores"], strict=True)
         manifest = {**head, "stores": [{**a, **b} for a, b in both], "splits": entries}
         seconds = time.monotonic() - started
@@ -80,21 +78,13 @@ def _make_head(store: AnyStore, splits: Splits, options: PackOptions) -> dict[st
         "format_version": FORMAT_VERSION,
         "split_seed": splits.seed,
         "split_by": splits.by,
-        "splits": [{"name": name, "share": share} for name, share in _iter_shares(splits)],
+        "splits": [{"name": name, "share": share} for name, share in describe_shares(splits)],
         "stores": [
             {"blake3": each.digest, "num_sequences": len(each), "num_tokens": each.num_tokens}
             for each in store.stores
         ],
-        "options": {**record_options(options), "layout": options.layout},
+        "options": {**record_options(options), **{name: getattr(options, name) for name in APART}},
     }
-
-
-def _iter_shares(splits: Splits) -> list[tuple[str, str | None]]:
-    if splits.shares is None:
-        return [(name, None) for name in splits.names]
-    return [
-        (name, spell_number(share)) for name, share in zip(splits.names, splits.shares, strict=True)
-    ]
 
 
 def _describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
@@ -112,7 +102,7 @@ def _describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
     names = ("num_documents", "num_sequences", "num_tokens")
     entries = [
         {"name": name, "share": share, **dict(zip(names, column, strict=True))}
-        for (name, share), column in zip(_iter_shares(splits), counts.T.tolist(), strict=True)
+        for (name, share), column in zip(describe_shares(splits), counts.T.tolist(), strict=True)
     ]
     for entry in entries:
         if not entry["num_sequences"]:

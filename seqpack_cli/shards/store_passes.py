@@ -48,28 +48,30 @@ def name_by_position(options: PackOptions, names: Sequence[str]) -> PackOptions:
 
 
 def find_store_passes(
-    options: PackOptions, num_stores: int, count_tokens: Callable[[], Sequence[int]]
+    options: PackOptions, names: Sequence[str], count_tokens: Callable[[], Sequence[int]]
 ) -> list[Fraction]:
     """Return the passes of each store.
 
     Args:
         options: with stores named by position.
+        names: of the stores, for messages.
         count_tokens: returns the tokens of each store that can be packed.
 
     Raises:
         OptionError: a store does not exist, or has no tokens for its share.
     """
-    positions = [str(number) for number in range(1, num_stores + 1)]
+    positions = [str(number) for number in range(1, len(names) + 1)]
     if not options.has_passes:
-        return [ONE_PASS] * num_stores
+        return [ONE_PASS] * len(names)
     if options.passes is not None:
         found = resolve_stores(parse_passes(options.passes), positions, "--passes")
         return [ONE_PASS if passes is None else passes for passes in found]
     assert options.share is not None  # noqa: S101 - or it has no passes
     shares = resolve_stores(parse_shares(options.share, "--share"), positions, "--share")
-    if None in shares:
+    given = {name: share for name, share in zip(names, shares, strict=True) if share is not None}
+    if len(given) < len(names):
         raise OptionError(f"--share {quote(options.share)}: not a share for each store")
     most = ONE_PASS
     if options.max_passes is not None:
         most = parse_number(options.max_passes, "--max-passes", MAX_PASSES)
-    return find_passes(count_tokens(), [share or ONE_PASS for share in shares], most)
+    return find_passes(count_tokens(), given, most)

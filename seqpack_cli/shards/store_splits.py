@@ -32,9 +32,7 @@ def make_splitter(store: AnyStore, splits: Splits) -> PartSplits:
         OptionError: `--split-by` names no column, or one with a value per token.
     """
     if splits.by is None:
-        return lambda number: np.repeat(
-            splits.assign(store.part_hashes(number)), store.count_sequences(number)
-        )
+        return lambda number: store.spread(number, splits.assign(store.part_hashes(number)))
     name, place = splits.by, f"--split-by {splits.by}"
     if name not in store.columns:
         found = join_items(map(quote, store.columns)) or "none"

@@ -1,13 +1,17 @@
 """The sequences of shards in their original order, with their columns.
 
-Every batch is checked once. Then rows are read in the order of the token store, about a million ids
-at a time from all shards, with 32 bytes of memory per row. Split sequences are joined again.
+Every batch is checked once. Then rows are read in the order of the token stores, about a million
+ids at a time from all shards, with 32 bytes of memory per row. Split sequences are joined again. A
+sequence that is visited several times is yielded once, after its visits were compared.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.kind import Values
@@ -27,20 +32,24 @@ ROWS_PER_READ = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class UnpackedSequence:
-    """One sequence of the token store."""
+    """One sequence of the token stores."""
 
     index: int
     ids: np.ndarray
     columns: dict[str, Any]  # by name, as JSON has them: a value, or a list with one for each id
 
 
+Row = tuple[int, UnpackedSequence]  # its first token in the whole sequence, and a piece of it
+
+
 def iter_sequences(
     shards: ShardSet, progress: Progress | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (original index, ids) of every sequence in the shards, in ascending order.
+    """Yield (original index, ids) of every sequence in the shards once, in ascending order.
 
     Raises:
-        FolderError: a batch is damaged, a sequence occurs twice, or a piece of it is missing.
+        FolderError: a batch is damaged, a sequence occurs more often than its store's passes allow,
+            its visits differ, or a piece of it is missing.
     """
     return ((each.index, each.ids) for each in iter_unpacked(shards, NO_COLUMN, progress))
 
@@ -48,51 +57,105 @@ def iter_sequences(
 def iter_unpacked(
     shards: ShardSet, columns: Columns, progress: Progress | None = None
 ) -> Iterator[UnpackedSequence]:
-    """Yield every sequence in the shards with some of its columns, in ascending order.
+    """Yield every sequence in the shards once with some of its columns, in ascending order.
 
     Raises:
-        FolderError: a batch is damaged, a sequence occurs twice, a piece of it is missing, or its
-            pieces have different values.
+        FolderError: a batch is damaged, a sequence occurs more often than its store's passes allow,
+            its visits or its pieces have different values, or a piece of it is missing.
     """
     progress = progress or Progress()
     indices, starts, lengths = _read_indices(shards)
     order = np.lexsort((starts, indices))
     order = order[np.searchsorted(indices, 0, sorter=order) :]  # without filler rows: index -1
     progress.on_total(len(order))
-    pieces: list[UnpackedSequence] = []
-    num_ids = 0  # of the pieces
-    for start, piece in _iter_rows(shards, columns, order, indices, starts, lengths):
-        if pieces and piece.index != pieces[0].index:
-            yield _join(shards, columns, pieces)
-            pieces, num_ids = [], 0
-        if start != num_ids:
-            what = f"sequence {piece.index} occurs twice"
-            if start:
-                what = f"a piece of sequence {piece.index} begins at token {start}, "
-                what += f"expected {num_ids}"
-            raise FolderError(f"{shards.path}: {what}")
-        pieces.append(piece)
-        num_ids += len(piece.ids)
+    max_visits = shards.max_visits
+    ends = to_offsets([entry["num_sequences"] for entry in shards.manifest["stores"]])[1:].tolist()
+    rows = _iter_rows(shards, columns, order, indices, starts, lengths)
+    for index, some in groupby(_count_rows(rows, progress), lambda row: row[1].index):
+        try:
+            yield join_rows(columns, some, max_visits[bisect_right(ends, index)])
+        except ValueError as error:
+            raise FolderError(f"{shards.path}: {error}") from error
+
+
+def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
+    """Return the sequence of each row of a shard, int64, -1 for filler rows; a view.
+
+    Raises:
+        FolderError: an index is outside the stores, which have `num_sequences`.
+    """
+    indices, lengths = shard.tensors["original_indices"], shard.tensors["lengths"]
+    outside = np.flatnonzero(((indices < 0) | (indices >= num_sequences)) & (lengths > 0))
+    if len(outside):
+        index = indices[outside[0]]
+        raise FolderError(
+            f"{shard.path}: original index {index}, the store has {num_sequences:,} sequences"
+        )
+    return indices
+
+
+def _count_rows(rows: Iterator[Row], progress: Progress) -> Iterator[Row]:
+    for row in rows:
+        yield row
         progress.on_advance(1)
-    if pieces:
-        yield _join(shards, columns, pieces)
 
 
-def _join(shards: ShardSet, columns: Columns, pieces: list[UnpackedSequence]) -> UnpackedSequence:
-    """Return the whole sequence of some pieces."""
-    if len(pieces) == 1:
-        return pieces[0]
-    index, joined = pieces[0].index, dict[str, Any]()
-    for name, column in columns.items():
-        values = [piece.columns[name] for piece in pieces]
-        if column.is_per_token:
-            joined[name] = [value for piece in values for value in piece]
-        elif any(value != values[0] for value in values):
-            what = f"pieces of sequence {index} differ in column {quote(name)}"
-            raise FolderError(f"{shards.path}: {what}")
+def join_rows(columns: Columns, rows: Iterator[Row], max_visits: int) -> UnpackedSequence:
+    """Return the sequence of some rows: the pieces of one or more visits, which must be equal.
+
+    Every visit covers the whole sequence, but each may be cut elsewhere. Rows come by their first
+    token, so each either begins a visit or continues one that ends where it starts.
+
+    Raises:
+        ValueError: the rows are not those of such visits; with a message without the folder.
+    """
+    first, second = next(rows), next(rows, None)
+    if second is None and first[0] == 0:
+        return first[1]
+    ends = Counter[int]()  # where the visits so far end
+    ids, known = bytearray(), dict[str, Any]()
+    for start, piece in chain([first], [second] if second else [], rows):
+        index, stop = piece.index, start + len(piece.ids)
+        if start == 0:
+            if ends.total() == max_visits:
+                times = "twice" if max_visits == 1 else f"more than {max_visits} times"
+                raise ValueError(f"sequence {index} occurs {times}")
+        elif not ends[start]:
+            raise ValueError(
+                f"a piece of sequence {index} begins at token {start}, "
+                f"expected {min(+ends, default=0)}"
+            )
         else:
-            joined[name] = values[0]
-    return UnpackedSequence(index, np.concatenate([piece.ids for piece in pieces]), joined)
+            ends[start] -= 1
+        ends[stop] += 1
+        cell = piece.ids.itemsize
+        if not _extend(ids, piece.ids.tobytes(), start * cell):
+            raise ValueError(f"visits of sequence {index} differ in their ids")
+        for name, value in piece.columns.items():
+            if columns[name].is_per_token:
+                is_same = _extend(known.setdefault(name, []), value, start)
+            else:
+                is_same = known.setdefault(name, value) == value
+            if not is_same:
+                of = "visits" if max_visits > 1 else "pieces"
+                raise ValueError(f"{of} of sequence {index} differ in column {quote(name)}")
+    if len(+ends) > 1:
+        found = " and ".join(map(str, sorted(+ends)[:2]))
+        raise ValueError(f"visits of sequence {index} end at tokens {found}")
+    return UnpackedSequence(index, np.frombuffer(ids, piece.ids.dtype), known)
+
+
+def _extend(known: Any, values: Any, start: int) -> bool:
+    """Append the values after the known ones; return whether those before are equal.
+
+    Args:
+        known, values: a bytearray and bytes, or two lists.
+        start: of the values, at most the number of the known ones.
+    """
+    num_known = len(known) - start
+    is_same: bool = known[start : start + len(values)] == values[:num_known]
+    known.extend(values[num_known:])
+    return is_same
 
 
 def _iter_rows(
@@ -102,8 +165,8 @@ def _iter_rows(
     indices: np.ndarray,
     starts: np.ndarray,
     lengths: np.ndarray,
-) -> Iterator[tuple[int, UnpackedSequence]]:
-    """Yield each row and its first token, in the given order."""
+) -> Iterator[Row]:
+    """Yield each row in the given order."""
     opened = (shards.open_shard(number) for number in range(shards.num_shards))
     first_rows = to_offsets([len(shard.tensors["lengths"]) for shard in opened])
     ends = np.cumsum(lengths[order])
@@ -172,13 +235,7 @@ def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]
         shard = shards.open_shard(number)
         for index in np.flatnonzero(shard.find_unsound()).tolist():
             shard[index]  # raises the error that describes what is wrong
-        indices, lengths = shard.tensors["original_indices"], shard.tensors["lengths"]
-        outside = np.flatnonzero(((indices < 0) | (indices >= num_sequences)) & (lengths > 0))
-        if len(outside):
-            index = indices[outside[0]]
-            raise FolderError(
-                f"{shard.path}: original index {index}, the store has {num_sequences:,} sequences"
-            )
+        indices, lengths = read_original_indices(shard, num_sequences), shard.tensors["lengths"]
         found.append(indices.copy())  # a view would keep the file of every shard open
         starts.append(shard.arrays.piece_starts.copy())
         all_lengths.append(lengths.copy())

@@ -96,7 +96,8 @@ class CombinedStore:
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """The lengths of all sequences, int32[N]."""
-        return np.concatenate([store.lengths for store in self.stores])
+        parts = map(self.part_lengths, range(self.num_parts))
+        return np.concatenate([np.empty(0, np.int32), *parts])
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -153,6 +154,11 @@ class CombinedStore:
         first = int(self._first_documents[self.stores.index(store)])
         numbers: np.ndarray = store.number_documents(inside) + first
         return numbers
+
+    def spread(self, number: int, values: np.ndarray) -> np.ndarray:
+        """Return the value of each sequence's document: see `TokenStore.spread`."""
+        store, inside = self.find_part(number)
+        return store.spread(inside, values)
 
     def locate(self, index: SupportsIndex) -> Origin:
         """Find the store, source file, record and piece that a sequence came from."""

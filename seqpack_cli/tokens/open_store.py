@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import overload
 
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
@@ -53,13 +53,18 @@ def parse_places(paths: AnyPaths) -> list[Place]:
 
 
 def open_stores(
-    places: Sequence[Place], *, check_indices: bool = True, without: Collection[str] = ()
+    places: Sequence[Place],
+    *,
+    check_indices: bool = True,
+    without: Collection[str] = (),
+    wanted: Collection[str] | None = None,
 ) -> AnyStore:
     """Open stores as one.
 
     Args:
         check_indices: check every index now.
         without: names of columns to leave out if the stores differ in them.
+        wanted: names of columns, of which all others are left out if the stores differ in them.
     """
     if not places:
         raise ValueError("no store, expected at least one")
@@ -69,16 +74,24 @@ def open_stores(
             hint="tokenize more files into each store",
         )
     stores = [_open(place, check_indices=check_indices) for place in places]
-    known = {name for store in stores for name in store.columns}
-    for name in without:
-        if name not in known:
-            found = join_items(map(quote, sorted(known))) or "none"
-            raise OptionError(f"--drop-column {name}: no store has this column (found: {found})")
+    check_dropped(stores, without)
     if len(stores) == 1:
         return stores[0]
     _check_stores(stores)
+    if wanted is not None:
+        known = {name for store in stores for name in store.columns}
+        without = {*without, *known.difference(wanted)}
     columns = combine_columns([(str(it.path), it.columns) for it in stores], without=without)
     return CombinedStore([store.show_columns(ShownColumns(columns)) for store in stores])
+
+
+def check_dropped(stores: Iterable[TokenStore], names: Collection[str]) -> None:
+    """Raise OptionError if no store has a column that is to be left out."""
+    known = {column["name"] for store in stores for column in store.manifest["columns"]}
+    for name in names:
+        if name not in known:
+            found = join_items(map(quote, sorted(known))) or "none"
+            raise OptionError(f"--drop-column {name}: no store has this column (found: {found})")
 
 
 def choose_columns(

@@ -186,8 +186,18 @@ class TokenStore:
 
     def number_documents(self, number: int) -> np.ndarray:
         """Return the document number of each sequence of one part, int64[sequences]."""
-        counts, first = self.count_sequences(number), int(self._document_offsets[number])
-        return np.repeat(np.arange(first, first + len(counts)), counts)
+        first, last = self._document_offsets[number : number + 2].tolist()
+        return self.spread(number, np.arange(first, last))
+
+    def spread(self, number: int, values: np.ndarray) -> np.ndarray:
+        """Return the value of each sequence's document.
+
+        Args:
+            number: of a part.
+            values: one for each document of the part.
+        """
+        counts = self.count_sequences(number)
+        return values if (counts == 1).all() else np.repeat(values, counts)
 
     def read_tokenizer_json(self) -> bytes:
         """Return the tokenizer.json in the store, checked against the manifest."""

@@ -16,12 +16,13 @@ import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.tokens.open_store import AnyPaths, parse_places
 from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
 from seqpack_cli.training.batch_tensors import BatchTensors
 from seqpack_cli.training.chosen_columns import choose_columns, find_texts, list_class_names
@@ -60,12 +61,14 @@ class ShardDataset(Dataset[BatchTensors]):
     @checks_arguments
     def __init__(
         self,
-        path: AnyPath | Sequence[AnyPath],
+        path: AnyPaths,
         *,
         labels: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> None:
-        opened = [open_shards(place) for place in _parse_places(path)]
+        opened = [open_shards(place) for place in parse_places(path)]
+        if not opened:
+            raise ValueError("path is empty, expected at least one folder")
         found = {name: column for shards in opened for name, column in shards.columns.items()}
         check_labels(labels, find_texts(found))
         if columns is not None and labels not in (None, NEXT, *columns):
@@ -157,14 +160,6 @@ class ShardDataset(Dataset[BatchTensors]):
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_shards": None}  # a spawned worker opens its own maps
-
-
-def _parse_places(paths: AnyPath | Sequence[AnyPath]) -> list[Place]:
-    if isinstance(paths, str) or not isinstance(paths, Sequence):
-        return [parse_place(paths)]
-    if not paths:
-        raise ValueError("path is empty, expected at least one folder")
-    return [parse_place(path) for path in paths]
 
 
 def _choose(opened: Sequence[ShardSet], columns: Collection[str]) -> list[ShardSet]:

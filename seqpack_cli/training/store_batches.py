@@ -1,52 +1,66 @@
-"""Batches of a token store, planned anew in every epoch as `pack` plans them.
+"""Batches of token stores, planned anew in every epoch as `pack` plans them.
 
-For corpora that are small enough to be laid out while training. The functions of `pack` shuffle and
-sort in windows, limit rows or tokens, form buckets, or fill varlen rows. At the start of each epoch
-planning takes about 0.2 s per million sequences; it takes 45 bytes per sequence while it runs and
-12 until the epoch ends. The number of batches may differ between epochs.
+For corpora that are small enough to be laid out while training. The functions of `pack` select,
+shuffle and sort in windows, limit rows or tokens, form buckets, or fill varlen rows. At the start
+of each epoch planning takes about 0.2 s per million sequences; it takes 45 bytes per sequence while
+it runs and 12 until the epoch ends. The number of batches may differ between epochs.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
-from seqpack_cli.batching.shard_rows import ShardRows
-from seqpack_cli.runs.arguments import convert
+from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.arguments import checks_arguments, convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.training.chosen_columns import find_texts
+from seqpack_cli.shards.store_passes import name_by_position
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.tokens.open_store import check_dropped, name_stores
+from seqpack_cli.training.batch_keys import BatchKeys
+from seqpack_cli.training.chosen_columns import find_texts, list_class_names
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
-from seqpack_cli.training.labels import check_labels
-from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
+from seqpack_cli.training.labels import IGNORED, check_labels
+from seqpack_cli.training.store_dataset import StoreDataset
+from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
+
+IGNORED_OPTIONS = ("shuffle", "seed", "shard_bytes")
+COLUMN_OPTIONS = ("drop_column", "store_column")  # they decide on no batch
 
 
 class StoreBatches:
-    """The batches of a token store, for an EpochSampler and a DataLoader.
+    """The batches of one or several token stores, for an EpochSampler and a DataLoader.
 
         batches = StoreBatches(dataset, PackOptions(max_tokens=8192, window=4096))
         sampler = EpochSampler(batches, seed=0)
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=batches.make_collate())
 
-    The batches of an epoch are those that `pack` makes with the options and the epoch's seed.
+    The batches of an epoch are those that `pack` makes with the options and the epoch's seed. So a
+    fraction of a pass takes other documents in each epoch; with `EpochSampler(shuffle=False)` it
+    takes the same ones, those of seed 0.
 
     Args:
         dataset: the sequences.
-        options: as for `pack`, without `shuffle` and `seed`, which the sampler sets; `shard_bytes`
-            is ignored.
+        options: as for `pack`, without `shuffle` and `seed`, which the sampler sets; `split` needs
+            `split_name`; `shard_bytes` is ignored.
 
     Raises:
         TypeError: dataset is a Subset or ConcatDataset: batches need the lengths of a whole store.
-        ValueError: options has shuffle or seed.
+        ValueError: options has shuffle or seed, or split without split_name, or buckets would have
+            other keys in each epoch.
         OptionError: options conflict, a condition does not apply to the store, or, when an epoch
             begins, a sequence does not fit.
+        DataError: the store has a value that names no split.
     """
 
     is_fixed = False
@@ -59,24 +73,38 @@ class StoreBatches:
                 "and a collate function"
             )
         convert("options", options, PackOptions)
-        if options.shuffle is not None or options.seed:
-            raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
         self.dataset = dataset
-        self.options = replace(options, shuffle=False).resolve()
-        described = f"{self._select().store.digest} {_describe(self.options)}"
+        self.options = _resolve(options, dataset)
+        self._source: SelectedStore | None = None
+        source = self._select()
+        _check_keys(source)
+        shown = {*dataset.columns, self.options.store_column}
+        self.columns: Mapping[str, Column] = {
+            name: column for name, column in source.store.columns.items() if name in shown
+        }
+        described = f"{source.store.digest} {_describe(self.options)}"
         self.fingerprint = blake3(described.encode()).hexdigest()
 
     def __repr__(self) -> str:
         return f"StoreBatches({self.dataset!r}, {_spell_options(self.options)})"
 
+    @checks_arguments
+    def class_names(self, column: str) -> list[Label]:
+        """Return the names of the classes of a column, by class id; of `store_column` the stores.
+
+        Raises:
+            ValueError: there is no such column, or it has no classes.
+        """
+        return list_class_names(self.columns, column)
+
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Plan batches, shuffled by a seed; None keeps the order of pack."""
         shuffling = replace(self.options, shuffle=seed is not None, seed=seed or 0)
-        source = self._select()
+        source = self._select().with_seed(shuffling.seed)
         plan = plan_store(source, shuffling)
         order, table = np.arange(plan.num_batches), plan.table
         (rows,) = plan.cut([0, len(order)])
-        return EpochPlan(_BatchKeys(rows.find(source)), order, lambda: table.expand().num_cells)
+        return EpochPlan(BatchKeys(rows.find(source)), order, lambda: table.expand().num_cells)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
         """Return the function that lays out these batches, for DataLoader's `collate_fn`.
@@ -85,76 +113,106 @@ class StoreBatches:
             labels: as for ShardDataset.
 
         Raises:
-            ValueError: the dataset has no such column, or it is text.
+            ValueError: there is no such column, or it is text.
         """
-        check_labels(labels, find_texts(self.dataset.columns))
+        check_labels(labels, find_texts(self.columns))
         _, collate = OF_LAYOUT[self.options.layout]
-        if not self.options.fills_rectangle:
-            return functools.partial(collate, labels=labels)
+        lay_out: Callable[..., Any] = functools.partial(collate, labels=labels)
+        if self.options.fills_rectangle:
+            lay_out = self._pad_with(lay_out)
+        name, dropped = self.options.store_column, self.options.drop_column
+        if name is None and not dropped:
+            return lay_out
+        offsets = to_offsets([len(each) for each in self._select().store.stores])
+        return functools.partial(
+            _change_columns, lay_out=lay_out, dropped=dropped, store_column=name, offsets=offsets
+        )
+
+    def _pad_with(self, lay_out: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with the widths and the padding of the options."""
         source, keys = self._select(), None
         if self.options.buckets is not None:
             # the keys depend on the lengths alone, which this order only counts
             sorting = replace(self.options, order="length", window=None)
             keys = plan_store(source, sorting).bucket_keys
         return functools.partial(
-            collate,
+            lay_out,
             pad_id=choose_pad_id(source.store, self.options),
             padding_side=self.options.padding_side,
             pad_to_multiple=self.options.pad_to_multiple,
             bucket_keys=keys,
-            labels=labels,
         )
 
     def _select(self) -> SelectedStore:
-        return SelectedStore(self.dataset.open_store(), self.options)
+        """Return what the options select; splits and conditions are evaluated once."""
+        if self._source is None:
+            self._source = SelectedStore(self.dataset.open_store(), self.options)
+        return self._source
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_source": None}  # another process opens the stores again
 
 
-class _BatchKeys(Sequence[list[int | Piece]]):
-    """The keys with which each batch of a plan is read from a StoreDataset."""
+def _resolve(options: PackOptions, dataset: StoreDataset) -> PackOptions:
+    """Check options; return them resolved, with stores named by position."""
+    if options.shuffle is not None or options.seed:
+        raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
+    options = replace(options, shuffle=False).resolve()
+    splits = parse_splits(options)
+    if splits is not None and options.split_name is None:
+        names = " or ".join(map(repr, splits.names))
+        raise ValueError(f"options has split without split_name, expected {names}")
+    check_dropped(dataset.open_store().stores, options.drop_column)
+    return name_by_position(options, name_stores(dataset.paths))
 
-    def __init__(self, rows: ShardRows) -> None:
-        self._rows = rows
 
-    def __len__(self) -> int:
-        return len(self._rows.batch_offsets) - 1
+def _check_keys(source: SelectedStore) -> None:
+    """Refuse bucket keys that are chosen from documents of which each epoch takes others."""
+    has_fraction = any(passes.denominator > 1 for passes in source.passes)
+    if source.options.buckets == "auto" and has_fraction:
+        raise ValueError(
+            "buckets is 'auto', which has other keys in each epoch if passes has a fraction: "
+            "expected lengths, such as [32, 64]"
+        )
 
-    @overload
-    def __getitem__(self, index: int) -> list[int | Piece]: ...
 
-    @overload
-    def __getitem__(self, index: slice) -> list[list[int | Piece]]: ...
+def _change_columns(
+    sequences: Sequence[TokenSequence],
+    *,
+    lay_out: Callable[..., Any],
+    dropped: Sequence[str],
+    store_column: str | None,
+    offsets: np.ndarray,
+) -> Any:
+    """Lay out sequences without some columns, and with the number of the store of each.
 
-    def __getitem__(self, index: int | slice) -> list[int | Piece] | list[list[int | Piece]]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        found = self._rows
-        index = range(len(self))[index]
-        rows = slice(*found.batch_offsets[index : index + 2].tolist())
-        keys: list[int | Piece] = found.indices[rows].tolist()
-        if found.piece_starts is not None:
-            columns = (found.indices, found.piece_starts, found.lengths)
-            pieces = zip(*(column[rows].tolist() for column in columns), strict=True)
-            keys = [Piece(*piece) for piece in pieces]
-        return keys + [FILLER] * int(found.num_filler_rows[index])
+    Args:
+        offsets: the first sequence of each store, and the number of all.
+    """
+    rows = TokenSequences.join(sequences)
+    kept = {name: values for name, values in rows.columns.items() if name not in dropped}
+    beside = {name: values for name, values in rows.token_columns.items() if name not in dropped}
+    if store_column is not None:
+        numbers = np.searchsorted(offsets, rows.original_indices, "right") - 1
+        kept[store_column] = np.where(rows.original_indices < 0, IGNORED, numbers)
+    found = TokenSequences(rows.ids, rows.lengths, rows.original_indices, kept, beside)
+    return lay_out(found)
 
 
 def _describe(options: PackOptions) -> str:
     """Name what decides on batches and differs from the defaults, in every version the same."""
-    return repr(_find_chosen(options))
+    return repr(_find_chosen(options, COLUMN_OPTIONS))
 
 
 def _spell_options(options: PackOptions) -> str:
-    """Spell the call that makes the options that decide on batches."""
+    """Spell the call that makes the options that decide on batches or their columns."""
     chosen = {"layout": options.layout, **_find_chosen(options)}
     return f"PackOptions({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
 
 
-def _find_chosen(options: PackOptions) -> dict[str, Any]:
-    """Return the options that decide on batches and differ from the defaults."""
+def _find_chosen(options: PackOptions, left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the options that differ from the defaults, apart from some."""
     default = asdict(replace(PackOptions(), batch_size=DEFAULT_BATCH_SIZE))
-    left_out = ("shuffle", "seed", "shard_bytes")
-    return {
-        field.name: getattr(options, field.name)
-        for field in fields(options)
-        if field.name not in left_out and getattr(options, field.name) != default[field.name]
-    }
+    names = [each.name for each in fields(options) if each.name not in IGNORED_OPTIONS]
+    found = {name: getattr(options, name) for name in names if name not in left_out}
+    return {name: value for name, value in found.items() if value != default[name]}

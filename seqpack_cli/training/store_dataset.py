@@ -1,4 +1,4 @@
-"""A torch Dataset over a token store: one item is one sequence, or a piece of one.
+"""A torch Dataset over token stores: one item is one sequence, or a piece of one.
 
 For batches that are made anew in every epoch: `StoreBatches` chooses the sequences of each batch,
 and a collate function lays them out. All sequences of a batch are read at once, in the order in
@@ -14,13 +14,13 @@ from typing import NamedTuple, SupportsIndex, overload
 import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
-from seqpack_cli.files.url import AnyPath, Place
+from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label, Values
-from seqpack_cli.tokens.open_store import AnyStore, open_store
+from seqpack_cli.tokens.open_store import AnyPaths, AnyStore, open_stores, parse_places
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
@@ -41,40 +41,52 @@ FILLER = Piece(-1, 0, 0)  # an empty row
 
 
 class StoreDataset(Dataset[TokenSequence]):
-    """Map-style dataset over the sequences of a token store.
+    """Map-style dataset over the sequences of a token store, or of several as one.
 
     `dataset[i]` is the sequence i, `dataset[Piece(i, start, length)]` a piece of it, as a
     `TokenSequence`; i may be negative. `dataset[FILLER]` has no ids and the index -1. A slice is a
     torch `Subset`, which reads nothing before it is asked for a sequence.
 
     Args:
-        path: the token store's folder.
-        columns: the names of the columns to read; None reads all.
+        path: the token store's folder, or several folders: sequences are numbered over all, in the
+            order given, and the classes of a column are those of all stores.
+        columns: the names of the columns to read; None reads all. Stores may differ in the others.
 
     Raises:
-        FolderError: the store is incomplete or damaged, found on opening or at the item.
+        FolderError: a store is incomplete or damaged, found on opening or at the item.
+        OptionError: several stores differ in tokenizer or columns, or one is named twice.
         ValueError: the store has no such column.
     """
 
     @checks_arguments
-    def __init__(self, path: AnyPath, *, columns: Sequence[str] | None = None) -> None:
-        store = open_store(path)
+    def __init__(self, path: AnyPaths, *, columns: Sequence[str] | None = None) -> None:
+        store = open_stores(parse_places(path), wanted=columns)
         self.columns: Mapping[str, Column] = choose_columns(store.columns, columns)
-        self._folder = store.folder
+        self._wanted = columns
+        self._folders = [each.folder for each in store.stores]
         self._num_sequences = len(store)
         self._store: AnyStore | None = store
         self._num_bytes_read = 0
 
     @property
+    def paths(self) -> tuple[Place, ...]:
+        """The folders of the token stores."""
+        return tuple(folder.path for folder in self._folders)
+
+    @property
     def path(self) -> Place:
-        """The token store's folder."""
-        return self._folder.path
+        """The token store's folder; AttributeError if there are several."""
+        if len(self._folders) > 1:
+            raise AttributeError(f"{len(self._folders)} token stores have no one path; use paths")
+        return self._folders[0].path
 
     def __len__(self) -> int:
         return self._num_sequences
 
     def __repr__(self) -> str:
-        return f"StoreDataset({str(self.path)!r}, num_sequences={len(self)})"
+        names = [str(path) for path in self.paths]
+        shown = names if len(names) > 1 else names[0]
+        return f"StoreDataset({shown!r}, num_sequences={len(self)})"
 
     @checks_arguments
     def class_names(self, column: str) -> list[Label]:
@@ -122,10 +134,11 @@ class StoreDataset(Dataset[TokenSequence]):
         return TokenSequences(ids, lengths, indices, columns, token_columns)
 
     def open_store(self) -> AnyStore:
-        """Return the store; a spawned worker opens it again."""
+        """Return the store, or several as one; a spawned worker opens them again."""
         if self._store is None:
-            store = open_store(self.path)
-            self._folder.check_digest(store.digest)
+            store = open_stores(self.paths, wanted=self._wanted)
+            for folder, each in zip(self._folders, store.stores, strict=True):
+                folder.check_digest(each.digest)
             self._store = store
         return self._store
 

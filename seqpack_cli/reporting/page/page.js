@@ -13,13 +13,14 @@ const lengths = decodeInt32(places.lengths);
 const batches = decodeInt32(places.batches);
 const rows = decodeInt32(places.rows);
 const pieces = decodeInt32(places.pieces);
+const visits = decodeInt32(places.visits);
 const documents = decodeInt32(places.documents);
 
-function findSource(document_) {
+function findLast(entries, document_) {
   let found = null;
-  for (const [path, first] of places.sources) {
-    if (first > document_) break;
-    found = `${path}, record ${(document_ - first + 1).toLocaleString("en")}`;
+  for (const entry of entries) {
+    if (entry[1] > document_) break;
+    found = entry;
   }
   return found;
 }
@@ -34,6 +35,9 @@ function describe(index) {
     return [...parts, `not in this page, which has the first ${places.num_sent.toLocaleString("en")}`];
   }
   if (lengths[index] < 0) return [...parts, "not in these shards: dropped"];
+  if (visits && visits[index] > 1) {
+    parts.push(`packed ${visits[index].toLocaleString("en")} times, first in`);
+  }
   if (pieces && pieces[index] > 1) {
     parts.push(`split into ${pieces[index].toLocaleString("en")} pieces, the first in`);
   }
@@ -43,9 +47,14 @@ function describe(index) {
   }
   parts.push(`${lengths[index].toLocaleString("en")} ${lengths[index] === 1 ? "token" : "tokens"}`);
   if (documents && documents[index] >= 0) {
-    parts.push(`document ${documents[index].toLocaleString("en")}`);
-    const source = findSource(documents[index]);
-    if (source) parts.push(source);
+    const store = findLast(places.stores, documents[index]);
+    const inStore = documents[index] - (store ? store[1] : 0);
+    if (store) parts.push(`token store ${store[0]}`);
+    parts.push(`document ${inStore.toLocaleString("en")}`);
+    const source = findLast(places.sources, documents[index]);
+    if (source) {
+      parts.push(`${source[0]}, record ${(documents[index] - source[1] + 1).toLocaleString("en")}`);
+    }
   }
   return parts;
 }

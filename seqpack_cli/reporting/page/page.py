@@ -27,11 +27,10 @@ from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
+from seqpack_cli.reporting.spelled_counts import describe_spelled
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.spelled_tokens import read_spelled_tokens
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -112,7 +111,7 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         rows_title=rows_title,
         has_tags=any(column.is_per_token for column in opened.columns.values()),
         all_known=store is not None,
-        special_tokens=[_clean_entry(entry) for entry in _read_spelled(store)],
+        special_tokens=[_clean_entry(entry) for entry in describe_spelled(store)["tokens"] or ()],
         num_sequences=places["num_sequences"],
         # Text of a script element: `</` would end it.
         places=json.dumps(places).replace("<", "\\u003c"),
@@ -193,12 +192,6 @@ def _name_columns(rules: LayoutRules) -> tuple[str, str, str]:
 def _spell(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return escape_controls(text[:MAX_OPTION_CHARACTERS])
-
-
-def _read_spelled(store: AnyStore | None) -> list[dict[str, Any]]:
-    if store is None or len(store.stores) > 1:
-        return []
-    return read_spelled_tokens(store.stores[0].path, store.stores[0].manifest) or []
 
 
 def _clean_entry(entry: dict[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.reporting.opened import Opened, spell_path
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.reporting.opened import Opened, list_store_names, spell_path
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_SEQUENCES = 100_000
 MAX_SOURCES = 10_000
@@ -28,10 +28,11 @@ def collect_places(opened: Opened, store: AnyStore | None) -> dict[str, Any]:
 
     Returns:
         `num_sequences`, and `num_sent` of them; base64 of little-endian int32 arrays, in which a
-        dropped sequence has length -1; `sources` with the first document of each. `pieces` counts
-        the rows of each sequence, if any is split.
+        dropped sequence has length -1; `sources` with the first document of each, and `stores` if
+        there are several. `pieces` counts the rows of each sequence in one visit, if any is split,
+        and `visits` how often it is packed, if any is packed again.
     """
-    num_sequences = len(opened) if isinstance(opened, TokenStore) else opened.num_store_sequences
+    num_sequences = opened.num_store_sequences if isinstance(opened, ShardSet) else len(opened)
     num_sent = min(num_sequences, MAX_SEQUENCES)
     if isinstance(opened, ShardSet):
         arrays = _find_rows(opened, num_sent)
@@ -43,28 +44,35 @@ def collect_places(opened: Opened, store: AnyStore | None) -> dict[str, Any]:
         "num_sequences": num_sequences,
         "num_sent": num_sent,
         "sources": _list_sources(store) if store is not None else [],
+        "stores": _list_stores(store) if store is not None else [],
         **{name: _encode(array) for name, array in arrays.items()},
     }
 
 
 def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
     """Find the length of each sequence, and the batch and row of it or of its first piece."""
-    batches, rows, lengths = (np.full(num_sent, NOWHERE, np.int64) for _ in range(3))
-    pieces = np.zeros(num_sent, np.int64)
-    for number in range(shards.num_shards):
+    batches, rows = (np.full(num_sent, NOWHERE, np.int64) for _ in range(2))
+    lengths, pieces, visits = (np.zeros(num_sent, np.int64) for _ in range(3))
+    for number in reversed(range(shards.num_shards)):  # the first visit stays
         arrays = shards.open_shard(number).arrays
         tensors, batch = arrays.tensors, arrays.batch_of_rows
         indices, starts = tensors["original_indices"], tensors["sequence_offsets"]
         is_sent = (indices >= 0) & (indices < num_sent)
         is_first = is_sent & (arrays.piece_starts == 0)
         row = np.arange(len(indices)) - starts[batch]
-        batches[indices[is_first]] = batch[is_first] + shards.batch_offsets[number]
-        rows[indices[is_first]] = row[is_first]
-        lengths[indices[is_first]] += 1  # from NOWHERE to 0
+        found, places = np.unique(indices[is_first], return_index=True)
+        batches[found] = batch[is_first][places] + shards.batch_offsets[number]
+        rows[found] = row[is_first][places]
         np.add.at(lengths, indices[is_sent], tensors["lengths"][is_sent])
         np.add.at(pieces, indices[is_sent], 1)
-    found = {"batches": batches, "rows": rows, "lengths": lengths}
-    return {**found, "pieces": pieces} if (pieces > 1).any() else found
+        np.add.at(visits, indices[is_first], 1)
+    once = np.maximum(visits, 1)
+    lengths = np.where(visits > 0, lengths // once, NOWHERE)
+    arrays_sent = {"batches": batches, "rows": rows, "lengths": lengths}
+    for name, numbers in (("pieces", pieces // once), ("visits", visits)):
+        if (numbers > 1).any():
+            arrays_sent[name] = numbers
+    return arrays_sent
 
 
 def _find_documents(store: AnyStore, num_sent: int) -> np.ndarray:
@@ -85,6 +93,12 @@ def _list_sources(store: AnyStore) -> list[list[Any]]:
         found += [[spell_path(it["path"]), first + it["first_document"]] for it in sources]
         first += each.num_documents
     return found if len(found) <= MAX_SOURCES else []
+
+
+def _list_stores(store: AnyStore) -> list[list[Any]]:
+    """Return name and first document of each of several stores."""
+    firsts = to_offsets([each.num_documents for each in store.stores]).tolist()
+    return [[name, first] for name, first in zip(list_store_names(store), firsts, strict=False)]
 
 
 def _encode(array: np.ndarray) -> str:

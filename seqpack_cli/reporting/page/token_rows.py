@@ -10,13 +10,13 @@ import numpy as np
 
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.column_facts import list_values, select_tags, spell_tag
-from seqpack_cli.reporting.opened import Opened, describe_origin
+from seqpack_cli.reporting.opened import Opened, describe_origin, spell_source
 from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
 from seqpack_cli.reporting.wording import cut
+from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
-from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
 MAX_ROWS = 40
@@ -59,7 +59,7 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
             }
         )
         seen.add(index)
-    kind = "sequences" if isinstance(opened, TokenStore) else "rows"
+    kind = "rows" if isinstance(opened, ShardSet) else "sequences"
     return rows, f"First {len(rows)} {kind}"
 
 
@@ -75,7 +75,7 @@ def _take_pieces(pieces: list[TextPiece]) -> list[TextPiece]:
 
 def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray, dict[str, Any]]]:
     """Yield the index in the token store, the heading, the ids and the columns of each row."""
-    if isinstance(opened, TokenStore):
+    if not isinstance(opened, ShardSet):
         for index in range(len(opened)):
             columns = read_sequence_values(opened, index)
             yield index, f"sequence {index:,}", opened[index], columns
@@ -108,7 +108,8 @@ def _spell_place(store: AnyStore | None, index: int) -> str:
     origin = describe_origin(store, index)
     if origin is None:
         return "unknown source"
-    place = f"{origin['source']}, record {origin['record']:,}, document {origin['document']:,}"
+    source = spell_source(origin["source"], origin.get("store_name"))
+    place = f"{source}, record {origin['record']:,}, document {origin['document']:,}"
     if origin["num_pieces"] > 1:
         place += f", piece {origin['piece'] + 1:,} of {origin['num_pieces']:,}"
     return escape_controls(place)

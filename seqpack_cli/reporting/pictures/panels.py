@@ -11,7 +11,7 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.contents import find_capacity, measure_batches, read_lengths
-from seqpack_cli.reporting.opened import Opened
+from seqpack_cli.reporting.opened import AnyOpened, Opened, show_path
 from seqpack_cli.reporting.pictures.batch_panel import is_small, make_batch_panel
 from seqpack_cli.reporting.pictures.column_panel import make_column_panels
 from seqpack_cli.reporting.pictures.length_panel import make_length_panel
@@ -24,7 +24,6 @@ from seqpack_cli.reporting.wording import count, cut_front, show_token
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
-from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_VARLEN_ROWS = 12
 MAX_PATH_COLUMNS = 40  # of the title, which is one line
@@ -65,12 +64,13 @@ def make_plan_panels(compared: dict[str, Any]) -> list[Panel]:
     return [make_plan_panel(compared)]
 
 
-def make_title(opened: Opened) -> str:
+def make_title(opened: AnyOpened) -> str:
     """Return the title of a picture or page, one line."""
-    path = cut_front(escape_controls(str(opened.path)), MAX_PATH_COLUMNS)
-    if isinstance(opened, TokenStore):
+    path = cut_front(escape_controls(show_path(opened)), MAX_PATH_COLUMNS)
+    if not isinstance(opened, ShardSet):
         counts = f"{count(len(opened), 'sequence')}, {count(opened.num_tokens, 'token')}"
-        return f"{path}: token store, {counts}"
+        kind = "token store" if len(opened.stores) == 1 else "token stores"
+        return f"{path}: {kind}, {counts}"
     ledger = opened.manifest["ledger"]
     return (
         f"{path}: {count(len(opened), opened.layout + ' batch')}, "

@@ -1,4 +1,4 @@
-"""Show the numbers of a token store or of shards in a terminal of 80 columns."""
+"""Show the numbers of a token store, of shards or of splits in a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.facts import PATH_LABEL, list_facts
+from seqpack_cli.reporting.selection_counts import selects_passes
+from seqpack_cli.reporting.terminal.selection_lines import show_splits, show_stores
 from seqpack_cli.reporting.terminal.staircase_lines import draw_bar
 from seqpack_cli.reporting.wording import (
     VALUE_WIDTH,
@@ -25,15 +27,20 @@ MAX_LINES_OF_COLUMN = 3
 
 
 def show_numbers(numbers: dict[str, Any]) -> list[str]:
-    """Return the lines of a token store or of shards."""
+    """Return the lines of a token store, of shards or of splits."""
+    if numbers["kind"] == "splits":
+        return show_splits(numbers)
+    has_table = numbers["kind"] == "shards" and selects_passes(numbers["stores"])
     facts = [
         pair_of_path(label, value) if label == PATH_LABEL else pair(label, value)
         for label, value in list_facts(numbers)
+        if label != PATH_LABEL or not has_table
     ]
     are_pieces = bool(numbers["ledger"].get("num_split_sequences"))
     return [
         _title(numbers),
         *facts,
+        *(["", *show_stores(numbers["stores"])] if has_table else []),
         *_show_columns(numbers["columns"]),
         "",
         *_show_lengths(numbers["lengths"], are_pieces=are_pieces),

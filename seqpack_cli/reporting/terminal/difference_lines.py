@@ -8,6 +8,7 @@ from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
 from seqpack_cli.reporting.terminal.column_difference_lines import cut_alike, show_columns
+from seqpack_cli.reporting.terminal.document_lines import show_documents
 from seqpack_cli.reporting.wording import (
     VALUE_WIDTH,
     WIDTH,
@@ -42,6 +43,7 @@ def show_differences(found: dict[str, Any]) -> list[str]:
         _show_batches(found["batches"]),
         _show_sequences(found["sequences"]),
         _show_first(found["sequences"]["first"]),
+        show_documents(found["documents"], with_examples=found["compared"] == "shards"),
     ]
     lines = [f"{found['compared']} compared"]
     lines += [pair_of_path(title, found[side]) for side, title in SIDES.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpack_cli.errors import escape_controls
+from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.reporting.column_facts import list_values, select_tags
 from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
 from seqpack_cli.reporting.terminal.token_lines import draw_tokens
@@ -71,9 +71,13 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
     """Return the lines of a sequence: its source, its tokens with their ids, and its text."""
     lines = [f"sequence {sequence['sequence']:,}"]
     origin = sequence["origin"]
+    if "split" in sequence:
+        lines.append(pair("split", sequence["split"]))
     if origin is None:
         lines.append(pair("source", "unknown: the token store is no longer there"))
     else:
+        if "store_name" in origin:
+            lines.append(pair_of_path("token store", origin["store"]))
         record = f", record {origin['record']:,}"
         lines.append(pair_of_path("source", origin["source"], record))
         lines.append(pair("document", f"{origin['document']:,}"))
@@ -82,6 +86,10 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
     if "shard" in sequence:
         place = f", batch {sequence['batch']:,}, row {sequence['row']:,}"
         lines.append(pair_of_path("shard", sequence["shard"], place))
+        others = sequence["visits"][1:]
+        if others:
+            listed = join_items(f"batch {it['batch']:,}, row {it['row']:,};" for it in others)
+            lines.append(pair("again in", listed.rstrip(";")))
         if sequence["num_rows"] > 1:
             lines.append(
                 pair(

@@ -7,7 +7,9 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.url import Place
-from seqpack_cli.reporting.facts import list_dropped, list_nonzero
+from seqpack_cli.reporting.facts import list_nonzero, list_not_packed, list_repeated
+from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
+from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
 
 OF_STORE = {
@@ -61,9 +63,16 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
     if manifest["bucket_keys"] is not None:
         lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
     lines += _tell_columns(manifest) + _tell_nonzero(ledger, OF_SHARDS)
-    for reason, dropped in list_dropped(ledger):
-        lines.append(f"  {dropped} dropped by --{reason.replace('_', '-')}")
-    return lines
+    lines += [f"  {words}" for _, words in list_not_packed(ledger, manifest["options"])]
+    for label, words in list_repeated(ledger, manifest["options"]):
+        lines.append(f"  {label} {words}")
+    stores = describe_stores(manifest)
+    return lines + show_stores(stores) if selects_passes(stores) else lines
+
+
+def summarize_splits(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
+    """Return what each split holds; the manifest is that of `describe_splits`."""
+    return [_done(output, was_complete=was_complete), *draw_splits(manifest)]
 
 
 def _done(output: Place, *, was_complete: bool) -> str:

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from seqpack_cli.errors import escape_controls
+from seqpack_cli.reporting.opened import spell_source
 from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, pair, quote_text
 
 MAX_SHOWN = 16  # of many special tokens
@@ -75,7 +76,8 @@ def _show_example(example: dict[str, Any], what: str) -> Iterator[str]:
         yield place + "the token store is no longer there"
     else:
         record = f", record {origin['record']:,}"
-        path = cut_front(escape_controls(origin["source"]), WIDTH - len(place) - len(record))
+        source = spell_source(origin["source"], origin.get("store_name"))
+        path = cut_front(escape_controls(source), WIDTH - len(place) - len(record))
         yield place + path + record
     yield f"    {quote_text(example['text'][:MAX_CHARACTERS])}"
 

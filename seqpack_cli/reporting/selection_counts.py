@@ -1,0 +1,61 @@
+"""What was packed of each store and what each split holds, as plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.split_manifest import SplitSet
+
+
+def describe_stores(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the stores of shards with what was packed of each, and its share of all tokens."""
+    packed = manifest["ledger"]["stores"]
+    total = sum(counts["num_tokens"] for counts in packed)
+    return [
+        {
+            **entry,
+            "num_packed_sequences": counts["num_sequences"],
+            "num_packed_tokens": counts["num_tokens"],
+            "packed_share": round(counts["num_tokens"] / max(total, 1), 6),
+        }
+        for entry, counts in zip(manifest["stores"], packed, strict=True)
+    ]
+
+
+def selects_passes(stores: list[dict[str, Any]]) -> bool:
+    """Return whether shards have several stores, or one in other than one pass."""
+    return len(stores) > 1 or stores[0]["passes"] != "1"
+
+
+def describe_splits(splits: SplitSet) -> dict[str, Any]:
+    """Return the numbers of all splits: those before anything is dropped, and those packed."""
+    manifest = splits.manifest
+    total = sum(entry["num_tokens"] for entry in manifest["splits"])
+    return {
+        "kind": "splits",
+        "path": str(splits.path),
+        **{name: manifest[name] for name in ("split_seed", "split_by", "stores", "options")},
+        "splits": [
+            {
+                **entry,
+                "token_share": round(entry["num_tokens"] / max(total, 1), 6),
+                **_describe_packed(splits.splits[entry["name"]]),
+            }
+            for entry in manifest["splits"]
+        ],
+    }
+
+
+def _describe_packed(shards: ShardSet) -> dict[str, Any]:
+    manifest, ledger = shards.manifest, shards.manifest["ledger"]
+    num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
+    return {
+        "path": str(shards.path),
+        "layout": shards.layout,
+        "num_shards": shards.num_shards,
+        "bytes": sum(entry["bytes"] for entry in manifest["shards"]),
+        "padding_ratio": round(ledger["num_padding_cells"] / max(num_cells, 1), 6),
+        "stores": describe_stores(manifest),
+        "ledger": ledger,
+    }

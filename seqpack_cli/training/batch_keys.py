@@ -1,0 +1,38 @@
+"""The keys with which the batches of a plan are read from a StoreDataset, made when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.training.store_dataset import FILLER, Piece
+
+
+class BatchKeys(Sequence[list[int | Piece]]):
+    """The keys with which each batch of a plan is read from a StoreDataset."""
+
+    def __init__(self, rows: ShardRows) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows.batch_offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> list[int | Piece]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[list[int | Piece]]: ...
+
+    def __getitem__(self, index: int | slice) -> list[int | Piece] | list[list[int | Piece]]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        found = self._rows
+        index = range(len(self))[index]
+        rows = slice(*found.batch_offsets[index : index + 2].tolist())
+        keys: list[int | Piece] = found.indices[rows].tolist()
+        if found.piece_starts is not None:
+            columns = (found.indices, found.piece_starts, found.lengths)
+            pieces = zip(*(column[rows].tolist() for column in columns), strict=True)
+            keys = [Piece(*piece) for piece in pieces]
+        return keys + [FILLER] * int(found.num_filler_rows[index])
