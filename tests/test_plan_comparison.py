@@ -258,6 +258,12 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
     assert "not the token store that these shards were packed from" in report["plan"]["why_not"]
 
 
+def claim_another_visit(manifest: dict[str, Any]) -> None:
+    ledger = manifest["ledger"]
+    ledger["num_repeated_sequences"] += 1
+    ledger["num_dropped_sequences"]["passes"] += 1
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -269,6 +275,7 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
             lambda manifest: manifest["options"].update(passes="1=2.4"),
             "passes of store 1 is 2.5, the plan has 2.4",
         ),
+        (claim_another_visit, "num_repeated_sequences is 70, the plan has 69"),
     ],
 )
 def test_passes_that_are_not_those_of_the_options_are_found(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -304,6 +305,25 @@ def test_damaged_manifest_of_splits_is_found(out: Path, kind: str) -> None:
     change_manifest(out, change)
     findings = say(verify(out))
     assert any(finding.startswith(f"structure: manifest.json: {what}") for finding in findings)
+
+
+def test_sequences_that_splits_claim_of_each_other_are_found_without_the_stores(out: Path) -> None:
+    def claim(manifest: dict[str, Any]) -> None:
+        manifest["splits"][0]["num_sequences"] -= 1
+        manifest["splits"][2]["num_sequences"] += 1
+
+    hide_stores(out)
+    change_manifest(out, claim)
+    train, test = (say(verify(out))[place] for place in (0, 1))
+    assert re.search(r"num_sequences of split 'train' is \d+, its ledger leaves out \d+ of", train)
+    assert re.search(r"num_sequences of split 'test' is \d+, its ledger leaves out \d+ of", test)
+
+
+def test_what_the_splits_have_in_common_is_compared(out: Path) -> None:
+    change_manifest(out / "test", lambda manifest: manifest.update(pad_id=1))
+    change_splits(out, lambda _: None)
+    found = "structure: manifest.json: pad_id of split 'test' is 1, the first split has 256"
+    assert found in say(verify(out))
 
 
 def test_options_of_one_split_are_compared(out: Path) -> None:

@@ -128,30 +128,45 @@ def find_shared(store: AnyStore, owners: SplitOwners, *, by: str | None) -> tupl
     """
     found: list[str] = []
     hashes, splits = [np.empty(0, np.uint64)], [np.empty(0, np.int16)]
-    firsts = [np.empty(0, np.int64)]
     for part in range(store.num_parts):
         rows, fault = owners.find_documents(store, part)
         found += [fault] if fault is not None else []
-        if by is None:
-            of_documents = store.part_hashes(part)
-            keys = of_documents[number_documents(store, part)[rows]]
-        else:
-            of_values, numbers = hash_values(store.columns[by], store.part_column(part, by))
-            keys = of_values[numbers[rows]]
-        rows += store.part_offsets[part]
-        hashes.append(keys)
-        firsts.append(rows)
-        splits.append(owners.owners[rows])
-    keys, rows, of_rows = (np.concatenate(arrays) for arrays in (hashes, firsts, splits))
+        hashes.append(_hash_rows(store, part, rows, by))
+        splits.append(owners.view_part(store, part)[rows])
+    keys, of_keys = np.concatenate(hashes), np.concatenate(splits)
+    del hashes, splits  # before more is taken for sorting
     order = np.argsort(keys, kind="stable")
-    keys, of_rows = keys[order], of_rows[order]
-    is_shared = (keys[1:] == keys[:-1]) & (of_rows[1:] != of_rows[:-1])
+    keys, of_keys = keys[order], of_keys[order]
+    is_shared = (keys[1:] == keys[:-1]) & (of_keys[1:] != of_keys[:-1])
     if is_shared.any():
         place = int(is_shared.argmax())
         what = "the same text" if by is None else f"the same value of column {quote(by)}"
-        both = owners.name_both(store, rows[order[place : place + 2]].tolist())
-        found.append(f"{what} is in two splits: {both}")
-    return len(rows), found
+        pair = _find_pair(store, owners, keys[place], of_keys[place : place + 2].tolist(), by)
+        found.append(f"{what} is in two splits: {owners.name_both(store, pair)}")
+    return len(keys), found
+
+
+def _hash_rows(store: AnyStore, part: int, rows: np.ndarray, by: str | None) -> np.ndarray:
+    """Return the hash of what decides the split of some sequences of a part, uint64."""
+    if by is None:
+        hashes, numbers = store.part_hashes(part), number_documents(store, part)
+    else:
+        hashes, numbers = hash_values(store.columns[by], store.part_column(part, by))
+    of_rows: np.ndarray = hashes[numbers[rows]]
+    return of_rows
+
+
+def _find_pair(
+    store: AnyStore, owners: SplitOwners, key: int, splits: Sequence[int], by: str | None
+) -> list[int]:
+    """Return the first sequence with a hash in each of two splits."""
+    found: dict[int, int] = {}
+    for part, first in enumerate(store.part_offsets[:-1].tolist()):
+        rows, _ = owners.find_documents(store, part)
+        rows = rows[_hash_rows(store, part, rows, by) == key]
+        for split, row in zip(owners.view_part(store, part)[rows].tolist(), rows, strict=True):
+            found.setdefault(split, first + int(row))
+    return [found[split] for split in splits]
 
 
 def compare_assignment(splits: SplitSet, store: AnyStore, owners: SplitOwners) -> Iterator[str]:

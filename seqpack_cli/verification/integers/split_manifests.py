@@ -33,8 +33,8 @@ def compare_split_manifests(splits: SplitSet) -> Iterator[str]:
         for field in SHARED:
             found, expected = shards.manifest[field], first.manifest[field]
             if found != expected:
-                yield f"{field} of split {quote(name)} is {quote(found)}, the first split has "
-                f"{quote(expected)}"
+                what = f"{field} of split {quote(name)} is {quote(found)}"
+                yield f"{what}, the first split has {quote(expected)}"
     yield from _compare_counts(splits)
 
 
