@@ -189,5 +189,6 @@ def test_runs_refuse_arguments_of_another_type(
 
 def test_a_store_that_is_open_is_no_path(byte_store: Callable[..., Path]) -> None:
     store = seqpack.open_store(byte_store(["ab", "c"]))
-    with pytest.raises(TypeError, match=r"^store is TokenStore\(.*expected str, PathLike or Url$"):
+    said = r"^stores is TokenStore\(.*PathLike, Url or a sequence of them$"
+    with pytest.raises(TypeError, match=said):
         seqpack.pack(store, "shards")  # type: ignore[arg-type]
