@@ -187,7 +187,8 @@ def swap_equal_rows(forgery: Forgery) -> bool:
     for place, (b, r) in enumerate(places):
         for b2, r2 in places[place + 1 :]:
             first, second = forgery.batches[b].rows, forgery.batches[b2].rows
-            if len(first[r][2]) == len(second[r2][2]):
+            is_other = first[r][:2] != second[r2][:2]  # not another visit of the same sequence
+            if is_other and len(first[r][2]) == len(second[r2][2]):
                 first[r], second[r2] = second[r2], first[r]
                 return True
     return False

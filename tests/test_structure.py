@@ -23,9 +23,12 @@ from shard_reference import (
     read_manifest_json,
 )
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.structure import check_structure
+from seqpack_cli.verification.integers.totals import check_totals
 from seqpack_cli.verification.report import Finding, LevelReport
 
 SHARDS = [f"shard-{number:05d}.safetensors" for number in range(3)]
@@ -218,7 +221,9 @@ def drop_last_row(arrays: Arrays) -> None:
 
 def test_dropped_row_is_missing(tmp_path: Path) -> None:
     path = make_shards(tmp_path, shard_bytes=1)
-    change_shard(path, drop_last_row, num_rows=2, num_sequences=2, num_tokens=21)
+    of_store = [{"num_sequences": 2, "num_tokens": 21}]
+    counts = {"num_rows": 2, "num_sequences": 2, "num_tokens": 21, "stores": of_store}
+    change_shard(path, drop_last_row, **counts)
     assert check(path)[0][0] == (
         "structure: manifest.json: 1 sequences are missing, the ledger says 0 were dropped"
     )
@@ -277,6 +282,26 @@ def test_ledger_that_does_not_add_up_is_found(
     path = make_shards(tmp_path, drop_longer=12)
     change_manifest(path, lambda manifest: manifest["ledger"].update(values))
     assert check(path)[0][:1] == [f"structure: manifest.json: {what}"]
+
+
+def test_two_visits_in_one_batch_are_found(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [5, 5, 5, 5], batch_size=2, passes="store=2")
+    assert check(path)[0] == []
+
+    def gather(arrays: Arrays) -> None:
+        arrays["original_indices"].sort()
+
+    change_shard(path, gather)
+    what = "sequence 0 appears more than once in the batch"
+    assert check(path)[0] == [f"structure: {SHARDS[0]}: batch 0: row 1: {what}"]
+
+
+def test_no_batches_are_no_proof(tmp_path: Path) -> None:
+    shards = open_shards(make_shards(tmp_path))
+    coverage = Coverage.of_stores(shards.manifest["stores"])
+    found = [finding.what for finding in check_totals(shards, coverage, BatchTable.join([]))]
+    assert "no batches, expected at least one" in found
+    assert "7 sequences are missing, the ledger says 0 were dropped" in found
 
 
 def test_counts_of_a_store_in_a_shard_are_checked(tmp_path: Path) -> None:
@@ -451,6 +476,7 @@ def test_dropped_piece_is_found(tmp_path: Path, mended: int) -> None:
         "num_batches": ledger["num_batches"] - 1,
         "num_rows": ledger["num_rows"] - 1,
         "num_tokens": 33,
+        "stores": [{"num_sequences": 7, "num_tokens": 33}],
     }
     piece = "manifest.json: a piece of sequence 5 begins at token 8, expected one at 4"
     if mended > 0:

@@ -27,6 +27,7 @@ from seqpack_cli.files.url import Place
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
 RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
+FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
 OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # how manifest and plan begin
 HEAD_BYTES = 256
 FAILURE = "failure"  # field of a plan: the error that ended the run
@@ -84,6 +85,15 @@ def read_manifest(
         )
     check_fields(manifest, fields, source=path)
     return manifest, blake3(data).hexdigest(), find_size
+
+
+def find_format(folder: Place) -> object:
+    """Return the format that a folder's manifest names, most often from its first bytes."""
+    manifest = folder / MANIFEST_NAME
+    if not at(manifest).exists():
+        return None
+    head = FORMAT_FIELD.match(at(manifest).read_head(HEAD_BYTES))
+    return head[1].decode() if head else read_json(manifest).get("format")
 
 
 def is_run_folder(folder: Place) -> bool:

@@ -1,8 +1,8 @@
 """Find the documents that two token stores, or two shard sets, both contain.
 
 Documents are the same if the hashes of their texts are, so a test set that was packed from other
-stores is compared too. Of shards, a document counts if one of its sequences is in them. 100 million
-documents take a minute and 0.5 GB a side.
+stores is compared too. Of shards, a document counts if one of its sequences is in them. 40 million
+documents a side take 10 s if all differ and 0.6 GB, of which only a byte per sequence can grow.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from seqpack_cli.shards.shard_manifest import (
 )
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
+from seqpack_cli.shards.store_counts import do_add_up
 from seqpack_cli.tokens.open_store import AnyStore
 
 
@@ -104,7 +105,9 @@ def _make_shards(
 ) -> list[dict[str, Any]]:
     """Make the shards that are not finished yet; return the receipts of all in order."""
     named = {Path(str(task)).stem: task for task in tasks}
-    receipts = dict(enumerate(run.read_receipts(named, lambda task: _read_receipt(run, task))))
+    num_stores = len(setup.opened.places)
+    found = run.read_receipts(named, lambda task: _read_receipt(run, task, num_stores))
+    receipts = dict(enumerate(found))
     waiting = [task for task in tasks if receipts[task.number] is None]
     if len(waiting) < len(tasks):
         workers.progress.on_notice(
@@ -115,11 +118,13 @@ def _make_shards(
     return [receipt for receipt in receipts.values() if receipt is not None]
 
 
-def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
+def _read_receipt(run: RunFolder, task: ShardTask, num_stores: int) -> dict[str, Any] | None:
     """Return the receipt of a finished shard; None if there is none that matches the plan."""
     receipt = run.read_receipt(Path(str(task)).stem, SHARD_FIELDS)
     expected = {"name": str(task), **count_rows(task)}
     if receipt is None or any(receipt[name] != value for name, value in expected.items()):
+        return None
+    if not do_add_up(receipt, num_stores, run.path):
         return None
     return {name: receipt[name] for name in SHARD_FIELDS}
 

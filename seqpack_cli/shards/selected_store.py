@@ -66,14 +66,14 @@ class SelectedStore:
         Splits and conditions are not evaluated again.
         """
         other = copy.copy(self)
-        other.options = replace(self.options, seed=seed)
+        other.options, other._turns = replace(self.options, seed=seed), {}
         other.__dict__.pop("rounds", None)  # they belong to the source
         return other
 
     @property
     def is_whole(self) -> bool:
         """Return whether every sequence is taken once."""
-        return not self._tests and all(passes == 1 for passes in self.passes)
+        return not self._tests and not self.options.has_passes
 
     @cached_property
     def rounds(self) -> Sequence[PartLengths]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.files.manifest import find_format
 from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import has_splits, open_splits
+from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
+from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.verification.device import open_device
 from seqpack_cli.verification.report import Report, SplitsReport
 from seqpack_cli.verification.verify_options import VerifyOptions
@@ -40,7 +42,7 @@ def verify(
         progress or Progress(),
         parse_place(shards),
     )
-    if has_splits(place):
+    if find_format(place) == SPLITS_FORMAT:
         splits = open_splits(place, check_present=False)
         return verify_splits(splits, options, open_device(options.device), progress)
     opened = open_shards(place, check_present=False)

@@ -16,7 +16,7 @@ from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.integers.split_documents import (
     SplitOwners,
-    compare_counts,
+    compare_assignment,
     find_shared,
 )
 from seqpack_cli.verification.integers.split_manifests import compare_split_manifests
@@ -99,7 +99,7 @@ def _verify_documents(
     if not num_documents:
         found.append("no documents, expected at least one in each split")
     if are_equal:
-        found += compare_counts(splits, store)
+        found += compare_assignment(splits, store, owners)
     for what in found:
         report.add(LEVEL, MANIFEST_NAME, what)
 

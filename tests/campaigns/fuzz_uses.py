@@ -347,7 +347,7 @@ def read_slowly(store: TokenStore, column: Column, index: int) -> Any:
 
 def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack pack` into a new folder, and read its output."""
-    from seqpack_cli.shards import pack_shard
+    from seqpack_cli.shards import source_setup
     from seqpack_cli.shards.pack_run import pack
 
     output = folder.parent / "packed anew"
@@ -359,7 +359,7 @@ def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
         for batch in open_shards(output):
             batch.rows()
     finally:
-        pack_shard.open_store_once.cache_clear()
+        source_setup.open_source.cache_clear()
         shutil.rmtree(output, ignore_errors=True)
 
 
@@ -367,7 +367,7 @@ def pack_and_read(
     store: Path, output: Path, options: PackOptions, *, overwrite: bool
 ) -> Iterator[None]:
     """Pack a correct store into a folder with hostile files, and read the result."""
-    from seqpack_cli.shards import pack_shard
+    from seqpack_cli.shards import source_setup
     from seqpack_cli.shards.pack_run import pack
 
     try:
@@ -376,7 +376,7 @@ def pack_and_read(
         for shard in map(open_shards(output).open_shard, range(open_shards(output).num_shards)):
             shard.find_unsound()
     finally:
-        pack_shard.open_store_once.cache_clear()
+        source_setup.open_source.cache_clear()
 
 
 def _run_command(command: click.Command, *arguments: object) -> str:

@@ -15,7 +15,7 @@ from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.shards.split_run import describe_splits
-from seqpack_cli.shards.store_splits import hash_values
+from seqpack_cli.shards.store_splits import hash_values, make_splitter
 from seqpack_cli.tokens.open_store import AnyStore
 
 NO_SPLIT = -1
@@ -70,7 +70,7 @@ class SplitOwners:
     def move_sequence(self, store: AnyStore) -> bool:
         """Move one of several sequences of a document to another split, if there is one."""
         for part in range(store.num_parts):
-            owners = self._view_part(store, part)
+            owners = self.view_part(store, part)
             packed = np.flatnonzero(owners != NO_SPLIT)
             documents = number_documents(store, part)[packed]
             shared = np.flatnonzero(documents[1:] == documents[:-1])
@@ -87,7 +87,7 @@ class SplitOwners:
             The first sequence of each that is in one, in the part, and what is wrong if a document
             is in two.
         """
-        owners = self._view_part(store, part)
+        owners = self.view_part(store, part)
         packed = np.flatnonzero(owners != NO_SPLIT)
         documents, some = number_documents(store, part)[packed], owners[packed]
         is_first = np.append(True, documents[1:] != documents[:-1])[: len(packed)]
@@ -105,7 +105,8 @@ class SplitOwners:
             named.append(f"{split} has {origin.source}:{origin.record}, sequence {index}")
         return ", ".join(named)
 
-    def _view_part(self, store: AnyStore, part: int) -> np.ndarray:
+    def view_part(self, store: AnyStore, part: int) -> np.ndarray:
+        """Return the split of each sequence of a part, int16; NO_SPLIT if no shard has it."""
         first, last = store.part_offsets[part : part + 2]
         return self.owners[first:last]
 
@@ -127,39 +128,54 @@ def find_shared(store: AnyStore, owners: SplitOwners, *, by: str | None) -> tupl
     """
     found: list[str] = []
     hashes, splits = [np.empty(0, np.uint64)], [np.empty(0, np.int16)]
-    firsts = [np.empty(0, np.int64)]
     for part in range(store.num_parts):
         rows, fault = owners.find_documents(store, part)
         found += [fault] if fault is not None else []
-        if by is None:
-            of_documents = store.part_hashes(part)
-            keys = of_documents[number_documents(store, part)[rows]]
-        else:
-            of_values, numbers = hash_values(store.columns[by], store.part_column(part, by))
-            keys = of_values[numbers[rows]]
-        rows += store.part_offsets[part]
-        hashes.append(keys)
-        firsts.append(rows)
-        splits.append(owners.owners[rows])
-    keys, rows, of_rows = (np.concatenate(arrays) for arrays in (hashes, firsts, splits))
+        hashes.append(_hash_rows(store, part, rows, by))
+        splits.append(owners.view_part(store, part)[rows])
+    keys, of_keys = np.concatenate(hashes), np.concatenate(splits)
+    del hashes, splits  # before more is taken for sorting
     order = np.argsort(keys, kind="stable")
-    keys, of_rows = keys[order], of_rows[order]
-    is_shared = (keys[1:] == keys[:-1]) & (of_rows[1:] != of_rows[:-1])
+    keys, of_keys = keys[order], of_keys[order]
+    is_shared = (keys[1:] == keys[:-1]) & (of_keys[1:] != of_keys[:-1])
     if is_shared.any():
         place = int(is_shared.argmax())
         what = "the same text" if by is None else f"the same value of column {quote(by)}"
-        both = owners.name_both(store, rows[order[place : place + 2]].tolist())
-        found.append(f"{what} is in two splits: {both}")
-    return len(rows), found
+        pair = _find_pair(store, owners, keys[place], of_keys[place : place + 2].tolist(), by)
+        found.append(f"{what} is in two splits: {owners.name_both(store, pair)}")
+    return len(keys), found
 
 
-def compare_counts(splits: SplitSet, store: AnyStore) -> Iterator[str]:
-    """Count again what each split has of the stores, and yield where the manifest differs."""
-    some = next(iter(splits.splits.values())).options
-    parsed = parse_splits(some)
+def _hash_rows(store: AnyStore, part: int, rows: np.ndarray, by: str | None) -> np.ndarray:
+    """Return the hash of what decides the split of some sequences of a part, uint64."""
+    if by is None:
+        hashes, numbers = store.part_hashes(part), number_documents(store, part)
+    else:
+        hashes, numbers = hash_values(store.columns[by], store.part_column(part, by))
+    of_rows: np.ndarray = hashes[numbers[rows]]
+    return of_rows
+
+
+def _find_pair(
+    store: AnyStore, owners: SplitOwners, key: int, splits: Sequence[int], by: str | None
+) -> list[int]:
+    """Return the first sequence with a hash in each of two splits."""
+    found: dict[int, int] = {}
+    for part, first in enumerate(store.part_offsets[:-1].tolist()):
+        rows, _ = owners.find_documents(store, part)
+        rows = rows[_hash_rows(store, part, rows, by) == key]
+        for split, row in zip(owners.view_part(store, part)[rows].tolist(), rows, strict=True):
+            found.setdefault(split, first + int(row))
+    return [found[split] for split in splits]
+
+
+def compare_assignment(splits: SplitSet, store: AnyStore, owners: SplitOwners) -> Iterator[str]:
+    """Assign the documents again, and yield where shards or counts of a split differ."""
+    options = next(iter(splits.splits.values())).options
+    parsed = parse_splits(options)
     assert parsed is not None  # noqa: S101 - the manifests were compared
     try:
-        entries = describe_splits(store, parsed)
+        entries, find = describe_splits(store, parsed), make_splitter(store, parsed)
     except (DataError, OptionError) as error:
         yield f"pack refuses these options: {error.message}"
         return
@@ -168,3 +184,10 @@ def compare_counts(splits: SplitSet, store: AnyStore) -> Iterator[str]:
             if claimed[name] != counted[name]:
                 what = f"{name} of split {quote(claimed['name'])} is {claimed[name]}"
                 yield f"{what}, the stores give {counted[name]}"
+    for part, first in enumerate(store.part_offsets[:-1].tolist()):
+        expected, found = find(part), owners.view_part(store, part)
+        wrong = np.flatnonzero((found != NO_SPLIT) & (found != expected))
+        if len(wrong):
+            names = [quote(owners.names[side[wrong[0]]]) for side in (found, expected)]
+            yield f"sequence {first + wrong[0]} is in split {names[0]}, expected {names[1]}"
+            return

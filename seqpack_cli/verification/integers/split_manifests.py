@@ -13,8 +13,7 @@ from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.errors import quote
 from seqpack_cli.shards.selected_store import OTHER_SPLITS
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
-from seqpack_cli.shards.split_run import list_shares
+from seqpack_cli.shards.split_manifest import SplitSet, describe_shares
 
 # What the splits of one run have in common, besides their options.
 SHARED = (
@@ -34,8 +33,8 @@ def compare_split_manifests(splits: SplitSet) -> Iterator[str]:
         for field in SHARED:
             found, expected = shards.manifest[field], first.manifest[field]
             if found != expected:
-                yield f"{field} of split {quote(name)} is {quote(found)}, the first split has "
-                f"{quote(expected)}"
+                what = f"{field} of split {quote(name)} is {quote(found)}"
+                yield f"{what}, the first split has {quote(expected)}"
     yield from _compare_counts(splits)
 
 
@@ -46,8 +45,8 @@ def _compare_shares(manifest: dict[str, Any], first: ShardSet) -> Iterator[str]:
         yield "its shards were packed without --split"
         return
     found = [(entry["name"], entry["share"]) for entry in manifest["splits"]]
-    if found != list_shares(expected):
-        yield f"splits are {quote(found)}, pack --split gives {quote(list_shares(expected))}"
+    if found != [*describe_shares(expected)]:
+        yield f"splits are {quote(found)}, pack --split gives {quote([*describe_shares(expected)])}"
     for field, value in (("split_seed", expected.seed), ("split_by", expected.by)):
         if manifest[field] != value:
             yield f"{field} is {quote(manifest[field])}, pack --split gives {quote(value)}"

@@ -87,7 +87,7 @@ def _check_shards(
         if shard is not None:
             found += mark_rows(shard, coverage)
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
-        if shard is not None and not found:
+        if shard is not None and not found and not miscounted:
             miscounted += check_store_counts(shard, shards.manifest["stores"])
         if planned is not None and shard is not None and not found and not miscounted:
             unplanned += compare_shard(shard, planned, number)
