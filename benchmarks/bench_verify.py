@@ -206,7 +206,8 @@ def link_without_store(path: Path, alone: Path) -> None:
         if file.name != MANIFEST_NAME:
             (alone / file.name).hardlink_to(file)
     manifest = json.loads((path / MANIFEST_NAME).read_bytes())
-    (alone / MANIFEST_NAME).write_text(json.dumps({**manifest, "tokens_path": "nowhere"}))
+    stores = [{**entry, "path": "nowhere"} for entry in manifest["stores"]]
+    (alone / MANIFEST_NAME).write_text(json.dumps({**manifest, "stores": stores}))
 
 
 def measure_runs(

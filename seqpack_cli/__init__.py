@@ -58,12 +58,14 @@ if TYPE_CHECKING:
     from seqpack_cli.training.tracked_loader import TrackedLoader
     from seqpack_cli.verification.report import (
         Control,
+        DocumentsReport,
         ErrorSize,
         Finding,
         LayoutSpeed,
         LevelReport,
         PlanReport,
         Report,
+        SplitsReport,
     )
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
@@ -75,6 +77,7 @@ _MODULE_OF = {
     "Control": "verification.report",
     "DataError": "errors",
     "DocumentOptions": "corpus.document_block",
+    "DocumentsReport": "verification.report",
     "EpochBatches": "training.epoch_plan",
     "EpochPlan": "training.epoch_plan",
     "EpochSampler": "training.epoch_sampler",
@@ -103,6 +106,7 @@ _MODULE_OF = {
     "Shard": "shards.shard",
     "ShardDataset": "training.shard_dataset",
     "ShardSet": "shards.shard_set",
+    "SplitsReport": "verification.report",
     "StoreBatches": "training.store_batches",
     "StoreDataset": "training.store_dataset",
     "TextValues": "tokens.columns.text_values",
@@ -144,6 +148,7 @@ __all__ = [
     "Control",
     "DataError",
     "DocumentOptions",
+    "DocumentsReport",
     "EpochBatches",
     "EpochPlan",
     "EpochSampler",
@@ -171,6 +176,7 @@ __all__ = [
     "Shard",
     "ShardDataset",
     "ShardSet",
+    "SplitsReport",
     "StoreBatches",
     "StoreDataset",
     "TextValues",

@@ -26,6 +26,7 @@ from shard_reference import (
 
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.store_counts import add_up_stores
 
 Row = tuple[int, int, np.ndarray]  # sequence, start of the row in it, ids
 
@@ -109,6 +110,7 @@ def put_together(forgery: Forgery) -> None:
     for name in entries[0]:
         if name.startswith("num_"):
             manifest["ledger"][name] = sum(entry[name] for entry in entries)
+    manifest["ledger"]["stores"] = add_up_stores([entry["stores"] for entry in entries])
     (forgery.path / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -152,7 +154,20 @@ def _describe(forgery: Forgery, batches: list[Batch], path: Path) -> dict[str, A
         "num_tokens": num_tokens,
         "num_padding_cells": num_cells - num_tokens,
         "longest": max(len(ids) for _, _, ids in rows),
+        "stores": _count_stores(forgery.manifest["stores"], rows),
     }
+
+
+def _count_stores(stores: list[dict[str, Any]], rows: list[Row]) -> list[dict[str, int]]:
+    counts, first = [], 0
+    for entry in stores:
+        last = first + entry["num_sequences"]
+        of_store = [(start, len(ids)) for index, start, ids in rows if first <= index < last]
+        num_sequences = sum(start == 0 for start, _ in of_store)
+        num_tokens = sum(length for _, length in of_store)
+        counts.append({"num_sequences": num_sequences, "num_tokens": num_tokens})
+        first = last
+    return counts
 
 
 def _sort(forgery: Forgery, batch: Batch) -> None:
@@ -172,7 +187,8 @@ def swap_equal_rows(forgery: Forgery) -> bool:
     for place, (b, r) in enumerate(places):
         for b2, r2 in places[place + 1 :]:
             first, second = forgery.batches[b].rows, forgery.batches[b2].rows
-            if len(first[r][2]) == len(second[r2][2]):
+            is_other = first[r][:2] != second[r2][:2]  # not another visit of the same sequence
+            if is_other and len(first[r][2]) == len(second[r2][2]):
                 first[r], second[r2] = second[r2], first[r]
                 return True
     return False

@@ -136,7 +136,11 @@ def test_checked_function_is_called_as_before() -> None:
         (seqpack.SamplerOptions, {"skip": 3}, "skip is 3, expected a sequence of int"),
         (seqpack.SamplerOptions, {"balance": "no"}, "balance is 'no', expected bool"),
         (seqpack.VerifyOptions, {"sample": "all"}, "sample is 'all', expected int or None"),
-        (seqpack.VerifyOptions, {"tokens": 3}, "tokens is 3, expected str, PathLike, Url or None"),
+        (
+            seqpack.VerifyOptions,
+            {"tokens": 3},
+            "tokens is 3, expected str, PathLike, Url, a sequence",
+        ),
         (seqpack.Executor, {"num_workers": 2.0}, "num_workers is 2.0, expected int or None"),
         (seqpack.Progress, {"on_total": 3}, "on_total is 3, expected a function"),
     ],
@@ -189,5 +193,5 @@ def test_runs_refuse_arguments_of_another_type(
 
 def test_a_store_that_is_open_is_no_path(byte_store: Callable[..., Path]) -> None:
     store = seqpack.open_store(byte_store(["ab", "c"]))
-    with pytest.raises(TypeError, match=r"^store is TokenStore\(.*expected str, PathLike or Url$"):
+    with pytest.raises(TypeError, match=r"^stores is TokenStore\(.*expected str, PathLike, Url or"):
         seqpack.pack(store, "shards")  # type: ignore[arg-type]

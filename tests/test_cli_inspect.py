@@ -71,6 +71,7 @@ def test_inspect_shows_the_numbers_of_shards() -> None:
 @pytest.mark.parametrize("path", ["tokens", "packed"])
 def test_inspect_sequence_shows_the_way_back(path: str) -> None:
     shown = json.loads(run("inspect", path, "--sequence", 3, "--json").stdout)
+    assert Path(shown["origin"].pop("store")).name == "tokens"
     assert shown["origin"] == {
         "source": "a.txt",
         "record": 4,
@@ -299,6 +300,8 @@ def test_inspect_sequence_that_was_split_shows_it_whole(fill: str) -> None:
     pack("--layout", "varlen", "--max-tokens", 2, "--fill", fill, "--no-shuffle")
     shown = json.loads(run("inspect", "out", "--sequence", 2, "--json").stdout)
     place = {name: shown.pop(name) for name in ("shard", "batch", "row", "num_rows")}
+    assert shown.pop("visits") == [{name: place[name] for name in ("shard", "batch", "row")}]
+    assert Path(shown["origin"].pop("store")).name == "several"
     assert shown == {
         "sequence": 2,
         "length": 5,

@@ -340,7 +340,7 @@ def test_pack_shuffles_the_bins_of_best_fit_unless_told_not_to(tokens: Path) -> 
     result = run("pack", tokens, "-o", tokens / "out", *varlen, "--no-shuffle", "--seed", 3)
     assert result.exit_code == 2
     assert result.stderr == (
-        "Error: --seed 3 has no effect without --shuffle\n\n"
+        "Error: --seed 3 has no effect without --shuffle, --passes or --share\n\n"
         "hint: pass --shuffle, or leave out --seed\n"
     )
 
@@ -363,6 +363,9 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
         "num_padding_cells": 8,
         "num_dropped_sequences": {},
         "num_dropped_tokens": {},
+        "num_repeated_sequences": 0,
+        "num_repeated_tokens": 0,
+        "stores": [{"num_sequences": 5, "num_tokens": 16}],
     }
     assert shown["options"] == {
         "batch_size": 2,
@@ -379,6 +382,15 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
         "drop_shorter": None,
         "drop_longer": None,
         "where": [],
+        "split": None,
+        "split_name": None,
+        "split_seed": 0,
+        "split_by": None,
+        "passes": None,
+        "share": None,
+        "max_passes": None,
+        "drop_column": [],
+        "store_column": None,
         "pad_to_multiple": 1,
         "shard_bytes": 64 << 20,
     }

@@ -44,7 +44,7 @@ def iter_levels(
 ) -> Iterator[tuple[str, str]]:
     """Yield (level, what) of all that is found in a shard."""
     found, table = check_batches(shard, max_tokens=kind.max_tokens)
-    found += mark_rows(shard, Coverage(len(store))) + check_counts(NAME, entry, table)
+    found += mark_rows(shard, Coverage([len(store)], [1])) + check_counts(NAME, entry, table)
     yield from ((finding.level, finding.what) for finding in found)
     roundtrip = Roundtrip(store, torch.device("cpu"), kind.max_tokens, 1 << 15)
     for finding in check_shard(shard, roundtrip, on_advance=lambda _: None):

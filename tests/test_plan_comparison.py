@@ -47,9 +47,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "padded, buckets": {**PADDED, "buckets": (6, 12), "overflow": "drop"},
     "padded, filler": {**PADDED, "buckets": "auto", "num_buckets": 3, "last_batch": "pad"},
     "padded, all filler": {**PADDED, "batch_size": 4, "last_batch": "pad", "shuffle": True},
+    "packed, passes": {"passes": "store=2.5", "shuffle": True, "seed": 4},
     "varlen": {**VARLEN, "seed": 2},
     "varlen, in order": {**VARLEN, "fill": "sequential"},
     "varlen, pieces": {**VARLEN, "max_tokens": 11, "drop_shorter": 2},
+    "varlen, pieces, passes": {**VARLEN, "max_tokens": 11, "passes": "store=2"},
 }
 
 QUICK = ("packed, windows", "padded, filler", "varlen, pieces")
@@ -74,7 +76,9 @@ def copy_of(path: Path, folder: Path) -> Path:
     """Copy a set beside its store, which stays where it is."""
     shutil.copytree(path, folder / "shards")
     store = path.parent / "store"
-    change_manifest(folder / "shards", lambda manifest: manifest.update(tokens_path=str(store)))
+    change_manifest(
+        folder / "shards", lambda manifest: manifest["stores"][0].update(path=str(store))
+    )
     return folder / "shards"
 
 
@@ -254,6 +258,34 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
     assert "not the token store that these shards were packed from" in report["plan"]["why_not"]
 
 
+def claim_another_visit(manifest: dict[str, Any]) -> None:
+    ledger = manifest["ledger"]
+    ledger["num_repeated_sequences"] += 1
+    ledger["num_dropped_sequences"]["passes"] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (
+            lambda manifest: manifest["stores"][0].update(passes="3"),
+            "passes of store 1 is 3, the plan has 2.5",
+        ),
+        (
+            lambda manifest: manifest["options"].update(passes="1=2.4"),
+            "passes of store 1 is 2.5, the plan has 2.4",
+        ),
+        (claim_another_visit, "num_repeated_sequences is 70, the plan has 69"),
+    ],
+)
+def test_passes_that_are_not_those_of_the_options_are_found(
+    good: dict[str, Path], tmp_path: Path, change: Callable[[dict[str, Any]], object], what: str
+) -> None:
+    path = copy_of(good["packed, passes"], tmp_path)
+    change_manifest(path, change)
+    assert what in [finding.what for finding in verify(path).findings]
+
+
 def test_options_that_pack_refuses_for_this_store_are_a_fault(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="padded", buckets=(4, 8, 16))
     for options in (
@@ -321,6 +353,8 @@ def test_store_that_changes_under_the_comparison_is_named(tmp_path: Path) -> Non
     make_shards(tmp_path / "other", [*LENGTHS[1:], 7])
     other = open_store(tmp_path / "other" / "store")
     assert isinstance(found, plan_comparison.PlannedShards)
-    planned = plan_comparison.PlannedShards(shards, SelectedStore(other), found.plan)
+    planned = plan_comparison.PlannedShards(
+        shards, SelectedStore(other, shards.options), found.plan
+    )
     with pytest.raises(FolderError, match=f"^{other.path}: changed since this run began"):
         planned.find_rows(0)

@@ -13,6 +13,7 @@ from shard_reference import make_store, make_texts
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.cli.pack_command import command
+from seqpack_cli.reporting.opened import open_any_as_one
 from seqpack_cli.reporting.plans import compare_plans, list_ways, spell_options
 from seqpack_cli.reporting.terminal.plan_lines import show_plans
 from seqpack_cli.reporting.wording import WIDTH, count_columns
@@ -60,6 +61,19 @@ def test_every_plan_is_what_pack_makes_of_its_options(store: Path, tmp_path: Pat
                 for _, _, batch in sizes
             ]  # type: ignore[union-attr]
             assert plan["longest"] == max(longest)
+
+
+def test_several_stores_are_planned_as_one(store: Path, tmp_path: Path) -> None:
+    for name, lengths in (("a", LENGTHS[:90]), ("b", LENGTHS[90:])):
+        make_store(tmp_path / name, make_texts(lengths))
+    names = [str(tmp_path / name / "store") for name in ("a", "b")]
+    found, whole = compare_plans(open_any_as_one(names)), compare_plans(open_store(store))
+    assert found.pop("stores") == names
+    assert found.pop("path") == ", ".join(names)
+    assert found == {name: value for name, value in whole.items() if name not in ("path", "stores")}
+    assert json.loads(run("plan", *names, "--json").stdout)["plans"] == whole["plans"]
+    first = run("plan", *names).stdout.splitlines()[0]
+    assert first.endswith(f": {len(LENGTHS)} sequences, {sum(LENGTHS):,} tokens, longest 2,100")
 
 
 def test_ways_are_all_different_and_hold_the_longest() -> None:

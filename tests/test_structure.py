@@ -23,9 +23,12 @@ from shard_reference import (
     read_manifest_json,
 )
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.structure import check_structure
+from seqpack_cli.verification.integers.totals import check_totals
 from seqpack_cli.verification.report import Finding, LevelReport
 
 SHARDS = [f"shard-{number:05d}.safetensors" for number in range(3)]
@@ -33,7 +36,7 @@ SHARDS = [f"shard-{number:05d}.safetensors" for number in range(3)]
 
 def check(path: Path) -> tuple[list[str], list[BatchNumbers], LevelReport]:
     report = LevelReport("structure")
-    findings, statistics = check_structure(open_shards(path, check_present=False), report)
+    findings, statistics, _ = check_structure(open_shards(path, check_present=False), report)
     assert {finding.level for finding in findings} <= {"structure"}
     return [str(finding) for finding in findings], list_batches(statistics), report
 
@@ -218,12 +221,15 @@ def drop_last_row(arrays: Arrays) -> None:
 
 def test_dropped_row_is_missing(tmp_path: Path) -> None:
     path = make_shards(tmp_path, shard_bytes=1)
-    change_shard(path, drop_last_row, num_rows=2, num_sequences=2, num_tokens=21)
+    of_store = [{"num_sequences": 2, "num_tokens": 21}]
+    counts = {"num_rows": 2, "num_sequences": 2, "num_tokens": 21, "stores": of_store}
+    change_shard(path, drop_last_row, **counts)
     assert check(path)[0][0] == (
         "structure: manifest.json: 1 sequences are missing, the ledger says 0 were dropped"
     )
     ledger: dict[str, Any] = {"num_sequences": 6, "num_tokens": 32}
     change_manifest(path, lambda manifest: manifest["ledger"].update(ledger))
+    change_manifest(path, lambda manifest: manifest["stores"][0].update(ledger))
     assert check(path)[0][0] == (
         f"structure: {SHARDS[1]}: batch 1: row 2: original index 6 is out of range: "
         "the token store has 6 sequences"
@@ -246,11 +252,11 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
     ("values", "what"),
     [
         ({"num_batches": 4}, "num_batches is 4, the shards have 3"),
-        ({"num_tokens": 38}, "num_tokens is 38, the shards have 37"),
+        ({"num_tokens": 38}, "38 tokens, dropped ones included, the stores have 37"),
         ({"num_padding_cells": 1}, "num_padding_cells is 1, the shards have 0"),
         (
             {"num_sequences": 8},
-            "1 sequences are missing, the ledger says 0 were dropped",
+            "8 sequences, dropped ones included, the stores have 7",
         ),
         (
             {
@@ -260,6 +266,14 @@ def test_dropped_row_that_the_shard_does_not_count_is_found(tmp_path: Path) -> N
             },
             "0 sequences are missing, the ledger says 1 were dropped",
         ),
+        (
+            {"num_repeated_tokens": 2},
+            "37 tokens, dropped ones included, the stores have 37 and 2 are repeated",
+        ),
+        (
+            {"stores": [{"num_sequences": 6, "num_tokens": 37}]},
+            "num_sequences of store 1 is 6, the shards have 7",
+        ),
     ],
 )
 def test_ledger_that_does_not_add_up_is_found(
@@ -268,6 +282,37 @@ def test_ledger_that_does_not_add_up_is_found(
     path = make_shards(tmp_path, drop_longer=12)
     change_manifest(path, lambda manifest: manifest["ledger"].update(values))
     assert check(path)[0][:1] == [f"structure: manifest.json: {what}"]
+
+
+def test_two_visits_in_one_batch_are_found(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [5, 5, 5, 5], batch_size=2, passes="store=2")
+    assert check(path)[0] == []
+
+    def gather(arrays: Arrays) -> None:
+        arrays["original_indices"].sort()
+
+    change_shard(path, gather)
+    what = "sequence 0 appears more than once in the batch"
+    assert check(path)[0] == [f"structure: {SHARDS[0]}: batch 0: row 1: {what}"]
+
+
+def test_no_batches_are_no_proof(tmp_path: Path) -> None:
+    shards = open_shards(make_shards(tmp_path))
+    coverage = Coverage.of_stores(shards.manifest["stores"])
+    found = [finding.what for finding in check_totals(shards, coverage, BatchTable.join([]))]
+    assert "no batches, expected at least one" in found
+    assert "7 sequences are missing, the ledger says 0 were dropped" in found
+
+
+def test_counts_of_a_store_in_a_shard_are_checked(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, shard_bytes=1)
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["shards"][1]["stores"][0]["num_tokens"] += 1
+
+    change_manifest(path, change)
+    place = f"structure: {SHARDS[1]}"
+    assert check(path)[0] == [f"{place}: num_tokens of store 1 is 11, the shard has 10"]
 
 
 @pytest.mark.parametrize("name", ["num_tokens", "num_padding_cells", "longest"])
@@ -431,6 +476,7 @@ def test_dropped_piece_is_found(tmp_path: Path, mended: int) -> None:
         "num_batches": ledger["num_batches"] - 1,
         "num_rows": ledger["num_rows"] - 1,
         "num_tokens": 33,
+        "stores": [{"num_sequences": 7, "num_tokens": 33}],
     }
     piece = "manifest.json: a piece of sequence 5 begins at token 8, expected one at 4"
     if mended > 0:

@@ -16,6 +16,7 @@ from tensor_reference import assert_same
 from torch.utils.data import DataLoader
 
 from seqpack_cli import (
+    DataError,
     EpochSampler,
     FolderError,
     OptionError,
@@ -47,6 +48,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         **{"layout": "padded", "batch_size": 3, "last_batch": "pad", "buckets": (4, 8, 12)},
         **{"passes": "2=3", "store_column": "store", "drop_column": ("id",)},
     },
+    "keys": {"layout": "padded", "batch_size": 3, "buckets": "auto", "passes": "web=2"},
     "pieces": {"layout": "varlen", "max_tokens": 11, "passes": "web=1.5", "where": ("lang = fr",)},
     "values": {"split": "de,en,fr", "split_by": "lang", "split_name": "fr", "batch_size": 2},
 }
@@ -212,6 +214,13 @@ def test_options_that_do_not_belong_to_the_stores_are_refused(stores: list[Path]
             make_batches(stores, **options)
 
 
+def test_split_without_a_document_is_an_error_when_an_epoch_begins(stores: list[Path]) -> None:
+    batches = make_batches(stores, split="a=0.999,b=rest", split_name="b")
+    expected = r"no batch is left, sequences dropped: \d+ in other splits\n\nhint: pass a larger "
+    with pytest.raises(DataError, match=expected):
+        batches.plan_epoch(0)
+
+
 def test_fingerprint_is_of_the_batches_however_stores_are_named(stores: list[Path]) -> None:
     named = make_batches(stores, passes="web=2").fingerprint
     assert make_batches(stores, passes=" 1 = 2.0", store_column="store").fingerprint == named
@@ -219,7 +228,7 @@ def test_fingerprint_is_of_the_batches_however_stores_are_named(stores: list[Pat
     assert named not in [other.fingerprint for other in others]
 
 
-def test_epochs_may_be_planned_after_a_journey_to_another_process(stores: list[Path]) -> None:
+def test_pickled_batches_plan_the_same_epochs(stores: list[Path]) -> None:
     batches = make_batches(stores, passes="web=1.5", **SPLIT)
     again: StoreBatches = pickle.loads(pickle.dumps(batches))  # noqa: S301 - our own
     assert [*again.plan_epoch(3).keys] == [*batches.plan_epoch(3).keys]

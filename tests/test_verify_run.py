@@ -472,11 +472,13 @@ def test_last_piece_that_ends_early_is_found(tmp_path: Path) -> None:
         arrays["data"] = arrays["data"][:-1]
         arrays["data_offsets"][-1] -= 1
 
-    change_shard(path, cut, num_tokens=36)
-    change_manifest(path, lambda manifest: manifest["ledger"].update(num_tokens=36))
+    counts = {"num_tokens": 36, "stores": [{"num_sequences": 7, "num_tokens": 36}]}
+    change_shard(path, cut, **counts)
+    change_manifest(path, lambda manifest: manifest["ledger"].update(counts))
+    change_manifest(path, lambda manifest: manifest["stores"][0].update(num_tokens=36))
     plan_by_another_version(path)
     assert [str(finding) for finding in verify(path, sample=1).findings] == [
-        "roundtrip: manifest.json: 36 tokens, dropped ones included, the token store has 37",
+        "roundtrip: manifest.json: num_tokens of store 1 is 36, the token store has 37",
         "roundtrip: shard-00000.safetensors: batch 5: row 1: length 1, the token store has 2",
     ]
 

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.reporting import id_counts
-from seqpack_cli.reporting.opened import open_any
+from seqpack_cli.reporting.opened import open_any, open_any_as_one
 from seqpack_cli.reporting.terminal.vocabulary_lines import show_vocabulary_use
 from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
 from seqpack_cli.reporting.wording import WIDTH, count_columns
@@ -299,6 +299,41 @@ def test_tokens_spelled_in_the_text_are_named_from_store_and_shards(tmp_path: Pa
     older = {"num_tokens": 3, "tokens": None}
     assert describe(store)["spelled_in_text"] == older
     assert describe(tmp_path / "shards")["spelled_in_text"] == older
+
+
+def test_several_stores_are_counted_as_one(tmp_path: Path) -> None:
+    stores = []
+    for name, lines in (("a", ["a b", "c other <s>"]), ("b", ["<s> <s>", "d", "other"])):
+        (tmp_path / name).mkdir()
+        path = make_store(tmp_path / name, lines)
+        stores.append(path.rename(tmp_path / f"store-{name}"))
+    found = describe_vocabulary_use(open_any_as_one(stores))
+    counts = {entry["id"]: entry["num_tokens"] for entry in found["most_frequent"]}
+    assert found["num_tokens"] == sum(counts.values()) == 9
+    places = [
+        (it["sequence"], it["origin"]["store_name"], it["origin"]["record"])
+        for it in found["unknown"]["examples"]
+    ]
+    assert places[-1] == (4, "store-b", 3)
+    assert (1, "store-a", 2) in places
+    (spelled,) = found["spelled_in_text"]["tokens"]
+    assert (spelled["token"], spelled["count"]) == ("<s>", 3)
+    assert [place["record"] for place in spelled["places"]] == [2, 1]
+    assert spelled["places"][1]["source"].startswith("store-b: ")
+    lines = show_vocabulary_use(found)
+    assert any(line.endswith("b/corpus.txt, record 3") for line in lines)
+    assert all(count_columns(line) <= WIDTH for line in lines)
+
+
+def test_visits_of_a_sequence_are_counted_and_shown_once(tmp_path: Path) -> None:
+    store = make_store(tmp_path, ["a other", "b", "c"])
+    options = PackOptions(passes="store=3", batch_size=2)
+    pack(store, tmp_path / "shards", options, executor=HERE)
+    found = describe(tmp_path / "shards")
+    once = describe(store)
+    assert found["num_tokens"] == 3 * once["num_tokens"]
+    assert found["unknown"]["num_tokens"] == 3
+    assert [it["sequence"] for it in found["unknown"]["examples"]] == [0]
 
 
 def test_shards_without_their_store_know_no_places(tmp_path: Path) -> None:

@@ -21,14 +21,17 @@ from seqpack_cli.files.url import Place
 def command(a: Place, b: Place, as_json: bool, quiet: bool) -> None:
     """Show what differs between two token stores, or between two folders of shards.
 
-    Compares options, counts, input files, sequences and batches. The exit code is 0 also if they
-    differ; the field `identical` of --json is true if nothing differs.
+    Compares options, counts, input files, sequences and batches, and counts the documents that both
+    contain: those with equal texts, also from other stores. The exit code is 0 also if they differ;
+    the field `identical` of --json is true if nothing differs.
 
     \b
     Two stores, made with different options or from different input:
         seqpack diff tokens-old tokens
     Two folders of shards:
         seqpack diff shards-old shards
+    Documents of the test set that are in the training set too:
+        seqpack diff splits/train splits/test
     """
     from seqpack_cli.reporting.differences import diff
     from seqpack_cli.reporting.terminal.difference_lines import show_differences

@@ -151,11 +151,12 @@ def command(
 ) -> None:
     """Pack token stores into shards: files of batches that are ready to train on.
 
-    STORE is a folder that `seqpack tokenize` wrote; several with the same tokenizer are packed as
-    one. By default sequences of similar length share a batch (see --order); with --layout varlen,
-    rows are filled with sequences of any length. What is dropped is counted. Running the same
-    command again continues an interrupted run; with other options it is an error unless --overwrite
-    is given. In training code, use seqpack_cli.ShardDataset("shards").
+    STORE is a folder that `seqpack tokenize` wrote; several are packed as one, if they have the
+    same tokenizer. By default sequences of similar length go into one batch (see --order); with
+    --layout varlen, rows are filled with sequences of any length. An option that does not apply
+    to the layout is an error. What is dropped is counted in the summary. Running the same command
+    again continues an interrupted run; with other options it is an error unless --overwrite is
+    given. In training code, read the shards with seqpack_cli.ShardDataset("shards").
 
     \b
     Batches of 64 sequences as torch's PackedSequence:
@@ -170,14 +171,9 @@ def command(
         seqpack pack tokens --split train=0.99,validation=0.01 -o shards
     Two stores, one of them visited twice:
         seqpack pack books web --passes books=2 --shuffle --window 4096 -o shards
-    What each way to pack would cost:
-        seqpack plan tokens
     """
     from seqpack_cli.batching.pack_options import PackOptions
-    from seqpack_cli.reporting.selection_counts import describe_splits
-    from seqpack_cli.reporting.terminal.summaries import summarize_pack, summarize_splits
     from seqpack_cli.shards.pack_run import pack
-    from seqpack_cli.shards.split_manifest import open_splits
 
     with show_progress("pack", "token", quiet=quiet) as progress:
         manifest, was_complete = pack(
@@ -188,10 +184,21 @@ def command(
             overwrite=overwrite,
             progress=progress,
         )
-    summarize = summarize_pack if options["split"] is None else summarize_splits
-    if options["split"] is not None:
+    if as_json or not quiet:
+        _print_done(output, manifest, was_complete=was_complete, as_json=as_json)
+
+
+def _print_done(
+    output: Place, manifest: dict[str, Any], *, was_complete: bool, as_json: bool
+) -> None:
+    """Print what shards, or all splits, hold."""
+    from seqpack_cli.reporting.selection_counts import describe_splits
+    from seqpack_cli.reporting.terminal.summaries import summarize_pack
+    from seqpack_cli.shards.split_manifest import open_splits
+
+    if "splits" in manifest:
         manifest = {**manifest, **describe_splits(open_splits(output))}
     if as_json:
         print_json({"already_complete": was_complete, **manifest})
-    elif not quiet:
-        print_lines(*summarize(output, manifest, was_complete=was_complete))
+    else:
+        print_lines(*summarize_pack(output, manifest, was_complete=was_complete))

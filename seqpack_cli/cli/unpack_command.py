@@ -32,12 +32,13 @@ from seqpack_cli.files.url import Place
 @overwrite_option
 @errors_only_option
 def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: bool) -> None:
-    """Write the sequences of shards as JSON lines, in the order of the token store.
+    """Write the sequences of shards as JSON lines, in the order of the token stores.
 
     The inverse of `seqpack pack`: batches are taken apart, padding is removed, and pieces of a
     sequence that pack split are joined (those that tokenize split are sequences of their own).
-    Sequences that pack dropped are missing. The token store is not needed. If the store has columns
-    (tokenize --keep), each line has their values too: names of classes, and a list for tags.
+    Sequences that pack dropped are missing; those that it packed several times (--passes) are
+    compared and written once. Token stores are not needed. If they have columns (tokenize --keep),
+    each line has their values too: names of classes, and a list for tags.
 
     \b
     Token ids, one line per sequence, {"index": 0, "ids": [72, 105]}:

@@ -21,7 +21,9 @@ EXIT_FAULT = 1
     "--tokens",
     type=PLACE,
     metavar="STORE",
-    help="Token store that the shards were packed from.  [default: the path recorded by pack]",
+    multiple=True,
+    help="Token store that the shards were packed from; repeat it for several stores, in any "
+    "order.  [default: the paths recorded by pack]",
 )
 @click.option(
     "--device",
@@ -114,12 +116,17 @@ EXIT_FAULT = 1
 )
 @json_option
 @errors_only_option
-def command(shards: Place, as_json: bool, quiet: bool, **options: Any) -> None:
+def command(
+    shards: Place, tokens: tuple[Place, ...], as_json: bool, quiet: bool, **options: Any
+) -> None:
     """Check shards against their token store, on the device that you will train on.
 
     Every file, checksum and id is checked. A small test model is then run on a sample of the
     batches and on each of their sequences alone; the results must agree within rounding errors. The
     exit code is 1 if a fault is found.
+
+    In the folder that pack --split wrote, every split is checked, and that no document is in two of
+    them and none is missing.
 
     \b
     On the GPU that you will train on:
@@ -127,16 +134,19 @@ def command(shards: Place, as_json: bool, quiet: bool, **options: Any) -> None:
     Files, checksums and ids only, without a model:
         seqpack verify shards --level roundtrip
     """
-    from seqpack_cli.reporting.terminal.verify_summary import summarize_verify
+    from seqpack_cli.reporting.terminal.verify_summary import summarize_splits, summarize_verify
+    from seqpack_cli.verification.report import Report
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
 
     with show_progress("verify", "", quiet=quiet) as progress:
-        report = verify(shards, VerifyOptions(**options), progress=progress)
+        chosen = VerifyOptions(tokens=tokens or None, **options)
+        report = verify(shards, chosen, progress=progress)
     if as_json:
         print_json(report.to_json())
     elif not quiet or not report.passed:
         findings = [str(finding) for finding in report.findings]
-        print_lines(*summarize_verify(report.to_json(), findings))
+        summarize = summarize_verify if isinstance(report, Report) else summarize_splits
+        print_lines(*summarize(report.to_json(), findings))
     if not report.passed:
         click.get_current_context().exit(EXIT_FAULT)

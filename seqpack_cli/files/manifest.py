@@ -27,6 +27,7 @@ from seqpack_cli.files.url import Place
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
 RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
+FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
 OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # how manifest and plan begin
 HEAD_BYTES = 256
 FAILURE = "failure"  # field of a plan: the error that ended the run
@@ -84,6 +85,15 @@ def read_manifest(
         )
     check_fields(manifest, fields, source=path)
     return manifest, blake3(data).hexdigest(), find_size
+
+
+def find_format(folder: Place) -> object:
+    """Return the format that a folder's manifest names, most often from its first bytes."""
+    manifest = folder / MANIFEST_NAME
+    if not at(manifest).exists():
+        return None
+    head = FORMAT_FIELD.match(at(manifest).read_head(HEAD_BYTES))
+    return head[1].decode() if head else read_json(manifest).get("format")
 
 
 def is_run_folder(folder: Place) -> bool:
@@ -171,6 +181,8 @@ def _unfinished_error(folder: Place) -> FolderError:
         return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
     found = f"{num_finished} {item}{'s' * (num_finished != 1)} finished, no {MANIFEST_NAME}"
+    if item == "split":
+        found = f"{_count_finished(folder, plan)} splits finished, no {MANIFEST_NAME}"
     failure = plan.get(FAILURE)
     message = failure.get("message") if isinstance(failure, dict) else None
     if isinstance(failure, dict) and isinstance(message, str):
@@ -179,6 +191,17 @@ def _unfinished_error(folder: Place) -> FolderError:
         if isinstance(failure.get("hint"), str):  # which that command gave
             hint = (f"for {command}: " if command else "") + failure["hint"][:MAX_FAILURE]
     return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
+
+
+def _count_finished(folder: Place, plan: dict[str, Any]) -> str:
+    """Return how many splits are finished, such as "1 of 3"."""
+    folders: list[Place] = []
+    with contextlib.suppress(SeqpackError, KeyError, TypeError):  # the plan may be damaged
+        folders = [folder / check_name(each["name"], source=folder) for each in plan["splits"]]
+    is_finished = [
+        at(each / MANIFEST_NAME).exists() and not at(each / PLAN_NAME).exists() for each in folders
+    ]
+    return f"{sum(is_finished)} of {len(folders)}"
 
 
 def _other_format_hint(manifest: dict[str, Any], folder: Place) -> str | None:

@@ -178,7 +178,7 @@ def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
             yield _read_shard(shard, column, has_filler=has_filler)
             let_pages_go(shard.tensors[column.tensor_name])
         return
-    for part in opened.iter_columns():
+    for part in opened.stored_columns.iter_parts():
         values = part.view(column.name)
         yield values if column.is_text else part.finish(column.name, values)
         opened.let_pages_go()

@@ -88,11 +88,9 @@ class _PartRun:
         its_store, inside = store.find_part(number)
         part = its_store.manifest["parts"][inside]
         self.name = f"{its_store.path / part['name']}.bin: sequence"
-        self.first = int(its_store.part_offsets[inside])
-        self._first_of_all, self._lengths = (
-            int(store.part_offsets[number]),
-            store.part_lengths(number),
-        )
+        self.first = int(its_store.part_offsets[inside])  # in its store
+        self._first_of_all = int(store.part_offsets[number])
+        self._lengths = store.part_lengths(number)
 
     def iter_tokens(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield all ids in blocks, each with the number of cells that it comes from."""

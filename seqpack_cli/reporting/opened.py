@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import asdict
 from typing import Any
 
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError
-from seqpack_cli.files.json_files import read_json
-from seqpack_cli.files.manifest import HEAD_BYTES, MANIFEST_NAME
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.files.manifest import find_format
+from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
@@ -30,7 +27,6 @@ from seqpack_cli.tokens.token_store import TokenStore
 
 Opened = TokenStore | ShardSet
 AnyOpened = AnyStore | ShardSet  # with several stores as one
-FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
 
 
 def open_any(path: AnyPath) -> Opened:
@@ -40,7 +36,7 @@ def open_any(path: AnyPath) -> Opened:
         FolderError: it is neither, incomplete or damaged.
     """
     place = parse_place(path)
-    return open_shards(place) if _find_format(place) == SHARDS_FORMAT else open_store(place)
+    return open_shards(place) if find_format(place) == SHARDS_FORMAT else open_store(place)
 
 
 def open_any_as_one(paths: AnyPaths) -> AnyOpened:
@@ -57,7 +53,7 @@ def open_any_as_one(paths: AnyPaths) -> AnyOpened:
 def open_any_or_splits(path: AnyPath) -> Opened | SplitSet:
     """Open a token store, shards, or the splits that `pack --split` wrote."""
     place = parse_place(path)
-    return open_splits(place) if _find_format(place) == SPLITS_FORMAT else open_any(place)
+    return open_splits(place) if find_format(place) == SPLITS_FORMAT else open_any(place)
 
 
 def check_one(opened: Opened | SplitSet, option: str) -> Opened:
@@ -75,15 +71,6 @@ def check_one(opened: Opened | SplitSet, option: str) -> Opened:
     )
 
 
-def _find_format(folder: Place) -> object:
-    """Return the format that a manifest names, most often from its first bytes."""
-    manifest = folder / MANIFEST_NAME
-    if not at(manifest).exists():
-        return None
-    head = FORMAT_FIELD.match(at(manifest).read_head(HEAD_BYTES))
-    return head[1].decode() if head else read_json(manifest).get("format")
-
-
 def name_kind(opened: Opened) -> str:
     """Return what was opened, in words."""
     return "shards" if isinstance(opened, ShardSet) else "a token store"
@@ -99,7 +86,7 @@ def find_store(opened: AnyOpened) -> AnyStore | None:
     if not isinstance(opened, ShardSet):
         return opened
     try:
-        return show_packed_columns(open_packed_stores(opened), opened.options)
+        return show_packed_columns(open_packed_stores(opened), opened)
     except SeqpackError:
         return None
 

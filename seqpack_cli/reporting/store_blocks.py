@@ -51,7 +51,7 @@ def read_block_column(store: TokenStore, name: str, start: int, stop: int) -> Va
         FolderError: it holds an impossible value.
     """
     part, inside = _find_part(store, start)
-    columns = store.open_columns(part)
+    columns = store.stored_columns.open_part(part)
     entries = slice(inside, inside + stop - start)
     if store.columns[name].is_per_token:
         entries = _find_tokens(store, start, stop)

@@ -44,7 +44,7 @@ class TextHashes:
         Raises:
             FolderError: a part is damaged.
         """
-        for number, part in enumerate(self.store.iter_columns()):
+        for number, part in enumerate(self.store.stored_columns.iter_parts()):
             yield part.hashes[self._find_documents(number, len(part.hashes))]
             self.store.let_pages_go()
 
@@ -67,7 +67,7 @@ class TextHashes:
     def find_sequences(self, hashes: np.ndarray) -> list[int]:
         """Return the first sequence of the first document with each of a few hashes."""
         found = dict[int, int]()
-        for number, part in enumerate(self.store.iter_columns()):
+        for number, part in enumerate(self.store.stored_columns.iter_parts()):
             is_kept = self._find_documents(number, len(part.hashes))
             for wanted in set(hashes.tolist()) - found.keys():
                 places = np.flatnonzero(is_kept & (part.hashes == np.uint64(wanted)))

@@ -65,7 +65,7 @@ def _judge(found: Mapping[str, Any]) -> str:
         if num_only := sequences[f"num_only_in_{side}"]:
             verdict += f", {num_only:,} only in {side.upper()}"
     num_shared = found["documents"]["num_shared_in_b"]
-    if num_differing < num_compared or num_shared is None:
+    if found["compared"] != "shards" or num_differing < num_compared or num_shared is None:
         return verdict
     shared = count(num_shared, "document") if num_shared else "no document"
     return f"{verdict}; {shared} of B {'is' if num_shared < 2 else 'are'} in A"

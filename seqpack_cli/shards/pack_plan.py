@@ -17,7 +17,7 @@ from seqpack_cli.errors import DataError, MachineError, OptionError, join_items,
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selected_store import OTHER_SPLITS, SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.tokens.decoder import spell_ids
@@ -29,7 +29,7 @@ LOOSER_OPTIONS = {
     "drop_longer": "pass a larger --drop-longer",
     "where": "leave out a --where, or look at the values: seqpack inspect {store}",
     "passes": "pass a larger number to --passes",
-    "other_splits": "pass a larger share to --split",
+    OTHER_SPLITS: "pass a larger share to --split",
     "last_batch": "pass --last-batch keep",
 }
 BYTES_PER_NUMBER = 8
@@ -77,12 +77,20 @@ def _refuse_overlong(store: AnyStore, options: PackOptions, error: OverlongError
 def _check_batches(store: AnyStore, plan: Plan, options: PackOptions) -> None:
     if plan.num_batches == 0:
         dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
-        reasons = [f"{number:,} by --{name.replace('_', '-')}" for name, number in dropped.items()]
+        place, name = store.shown_path, options.split_name
+        if name is not None and len(dropped) > 1:
+            place = f"{place}: split {quote(name)}"
+            dropped.pop("other_splits", None)
+        reasons = [f"{number:,} {_spell_reason(name)}" for name, number in dropped.items()]
         most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
         raise DataError(
-            f"{store.shown_path}: no batch is left, sequences dropped: {join_items(reasons)}",
+            f"{place}: no batch is left, sequences dropped: {join_items(reasons)}",
             hint=_advise_looser(most, options).format(store=shlex.quote(str(store.stores[0].path))),
         )
+
+
+def _spell_reason(name: str) -> str:
+    return "in other splits" if name == OTHER_SPLITS else f"by --{name.replace('_', '-')}"
 
 
 def _advise_looser(reason: str, options: PackOptions) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import needs_array
+from seqpack_cli.errors import quote
 from seqpack_cli.runs.open_run import RunOutput, open_run
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Workers, count_cores
@@ -62,9 +63,8 @@ def pack_store(
         if run.manifest is not None:
             run.check_whole(open_shards)
             return run.manifest, True
-        note = describe_substitute_pad_id(store, options)
-        if note is not None:
-            workers.progress.on_notice(note)
+        if output.within is None:
+            note_substitute_pad_id(store, options, workers)
         run.write_tokenizer(store.read_tokenizer_json())
         cuts = cut_shards(plan.table, options, entries)
         tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
@@ -80,6 +80,13 @@ def pack_store(
 def is_planned_here(options: PackOptions, workers: Workers) -> bool:
     """Return whether this process reads all lengths, not the workers."""
     return workers.are_local or needs_array(options) or options.has_passes
+
+
+def note_substitute_pad_id(store: AnyStore, options: PackOptions, workers: Workers) -> None:
+    """Tell the user if padding is filled with an ordinary token."""
+    note = describe_substitute_pad_id(store, options)
+    if note is not None:
+        workers.progress.on_notice(note)
 
 
 def _make_head(source: SelectedStore) -> dict[str, Any]:
@@ -110,8 +117,10 @@ def _make_shards(
     receipts = dict(enumerate(found))
     waiting = [task for task in tasks if receipts[task.number] is None]
     if len(waiting) < len(tasks):
+        name = setup.opened.options.split_name
+        place = "" if name is None else f"split {quote(name)}: "
         workers.progress.on_notice(
-            f"{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
+            f"{place}{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
         )
     for number, receipt in workers.run(functools.partial(make_shard, setup), waiting):
         receipts[number] = receipt

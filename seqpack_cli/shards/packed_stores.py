@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.shard_set import ShardSet
@@ -12,45 +11,73 @@ from seqpack_cli.tokens.open_store import AnyStore, choose_columns, open_stores
 
 
 def open_packed_stores(
-    shards: ShardSet, places: Sequence[Place] | None = None, *, check_indices: bool = True
+    shards: ShardSet, places: Sequence[Place] = (), *, check_indices: bool = True
 ) -> AnyStore:
     """Open the stores of shards as one, with all columns that they share.
 
     Args:
-        places: where the stores are, in any order; None looks where the manifest says.
+        places: where some or all of them are, in any order; the others are looked for where the
+            manifest says.
         check_indices: check every index now.
 
     Raises:
         FolderError: a store is missing, damaged, or not one of those that were packed.
     """
     entries = shards.manifest["stores"]
-    if places is None:
-        places = shards.find_stores()
-        if places is None:
-            missing = entries[0]["path"][:200]
-            raise FolderError(
-                f"{shards.path}: its token store is not at {missing}",
-                hint="pass --tokens STORE, or --level structure, which needs no store",
-            )
-    place_of = {_open_one(place).digest: place for place in places}
-    digests = [entry["blake3"] for entry in entries]
-    strange = next((place for digest, place in place_of.items() if digest not in digests), None)
-    if strange is not None or len(place_of) < len(digests):
-        what = f"{len(digests)} token stores, found {len(place_of)}"
-        if strange is not None:
-            what = "not the token store that these shards were packed from"
-        raise FolderError(
-            f"{strange}: {what}" if strange is not None else f"{shards.path}: expected {what}",
-            hint="pass the right one with --tokens STORE, or pack again",
-        )
-    in_order = [place_of[digest] for digest in digests]
+    wanted = {entry["blake3"]: number for number, entry in enumerate(entries)}
+    found: dict[int, Place] = {}
+    for place in places:
+        number = wanted.get(_read_digest(place))
+        if number is None:
+            raise _refuse(f"{place}: {_say_other(len(entries))}")
+        found[number] = place
+    for number, recorded in enumerate(shards.find_stores()):
+        if number not in found:
+            found[number] = _check_found(shards, number, recorded)
+    in_order = [found[number] for number in range(len(entries))]
     return open_stores(in_order, check_indices=check_indices, without=shards.options.drop_column)
 
 
-def show_packed_columns(store: AnyStore, options: PackOptions) -> AnyStore:
+def show_packed_columns(store: AnyStore, shards: ShardSet) -> AnyStore:
     """Return the stores of shards with the columns that the shards have."""
-    return choose_columns(store, without=options.drop_column, store_column=options.store_column)
+    options = shards.options
+    return choose_columns(
+        store,
+        without=options.drop_column,
+        store_column=options.store_column,
+        names=shards.store_names,
+    )
 
 
-def _open_one(place: Place) -> AnyStore:
-    return open_stores([place], check_indices=False)
+def _check_found(shards: ShardSet, number: int, place: Place | None) -> Place:
+    """Return where a store is, if it is there and the same."""
+    entries = shards.manifest["stores"]
+    num_stores, entry = len(entries), entries[number]
+    if place is None:
+        which = (
+            "its token store" if num_stores == 1 else f"token store {number + 1} of {num_stores}"
+        )
+        raise FolderError(
+            f"{shards.path}: {which} is not at {entry['path'][:200]}",
+            hint="pass --tokens STORE, or --level structure, which needs no store",
+        )
+    if _read_digest(place) != entry["blake3"]:
+        which = _say_other(1)
+        if num_stores > 1:
+            which = f"not token store {number + 1} of the {num_stores} that these shards were "
+            which += "packed from"
+        raise _refuse(f"{place}: {which}")
+    return place
+
+
+def _say_other(num_stores: int) -> str:
+    stores = "the token store" if num_stores == 1 else f"one of the {num_stores} token stores"
+    return f"not {stores} that these shards were packed from"
+
+
+def _refuse(what: str) -> FolderError:
+    return FolderError(what, hint="pass the right one with --tokens STORE, or pack again")
+
+
+def _read_digest(place: Place) -> str:
+    return open_stores([place], check_indices=False).digest

@@ -66,7 +66,7 @@ class SelectedStore:
         Splits and conditions are not evaluated again.
         """
         other = copy.copy(self)
-        other.options = replace(self.options, seed=seed)
+        other.options, other._turns = replace(self.options, seed=seed), {}
         other.__dict__.pop("rounds", None)  # they belong to the source
         return other
 

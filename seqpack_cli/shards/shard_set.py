@@ -31,6 +31,7 @@ from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
 from seqpack_cli.tokens.columns.column import Column, read_columns
+from seqpack_cli.tokens.open_store import number_repeated
 
 BYTES_KEPT = 256 << 20  # of mapped pages that `take` keeps in memory
 BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
@@ -193,11 +194,15 @@ class ShardSet:
             shard = Shard(path, entry, self.manifest, columns=columns, first_batch=first_batch)
         return shard if self.columns is columns else shard.with_columns(self.columns)
 
-    def find_stores(self) -> list[Place] | None:
-        """Return the token stores' folders if all are still at the paths in the manifest."""
-        places = [self._find_place(entry["path"]) for entry in self.manifest["stores"]]
-        found = [place for place in places if place is not None]
-        return found if len(found) == len(places) else None
+    def find_stores(self) -> list[Place | None]:
+        """Return each token store's folder, None if it is no longer at the path in the manifest."""
+        return [self._find_place(entry["path"]) for entry in self.manifest["stores"]]
+
+    @property
+    def store_names(self) -> list[str]:
+        """The names of the token stores: see `name_stores`."""
+        paths = (entry["path"] for entry in self.manifest["stores"])
+        return number_repeated([path.rstrip("/").rpartition("/")[2] for path in paths])
 
     def _find_place(self, spelled: str) -> Place | None:
         try:

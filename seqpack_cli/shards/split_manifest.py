@@ -67,6 +67,9 @@ class SplitSet:
 def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
     """Open the folder of finished splits.
 
+    Args:
+        check_present: check now that every shard file exists in full size.
+
     Raises:
         FolderError: it is incomplete, damaged, or holds something else.
     """

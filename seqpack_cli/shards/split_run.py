@@ -20,7 +20,7 @@ from seqpack_cli.files.url import spell_place
 from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
-from seqpack_cli.shards.pack_store import describe_run, pack_store
+from seqpack_cli.shards.pack_store import describe_run, note_substitute_pad_id, pack_store
 from seqpack_cli.shards.recorded_options import APART, record_options
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import (
@@ -50,13 +50,16 @@ def pack_splits(
     started, splits = time.monotonic(), parse_splits(options)
     assert splits is not None  # noqa: S101 - the caller found splits
     head = _make_head(store, splits, options)
-    entries = _describe_splits(store, splits)
+    entries = describe_splits(store, splits)
     with open_split_run(output, head, splits.names) as run:
         if run.manifest is not None:
             run.check_whole(open_splits)
             return run.manifest, True
+        note_substitute_pad_id(store, options, workers)
         for entry in entries:
             _note_small(entry, options, workers)
+        # the smallest first: it may be too small for the options
+        for entry in sorted(entries, key=lambda entry: int(entry["num_tokens"])):
             some = replace(options, split_name=entry["name"])
             part = replace(output, folder=output.folder / entry["name"], within=run)
             pack_store(store, some, workers, part)
@@ -87,7 +90,7 @@ def _make_head(store: AnyStore, splits: Splits, options: PackOptions) -> dict[st
     }
 
 
-def _describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
+def describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
     """Count the documents, sequences and tokens of each split; raise DataError for an empty one."""
     find, counts = make_splitter(store, splits), np.zeros((3, len(splits.names)), np.int64)
     for part in range(store.num_parts):
@@ -107,10 +110,13 @@ def _describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
     for entry in entries:
         if not entry["num_sequences"]:
             total = int(counts[0].sum())
+            hint = "pass a larger share to --split, or another --split-seed"
+            if splits.shares is None:
+                hint = f"leave out {entry['name']}: column {quote(splits.by)} has no such value"
             raise DataError(
                 f"{store.shown_path}: split {quote(entry['name'])} is empty: none of {total:,} "
                 "documents is in it",
-                hint="pass a larger share to --split, or another --split-seed",
+                hint=hint,
             )
     return entries
 

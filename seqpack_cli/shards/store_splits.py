@@ -45,13 +45,12 @@ def make_splitter(store: AnyStore, splits: Splits) -> PartSplits:
         raise OptionError(f"{place}: has a value per token, expected one per sequence")
 
     def find(number: int) -> np.ndarray:
-        texts, numbers = _spell_distinct(column, store.part_column(number, name))
+        values = store.part_column(number, name)
         if splits.shares is not None:
-            hashes = np.array(
-                [xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64
-            )
+            hashes, numbers = hash_values(column, values)
             found: np.ndarray = splits.assign(hashes)[numbers]
             return found
+        texts, numbers = _spell_distinct(column, values)
         place_of = {split: place for place, split in enumerate(splits.names)}
         table = np.array([place_of.get(text, NO_SPLIT) for text in texts], np.int16)
         found = table[numbers]
@@ -65,6 +64,13 @@ def make_splitter(store: AnyStore, splits: Splits) -> PartSplits:
         return found
 
     return find
+
+
+def hash_values(column: Column, values: Values) -> tuple[np.ndarray, np.ndarray]:
+    """Hash different values as text, uint64; return also the number of the one of each sequence."""
+    texts, numbers = _spell_distinct(column, values)
+    hashes = [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
+    return np.array(hashes, np.uint64), numbers
 
 
 def _spell_distinct(column: Column, values: Values) -> tuple[list[str], np.ndarray]:

@@ -8,7 +8,6 @@ sequence that is visited several times is yielded once, after its visits were co
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -64,14 +63,15 @@ def iter_unpacked(
             its visits or its pieces have different values, or a piece of it is missing.
     """
     progress = progress or Progress()
-    indices, starts, lengths = _read_indices(shards)
+    found = _read_indices(shards)
+    indices, starts, _ = found
     order = np.lexsort((starts, indices))
     order = order[np.searchsorted(indices, 0, sorter=order) :]  # without filler rows: index -1
     progress.on_total(len(order))
     max_visits = shards.max_visits
     ends = to_offsets([entry["num_sequences"] for entry in shards.manifest["stores"]])[1:].tolist()
-    rows = _iter_rows(shards, columns, order, indices, starts, lengths)
-    for index, some in groupby(_count_rows(rows, progress), lambda row: row[1].index):
+    rows = _iter_rows(shards, columns, order, found, progress)
+    for index, some in groupby(rows, lambda row: row[1].index):
         try:
             yield join_rows(columns, some, max_visits[bisect_right(ends, index)])
         except ValueError as error:
@@ -94,12 +94,6 @@ def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
     return indices
 
 
-def _count_rows(rows: Iterator[Row], progress: Progress) -> Iterator[Row]:
-    for row in rows:
-        yield row
-        progress.on_advance(1)
-
-
 def join_rows(columns: Columns, rows: Iterator[Row], max_visits: int) -> UnpackedSequence:
     """Return the sequence of some rows: the pieces of one or more visits, which must be equal.
 
@@ -112,23 +106,24 @@ def join_rows(columns: Columns, rows: Iterator[Row], max_visits: int) -> Unpacke
     first, second = next(rows), next(rows, None)
     if second is None and first[0] == 0:
         return first[1]
-    ends = Counter[int]()  # where the visits so far end
-    ids, known = bytearray(), dict[str, Any]()
+    ends = dict[int, int]()  # where the visits so far end, and how many of them
+    ids, known, num_visits, cell = bytearray(), dict[str, Any](), 0, first[1].ids.itemsize
     for start, piece in chain([first], [second] if second else [], rows):
         index, stop = piece.index, start + len(piece.ids)
-        if start == 0:
-            if ends.total() == max_visits:
-                times = "twice" if max_visits == 1 else f"more than {max_visits} times"
-                raise ValueError(f"sequence {index} occurs {times}")
-        elif not ends[start]:
+        num_here = ends.pop(start, 0)
+        if num_here > 1:
+            ends[start] = num_here - 1
+        elif start == 0 and num_visits == max_visits:
+            times = "twice" if max_visits == 1 else f"more than {max_visits} times"
+            raise ValueError(f"sequence {index} occurs {times}")
+        elif start == 0:
+            num_visits += 1
+        elif not num_here:
+            expected = min(ends, default=0)
             raise ValueError(
-                f"a piece of sequence {index} begins at token {start}, "
-                f"expected {min(+ends, default=0)}"
+                f"a piece of sequence {index} begins at token {start}, expected {expected}"
             )
-        else:
-            ends[start] -= 1
-        ends[stop] += 1
-        cell = piece.ids.itemsize
+        ends[stop] = ends.get(stop, 0) + 1
         if not _extend(ids, piece.ids.tobytes(), start * cell):
             raise ValueError(f"visits of sequence {index} differ in their ids")
         for name, value in piece.columns.items():
@@ -139,8 +134,8 @@ def join_rows(columns: Columns, rows: Iterator[Row], max_visits: int) -> Unpacke
             if not is_same:
                 of = "visits" if max_visits > 1 else "pieces"
                 raise ValueError(f"{of} of sequence {index} differ in column {quote(name)}")
-    if len(+ends) > 1:
-        found = " and ".join(map(str, sorted(+ends)[:2]))
+    if len(ends) > 1:
+        found = " and ".join(map(str, sorted(ends)[:2]))
         raise ValueError(f"visits of sequence {index} end at tokens {found}")
     return UnpackedSequence(index, np.frombuffer(ids, piece.ids.dtype), known)
 
@@ -153,6 +148,9 @@ def _extend(known: Any, values: Any, start: int) -> bool:
         start: of the values, at most the number of the known ones.
     """
     num_known = len(known) - start
+    if num_known == 0:
+        known.extend(values)
+        return True
     is_same: bool = known[start : start + len(values)] == values[:num_known]
     known.extend(values[num_known:])
     return is_same
@@ -162,11 +160,15 @@ def _iter_rows(
     shards: ShardSet,
     columns: Columns,
     order: np.ndarray,
-    indices: np.ndarray,
-    starts: np.ndarray,
-    lengths: np.ndarray,
+    rows_of: tuple[np.ndarray, np.ndarray, np.ndarray],
+    progress: Progress,
 ) -> Iterator[Row]:
-    """Yield each row in the given order."""
+    """Yield each row in the given order.
+
+    Args:
+        rows_of: the index, start and length of each row of the shards.
+    """
+    indices, starts, lengths = rows_of
     opened = (shards.open_shard(number) for number in range(shards.num_shards))
     first_rows = to_offsets([len(shard.tensors["lengths"]) for shard in opened])
     ends = np.cumsum(lengths[order])
@@ -188,6 +190,7 @@ def _iter_rows(
                 for name, column in columns.items()
             }
             yield start, UnpackedSequence(index, ids[cells], found)
+        progress.on_advance(last - first)
         first = last
 
 

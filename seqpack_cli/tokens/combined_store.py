@@ -19,7 +19,7 @@ from seqpack_cli.errors import join_items
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.part_columns import PartColumns, ShownColumns
+from seqpack_cli.tokens.columns.store_columns import CombinedColumns
 from seqpack_cli.tokens.origin import Origin
 from seqpack_cli.tokens.token_store import TokenStore
 
@@ -40,6 +40,7 @@ class CombinedStore:
         self.digest = blake3(" ".join(store.digest for store in stores).encode()).hexdigest()
         names = (*SHARED, "tokenizer_blake3")
         self.manifest: dict[str, Any] = {name: first.manifest[name] for name in names}
+        self.stored_columns = CombinedColumns([store.stored_columns for store in stores])
         self._store_offsets = to_offsets([len(store) for store in stores])
         self._first_parts = to_offsets([store.num_parts for store in stores])
         self._first_documents = to_offsets([store.num_documents for store in stores])
@@ -104,10 +105,6 @@ class CombinedStore:
         """The columns by name; classes are those of all stores."""
         return self.stores[0].columns
 
-    def show_columns(self, shown: ShownColumns) -> CombinedStore:
-        """Return the same stores, read with other columns."""
-        return CombinedStore([store.show_columns(shown) for store in self.stores])
-
     def find_part(self, number: int) -> tuple[TokenStore, int]:
         """Return the store of a part, and the number of the part there."""
         number = find_index(number, self.num_parts, "part")
@@ -133,15 +130,6 @@ class CombinedStore:
         """Return XXH3-64 of the text of each document of one part, uint64[documents]."""
         store, inside = self.find_part(number)
         return store.part_hashes(inside)
-
-    def open_columns(self, number: int) -> PartColumns:
-        """Map the columns and hashes of one part."""
-        store, inside = self.find_part(number)
-        return store.open_columns(inside)
-
-    def iter_columns(self) -> Iterator[PartColumns]:
-        """Yield the columns of all parts in turn, fetched ahead from an object store."""
-        return chain.from_iterable(store.iter_columns() for store in self.stores)
 
     def count_sequences(self, number: int) -> np.ndarray:
         """Return the number of sequences of each document of one part, int64[documents]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import overload
@@ -82,7 +83,7 @@ def open_stores(
         known = {name for store in stores for name in store.columns}
         without = {*without, *known.difference(wanted)}
     columns = combine_columns([(str(it.path), it.columns) for it in stores], without=without)
-    return CombinedStore([store.show_columns(ShownColumns(columns)) for store in stores])
+    return CombinedStore([_show(store, ShownColumns(columns)) for store in stores])
 
 
 def check_dropped(stores: Iterable[TokenStore], names: Collection[str]) -> None:
@@ -95,34 +96,53 @@ def check_dropped(stores: Iterable[TokenStore], names: Collection[str]) -> None:
 
 
 def choose_columns(
-    store: AnyStore, *, without: Collection[str] = (), store_column: str | None = None
+    store: AnyStore,
+    *,
+    without: Collection[str] = (),
+    store_column: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> AnyStore:
     """Return a store with other columns.
 
     Args:
         without: names of columns to leave out.
         store_column: name of a column to add, whose class is the store of each sequence.
+        names: the classes of that column; None names the stores by their folders.
 
     Raises:
         OptionError: there is already a column of that name.
     """
     columns = {name: column for name, column in store.columns.items() if name not in without}
-    if store_column is None:
-        return store.show_columns(ShownColumns(columns)) if without else store
-    names = name_stores([each.path for each in store.stores])
-    shown = add_store_column(columns, store_column, names)
-    stores = [each.show_columns(some) for each, some in zip(store.stores, shown, strict=True)]
+    if store_column is not None:
+        names = names or name_stores([each.path for each in store.stores])
+        shown = add_store_column(columns, store_column, names)
+    elif without:
+        shown = [ShownColumns(columns)] * len(store.stores)
+    else:
+        return store
+    stores = [_show(each, some) for each, some in zip(store.stores, shown, strict=True)]
     return stores[0] if len(stores) == 1 else CombinedStore(stores)
 
 
 def name_stores(places: Sequence[Place]) -> list[str]:
     """Name stores by their folders; where names repeat, by their positions, from 1."""
-    names = [place.resolve().name for place in places]
+    return number_repeated([place.resolve().name for place in places])
+
+
+def number_repeated(names: Sequence[str]) -> list[str]:
+    """Replace names that are empty or not unique by their positions, from 1."""
     number_of = Counter(names)
     return [
         name if name and number_of[name] == 1 else str(position)
         for position, name in enumerate(names, 1)
     ]
+
+
+def _show(store: TokenStore, shown: ShownColumns) -> TokenStore:
+    """Return the same store, read with other columns: some of them, or with more classes."""
+    other = copy.copy(store)
+    other.stored_columns = store.stored_columns.show(shown)
+    return other
 
 
 def _open(path: Place, *, check_indices: bool) -> TokenStore:

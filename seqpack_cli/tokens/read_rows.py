@@ -87,7 +87,7 @@ def _read_entries(
     store: AnyStore, part: int, column: str, begins: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
     """Return some ranges of a column per token, checked, one after another."""
-    columns, offsets = store.open_columns(part), to_offsets(lengths)
+    columns, offsets = store.stored_columns.open_part(part), to_offsets(lengths)
     stored = np.asarray(columns.view(column))
     values = np.empty(int(offsets[-1]), stored.dtype)
     copy_ranges(stored, begins, values, offsets[:-1], lengths)
@@ -128,7 +128,7 @@ class ValueReader:
             return self._read_texts(name)
         values = np.full(self._num_values, column.fill, column.dtype)
         for part, entries, places in self._parts:
-            columns = self._store.open_columns(part)
+            columns = self._store.stored_columns.open_part(part)
             stored = np.asarray(columns.view(name))
             values[entries] = columns.finish(name, stored[places])
         return values
@@ -148,10 +148,10 @@ class ValueReader:
             copy_ranges(stored, begins, texts.data, found[entries], some)
         if texts.find_wrong().any():
             for part, entries, _ in self._parts:  # the first part with a wrong one is named
-                self._store.open_columns(part).finish(name, texts.take(entries))
+                self._store.stored_columns.open_part(part).finish(name, texts.take(entries))
         return texts
 
     def _view_texts(self, part: int, name: str) -> TextValues:
-        texts = self._store.open_columns(part).view(name)
+        texts = self._store.stored_columns.open_part(part).view(name)
         assert isinstance(texts, TextValues)  # noqa: S101 - of a column of text
         return texts

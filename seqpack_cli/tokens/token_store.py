@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, SupportsIndex, overload
@@ -24,7 +23,6 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.part_columns import PartColumns, ShownColumns
 from seqpack_cli.tokens.columns.store_columns import StoreColumns
 from seqpack_cli.tokens.origin import Origin, find_origin
 from seqpack_cli.tokens.store_parts import StoreParts
@@ -39,7 +37,7 @@ class TokenStore:
         self.digest = digest  # of the manifest
         self.dtype: str = manifest["dtype"]
         self.max_id: int = manifest["max_id"]
-        self._columns = StoreColumns(self.folder, manifest)
+        self.stored_columns = StoreColumns(self.folder, manifest)
         self._parts, parts = StoreParts(self.folder, manifest), manifest["parts"]
         self.part_offsets = to_offsets([part["num_sequences"] for part in parts])
         self._document_offsets = to_offsets([part["num_documents"] for part in parts])
@@ -119,7 +117,7 @@ class TokenStore:
     @property
     def columns(self) -> Mapping[str, Column]:
         """The columns by name, in the order in which they were kept."""
-        return self._columns.columns
+        return self.stored_columns.columns
 
     @checks_arguments
     def part_column(self, number: int, name: str) -> Values:
@@ -131,29 +129,15 @@ class TokenStore:
             FolderError: the part's columns are damaged.
             IndexError, KeyError: there is no such part, or no such column.
         """
-        return self._columns.read_part(number, name)
+        return self.stored_columns.read_part(number, name)
 
     def part_hashes(self, number: int) -> np.ndarray:
         """Return XXH3-64 of the text of each document of one part, uint64[documents]."""
-        return self._columns.part_hashes(number)
-
-    def open_columns(self, number: int) -> PartColumns:
-        """Map the columns and hashes of one part."""
-        return self._columns.open_part(number)
-
-    def iter_columns(self) -> Iterator[PartColumns]:
-        """Yield the columns of all parts in turn, fetched ahead from an object store."""
-        return self._columns.iter_parts()
-
-    def show_columns(self, shown: ShownColumns) -> TokenStore:
-        """Return the same store, read with other columns: some of them, or with more classes."""
-        other = copy.copy(self)
-        other._columns = self._columns.show(shown)
-        return other
+        return self.stored_columns.part_hashes(number)
 
     def let_pages_go(self) -> None:
         """Release the pages that this process has read; the system's page cache keeps them."""
-        self._columns.let_pages_go()
+        self.stored_columns.let_pages_go()
         self._parts.let_pages_go()
 
     @property

@@ -171,8 +171,8 @@ def _check_keys(source: SelectedStore) -> None:
     has_fraction = any(passes.denominator > 1 for passes in source.passes)
     if source.options.buckets == "auto" and has_fraction:
         raise ValueError(
-            "buckets is 'auto', which has other keys in each epoch if passes has a fraction: "
-            "expected lengths, such as [32, 64]"
+            "buckets is 'auto', which has other keys in each epoch if passes or share take a part "
+            "of a store: expected lengths, such as [32, 64]"
         )
 
 

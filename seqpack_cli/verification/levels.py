@@ -24,6 +24,7 @@ from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import naming_batch, naming_memory
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
 from seqpack_cli.verification.integers.column_values import compare_columns
+from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
 from seqpack_cli.verification.integers.shard_roundtrip import (
     ID_CELLS_PER_TOKEN,
@@ -49,10 +50,11 @@ class Verification:
     progress: Progress
     # The stores, with the columns of the shards; None is possible at level `structure` only.
     store: AnyStore | None
-    whole_store: (
-        AnyStore | None
-    )  # with all columns: conditions may name others than the shards have
+    # The same with all columns: conditions may name others than the shards have.
+    whole_store: AnyStore | None
     planned: PlannedShards | None = None  # None if no plan was made again
+    coverage: Coverage | None = None  # None before level `structure`, or if that gave up
+    is_store_checked: bool = False  # whether its checksums have been compared
     faulty_shards: set[int] = field(default_factory=set)
 
     @property
@@ -69,6 +71,11 @@ class Verification:
     def num_ids(self) -> int:
         """The number of different ids, which is the number of embeddings."""
         return int(self.shards.manifest["max_id"]) + 1
+
+    @property
+    def repeats_sequences(self) -> bool:
+        """Whether sequences may be packed several times."""
+        return self.coverage is not None and self.coverage.has_repeats
 
     def add(self, finding: Finding) -> None:
         """Add a finding to the report; later levels leave its shard out."""
@@ -175,7 +182,7 @@ def verify_structure(run: Verification) -> BatchTable:
     with run.level("structure") as level:
         if run.whole_store is not None and run.report.plan.compared:
             run.planned = _plan_again(run, run.whole_store)
-        findings, batches = check_structure(run.shards, level, run.planned)
+        findings, batches, run.coverage = check_structure(run.shards, level, run.planned)
         for finding in findings:
             run.add(finding)
         if run.store is not None:
@@ -209,7 +216,8 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) ->
     num_passes = 1 + sum(column.is_per_token for column in run.shards.columns.values())
     run.progress.on_total(int(batches.num_tokens.sum()) * num_passes)
     with run.level("roundtrip") as level:
-        store.check_digest()
+        if not run.is_store_checked:
+            store.check_digest()
         for what in compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
             run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest

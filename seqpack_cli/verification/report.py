@@ -1,9 +1,12 @@
-"""The report of verify: findings, coverage, and the largest errors with their limits."""
+"""The report of verify: findings, coverage, and the largest errors with their limits.
+
+Of a folder of splits, there is a report for each split and one of all together.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
@@ -138,3 +141,57 @@ class Report:
             for size in level["errors"].values():  # JSON has no infinity
                 size["error"] = size["error"] if math.isfinite(size["error"]) else "inf"
         return document
+
+
+@dataclass(frozen=True)
+class DocumentsReport:
+    """Whether the documents of all splits were compared with each other."""
+
+    compared: bool = False
+    num_documents: int = 0  # that have a sequence in a split
+    why_not: str | None = None
+
+
+@dataclass
+class SplitsReport:
+    """The result of a verify run over the splits of a folder."""
+
+    path: str
+    splits: dict[str, Report] = field(default_factory=dict)
+    documents: DocumentsReport = field(default_factory=DocumentsReport)
+    own_findings: list[Finding] = field(default_factory=list)  # of the splits together
+    controls: list[Control] = field(default_factory=list)
+
+    def add(self, level: str, place: str, what: str) -> None:
+        """Add a finding of the splits together.
+
+        Args:
+            place: the name of a split, or of the manifest.
+        """
+        self.own_findings.append(Finding(level, place, what))
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings: those of each split, with its name before the shard's, and of all."""
+        of_splits = (
+            replace(finding, shard=f"{name}/{finding.shard}")
+            for name, report in self.splits.items()
+            for finding in report.findings
+        )
+        return [*of_splits, *self.own_findings]
+
+    @property
+    def passed(self) -> bool:
+        """Whether there are splits, and no findings."""
+        return bool(self.splits) and not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as values for JSON."""
+        return {
+            "passed": self.passed,
+            "path": self.path,
+            "splits": {name: report.to_json() for name, report in self.splits.items()},
+            "documents": asdict(self.documents),
+            "findings": [asdict(finding) for finding in self.own_findings],
+            "controls": [asdict(control) for control in self.controls],
+        }

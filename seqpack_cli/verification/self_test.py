@@ -17,13 +17,14 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.verification.damages import DAMAGES, Damage
+from seqpack_cli.verification.damages import DAMAGES, Damage, repeat_index
 from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import compare_shard
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
-from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
+from seqpack_cli.verification.integers.structure import check_batches, mark_rows
+from seqpack_cli.verification.integers.totals import check_counts
 from seqpack_cli.verification.levels import Verification, choose_batches
 from seqpack_cli.verification.models.attention import check_attention, take_window
 from seqpack_cli.verification.models.attention_layer import mask_of
@@ -39,6 +40,7 @@ from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
 from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 from seqpack_cli.verification.report import Control, Finding
+from seqpack_cli.verification.selection_damages import control_visits, list_selection_damages
 
 MAX_TRIES = 8  # batches that are tried per faulty computation
 
@@ -54,7 +56,8 @@ def run_self_test(run: Verification, batches: BatchTable, store: AnyStore | None
         return
     numbers = np.unique(run.find_shards(batches)).tolist()
     number = min(numbers, key=lambda one: int(run.shards.manifest["shards"][one]["bytes"]))
-    controls = [*_damage_arrays(run, number, store), *_swap_class_names(run, store)]
+    controls = [*_damage_arrays(run, number, store), *control_visits(run)]
+    controls += _swap_class_names(run, store)
     first, last = run.shards.batch_offsets[number : number + 2]
     inside = (batches.index >= first) & (batches.index < last)
     controls += _damage_computation(run, batches.take(inside))
@@ -68,7 +71,9 @@ def run_self_test(run: Verification, batches: BatchTable, store: AnyStore | None
 
 def _damage_arrays(run: Verification, number: int, store: AnyStore | None) -> Iterator[Control]:
     shard = run.shards.open_shard(number)
-    for damage in DAMAGES:
+    for damage in (*DAMAGES, *list_selection_damages(run)):
+        if run.repeats_sequences and damage.change is repeat_index:
+            damage = replace(damage, needs_plan=True)  # a sequence may be there twice
         if damage.level not in run.options.levels or not damage.belongs_to(shard):
             continue
         changed = damage.change(shard) if run.planned is not None or not damage.needs_plan else None
@@ -111,7 +116,7 @@ def _find(
     max_tokens = run.shards.options.max_tokens
     found, batches = check_batches(shard, max_tokens=max_tokens)
     yield from found
-    yield from mark_rows(shard, Coverage(run.shards.num_store_sequences))
+    yield from mark_rows(shard, Coverage.of_stores(run.shards.manifest["stores"]))
     yield from check_counts(shard.path.name, shard.entry, batches)
     if damage.needs_plan and run.planned is not None:
         yield from compare_shard(shard, run.planned, number)

@@ -1,128 +1,51 @@
-"""`seqpack verify`: run the levels in order over shards and their token store, return a report.
-
-Each level checks only the shards that passed the levels before it. `structure`, `roundtrip` and
-`run` cover every batch, `forward` and `backward` a sample. The report says what was left out.
-"""
+"""`seqpack verify`: open shards, or the shards of several splits, and verify them."""
 
 from __future__ import annotations
 
-import torch
-
-from seqpack_cli.batching.pack_options import PLAN_VERSION
-from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.copy_marks import hashing_copies
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.manifest import find_format
+from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
-from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.tokens.open_store import AnyStore, parse_places
-from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
-from seqpack_cli.verification.device import open_device, steady_arithmetic
-from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure
-from seqpack_cli.verification.model_levels import (
-    measure_speeds,
-    verify_computation,
-    verify_every_batch,
-)
-from seqpack_cli.verification.models.tolerances import GATES
-from seqpack_cli.verification.report import PlanReport, Report
-from seqpack_cli.verification.self_test import run_self_test
-from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
+from seqpack_cli.shards.split_manifest import open_splits
+from seqpack_cli.verification.device import open_device
+from seqpack_cli.verification.report import Report, SplitsReport
+from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.verify_shards import find_packed_store, verify_shards
+from seqpack_cli.verification.verify_splits import verify_splits
 
 
 @checks_arguments
 @hashing_copies()
 def verify(
     shards: AnyPath, options: VerifyOptions | None = None, *, progress: Progress | None = None
-) -> Report:
-    """Verify shards against their token store on a device, as `seqpack verify` does.
+) -> Report | SplitsReport:
+    """Verify shards against their token stores on a device, as `seqpack verify` does.
 
     Args:
-        shards: the shards' folder.
+        shards: the shards' folder, or the folder that `pack --split` wrote.
         progress: what to call with the steps done and notices.
 
     Returns:
-        What was checked and what was found; `passed` if there are no findings.
+        What was checked and what was found; `passed` if there are no findings. A `SplitsReport`,
+        which has a `Report` for each split, if the folder is one of splits.
 
     Raises:
-        FolderError: the shards are incomplete or not shards, or the token store is missing or
+        FolderError: the shards are incomplete or not shards, or a token store is missing or
             another one.
         MachineError: the device is missing, or out of memory.
     """
-    options = options or VerifyOptions()
-    opened = open_shards(shards, check_present=False)
-    device = open_device(options.device)
-    whole_store, why_not = _find_store(opened, options)
-    store = None
-    if whole_store is not None:
-        store = show_packed_columns(whole_store, opened.options)
-    report = _start_report(opened, options, device, why_not)
-    progress = progress or Progress()
-    run = Verification(opened, options, device, report, progress, store, whole_store)
-    batches = verify_structure(run)
-    with steady_arithmetic(device, hidden_size=options.hidden_size):
-        if store is not None and "roundtrip" in options.levels:
-            batches = verify_roundtrip(run, batches, store)
-        if "run" in options.levels:
-            batches = verify_every_batch(run, batches)
-        for level in ("forward", "backward"):
-            if level in options.levels:
-                batches = verify_computation(run, level, batches)
-        if options.compare:
-            measure_speeds(run, batches)
-        if options.self_test:
-            run_self_test(run, batches, store)
-    return report
-
-
-def _find_store(shards: ShardSet, options: VerifyOptions) -> tuple[AnyStore | None, str | None]:
-    """Open the token stores that the shards were packed from, or return why it cannot be opened.
-
-    Level `structure` works without the store.
-
-    Raises:
-        FolderError: a store was named or a level needs it, and it is missing, damaged or another.
-    """
-    try:
-        places = None if options.tokens is None else parse_places(options.tokens)
-        store = open_packed_stores(shards, places, check_indices=False)
-    except SeqpackError as error:
-        if options.level != "structure" or options.tokens is not None:
-            raise
-        return None, error.message
-    store.check_indices()
-    if store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]:
-        store.read_tokenizer_json()  # only its digest: level `structure` builds the same file
-    else:
-        check_kept_tokenizer(store.stores[0].path, store.manifest)
-    return store, None
-
-
-def _start_report(
-    shards: ShardSet, options: VerifyOptions, device: torch.device, why_not: str | None
-) -> Report:
-    plan_version = shards.manifest["plan_version"]
-    if why_not is None and plan_version != PLAN_VERSION:
-        why_not = f"the shards have plan version {plan_version}, this seqpack has {PLAN_VERSION}"
-    ledger = shards.manifest["ledger"]
-    is_cuda = device.type == "cuda"
-    return Report(
-        shards=str(shards.path),
-        layout=shards.layout,
-        device=str(device),
-        device_name=torch.cuda.get_device_name(device) if is_cuda else "CPU",
-        dtype=options.dtype,
-        cell=options.cell,
-        num_layers=options.num_layers,
-        bidirectional=options.bidirectional,
-        hidden_size=options.hidden_size,
-        seed=options.seed,
-        num_shards=shards.num_shards,
-        num_batches=len(shards),
-        num_sequences=ledger["num_sequences"],
-        num_tokens=ledger["num_tokens"],
-        is_gate=DTYPES[options.dtype] in GATES,
-        columns=[*shards.columns],
-        plan=PlanReport(why_not is None, plan_version, why_not),
+    options, progress, place = (
+        options or VerifyOptions(),
+        progress or Progress(),
+        parse_place(shards),
     )
+    if find_format(place) == SPLITS_FORMAT:
+        splits = open_splits(place, check_present=False)
+        return verify_splits(splits, options, open_device(options.device), progress)
+    opened = open_shards(place, check_present=False)
+    device = open_device(options.device)
+    packed = find_packed_store(opened, options)
+    return verify_shards(opened, packed, options, device, progress).report

@@ -34,7 +34,7 @@ function describe(index) {
   if (index >= places.num_sent) {
     return [...parts, `not in this page, which has the first ${places.num_sent.toLocaleString("en")}`];
   }
-  if (lengths[index] < 0) return [...parts, "not in these shards: dropped"];
+  if (lengths[index] < 0) return [...parts, `not in these shards: ${places.missing}`];
   if (visits && visits[index] > 1) {
     parts.push(`packed ${visits[index].toLocaleString("en")} times, first in`);
   }

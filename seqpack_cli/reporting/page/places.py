@@ -43,6 +43,7 @@ def collect_places(opened: Opened, store: AnyStore | None) -> dict[str, Any]:
     return {
         "num_sequences": num_sequences,
         "num_sent": num_sent,
+        "missing": _spell_missing(opened),
         "sources": _list_sources(store) if store is not None else [],
         "stores": _list_stores(store) if store is not None else [],
         **{name: _encode(array) for name, array in arrays.items()},
@@ -93,6 +94,13 @@ def _list_sources(store: AnyStore) -> list[list[Any]]:
         found += [[spell_path(it["path"]), first + it["first_document"]] for it in sources]
         first += each.num_documents
     return found if len(found) <= MAX_SOURCES else []
+
+
+def _spell_missing(opened: Opened) -> str:
+    """Return why a sequence may not be in shards."""
+    if isinstance(opened, ShardSet) and opened.options.split_name is not None:
+        return "in another split, or dropped"
+    return "dropped"
 
 
 def _list_stores(store: AnyStore) -> list[list[Any]]:

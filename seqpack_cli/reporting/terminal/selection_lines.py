@@ -11,6 +11,7 @@ from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import (
     WIDTH,
     count_columns,
+    cut,
     cut_front,
     fill,
     pair,
@@ -81,7 +82,7 @@ def draw_splits(found: dict[str, Any]) -> list[str]:
         both = zip(first["stores"], found["stores"], strict=True)
         stores = [{**entry, "path": named["path"]} for entry, named in both]
         packed += ["", f"{GAP}stores of {first['name']}", *show_stores(stores)]
-    return [*_draw_table([HEAD_OF_SPLITS, *rows]), *packed]
+    return [cut(line, WIDTH) for line in (*_draw_table([HEAD_OF_SPLITS, *rows]), *packed)]
 
 
 def _tell_packed(entry: dict[str, Any], options: dict[str, Any]) -> Iterator[str]:

@@ -41,7 +41,13 @@ def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete:
 
 
 def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
-    """Return what shards hold, and what of the store they leave out."""
+    """Return what shards hold, and what of the stores they leave out; or what each split holds.
+
+    Args:
+        manifest: of shards, or what `describe_splits` returns.
+    """
+    if "splits" in manifest:
+        return [_done(output, was_complete=was_complete), *draw_splits(manifest)]
     ledger = manifest["ledger"]
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     batches = count(ledger["num_batches"], manifest["layout"] + " batch")
@@ -68,11 +74,6 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
         lines.append(f"  {label} {words}")
     stores = describe_stores(manifest)
     return lines + show_stores(stores) if selects_passes(stores) else lines
-
-
-def summarize_splits(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
-    """Return what each split holds; the manifest is that of `describe_splits`."""
-    return [_done(output, was_complete=was_complete), *draw_splits(manifest)]
 
 
 def _done(output: Place, *, was_complete: bool) -> str:

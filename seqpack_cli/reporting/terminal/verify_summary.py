@@ -29,11 +29,39 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     lines += _show_columns(report)
     lines += [f"  note: {note}" for note in _coverage_notes(report)]
     lines += _show_speeds(report["layout_speeds"]) + _show_controls(report["controls"])
-    lines += ["", *findings[:MAX_FINDINGS]] if findings else []
+    lines += _show_findings(findings)
+    return [*lines, "", count(len(findings), "fault") if findings else _judge(report)]
+
+
+def summarize_splits(report: dict[str, Any], findings: list[str]) -> list[str]:
+    """Return the lines of a verify report of splits: of each split, then of all together.
+
+    Args:
+        findings: of all, shown once, at the end.
+    """
+    lines: list[str] = []
+    for split in report["splits"].values():
+        *some, _, verdict = summarize_verify(split, [])
+        num_faults = len(split["findings"])
+        lines += [*some, f"  {count(num_faults, 'fault') if num_faults else verdict}", ""]
+    names, documents = join_items(report["splits"]), report["documents"]
+    lines.append(f"{report['path']}: {count(len(report['splits']), 'split')}: {names}")
+    if not documents["compared"]:
+        lines.append(f"  documents: not compared: {documents['why_not']}")
+    elif report["findings"]:
+        lines.append(f"  documents: compared {documents['num_documents']:,}")
+    else:
+        found = f"{documents['num_documents']:,}, each in exactly one split"
+        lines.append(f"  documents: {found}")
+    lines += _show_controls(report["controls"]) + _show_findings(findings)
+    return [*lines, "", count(len(findings), "fault") if findings else "all splits passed"]
+
+
+def _show_findings(findings: list[str]) -> list[str]:
+    lines = ["", *findings[:MAX_FINDINGS]] if findings else []
     if len(findings) > MAX_FINDINGS:
         lines.append(f"and {len(findings) - MAX_FINDINGS:,} more (all with --json)")
-    verdict = _judge(report) if report["passed"] else count(len(findings), "fault")
-    return [*lines, "", verdict]
+    return lines
 
 
 def _judge(report: dict[str, Any]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.places import at
-from seqpack_cli.ranges import find_index
+from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.tokens.columns.column import Column, read_columns
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.part_columns import PartColumns, ShownColumns, columns_name
@@ -43,6 +44,11 @@ class StoreColumns:
     def columns(self) -> Mapping[str, Column]:
         """The columns that are read, by name."""
         return self._shown.columns
+
+    @property
+    def num_parts(self) -> int:
+        """The number of parts."""
+        return len(self._parts)
 
     def show(self, shown: ShownColumns) -> StoreColumns:
         """Return the same files, read as other columns: some of them, or with more classes."""
@@ -96,3 +102,21 @@ class StoreColumns:
         path = self._folder.path / columns_name(part["name"])
         with self._folder.while_same(), at(path).open_copy(part["files"][COLUMNS_FILE]) as file:
             return PartColumns(file, path, part, stored=self._stored, shown=self._shown)
+
+
+class CombinedColumns:
+    """What stands beside the ids of several stores: parts are numbered over all of them."""
+
+    def __init__(self, stores: Sequence[StoreColumns]) -> None:
+        self._stores = stores
+        self._first_parts = to_offsets([store.num_parts for store in stores])
+
+    def open_part(self, number: int) -> PartColumns:
+        """Map the columns of a part: see `StoreColumns.open_part`."""
+        number = find_index(number, int(self._first_parts[-1]), "part")
+        place = int(np.searchsorted(self._first_parts, number, "right")) - 1
+        return self._stores[place].open_part(number - int(self._first_parts[place]))
+
+    def iter_parts(self) -> Iterator[PartColumns]:
+        """Yield the columns of all parts in turn, fetched ahead from an object store."""
+        return chain.from_iterable(store.iter_parts() for store in self._stores)

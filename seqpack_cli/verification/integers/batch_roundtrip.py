@@ -74,18 +74,17 @@ def _read_rows(batch: Batch, store: AnyStore, max_tokens: int | None) -> list[np
 
 
 def compare_manifests(manifest: dict[str, Any], store: AnyStore) -> Iterator[str]:
-    """Yield where the manifests of shards and store disagree on the ids, or on the totals.
+    """Yield where the manifests of shards and stores disagree on the ids, or on their sizes.
 
     The size of a model follows from these numbers.
     """
     for name in ("dtype", "vocab_size", "max_id", "tokenizer_blake3"):
         if manifest[name] != store.manifest[name]:
             yield f"{name} is {manifest[name]}, the token store has {store.manifest[name]}"
-    ledger = manifest["ledger"]
-    for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
-        number = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
-        if number != in_store:
-            yield f"{number} {name}, dropped ones included, the token store has {in_store}"
+    for number, (entry, one) in enumerate(zip(manifest["stores"], store.stores, strict=True), 1):
+        for name, in_store in (("num_sequences", len(one)), ("num_tokens", one.num_tokens)):
+            if entry[name] != in_store:
+                yield f"{name} of store {number} is {entry[name]}, the token store has {in_store}"
 
 
 def _compare_rows(found: list[np.ndarray], expected: list[np.ndarray]) -> tuple[int, str] | None:

@@ -8,6 +8,7 @@ compared at once, at about 30 ns per sequence, with the memory of `pack`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_manifest import describe_stores
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.store_rows import find_rows
@@ -162,8 +164,22 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
                 what = f"{name} by {reason} is {claimed.get(reason)}, "
                 what += f"the plan has {expected.get(reason)}"
                 yield Finding(LEVEL, MANIFEST_NAME, what)
+    for name in ("num_repeated_sequences", "num_repeated_tokens"):
+        claimed, expected = manifest["ledger"][name], getattr(plan, name)
+        if claimed != expected:
+            yield Finding(LEVEL, MANIFEST_NAME, f"{name} is {claimed}, the plan has {expected}")
+    yield from _compare_stores(manifest["stores"], planned.source)
     if len(shards) == num_batches:
         yield from _compare_cuts(shards, plan, EntryBytes.of(planned.source.store))
+
+
+def _compare_stores(entries: list[dict[str, Any]], source: SelectedStore) -> Iterator[Finding]:
+    """Yield where the sizes and passes of the stores are not those in the manifest."""
+    for number, (entry, store) in enumerate(zip(entries, describe_stores(source), strict=True), 1):
+        for name, expected in store.items():
+            if entry[name] != expected:
+                what = f"{name} of store {number} is {entry[name]}, the plan has {expected}"
+                yield Finding(LEVEL, MANIFEST_NAME, what)
 
 
 def _compare_cuts(shards: ShardSet, plan: Plan, entries: EntryBytes) -> Iterator[Finding]:

@@ -1,15 +1,14 @@
 """Level `structure`: check files, checksums and arrays of every shard, without torch.
 
 It passes if every file exists, is regular, and has the manifest's size and checksum; if lengths,
-`batch_sizes`, ids and padding of every batch fit together; and if all shards together have each
-sequence of the store exactly once, except those that the ledger counts as dropped. If the token
-store is available, every batch must also be the planned one.
+`batch_sizes`, ids and padding of every batch fit together; and if all shards together visit each
+sequence of the stores as often as their passes allow, except visits that the ledger counts as
+dropped. If the token stores are available, every batch must also be the planned one.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
@@ -23,13 +22,14 @@ from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
-from seqpack_cli.verification.integers.coverage import Coverage
+from seqpack_cli.verification.integers.coverage import Coverage, find_twice
 from seqpack_cli.verification.integers.plan_comparison import (
     PlannedShards,
     compare_shard,
     compare_totals,
 )
-from seqpack_cli.verification.integers.promises import check_promises, find_unused_keys
+from seqpack_cli.verification.integers.promises import check_promises
+from seqpack_cli.verification.integers.totals import check_counts, check_store_counts, check_totals
 from seqpack_cli.verification.report import Finding, LevelReport
 
 LEVEL = "structure"
@@ -42,18 +42,20 @@ FREE_SEQUENCES = 1 << 26
 
 def check_structure(
     shards: ShardSet, report: LevelReport, planned: PlannedShards | None = None
-) -> tuple[list[Finding], BatchTable]:
-    """Check every shard; return the findings, and the batches of the shards without one.
+) -> tuple[list[Finding], BatchTable, Coverage | None]:
+    """Check every shard.
 
     Args:
-        planned: the plan of the token store, to compare with.
+        planned: the plan of the token stores, to compare with.
+
+    Returns:
+        The findings, the batches of the shards without one, and the sequences of all shards; None
+        if the manifest claims too many.
     """
-    ledger = shards.manifest["ledger"]
-    num_sequences = ledger["num_sequences"] + sum(ledger["num_dropped_sequences"].values())
-    excess = _find_excess(num_sequences, shards)
+    excess = _find_excess(shards)
     if excess is not None:
-        return [excess], BatchTable.join([])
-    coverage = Coverage(num_sequences)  # of the whole token store
+        return [excess], BatchTable.join([]), None
+    coverage = Coverage.of_stores(shards.manifest["stores"])
     with ThreadPoolExecutor(1) as pool:  # in parallel, since building a tokenizer takes long
         in_folder = pool.submit(_check_folder, shards)
         damage, miscounts, unplanned, tables = _check_shards(shards, coverage, report, planned)
@@ -62,10 +64,10 @@ def check_structure(
     if fault is not None:
         damage.append(Finding(LEVEL, MANIFEST_NAME, fault))
     batches = BatchTable.join(tables)
-    findings = [*damage, *miscounts] or _check_totals(shards, coverage, batches)
+    findings = [*damage, *miscounts] or check_totals(shards, coverage, batches)
     if planned is not None and not findings:
         unplanned += compare_totals(shards, planned)
-    return [*findings, *unplanned], batches
+    return [*findings, *unplanned], batches, coverage
 
 
 def _check_shards(
@@ -85,6 +87,8 @@ def _check_shards(
         if shard is not None:
             found += mark_rows(shard, coverage)
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
+        if shard is not None and not found and not miscounted:
+            miscounted += check_store_counts(shard, shards.manifest["stores"])
         if planned is not None and shard is not None and not found and not miscounted:
             unplanned += compare_shard(shard, planned, number)
         damage += found
@@ -95,32 +99,17 @@ def _check_shards(
     return damage, miscounts, unplanned, tables
 
 
-def _find_excess(num_sequences: int, shards: ShardSet) -> Finding | None:
+def _find_excess(shards: ShardSet) -> Finding | None:
     """Return a finding if the manifest claims so many sequences that memory would run out."""
     num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
+    num_sequences = shards.num_store_sequences
     if num_sequences > MAX_SEQUENCES:
-        what = f"{num_sequences:,} sequences, dropped ones included, expected at most "
-        what += f"{MAX_SEQUENCES:,}"
+        what = f"{num_sequences:,} sequences in the stores, expected at most {MAX_SEQUENCES:,}"
         return Finding(LEVEL, MANIFEST_NAME, what)
     if num_sequences > FREE_SEQUENCES + MAX_SEQUENCES_PER_ROW * num_rows:
-        what = f"{num_sequences:,} sequences, dropped ones included, in only {num_rows:,} rows"
+        what = f"{num_sequences:,} sequences in the stores, in only {num_rows:,} rows"
         return Finding(LEVEL, MANIFEST_NAME, what)
     return None
-
-
-def _check_totals(shards: ShardSet, coverage: Coverage, batches: BatchTable) -> list[Finding]:
-    """Compare the manifest's totals with the batches of all shards."""
-    ledger, findings = shards.manifest["ledger"], []
-    num_missing, num_dropped = coverage.num_missing, sum(ledger["num_dropped_sequences"].values())
-    if num_missing != num_dropped:
-        what = f"{num_missing} sequences are missing, the ledger says {num_dropped} were dropped"
-        findings.append(Finding(LEVEL, MANIFEST_NAME, what))
-    findings += check_counts(MANIFEST_NAME, ledger, batches)
-    findings += _check_split(shards.manifest, batches)
-    keys = find_unused_keys(batches, shards.options, shards.manifest["bucket_keys"])
-    return findings + [
-        Finding(LEVEL, MANIFEST_NAME, f"no batch has the width of bucket key {key}") for key in keys
-    ]
 
 
 def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Finding], BatchTable]:
@@ -169,7 +158,10 @@ def mark_rows(shard: Shard, coverage: Coverage) -> list[Finding]:
     tensors = shard.tensors
     rows = np.flatnonzero(tensors["lengths"] > 0)  # without filler, whose index was checked
     starts = shard.arrays.piece_starts[rows] if shard.arrays.rules.shares_rows else None
-    fault = coverage.mark(tensors["original_indices"][rows], tensors["lengths"][rows], starts)
+    indices = tensors["original_indices"][rows]
+    fault = coverage.mark(indices, tensors["lengths"][rows], starts)
+    if fault is None and coverage.has_repeats:
+        fault = find_twice(shard.arrays.batch_of_rows[rows], indices, starts)
     if fault is None:
         return []
     batch, row = shard.arrays.find_batch(int(rows[fault[0]]))
@@ -191,33 +183,3 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
         what = error.message.removeprefix(f"{shards.path / 'tokenizer.json'}: ")
         findings.append(Finding(LEVEL, "tokenizer.json", what))
     return findings
-
-
-def _check_split(manifest: dict[str, Any], batches: BatchTable) -> list[Finding]:
-    """Compare the number of split sequences in the manifest with that of all shards."""
-    found = batches.add_up(batches.num_split_sequences)
-    of_shards = sum(entry["num_split_sequences"] for entry in manifest["shards"])
-    return [
-        Finding(LEVEL, MANIFEST_NAME, f"num_split_sequences is {claimed}, the shards have {found}")
-        for claimed in {manifest["ledger"]["num_split_sequences"], of_shards}
-        if claimed != found
-    ]
-
-
-def check_counts(name: str, entry: dict[str, Any], batches: BatchTable) -> list[Finding]:
-    """Compare the manifest's counts, of one shard or of all, with the batches."""
-    counted = {
-        "num_batches": len(batches),
-        "num_rows": int(batches.num_rows.sum()),
-        "num_filler_rows": int(batches.num_filler_rows.sum()),
-        "num_sequences": int(batches.num_sequences.sum()),
-        "num_tokens": int(batches.num_tokens.sum()),
-        "num_padding_cells": int((batches.num_cells - batches.num_tokens).sum()),
-        "longest": int(batches.longest.max(initial=0)),
-    }
-    holder = "the shards have" if name == MANIFEST_NAME else "the shard has"
-    return [
-        Finding(LEVEL, name, f"{key} is {entry[key]}, {holder} {number}")
-        for key, number in counted.items()
-        if key in entry and entry[key] != number
-    ]

@@ -1,0 +1,102 @@
+"""Compare the counts in a manifest with the batches: of each shard, of each store, and in total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.store_counts import add_up_stores, count_of_stores
+from seqpack_cli.verification.integers.coverage import Coverage
+from seqpack_cli.verification.integers.promises import find_unused_keys
+from seqpack_cli.verification.report import Finding
+
+LEVEL = "structure"
+
+
+def check_totals(shards: ShardSet, coverage: Coverage, batches: BatchTable) -> list[Finding]:
+    """Compare the manifest's totals with the batches of all shards."""
+    manifest, ledger = shards.manifest, shards.manifest["ledger"]
+    findings = [Finding(LEVEL, MANIFEST_NAME, what) for what in check_visits(manifest, coverage)]
+    findings += check_counts(MANIFEST_NAME, ledger, batches)
+    if not len(batches):
+        findings.append(Finding(LEVEL, MANIFEST_NAME, "no batches, expected at least one"))
+    of_stores = add_up_stores([entry["stores"] for entry in manifest["shards"]])
+    for number, (claimed, counted) in enumerate(zip(ledger["stores"], of_stores, strict=True), 1):
+        findings += _compare_store(MANIFEST_NAME, number, claimed, counted)
+    findings += _check_split(manifest, batches)
+    keys = find_unused_keys(batches, shards.options, manifest["bucket_keys"])
+    return findings + [
+        Finding(LEVEL, MANIFEST_NAME, f"no batch has the width of bucket key {key}") for key in keys
+    ]
+
+
+def check_visits(manifest: dict[str, Any], coverage: Coverage) -> Iterator[str]:
+    """Yield where the sequences of all shards and the ledger do not add up to the stores'."""
+    ledger = manifest["ledger"]
+    num_missing, num_dropped = coverage.num_missing, sum(ledger["num_dropped_sequences"].values())
+    # Of a sequence with several visits, one may be dropped and another not.
+    if num_missing > num_dropped or (num_missing != num_dropped and not coverage.has_repeats):
+        yield f"{num_missing} sequences are missing, the ledger says {num_dropped} were dropped"
+    for name in ("sequences", "tokens"):
+        number = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
+        in_stores = sum(entry[f"num_{name}"] for entry in manifest["stores"])
+        repeated = ledger[f"num_repeated_{name}"]
+        if number != in_stores + repeated:
+            what = f"{number} {name}, dropped ones included, the stores have {in_stores}"
+            yield what + (f" and {repeated} are repeated" if repeated else "")
+    num_visits = int(coverage.visits.sum(dtype=np.int64))
+    if coverage.has_repeats and num_visits != ledger["num_sequences"]:
+        yield f"num_sequences is {ledger['num_sequences']}, the shards visit {num_visits}"
+
+
+def check_store_counts(shard: Shard, stores: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """Compare what a shard's entry says of each store with its rows."""
+    counts = count_of_stores([entry["num_sequences"] for entry in stores], shard.tensors)
+    for number, (claimed, counted) in enumerate(zip(shard.entry["stores"], counts, strict=True), 1):
+        yield from _compare_store(shard.path.name, number, claimed, counted)
+
+
+def _compare_store(
+    name: str, number: int, claimed: dict[str, int], counted: dict[str, int]
+) -> Iterator[Finding]:
+    holder = "the shards have" if name == MANIFEST_NAME else "the shard has"
+    for key, found in counted.items():
+        if claimed[key] != found:
+            what = f"{key} of store {number} is {claimed[key]}, {holder} {found}"
+            yield Finding(LEVEL, name, what)
+
+
+def _check_split(manifest: dict[str, Any], batches: BatchTable) -> list[Finding]:
+    """Compare the number of split sequences in the manifest with that of all shards."""
+    found = batches.add_up(batches.num_split_sequences)
+    of_shards = sum(entry["num_split_sequences"] for entry in manifest["shards"])
+    return [
+        Finding(LEVEL, MANIFEST_NAME, f"num_split_sequences is {claimed}, the shards have {found}")
+        for claimed in {manifest["ledger"]["num_split_sequences"], of_shards}
+        if claimed != found
+    ]
+
+
+def check_counts(name: str, entry: dict[str, Any], batches: BatchTable) -> list[Finding]:
+    """Compare the manifest's counts, of one shard or of all, with the batches."""
+    counted = {
+        "num_batches": len(batches),
+        "num_rows": int(batches.num_rows.sum()),
+        "num_filler_rows": int(batches.num_filler_rows.sum()),
+        "num_sequences": int(batches.num_sequences.sum()),
+        "num_tokens": int(batches.num_tokens.sum()),
+        "num_padding_cells": int((batches.num_cells - batches.num_tokens).sum()),
+        "longest": int(batches.longest.max(initial=0)),
+    }
+    holder = "the shards have" if name == MANIFEST_NAME else "the shard has"
+    return [
+        Finding(LEVEL, name, f"{key} is {entry[key]}, {holder} {number}")
+        for key, number in counted.items()
+        if key in entry and entry[key] != number
+    ]

@@ -1,0 +1,127 @@
+"""Verify one shard set: run the levels in order over the shards and their token stores.
+
+Each level checks only the shards that passed the levels before it. `structure`, `roundtrip` and
+`run` cover every batch, `forward` and `backward` a sample. The report says what was left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from seqpack_cli.batching.pack_options import PLAN_VERSION
+from seqpack_cli.errors import SeqpackError
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.open_store import AnyStore, parse_places
+from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
+from seqpack_cli.verification.device import steady_arithmetic
+from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure
+from seqpack_cli.verification.model_levels import (
+    measure_speeds,
+    verify_computation,
+    verify_every_batch,
+)
+from seqpack_cli.verification.models.tolerances import GATES
+from seqpack_cli.verification.report import PlanReport, Report
+from seqpack_cli.verification.self_test import run_self_test
+from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
+
+
+@dataclass
+class PackedStore:
+    """The token stores that shards were packed from, or why they cannot be opened."""
+
+    store: AnyStore | None
+    why_not: str | None = None
+    is_checked: bool = False  # whether its checksums have been compared
+
+
+def verify_shards(
+    shards: ShardSet,
+    packed: PackedStore,
+    options: VerifyOptions,
+    device: torch.device,
+    progress: Progress,
+) -> Verification:
+    """Run all levels; return the run with its report.
+
+    Raises:
+        FolderError: a token store is damaged.
+        MachineError: the device is out of memory.
+    """
+    whole_store, store = packed.store, None
+    if whole_store is not None:
+        store = show_packed_columns(whole_store, shards)
+    report = _start_report(shards, options, device, packed.why_not)
+    run = Verification(shards, options, device, report, progress, store, whole_store)
+    run.is_store_checked = packed.is_checked
+    batches = verify_structure(run)
+    with steady_arithmetic(device, hidden_size=options.hidden_size):
+        if store is not None and "roundtrip" in options.levels:
+            batches = verify_roundtrip(run, batches, store)
+            packed.is_checked = True
+        if "run" in options.levels:
+            batches = verify_every_batch(run, batches)
+        for level in ("forward", "backward"):
+            if level in options.levels:
+                batches = verify_computation(run, level, batches)
+        if options.compare:
+            measure_speeds(run, batches)
+        if options.self_test:
+            run_self_test(run, batches, store)
+    return run
+
+
+def find_packed_store(shards: ShardSet, options: VerifyOptions) -> PackedStore:
+    """Open the token stores that the shards were packed from.
+
+    Level `structure` works without them.
+
+    Raises:
+        FolderError: a store was named or a level needs it, and it is missing, damaged or another.
+    """
+    places = parse_places(options.tokens) if options.tokens is not None else []
+    try:
+        store = open_packed_stores(shards, places, check_indices=False)
+    except SeqpackError as error:
+        if options.level != "structure" or places:
+            raise
+        return PackedStore(None, error.message)
+    store.check_indices()
+    if store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]:
+        store.read_tokenizer_json()  # only its digest: level `structure` builds the same file
+    else:
+        check_kept_tokenizer(store.stores[0].path, store.manifest)
+    return PackedStore(store)
+
+
+def _start_report(
+    shards: ShardSet, options: VerifyOptions, device: torch.device, why_not: str | None
+) -> Report:
+    plan_version = shards.manifest["plan_version"]
+    if why_not is None and plan_version != PLAN_VERSION:
+        why_not = f"the shards have plan version {plan_version}, this seqpack has {PLAN_VERSION}"
+    ledger = shards.manifest["ledger"]
+    is_cuda = device.type == "cuda"
+    return Report(
+        shards=str(shards.path),
+        layout=shards.layout,
+        device=str(device),
+        device_name=torch.cuda.get_device_name(device) if is_cuda else "CPU",
+        dtype=options.dtype,
+        cell=options.cell,
+        num_layers=options.num_layers,
+        bidirectional=options.bidirectional,
+        hidden_size=options.hidden_size,
+        seed=options.seed,
+        num_shards=shards.num_shards,
+        num_batches=len(shards),
+        num_sequences=ledger["num_sequences"],
+        num_tokens=ledger["num_tokens"],
+        is_gate=DTYPES[options.dtype] in GATES,
+        columns=[*shards.columns],
+        plan=PlanReport(why_not is None, plan_version, why_not),
+    )

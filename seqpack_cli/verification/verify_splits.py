@@ -1,0 +1,124 @@
+"""Verify all splits of a folder: each as a shard set, and that together they are a split.
+
+No document is in two splits, no sequence is missing from all, and the splits' manifests agree with
+that of the folder and add up to the token stores.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from seqpack_cli.errors import quote
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.verification.integers.split_documents import (
+    SplitOwners,
+    compare_assignment,
+    find_shared,
+)
+from seqpack_cli.verification.integers.split_manifests import compare_split_manifests
+from seqpack_cli.verification.report import Control, DocumentsReport, SplitsReport
+from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.verify_shards import find_packed_store, verify_shards
+
+LEVEL = "structure"
+
+
+def verify_splits(
+    splits: SplitSet, options: VerifyOptions, device: torch.device, progress: Progress
+) -> SplitsReport:
+    """Verify every split, then all of them together.
+
+    Raises:
+        FolderError: a token store is missing, damaged or another one.
+        MachineError: the device is out of memory.
+    """
+    report = SplitsReport(str(splits.path))
+    first = next(iter(splits.splits.values()))
+    packed = find_packed_store(first, options)
+    owners = SplitOwners([*splits.splits])
+    for number, (name, shards) in enumerate(splits.splits.items()):
+        is_same = _are_of_same_stores(shards, first)
+        some = packed if is_same else find_packed_store(shards, options)
+        run = verify_shards(shards, some, options, device, progress)
+        report.splits[name] = run.report
+        if run.coverage is None or not is_same:
+            report.add(LEVEL, name, "its sequences were not compared with those of other splits")
+            continue
+        for what in owners.mark(number, run.coverage.visits):
+            report.add(LEVEL, name, what)
+    differences = list(compare_split_manifests(splits))
+    for what in differences:
+        report.add(LEVEL, MANIFEST_NAME, what)
+    why_not = packed.why_not or _find_obstacle(packed.store, owners, first)
+    report.documents = DocumentsReport(False, 0, why_not)
+    if why_not is None and packed.store is not None:
+        _verify_documents(report, splits, packed.store, owners, are_equal=not differences)
+    if options.self_test:
+        store = packed.store if report.documents.compared else None
+        _run_self_test(report, store, owners, first)
+    return report
+
+
+def _find_obstacle(store: AnyStore | None, owners: SplitOwners, first: ShardSet) -> str | None:
+    """Return why documents cannot be compared, which other findings explain."""
+    if store is None or len(owners.owners) != len(store):
+        return "the splits do not have the sequences of the token stores"
+    by = first.options.split_by
+    if by is not None and (by not in store.columns or store.columns[by].is_per_token):
+        return f"the token stores have no column {quote(by)} with a value per sequence"
+    return None
+
+
+def _are_of_same_stores(shards: ShardSet, first: ShardSet) -> bool:
+    digests, others = (
+        [entry["blake3"] for entry in each.manifest["stores"]] for each in (shards, first)
+    )
+    return digests == others and shards.options.drop_column == first.options.drop_column
+
+
+def _verify_documents(
+    report: SplitsReport,
+    splits: SplitSet,
+    store: AnyStore,
+    owners: SplitOwners,
+    *,
+    are_equal: bool,
+) -> None:
+    """Check that no document, and nothing that decides its split, is in two splits.
+
+    Args:
+        are_equal: whether the manifests have the same options.
+    """
+    options = next(iter(splits.splits.values())).options
+    num_documents, found = find_shared(store, owners, by=options.split_by)
+    report.documents = DocumentsReport(True, num_documents)
+    if not num_documents:
+        found.append("no documents, expected at least one in each split")
+    if are_equal:
+        found += compare_assignment(splits, store, owners)
+    for what in found:
+        report.add(LEVEL, MANIFEST_NAME, what)
+
+
+def _run_self_test(
+    report: SplitsReport, store: AnyStore | None, owners: SplitOwners, first: ShardSet
+) -> None:
+    """Put a sequence, and a document, into two splits in memory, and check that it is found."""
+    found = next(iter(owners.copy().repeat_sequence()), None)
+    report.controls.append(
+        Control("sequence in two splits", LEVEL, found is not None, found or "nothing")
+    )
+    moved = owners.copy()
+    caught, found = None, ""
+    if store is not None and moved.move_sequence(store):
+        found = next(iter(find_shared(store, moved, by=first.options.split_by)[1]), "nothing")
+        caught = found != "nothing"
+    report.controls.append(Control("document in two splits", LEVEL, caught, found))
+    for control in report.controls:
+        if control.caught is False:
+            what = f"self-test did not catch: {control.name}; found: {control.found}"
+            report.add(LEVEL, MANIFEST_NAME, what)

@@ -1,0 +1,213 @@
+"""What `pack` and `inspect` show of several stores, of passes and of splits."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import check_refused, run
+
+from seqpack_cli.reporting.opened import find_store
+from seqpack_cli.reporting.page.places import collect_places
+from seqpack_cli.reporting.terminal.selection_lines import show_splits, show_stores
+from seqpack_cli.reporting.wording import WIDTH, count_columns
+from seqpack_cli.shards.shard_set import open_shards
+
+PASSES = ("--passes", "a=2,b=0.5", "--batch-size", 4)
+SPLIT = ("--split", "train=0.5,rest=rest", "--batch-size", 4)
+
+
+@pytest.fixture
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Make two stores: of ten texts of 2 bytes, and of twelve texts of 3 bytes."""
+    monkeypatch.chdir(tmp_path)
+    for name, texts in (("a", range(10, 20)), ("b", range(100, 112))):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{text}\n" for text in texts))
+        assert run("tokenize", f"{name}.txt", "-o", name).exit_code == 0
+    return ["a", "b"]
+
+
+def test_shards_of_several_stores_show_passes_and_counts(stores: list[str]) -> None:
+    packed = run("pack", *stores, "-o", "out", *PASSES).stdout.splitlines()
+    ledger = json.loads(run("inspect", "out", "--json").stdout)["ledger"]
+    half = ledger["stores"][1]["num_sequences"]
+    assert 0 < half < 12
+    share = 40 / (40 + 3 * half)
+    table = [
+        "  store  passes  sequences  tokens   share",
+        f"  ../a        2         20      40  {share:.2%}",
+        f"  ../b      0.5{half:>11}{3 * half:>8}  {1 - share:.2%}",
+    ]
+    assert packed[-5:] == [
+        f"  {12 - half} sequences, {36 - 3 * half} tokens left out by --passes",
+        "  repeated 10 sequences, 20 tokens by --passes",
+        *table,
+    ]
+    shown = run("inspect", "out").stdout
+    assert "\n".join(table) in shown
+    assert "  repeated           10 sequences, 20 tokens by --passes\n" in shown
+    assert "../a: 2 passes, 20 sequences, 40 tokens" in run_page("out")
+
+
+def run_page(path: str) -> str:
+    assert run("inspect", path, "--html", "page.html").exit_code == 0
+    return Path("page.html").read_text()
+
+
+def test_sequence_that_is_packed_twice_is_shown_once_with_both_places(stores: list[str]) -> None:
+    run("pack", *stores, "-o", "out", *PASSES)
+    found = json.loads(run("inspect", "out", "--sequence", 3, "--json").stdout)
+    assert (found["text"], found["num_rows"], found["origin"]["store_name"]) == ("13", 1, "a")
+    first, second = found["visits"]
+    assert first["batch"] < second["batch"]
+    shown = run("inspect", "out", "--sequence", 3).stdout
+    assert f"  again in           batch {second['batch']}, row {second['row']}\n" in shown
+
+
+def test_search_of_a_page_finds_the_first_visit_and_the_store(stores: list[str]) -> None:
+    run("pack", *stores, "-o", "out", *PASSES)
+    shards = open_shards("out")
+    places = collect_places(shards, find_store(shards))
+    arrays = {
+        name: np.frombuffer(base64.b64decode(places[name]), "<i4")
+        for name in ("batches", "rows", "lengths", "visits", "documents")
+    }
+    order = [index for batch in shards for index in batch.original_indices.tolist()]
+    assert arrays["visits"].tolist() == [order.count(index) for index in range(22)]
+    for index in range(22):
+        visits = arrays["visits"][index]
+        assert arrays["lengths"][index] == ((2 if index < 10 else 3) if visits else -1)
+        if visits:
+            number = next(n for n, batch in enumerate(shards) if index in batch.original_indices)
+            row = shards[number].original_indices.tolist().index(index)
+            assert (arrays["batches"][index], arrays["rows"][index]) == (number, row)
+    assert places["stores"] == [["a", 0], ["b", 10]]
+    assert places["sources"] == [["a.txt", 0], ["b.txt", 10]]
+
+
+@pytest.mark.usefixtures("stores")
+def test_all_splits_are_shown_with_what_was_asked_and_found() -> None:
+    arguments = ("pack", "a", "b", "-o", "out", *SPLIT, "--drop-longer", 2)
+    assert run(*arguments).stdout.splitlines()[0] == "out: complete"
+    found = json.loads(run("inspect", "out", "--json").stdout)
+    train, rest = found["splits"]
+    assert (train["share"], rest["share"]) == ("0.5", "0.5")
+    assert train["num_tokens"] + rest["num_tokens"] == 20 + 36
+    assert train["token_share"] == round(train["num_tokens"] / 56, 6)
+    assert train["ledger"] == json.loads(run("inspect", "out/train", "--json").stdout)["ledger"]
+    again = json.loads(run(*arguments, "--json").stdout)
+    assert again["already_complete"]
+    assert again["splits"] == found["splits"]
+    num_longer = train["ledger"]["num_dropped_sequences"]["drop_longer"]
+    lines = run(*arguments).stdout.splitlines()
+    assert lines[0] == "out: already complete"
+    assert lines[1].split() == [
+        *("split", "asked", "found", "documents", "sequences", "tokens", "batches", "shards")
+    ]
+    assert lines[2].split() == [
+        "train",
+        "0.5",
+        f"{train['token_share']:.2%}",
+        *map(str, [train["num_documents"], train["num_sequences"], train["num_tokens"]]),
+        str(train["ledger"]["num_batches"]),
+        "1",
+    ]
+    longer = f"{num_longer} sequences, {3 * num_longer} tokens dropped by --drop-longer"
+    assert f"  train: {longer}" in lines
+    assert not any("other splits" in line for line in lines)
+    assert "\n".join(lines[1:]) in run("inspect", "out").stdout
+    assert "in other splits" in run("inspect", "out/train").stdout
+
+
+@pytest.mark.usefixtures("stores")
+def test_sequence_of_all_splits_names_its_split() -> None:
+    run("pack", "a", "b", "-o", "out", *SPLIT)
+    for index in (0, 15):
+        found = json.loads(run("inspect", "out", "--sequence", index, "--json").stdout)
+        inside = run("inspect", f"out/{found['split']}", "--sequence", index)
+        assert (
+            f"split              {found['split']}"
+            in run("inspect", "out", "--sequence", index).stdout
+        )
+        assert found["text"] in inside.stdout
+    missing = run("inspect", "out", "--sequence", 22)
+    check_refused(missing, 2, "--sequence 22: out has sequences 0 to 21")
+
+
+@pytest.mark.usefixtures("stores")
+@pytest.mark.parametrize(
+    ("arguments", "code", "lines"),
+    [
+        (
+            ("inspect", "out", "--batch", 2),
+            2,
+            ("--batch 2: out holds 2 splits, expected one", "seqpack inspect out/train --batch 2"),
+        ),
+        (
+            ("inspect", "out", "--html", "page.html"),
+            2,
+            (
+                "--html page.html: out holds 2 splits, expected one",
+                "seqpack inspect out/train --html page.html",
+            ),
+        ),
+        (
+            ("inspect", "out", "--vocabulary"),
+            4,
+            (
+                "out/manifest.json: format 'seqpack.splits', expected 'seqpack.tokens'",
+                "these are splits: name one of them, such as out/train",
+            ),
+        ),
+        (
+            ("unpack", "out", "-o", "-"),
+            4,
+            (
+                "out/manifest.json: format 'seqpack.splits', expected 'seqpack.shards'",
+                "these are splits: name one of them, such as out/train",
+            ),
+        ),
+    ],
+)
+def test_commands_that_take_one_split_name_one(
+    arguments: tuple[object, ...], code: int, lines: tuple[str, str]
+) -> None:
+    assert run("pack", "a", "b", "-o", "out", *SPLIT).exit_code == 0
+    check_refused(run(*arguments), code, lines[0], f"hint: {lines[1]}")
+
+
+@pytest.mark.usefixtures("stores")
+def test_inspect_of_several_folders_needs_vocabulary() -> None:
+    result = run("inspect", "a", "b")
+    assert result.exit_code == 2
+    assert "found 2 folders: only --vocabulary takes several" in result.stderr
+
+
+def test_tables_of_large_numbers_fit_the_terminal() -> None:
+    huge = {"num_packed_sequences": 10**10, "num_packed_tokens": 10**14, "packed_share": 0.5}
+    stores = [{"path": "雨/" * 60, "passes": "0.333333333333", **huge}] * 30
+    counts = dict.fromkeys(("num_documents", "num_sequences", "num_tokens"), 10**13)
+    ledger = {
+        "num_batches": 10**11,
+        "num_dropped_sequences": {},
+        "num_dropped_tokens": {},
+        "num_repeated_sequences": 0,
+    }
+    split = {
+        "name": "x" * 90,
+        "share": "0.123456789012",
+        "token_share": 0.1,
+        "layout": "packed",
+        "num_shards": 10**6,
+        "stores": stores,
+        "ledger": ledger,
+        **counts,
+    }
+    options = {"share": None}
+    found = {"path": "p" * 90, "split_by": "c" * 90, "split_seed": 1, "options": options}
+    lines = show_splits({**found, "stores": stores, "splits": [split] * 2})
+    assert all(count_columns(line) <= WIDTH for line in [*lines, *show_stores(stores)])
+    assert "  and 14 more stores (all with --json)" in lines
