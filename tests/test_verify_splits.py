@@ -263,6 +263,16 @@ def test_an_empty_set_is_no_proof(good: Path) -> None:
     assert not SplitsReport("out").passed
 
 
+def test_splits_whose_shards_are_all_missing_prove_nothing(out: Path) -> None:
+    for shard in out.glob("*/shard-*"):
+        shard.unlink()
+    findings = say(verify(out))
+    for name in ("train", "validation", "test"):
+        assert f"structure: {name}: no sequences, expected at least one" in findings
+    what = "structure: manifest.json: no documents, expected at least one in each split"
+    assert what in findings
+
+
 MANIFEST_DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "share": (
         lambda manifest: manifest["splits"][0].update(share="0.7"),

@@ -325,7 +325,8 @@ def verify_columns(folder: Path, choices: Choices) -> Iterator[None]:
     yield
     if not verify(folder, VerifyOptions(level="roundtrip", sample=1)).passed:
         return
-    path = shards.find_store()
+    places = shards.find_stores()
+    path = places[0] if places else None
     assert path is not None
     store = open_store(path)
     for each in iter_unpacked(shards, shards.columns):

@@ -58,6 +58,8 @@ class Coverage:
 
     def find_most(self, indices: np.ndarray) -> np.ndarray:
         """Return how often each of some sequences may be visited, int64."""
+        if (self._most == self._most[0]).all():
+            return np.broadcast_to(self._most[0], len(indices))
         most: np.ndarray = self._most[np.searchsorted(self._offsets, indices, "right") - 1]
         return most
 
@@ -75,11 +77,13 @@ class Coverage:
             self._rows.append(np.stack([indices, starts, lengths]))
             begins = np.flatnonzero(starts == 0)
         values, counts = np.unique(indices[begins], return_counts=True)
-        before, most = self.visits[values].astype(np.int64), self.find_most(values)
-        self.visits[values] = np.minimum(before + counts, most + 1)
-        excess = np.flatnonzero(before + counts > most)
+        before, most = self.visits[values], self.find_most(values)
+        total = counts + before
+        excess = np.flatnonzero(total > most)
         if not len(excess):
+            self.visits[values] = total
             return None
+        self.visits[values] = np.minimum(total, most + 1)
         value = values[excess[0]]
         allowed = int(most[excess[0]])
         places = np.flatnonzero(indices[begins] == value)
