@@ -14,7 +14,8 @@ from blake3 import blake3
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.files.places import at
-from seqpack_cli.runs.run_folder import hold_folder
+from seqpack_cli.runs.open_run import hold_folder
+from seqpack_cli.tokens.columns.part_columns import columns_name, write_part_columns
 from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
 from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
@@ -53,7 +54,7 @@ def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int)
             for number, lengths in enumerate(draw_lengths(num_tokens, mean_length))
         ]
         files = [file for receipt in receipts for file in receipt["files"]]
-        run.finish(make_manifest(plan, vocabulary, receipts), files)
+        run.finish(make_manifest(plan, vocabulary, [], receipts), files)
 
 
 def make_tokenizer_json(vocab_size: int) -> bytes:
@@ -87,6 +88,9 @@ def write_part(
     with at(folder / f"{name}.idx").publish() as file:
         write_index(file, lengths=lengths, num_sequences=np.ones_like(lengths), dtype=dtype)
         files.append({"name": f"{name}.idx", **file.describe()})
+    hashes = np.random.PCG64([1, number]).random_raw(len(lengths))
+    path = folder / columns_name(name)
+    files.append({"name": path.name, **write_part_columns(path, [hashes], {})})
     counts = dict.fromkeys(("num_documents", "num_sequences"), len(lengths))
     counts |= dict.fromkeys(("num_encoded_tokens", "num_tokens"), len(ids))
     source_range = {

@@ -16,6 +16,7 @@ from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.split_run import pack_splits
 from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.open_store import (
@@ -66,8 +67,10 @@ def pack(
     workers = find_workers(executor, progress, (*places, output))
     with workers.hold():
         store, options = _open(places, output, options, workers)
-        run = pack_store if options.split is None or options.split_name else pack_splits
-        return run(store, options, workers, RunOutput(output, overwrite, command))
+        out = RunOutput(output, overwrite, command)
+        if options.split is not None and options.split_name is None:
+            return pack_splits(store, options, workers, out)
+        return pack_store(SelectedStore(store, options), workers, out)
 
 
 def _open(

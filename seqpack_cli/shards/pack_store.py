@@ -46,14 +46,10 @@ from seqpack_cli.tokens.open_store import AnyStore
 
 
 def pack_store(
-    store: AnyStore, options: PackOptions, workers: Workers, output: RunOutput
+    source: SelectedStore, workers: Workers, output: RunOutput
 ) -> tuple[dict[str, Any], bool]:
-    """Pack what the options select of an opened store, as `pack` does.
-
-    Args:
-        options: resolved, with stores named by position.
-    """
-    started, source = time.monotonic(), SelectedStore(store, options)
+    """Pack what is selected of an opened store, as `pack` does."""
+    started, options = time.monotonic(), source.options
     store, head = source.store, _make_head(source)
     opened, entries = SourceSetup.of(source), EntryBytes.of(store)
     is_here = is_planned_here(options, workers)

@@ -28,7 +28,7 @@ from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_r
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.shards.store_conditions import PartTest, make_test
 from seqpack_cli.shards.store_passes import find_store_passes
-from seqpack_cli.shards.store_splits import make_splitter
+from seqpack_cli.shards.store_splits import PartSplits, make_splitter
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns
 
 OTHER_SPLITS, WHERE, PASSES = "other_splits", "where", "passes"  # why sequences are left out
@@ -41,6 +41,7 @@ class SelectedStore:
         store: the store, with all columns.
         options: resolved, with stores named by position.
         passes: of each store, if they are known; None finds those of the options.
+        find_split: finds the splits of a part, if they are known.
 
     Raises:
         OptionError: a condition, a split or the passes name what the stores do not have, or compare
@@ -48,12 +49,17 @@ class SelectedStore:
     """
 
     def __init__(
-        self, store: AnyStore, options: PackOptions, passes: Sequence[Fraction] | None = None
+        self,
+        store: AnyStore,
+        options: PackOptions,
+        passes: Sequence[Fraction] | None = None,
+        *,
+        find_split: PartSplits | None = None,
     ) -> None:
         without = options.drop_column
         self.store = choose_columns(store, without=without, store_column=options.store_column)
         self.options, self.part_offsets = options, store.part_offsets
-        self._tests = list(_make_tests(store, options))
+        self._tests = list(_make_tests(store, options, find_split))
         self._bits: dict[tuple[str, int], np.ndarray] = {}  # by reason and part, once evaluated
         self._turns: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by part
         self._number_of = {each.digest: number for number, each in enumerate(store.stores)}
@@ -137,6 +143,9 @@ class SelectedStore:
                 is_taken = self._evaluate(reason, test, number)
                 left_out[reason].append(count_lengths([lengths * (is_left & ~is_taken)]))
                 is_left &= is_taken
+            if self._find_passes(number) == 1:
+                kept.append(count_lengths([lengths * is_left]))
+                continue
             visits = self.find_visits(number, lengths)
             for num_visits in np.flatnonzero(np.bincount(visits)).tolist():
                 found = count_lengths([lengths * (is_left & (visits == num_visits))])
@@ -214,11 +223,14 @@ def _join_parts(source: SelectedStore | _Round) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int32), *parts])
 
 
-def _make_tests(store: AnyStore, options: PackOptions) -> Iterator[tuple[str, PartTest]]:
+def _make_tests(
+    store: AnyStore, options: PackOptions, find_split: PartSplits | None
+) -> Iterator[tuple[str, PartTest]]:
     """Yield why sequences are left out, and the test of those that are not."""
     splits = parse_splits(options)
     if splits is not None and options.split_name is not None:
-        find, wanted = make_splitter(store, splits), splits.names.index(options.split_name)
+        find = find_split or make_splitter(store, splits)
+        wanted = splits.names.index(options.split_name)
         yield OTHER_SPLITS, lambda number: find(number) == wanted
     if options.where:
         yield WHERE, _join_tests([make_test(store, text) for text in options.where])

@@ -7,12 +7,14 @@ is packed, so that an empty one stops at once.
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.length_counts import ROWS_PER_BLOCK
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.splits import Splits, parse_splits
 from seqpack_cli.errors import DataError, quote
@@ -22,6 +24,7 @@ from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.pack_store import describe_run, note_substitute_pad_id, pack_store
 from seqpack_cli.shards.recorded_options import APART, record_options
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import (
     FORMAT,
@@ -29,7 +32,7 @@ from seqpack_cli.shards.split_manifest import (
     describe_shares,
     open_splits,
 )
-from seqpack_cli.shards.store_splits import make_splitter
+from seqpack_cli.shards.store_splits import PartSplits, make_splitter
 from seqpack_cli.tokens.open_store import AnyStore
 
 
@@ -50,7 +53,8 @@ def pack_splits(
     started, splits = time.monotonic(), parse_splits(options)
     assert splits is not None  # noqa: S101 - the caller found splits
     head = _make_head(store, splits, options)
-    entries = describe_splits(store, splits)
+    find = functools.cache(make_splitter(store, splits))  # 2 bytes for each sequence
+    entries = describe_splits(store, splits, find)
     with open_split_run(output, head, splits.names) as run:
         if run.manifest is not None:
             run.check_whole(open_splits)
@@ -62,7 +66,7 @@ def pack_splits(
         for entry in sorted(entries, key=lambda entry: int(entry["num_tokens"])):
             some = replace(options, split_name=entry["name"])
             part = replace(output, folder=output.folder / entry["name"], within=run)
-            pack_store(store, some, workers, part)
+            pack_store(SelectedStore(store, some, find_split=find), workers, part)
             entry["blake3"] = open_shards(part.folder).folder.digest
         stores = [{"path": spell_place(each.path, output.folder)} for each in store.stores]
         both = zip(stores, head["stores"], strict=True)
@@ -90,18 +94,23 @@ def _make_head(store: AnyStore, splits: Splits, options: PackOptions) -> dict[st
     }
 
 
-def describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
-    """Count the documents, sequences and tokens of each split; raise DataError for an empty one."""
-    find, counts = make_splitter(store, splits), np.zeros((3, len(splits.names)), np.int64)
+def describe_splits(
+    store: AnyStore, splits: Splits, find: PartSplits | None = None
+) -> list[dict[str, Any]]:
+    """Count the documents, sequences and tokens of each split; raise DataError for an empty one.
+
+    Args:
+        find: finds the splits of a part, if they are known.
+    """
+    find, counts = find or make_splitter(store, splits), np.zeros((3, len(splits.names)), np.int64)
     for part in range(store.num_parts):
-        numbers, lengths = find(part), store.part_lengths(part)
-        num_sequences = store.count_sequences(part)
-        firsts = (np.cumsum(num_sequences) - num_sequences)[num_sequences > 0]
-        for place, (some, weights) in enumerate(
-            ((numbers[firsts], None), (numbers, None), (numbers, lengths))
-        ):
-            found = np.bincount(some, weights, minlength=len(splits.names))
-            counts[place] += found.astype(np.int64)
+        numbers, num_sequences = find(part), store.count_sequences(part)
+        counts[1] += _count(numbers, len(splits.names))
+        counts[2] += _count(numbers, len(splits.names), store.part_lengths(part))
+        if not (num_sequences == 1).all():
+            numbers = numbers[(np.cumsum(num_sequences) - num_sequences)[num_sequences > 0]]
+        counts[0] += _count(numbers, len(splits.names))
+        store.let_pages_go()  # 28 bytes for each document
     names = ("num_documents", "num_sequences", "num_tokens")
     entries = [
         {"name": name, "share": share, **dict(zip(names, column, strict=True))}
@@ -119,6 +128,16 @@ def describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
                 hint=hint,
             )
     return entries
+
+
+def _count(numbers: np.ndarray, num_splits: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """Count what is in each split, or add up its weights."""
+    found = np.zeros(num_splits, np.int64)
+    for start in range(0, len(numbers), ROWS_PER_BLOCK):
+        rows = slice(start, start + ROWS_PER_BLOCK)
+        some = None if weights is None else weights[rows]
+        found += np.bincount(numbers[rows], some, num_splits).astype(np.int64)
+    return found
 
 
 def _note_small(entry: dict[str, Any], options: PackOptions, workers: Workers) -> None:
