@@ -140,11 +140,9 @@ def hash_all(files: list[Path]) -> list[str]:
 def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
     """Time the levels that compare integers, and BLAKE3 of the same files, in turn."""
     shards = open_shards(path)
-    found = shards.find_store()
-    assert found is not None, "the token store has to be where the shards were packed from"
-    store, num_tokens = open_store(found), shards.manifest["ledger"]["num_tokens"]
-    parts = store.manifest["parts"]
-    files = [store.path / file["name"] for part in parts for file in part["files"]]
+    stores, num_tokens = open_packed_stores(shards).stores, shards.manifest["ledger"]["num_tokens"]
+    parts = [(store, part) for store in stores for part in store.manifest["parts"]]
+    files = [store.path / file["name"] for store, part in parts for file in part["files"]]
     files += [path / entry["name"] for entry in shards.manifest["shards"]]
     for file in files:
         file.read_bytes()
