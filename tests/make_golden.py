@@ -44,9 +44,15 @@ COMMANDS = {
     "filler_columns": "pack tokens_fields --layout padded --batch-size 4 --last-batch pad "
     "--padding-side left --shard-bytes 3600",
     "varlen_columns": "pack tokens_fields --layout varlen --max-tokens 8 --shard-bytes 4000",
+    "mixed": "pack tokens_bytes tokens_fields --passes tokens_bytes=1.5,tokens_fields=3 --shuffle "
+    "--seed 3 --batch-size 5 --store-column store --shard-bytes 3000 --drop-column label "
+    "--drop-column meta.id --drop-column score --drop-column title --drop-column known "
+    "--drop-column tags",
+    "splits": "pack tokens_fields --split train=0.6,test=rest --layout padded --batch-size 2",
 }
 STORES = [name for name, command in COMMANDS.items() if command.startswith("tokenize")]
-SHARDS = [name for name in COMMANDS if name not in STORES]
+SPLITS = ["splits/train", "splits/test"]
+SHARDS = [name for name in COMMANDS if name not in (*STORES, "splits")] + SPLITS
 BYTES_BOS, BYTES_EOS = 257, 258
 WORDS_BOS, WORDS_EOS = 2, 3
 MAX_LENGTH = 12  # of tokens_fields

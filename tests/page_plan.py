@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from page_selection import Selected, is_first_split, round_seed
 
 Options = dict[str, Any]  # as the manifest of shards has them, and `layout`
 DEFAULTS: Options = {
@@ -26,6 +27,15 @@ DEFAULTS: Options = {
     "drop_shorter": None,
     "drop_longer": None,
     "where": [],
+    "split": None,
+    "split_name": None,
+    "split_seed": 0,
+    "split_by": None,
+    "passes": None,
+    "share": None,
+    "max_passes": None,
+    "drop_column": [],
+    "store_column": None,
     "pad_to_multiple": 1,
     "shard_bytes": 67_108_864,
 }
@@ -56,6 +66,7 @@ class PagePlan:
     batches: list[PlannedBatch]
     keys: list[int] | None = None
     dropped: dict[str, list[int]] = field(default_factory=dict)  # by reason: lengths
+    repeated: list[int] = field(default_factory=list)  # lengths of visits beyond the first
 
 
 def fill_in(layout: str, given: Options) -> Options:
@@ -73,7 +84,10 @@ def fill_in(layout: str, given: Options) -> Options:
     if options["buckets"] == "auto" and options["num_buckets"] is None:
         options["num_buckets"] = 8
     options["shuffle"] = bool(options["shuffle"])
-    options["seed"] = options["seed"] if options["shuffle"] else 0
+    has_passes = options["passes"] or options["share"]
+    options["seed"] = options["seed"] if options["shuffle"] or has_passes else 0
+    if options["share"] and options["max_passes"] is None:
+        options["max_passes"] = "1"
     return options
 
 
@@ -90,43 +104,60 @@ def round_up(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
-def make_plan(lengths: list[int], layout: str, options: Options) -> PagePlan:
+def make_plan(lengths: list[int], layout: str, options: Options, selected: Selected) -> PagePlan:
     """Follow the steps of the page."""
-    dropped = _find_dropped(lengths, options)
+    dropped = _find_dropped(lengths, options, selected)
     left_out = {index for indices in dropped.values() for index in indices}
-    order: list[int] = list(range(len(lengths)))
-    if options["shuffle"]:
-        order = permute(len(lengths), options["seed"], 0)
-    rows = [Row(index, 0, lengths[index]) for index in order if index not in left_out]
-    plan = PagePlan([], None, {name: [lengths[i] for i in at] for name, at in dropped.items()})
-    if layout == "varlen":
-        plan.batches = _fill_rows(rows, options)
-    else:
-        _cut_buckets(plan, rows, layout, options)
+    found = {name: [lengths[i] for i in at] for name, at in dropped.items()}
+    plan = PagePlan([], None, found)
+    plan.repeated = [
+        length
+        for length, count in zip(lengths, selected.visits, strict=True)
+        for _ in range(count - 1)
+    ]
+    visited = [index for some in selected.rounds for index in some if index not in left_out]
+    plan.keys = _choose_keys([lengths[index] for index in visited], options)
+    for number, some in enumerate(selected.rounds):
+        order: list[int] = list(range(len(lengths)))
+        if options["shuffle"]:
+            order = permute(len(lengths), round_seed(options["seed"], number), 0)
+        taken = [index for index in order if index in some and index not in left_out]
+        rows = [Row(index, 0, lengths[index]) for index in taken]
+        if layout == "varlen":
+            plan.batches += _fill_rows(rows, options)
+        else:
+            _cut_buckets(plan, rows, layout, options)
     if options["shuffle"]:
         places = permute(len(plan.batches), options["seed"], 1)
         plan.batches = [plan.batches[place] for place in places]
     return plan
 
 
-def _find_dropped(lengths: list[int], options: Options) -> dict[str, list[int]]:
-    """Return the sequences that step 1 drops, by reason."""
+def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> dict[str, list[int]]:
+    """Return the sequences that step 1 drops, by reason, each visit of them."""
     dropped: dict[str, list[int]] = {}
     left = dict(enumerate(lengths))
 
     def drop(reason: str, is_dropped: Callable[[int], bool]) -> None:
-        found = [index for index, length in left.items() if is_dropped(length)]
-        dropped[reason] = dropped.get(reason, []) + found
+        leave_out(reason, [index for index, length in left.items() if is_dropped(length)])
+
+    def leave_out(reason: str, found: list[int]) -> None:
+        visits = [index for index in found for _ in range(max(selected.visits[index], 1))]
+        dropped[reason] = dropped.get(reason, []) + visits
         for index in found:
             del left[index]
 
     def check(limit: int) -> None:
         assert all(length <= limit for length in left.values())
 
+    if options["split_name"] is not None:
+        leave_out("other_splits", [index for index in left if not selected.in_split[index]])
     if options["drop_shorter"] is not None:
         drop("drop_shorter", lambda length: length < options["drop_shorter"])
     if options["drop_longer"] is not None:
         drop("drop_longer", lambda length: length > options["drop_longer"])
+    if is_first_split(options) and (options["passes"] or options["share"]):
+        leave_out("passes", [index for index in left if not selected.visits[index]])
     if isinstance(options["buckets"], list):
         largest = max(options["buckets"])
         if options["overflow"] == "error":
@@ -149,7 +180,6 @@ def _cut_buckets(plan: PagePlan, rows: list[Row], layout: str, options: Options)
         window = options["window"] or max(len(rows), 1)
         runs = [rows[start : start + window] for start in range(0, len(rows), window)]
         rows = [row for run in runs for row in sorted(run, key=lambda row: -row.length)]
-    plan.keys = _choose_keys([row.length for row in rows], options)
     for key in [None] if plan.keys is None else reversed(plan.keys):
         bucket = rows
         if key is not None:

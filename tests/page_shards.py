@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import safetensors.numpy
 from blake3 import blake3
 from page_plan import Options, PlannedBatch, fill_in, make_plan
+from page_selection import select, spell
 from page_store import (
     DTYPES,
     PageStore,
@@ -22,6 +25,7 @@ from page_store import (
 
 COUNTS = ["num_batches", "num_rows", "num_filler_rows", "num_sequences", "num_split_sequences"]
 COUNTS += ["num_tokens", "num_padding_cells"]
+STORE_COUNTS = ["num_sequences", "num_tokens"]
 TENSORS = {
     "packed": ["lengths", "original_indices", "batch_sizes", "sequence_offsets", "step_offsets"],
     "padded": ["lengths", "original_indices", "widths", "num_filler_rows", "sequence_offsets"],
@@ -30,16 +34,19 @@ TENSORS = {
 
 
 class ShardWriter:
-    """Write the shards of a store."""
+    """Write the shards of stores."""
 
-    def __init__(self, folder: Path, store: PageStore, layout: str, given: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, stores: Sequence[PageStore], layout: str, given: dict[str, Any]
+    ) -> None:
         given = dict(given)
-        self.folder, self.store, self.layout = folder, store, layout
+        self.folder, self.stores, self.layout = folder, list(stores), layout
         pad_id, self.side = given.pop("pad_id", None), given.pop("padding_side", "right")
-        self.pad_id = (store.manifest["pad_id"] or 0) if pad_id is None else pad_id
+        self.pad_id = (stores[0].manifest["pad_id"] or 0) if pad_id is None else pad_id
         self.options: Options = fill_in(layout, given)
+        self.store = store = combine(self.stores, self.options)
         self.dtype = np.dtype(store.manifest["dtype"]).newbyteorder("<")
-        self.tokens_blake3 = blake3((store.folder / "manifest.json").read_bytes()).hexdigest()
+        self.digests = [digest_of(each.folder) for each in stores]
         self.names = [*TENSORS[layout], "data_offsets", "data"]
         if layout == "padded" and self.options["last_batch"] != "pad":
             self.names.remove("num_filler_rows")
@@ -49,22 +56,32 @@ class ShardWriter:
         self.folder.mkdir()
         tokenizer_json = (self.store.folder / "tokenizer.json").read_bytes()
         (self.folder / "tokenizer.json").write_bytes(tokenizer_json)
-        plan = make_plan([*map(len, self.store.sequences)], self.layout, self.options)
+        selected = select(self.stores, self.options)
+        lengths = [*map(len, self.store.sequences)]
+        plan = make_plan(lengths, self.layout, self.options, selected)
         entries = [self._write_shard(*numbered) for numbered in enumerate(self._cut(plan.batches))]
         ledger: dict[str, Any] = {name: sum(entry[name] for entry in entries) for name in COUNTS}
         ledger["num_dropped_sequences"] = {name: len(all_) for name, all_ in plan.dropped.items()}
         ledger["num_dropped_tokens"] = {name: sum(all_) for name, all_ in plan.dropped.items()}
+        ledger["num_repeated_sequences"] = len(plan.repeated)
+        ledger["num_repeated_tokens"] = sum(plan.repeated)
+        ledger["stores"] = [
+            {name: sum(entry["stores"][number][name] for entry in entries) for name in STORE_COUNTS}
+            for number in range(len(self.stores))
+        ]
         kept = ("dtype", "vocab_size", "max_id", "tokenizer_blake3", "columns")
         manifest = {
             "format": "seqpack.shards",
-            "format_version": 5,
+            "format_version": 6,
             "plan_version": 1,
             "layout": self.layout,
             **{name: self.store.manifest[name] for name in kept},
             "pad_id": self.pad_id,
             "padding_side": self.side,
-            "tokens_blake3": self.tokens_blake3,
-            "tokens_path": os.path.relpath(self.store.folder, self.folder),
+            "stores": [
+                {**describe_store(each, self.folder), "passes": spell(passes)}
+                for each, passes in zip(self.stores, selected.passes, strict=True)
+            ],
             "bucket_keys": plan.keys,
             "options": self.options,
             "ledger": ledger,
@@ -99,17 +116,18 @@ class ShardWriter:
     @property
     def _mean_text(self) -> int:
         """The mean bytes of all texts of a sequence, with the headers of the files, rounded up."""
-        parts, sequences = self.store.manifest["parts"], self.store.sequences
+        parts = [part for each in self.stores for part in each.manifest["parts"]]
+        sequences = self.store.sequences
         left = sum(part["files"][2]["bytes"] for part in parts) - 8 * len(self.store.hashes)
         for column in self.store.manifest["columns"]:
             size = 8 if column["kind"] == "text" else np.dtype(column["dtype"]).itemsize
             is_tags = column["kind"] == "tags"
             left -= size * (sum(map(len, sequences)) if is_tags else len(sequences))
-        return -(-left // len(sequences))
+        return -(-max(left, 0) // len(sequences))
 
     def _make_file(self, arrays: dict[str, np.ndarray]) -> bytes:
-        values = {"format": "seqpack.shards", "format_version": "5", "layout": self.layout}
-        return make_tensor_file({**values, "tokens_blake3": self.tokens_blake3}, arrays)
+        values = {"format": "seqpack.shards", "format_version": "6", "layout": self.layout}
+        return make_tensor_file({**values, "stores_blake3": ",".join(self.digests)}, arrays)
 
     def _lay_out(self, batches: list[PlannedBatch]) -> dict[str, np.ndarray]:
         found: dict[str, list[int]] = {name: [] for name in self.names}
@@ -189,7 +207,103 @@ class ShardWriter:
             "num_tokens": num_tokens,
             "num_padding_cells": len(arrays["data"]) - num_tokens,
             "longest": int(arrays["lengths"].max()),
+            "stores": self._count_stores(batches),
         }
+
+    def _count_stores(self, batches: list[PlannedBatch]) -> list[dict[str, int]]:
+        ends = list(accumulate(len(each.sequences) for each in self.stores))
+        counts = [dict.fromkeys(STORE_COUNTS, 0) for _ in ends]
+        for row in (row for batch in batches for row in batch.rows):
+            of_store = counts[next(place for place, end in enumerate(ends) if row.index < end)]
+            of_store["num_sequences"] += row.start == 0
+            of_store["num_tokens"] += row.length
+        return counts
+
+
+def digest_of(folder: Path) -> str:
+    """Return the checksum of a manifest."""
+    return str(blake3((folder / "manifest.json").read_bytes()).hexdigest())
+
+
+def describe_store(store: PageStore, folder: Path) -> dict[str, Any]:
+    """Return the entry of a store in the manifest of shards or splits."""
+    return {
+        "path": os.path.relpath(store.folder, folder),
+        "blake3": digest_of(store.folder),
+        "num_sequences": len(store.sequences),
+        "num_tokens": sum(map(len, store.sequences)),
+    }
+
+
+def combine(stores: list[PageStore], options: Options) -> PageStore:
+    """Return the sequences and columns of several stores, one after another."""
+    found = PageStore(stores[0].folder, dict(stores[0].manifest), [], [], {}, [], [])
+    found.manifest["columns"] = []
+    for column in stores[0].manifest["columns"]:
+        name = column["name"]
+        if name in options["drop_column"]:
+            continue
+        all_names = [
+            each["class_names"]
+            for store in stores
+            for each in store.manifest["columns"]
+            if each["name"] == name and "class_names" in each
+        ]
+        if any(names != all_names[0] for names in all_names):
+            union = {label for names in all_names for label in names}
+            column = {**column, "class_names": sorted(union)}
+        found.manifest["columns"].append(column)
+        found.columns[name] = [value for store in stores for value in store.columns[name]]
+    for store in stores:
+        found.sequences += store.sequences
+        found.hashes += store.hashes
+    if (added := options["store_column"]) is not None:
+        labels = [store.folder.name for store in stores]
+        entry = {"name": added, "kind": "class", "dtype": "int32", "class_names": labels}
+        found.manifest["columns"].append(entry)
+        found.columns[added] = [store.folder.name for store in stores for _ in store.sequences]
+    return found
+
+
+def write_splits(
+    folder: Path, stores: Sequence[PageStore], layout: str, given: dict[str, Any]
+) -> None:
+    """Write a shard set for each split, and the manifest that names them."""
+    folder.mkdir()
+    defaults = {"layout": layout, "pad_id": None, "padding_side": "right"}
+    apart = {name: given.get(name, value) for name, value in defaults.items()}
+    filled = {name: value for name, value in given.items() if name not in apart}
+    options = {**fill_in(layout, filled), **apart}
+    splits = []
+    for item in options["split"].split(","):
+        name, _, share = item.partition("=")
+        writer = ShardWriter(folder / name, stores, layout, {**given, "split_name": name})
+        writer.write()
+        taken = select(list(stores), writer.options).in_split
+        chosen = [index for index, is_taken in enumerate(taken) if is_taken]
+        first, documents = 0, list[int]()
+        for store in stores:
+            documents += [first + document for document in store.documents]
+            first += len(store.hashes)
+        entry = {
+            "name": name,
+            "share": share or None,
+            "num_documents": len({documents[index] for index in chosen}),
+            "num_sequences": len(chosen),
+            "num_tokens": sum(len(writer.store.sequences[index]) for index in chosen),
+            "blake3": digest_of(folder / name),
+        }
+        splits.append(entry)
+    manifest = {
+        "format": "seqpack.splits",
+        "format_version": 1,
+        "split_seed": options["split_seed"],
+        "split_by": options["split_by"],
+        "splits": splits,
+        "stores": [describe_store(store, folder) for store in stores],
+        "options": options,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def read_shards(folder: Path) -> dict[int, list[int]]:
@@ -201,7 +315,7 @@ def read_rows(folder: Path) -> dict[int, dict[str, Any]]:
     """Read the ids of sequences, as `ids`, and their columns."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 5)
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 6)
     pieces: dict[int, dict[int, dict[str, Any]]] = {}
     for entry in manifest["shards"]:
         path = folder / entry["name"]

@@ -278,6 +278,7 @@ class PageStore:
     places: list[tuple[str, int]]  # of each sequence: source and record
     columns: dict[str, list[Any]]  # of each sequence: its value, or a list with one for each id
     hashes: list[int]  # of each document
+    documents: list[int]  # of each sequence
 
 
 def read_store(folder: Path) -> PageStore:
@@ -285,7 +286,8 @@ def read_store(folder: Path) -> PageStore:
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
     assert (manifest["format"], manifest["format_version"]) == ("seqpack.tokens", 3)
-    store = PageStore(folder, manifest, [], [], {c["name"]: [] for c in manifest["columns"]}, [])
+    columns: dict[str, list[Any]] = {column["name"]: [] for column in manifest["columns"]}
+    store = PageStore(folder, manifest, [], [], columns, [], [])
     num_documents = 0
     for part in manifest["parts"]:
         for file in part["files"]:
@@ -302,6 +304,7 @@ def read_store(folder: Path) -> PageStore:
         for document in range(num_firsts - 1):
             for _ in range(firsts[document], firsts[document + 1]):
                 store.places.append(_find_record(manifest, num_documents + document))
+                store.documents.append(num_documents + document)
         num_documents += num_firsts - 1
         arrays = safetensors.numpy.load_file(folder / f"{part['name']}.columns.safetensors")
         store.hashes += arrays["document_hashes"].tolist()

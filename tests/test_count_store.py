@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import HERE
 
+from seqpack_cli.batching.length_counts import SourceCounts
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor, Workers
 from seqpack_cli.shards.count_store import PARTS_PER_TASK, count_store
 from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.token_store import TokenStore
+
+
+def count(store: TokenStore, executor: Executor, **values: Any) -> SourceCounts:
+    source = SelectedStore(store, PackOptions(**values).resolve())
+    return count_store(source, SourceSetup.of(source), Workers(executor, Progress()))
 
 
 def test_lengths_that_tasks_count_are_those_of_the_store(byte_store: Callable[..., Path]) -> None:
@@ -23,17 +33,16 @@ def test_lengths_that_tasks_count_are_those_of_the_store(byte_store: Callable[..
     )
     store = open_store(path)
     assert len(store.manifest["parts"]) > PARTS_PER_TASK
-    found = count_store(SelectedStore(store), Workers(Executor(num_workers=2), Progress()))
+    found = count(store, Executor(num_workers=2))
     lengths, counts = np.unique(store.lengths, return_counts=True)
-    assert found.left_out is None
+    assert found.left_out == {}
     assert found.kept.lengths.tolist() == lengths[::-1].tolist()
     assert found.kept.counts.tolist() == counts[::-1].tolist()
-    counts = count_store(
-        SelectedStore(store, ["@length >= 9"]), Workers(Executor(num_workers=2), Progress())
-    )
-    assert counts.left_out is not None
+    counts = count(store, Executor(num_workers=2), where=["@length >= 9"])
     assert counts.kept.lengths.tolist() == [each for each in found.kept.lengths if each >= 9]
-    assert counts.left_out.lengths.tolist() == [each for each in found.kept.lengths if each < 9]
+    assert counts.left_out["where"].lengths.tolist() == [
+        each for each in found.kept.lengths if each < 9
+    ]
 
 
 def test_tasks_that_count_find_a_damaged_index(byte_store: Callable[..., Path]) -> None:
@@ -44,4 +53,4 @@ def test_tasks_that_count_find_a_damaged_index(byte_store: Callable[..., Path]) 
     data[34] ^= 1  # the length of the first sequence
     index.write_bytes(data)
     with pytest.raises(FolderError, match=r"part-00000\.idx"):
-        count_store(SelectedStore(store), Workers(HERE, Progress()))
+        count(store, HERE)

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from command import check_refused, run
 from page_plan import permute
-from page_shards import ShardWriter, read_rows, read_shards
+from page_shards import ShardWriter, read_rows, read_shards, write_splits
 from page_store import PageStore, StoreWriter, read_store
 
 from seqpack_cli import EpochSampler, PackOptions, ShardDataset, StoreBatches, StoreDataset, pack
+from seqpack_cli.shards.split_manifest import open_splits
 
 TESTS = Path(__file__).parent
 LETTERS = "abcdefghij klmnop"
@@ -157,7 +158,7 @@ def test_columns_written_from_the_page_are_those_of_pack(
 ) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     pack(kept.folder, theirs, PackOptions(layout=layout, **given))
-    ShardWriter(ours, kept, layout, given).write()
+    ShardWriter(ours, [kept], layout, given).write()
     manifests = [json.loads((path / "manifest.json").read_bytes()) for path in (ours, theirs)]
     assert manifests[0] == manifests[1]
     for entry in manifests[0]["shards"]:
@@ -212,7 +213,7 @@ def test_shards_written_from_the_page_are_those_of_pack(
     """The same bytes, and the same manifest."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     pack(store.folder, theirs, PackOptions(layout=layout, **given))
-    ShardWriter(ours, store, layout, given).write()
+    ShardWriter(ours, [store], layout, given).write()
     manifests = [json.loads((path / "manifest.json").read_bytes()) for path in (ours, theirs)]
     assert manifests[0] == manifests[1]
     for entry in manifests[0]["shards"]:
@@ -223,11 +224,86 @@ def test_shards_written_from_the_page_are_those_of_pack(
     assert len(kept) + num_dropped == len(store.sequences)
 
 
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, kept: PageStore) -> list[PageStore]:
+    """Return a store with columns and a second one, of fewer documents and another class."""
+    folder, records = tmp_path_factory.mktemp("two"), make_records()["c.jsonl"].splitlines()
+    lines = [record.replace(b'"label": "ab"', b'"label": "more"') for record in records[:20]]
+    tokenizer_json = (kept.folder / "tokenizer.json").read_bytes()
+    writer = StoreWriter(folder / "more", tokenizer_json, {"keep": KEEP, "max_length": 15})
+    writer.write({"d.jsonl": b"\n".join(lines)}, [[0]])
+    return [kept, read_store(folder / "more")]
+
+
+STORE_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("packed", {"batch_size": 5}),
+    ("packed", {"passes": "1=2.5,2=0.25", "batch_size": 4, "seed": 5, "store_column": "store"}),
+    ("packed", {"passes": "2=3", "shuffle": True, "seed": 6, "drop_column": ["id", "label"]}),
+    (
+        "packed",
+        {"passes": "2=2.1", "window": 9, "batch_size": 6, "drop_shorter": 4, "last_batch": "drop"},
+    ),
+    (
+        "padded",
+        {
+            **{"share": "1=0.3,2=0.7", "max_passes": "2.5", "shuffle": True, "batch_size": 7},
+            **{"buckets": "auto", "num_buckets": 3, "last_batch": "pad", "shard_bytes": 5000},
+        },
+    ),
+    ("padded", {"passes": "1=2", "buckets": [4, 9], "batch_size": 5}),
+    ("varlen", {"max_tokens": 20, "passes": "1=1.5,2=3", "seed": 8, "store_column": "from"}),
+    ("varlen", {"max_tokens": 9, "passes": "1=0.1", "fill": "sequential"}),
+]
+
+
+@pytest.mark.parametrize(("layout", "given"), STORE_CASES)
+def test_shards_of_two_stores_written_from_the_page_are_those_of_pack(
+    two: list[PageStore], tmp_path: Path, layout: str, given: dict[str, Any]
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    pack([store.folder for store in two], theirs, PackOptions(layout=layout, **given))
+    ShardWriter(ours, two, layout, given).write()
+    check_same(ours, theirs)
+
+
+def check_same(ours: Path, theirs: Path) -> None:
+    """Compare the manifests and the bytes of shards."""
+    manifests = [json.loads((path / "manifest.json").read_bytes()) for path in (ours, theirs)]
+    assert manifests[0] == manifests[1]
+    for entry in manifests[0]["shards"]:
+        assert (ours / entry["name"]).read_bytes() == (theirs / entry["name"]).read_bytes()
+
+
+SPLIT_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("packed", {"split": "train=0.75,test=0.25", "split_seed": 2, "passes": "2=2", "seed": 3}),
+    ("padded", {"split": "a=0.5,b=0.1,c=0.4", "split_by": "label", "padding_side": "left"}),
+    ("packed", {"split": "a=0.5,b=0.5", "split_by": "score", "share": "1=0.5,2=0.5"}),
+    ("varlen", {"split": "true,false", "split_by": "flag", "max_tokens": 30}),
+]
+
+
+@pytest.mark.parametrize(("layout", "given"), SPLIT_CASES)
+def test_splits_written_from_the_page_are_those_of_pack(
+    two: list[PageStore], tmp_path: Path, layout: str, given: dict[str, Any]
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    pack([store.folder for store in two], theirs, PackOptions(layout=layout, **given))
+    write_splits(ours, two, layout, given)
+    manifests = [json.loads((path / "manifest.json").read_bytes()) for path in (ours, theirs)]
+    for manifest in manifests:
+        for entry in manifest["splits"]:
+            entry.pop("blake3")  # spacing of the JSON text is free
+    assert manifests[0] == manifests[1]
+    for entry in manifests[0]["splits"]:
+        check_same(ours / entry["name"], theirs / entry["name"])
+    assert [*open_splits(ours).splits] == [*open_splits(theirs).splits]
+
+
 @pytest.mark.parametrize(("layout", "given"), [CASES[1], CASES[12], CASES[17]])
 def test_shards_written_from_the_page_are_verified(
     store: PageStore, tmp_path: Path, layout: str, given: dict[str, Any]
 ) -> None:
-    ShardWriter(tmp_path / "shards", store, layout, given).write()
+    ShardWriter(tmp_path / "shards", [store], layout, given).write()
     result = run("verify", tmp_path / "shards", "--level", "roundtrip")
     assert result.exit_code == 0, result.output
     assert "plan: compared with the token store (plan version 1)" in result.output
@@ -283,7 +359,9 @@ def test_input_without_a_token_is_an_error_and_leaves_no_store(tmp_path: Path) -
     assert not (tmp_path / "tokens").exists()
 
 
-@pytest.mark.parametrize("name", ["page_store.py", "page_plan.py", "page_shards.py"])
+@pytest.mark.parametrize(
+    "name", ["page_store.py", "page_selection.py", "page_plan.py", "page_shards.py"]
+)
 def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
     tree = ast.parse((TESTS / name).read_text())
     imported = {
@@ -293,12 +371,13 @@ def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
         for alias in node.names
     }
     standard = {"__future__", "ast", "collections", "collections.abc", "dataclasses", "itertools"}
-    standard |= {"json", "os", "pathlib", "struct", "typing"}
+    standard |= {"fractions", "json", "os", "pathlib", "struct", "typing"}
     assert imported <= standard | {
         "numpy",
         "safetensors.numpy",
         "xxhash",
         "blake3",
         "page_plan",
+        "page_selection",
         "page_store",
     }

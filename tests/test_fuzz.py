@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -245,7 +246,7 @@ SHOWN: dict[str, list[tuple[str | int, ...]]] = {
         ("options", "overflow"),
     ],
     "packed": [
-        *(("tokens_path",), ("tokens_blake3",), ("tokenizer_blake3",), ("options",)),
+        *(("stores", 0, "path"), ("stores", 0, "blake3"), ("tokenizer_blake3",), ("options",)),
         ("ledger", "num_dropped_sequences"),
     ],
 }
@@ -393,7 +394,8 @@ def test_pack_over_what_is_not_a_file_is_done_or_refused(
         refused = "FolderError in _open_locked" if name == ".lock" else CANNOT_WRITE
         assert error == (None if name != ".lock" and kind != "folder" else refused)
     elif overwrite or name in ("plan.json", "manifest.json", "shard-00000.json"):
-        assert error is not None and error.startswith("FolderError")
+        refusals = ("FolderError", "DifferentRunError")
+        assert error is not None and error.startswith(refusals)
     else:
         assert error == (CANNOT_WRITE if kind == "folder" and "7" not in name else None)
 
@@ -405,6 +407,10 @@ RECEIPTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a count that is none": lambda entry: entry.update(longest=None),
     "a false count": lambda entry: entry.update(num_sequences=99),
     "a huge count": lambda entry: entry.update(num_tokens=2**53),
+    "counts of no store": lambda entry: entry.update(stores=[]),
+    "counts of two stores": lambda entry: entry.update(stores=2 * entry["stores"]),
+    "counts of a store that are a text": lambda entry: entry.update(stores=["x"]),
+    "false counts of a store": lambda entry: entry["stores"][0].update(num_tokens=2**40),
     "another shard": lambda entry: entry.update(name="shard-00001.safetensors"),
     "no checksum": lambda entry: entry.pop("blake3"),
     "files that are a number": lambda entry: entry.update(files=5),
@@ -421,9 +427,10 @@ def test_receipt_of_a_stranger_is_not_believed(
     seed = find_seed("packed")
     manifest = json.loads(seed.manifest.raw)
     entry = manifest["shards"][0]
-    for name in ("vocab_size", "max_id", "bucket_keys", "tokens_path", "ledger", "shards"):
+    for name in ("vocab_size", "max_id", "bucket_keys", "ledger", "shards"):
         del manifest[name]
-    good, inodes = dict(entry), {}
+    del manifest["stores"][0]["path"]
+    good, inodes = copy.deepcopy(entry), {}
     change(entry)
 
     def leave(output: Path) -> None:

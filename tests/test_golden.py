@@ -20,6 +20,7 @@ from make_golden import (
     FIELDS,
     GOLDEN,
     SHARDS,
+    SPLITS,
     STORES,
     expect_columns,
     expect_documents,
@@ -34,57 +35,74 @@ from reference import read_folder, read_store_documents
 from seqpack_cli import open_shards, open_store
 from seqpack_cli.shards import shard_manifest
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.tokens import store_manifest
 from seqpack_cli.tokens.columns.kinds import KINDS
 
-MAX_GOLDEN_BYTES = 120_000
+MAX_GOLDEN_BYTES = 160_000
 WRITES_OTHERWISE = (
     "a changed byte is another format: raise format_version and make golden files of it; "
     "other batches from the same options are another plan: raise PLAN_VERSION too"
 )
 # Of every file of every version, so that none is edited unseen.
 DIGEST = {
-    "v5": """
-88b9afcf42274a08a92afea75bc2ff38ac661d4b12ecade3186988705ba27752 expected.json
-23131b3acd33048c15d3ae6f5f8fcb961e75b85b843eae079ec37f122c924d0c filler/manifest.json
-24da1490d550fbd255c00a6c3ffd3ac7b9d0182210f5e00cf3545cbf0cbb05d9 filler/run.json
-87a3df217ec97e284eda098dfb5ae7602264153ac69a5aead4d1833565824079 filler/shard-00000.safetensors
-717cb87e7bf185e848ea94e38540fb2a556231bb0b869929520d7814058c4b6f filler/shard-00001.safetensors
+    "v6": """
+3e214993966f9431a0a67fa56814b89a9654fd20501e891f3eaec3fea412386c expected.json
+cb6ab5ce654f7c5820538c8a350a0d26cce5148f4c9b4555c06edb1680b31cd4 filler/manifest.json
+1247c92274bd047d73a4d149a2c2dd7a213ff3b166bcbd68302b7e987e23f6fd filler/run.json
+f9acf0b07fbd3c3e279a6fbe9844c808fa97af7350d70296f887ac9a2400457d filler/shard-00000.safetensors
+7bb8ef247b47a709b1bbe995c30fdad96d650ddbd45138a19043c40ff04244c5 filler/shard-00001.safetensors
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 filler/tokenizer.json
-5f1e05097a8e95f9d699f8189bdffcedb7b464cb8b81a1935bbb7cf4075e8ef1 filler_columns/manifest.json
-f8f30e5a998975ba8f6893f14b2841b7fe436c4e3f9550db800e0303a91ddae2 filler_columns/run.json
-96da9dbc183ba623ba937f2237d1c8a812b1a5a1106dd18ac79d9a08d52136af filler_columns/shard-00000.safetensors
-e79b3919999eec8bc8b6a21e0f6cec3445f0ce7bf7bf70f3030b0e16a17ce0a8 filler_columns/shard-00001.safetensors
-a3897a352d69a46f7cf19404a5ef652be6dc27b6e7bdec082903f4de11f0a5af filler_columns/shard-00002.safetensors
+66e9a36467e6cc354a13e7bfae4f0c4d99dae74ea30456f7e364acd5fbb1324c filler_columns/manifest.json
+2aa81e1854cd44a225f4eb6902a2272ed89c3bf1059164d01cbe6e2f691b24e8 filler_columns/run.json
+cc1d3d52778ac694692b265f03b310e927b89da0231e0252ab4005f7e069edd3 filler_columns/shard-00000.safetensors
+6896c55537c20c4672dc20d4b9270f281b5943b2db282d7fce9558f5a1047a63 filler_columns/shard-00001.safetensors
+5a44c39bf297a7a4b0696634e8a5bfb08c6a8b83569e4a2b315e369b95641823 filler_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 filler_columns/tokenizer.json
 007e026f733d945108a5108c880697d513664ea51858ac61074ce02aa8551d9f input/fields.jsonl
 f0877793769040f348faa1ecc99de8895a66cffc7c63db97366289dad422075b input/lines.txt
 c0f3e06336f06fca817dffba8db85b8445bc31c4a00c69a939227daf792ccb90 input/records.jsonl
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 input/words.tokenizer.json
 5c7b8708eb7551a6fff67bdb846a7da5c9bc97565ec8ba34b0d94660013eeb49 input/words.txt
-0918ff6ffd719592826b34e9d87c8f04488deaaed6942bf89b6d284a19e71c84 packed/manifest.json
-d14bf9a6bc75bd6a8a9687aded73bb2a46dc950487f30f7e2b8cb7322af3f224 packed/run.json
-a9d707fa0acfa10112f143cfce18e119459f867a3811933e0799ae82f4c8ba6a packed/shard-00000.safetensors
-00dd43d514d5151ba445d933d9f0c3424b8ffc9674993b6e55ccfcae7c3bae50 packed/shard-00001.safetensors
-829dcfe6784b0640efad580751514006d08ad1d1e0253d17a8736025e375dd75 packed/shard-00002.safetensors
-e5d7cdfefbbf81e02692e52a7b6564809019631f547be4a5b060a19debc24065 packed/shard-00003.safetensors
+4e2088c1423e793193081042763b52f45300f5e25e384ac21d6ef80cdddab0fe mixed/manifest.json
+f417467b7e2e10d27f165b27cef6e77ec0bf65eadb1b27323d0f56223716b2a8 mixed/run.json
+42ebedc91ee1ad1b48a0e70d13fc2d4dae7bb784198cfa2ab625bbd50ae8f2bc mixed/shard-00000.safetensors
+59e5214db6d60f337cc28244c6b3562407e4c7590f958200b1100c3ae0beeca1 mixed/shard-00001.safetensors
+9809deae0bf1163ab99238cce034d19a30261f464654694de6eac6ccc06d6aa5 mixed/shard-00002.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 mixed/tokenizer.json
+ed56c827d380453f6b586e121487e2d77d663ab4556730dc31dc3e864a4377f4 packed/manifest.json
+a2807b5f99c23638190869ad410961621e76f24ef3c0494271d666c91f55a719 packed/run.json
+6faf6310d87ba72ffef1b5e0e968081ad23c2cbc4ceef4287add943d0d07adf6 packed/shard-00000.safetensors
+b3cc7d8d81259f7f6cd8e6a4288888630457d4e1ffe4d3f9104c8392e8d93087 packed/shard-00001.safetensors
+a736c08cf1f625de0ddfc675c0216c6789e063d0145ff9f11a21aab0ef09a22a packed/shard-00002.safetensors
+49f6578bf6b7505a880c44e652d8abd98e6f754b8d7d409b8a7bf5459bba55d8 packed/shard-00003.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 packed/tokenizer.json
-4a1c10bbdc07407b104dd73d8f9dd4daeeafac5fa0389a9b7d61740be34a60ea packed_columns/manifest.json
-ce8d7ce48d22940659deffcd4821c75c151c4c6e0e23803a03af5ecb67f000ce packed_columns/run.json
-365ee71822090d83bd2ea8559f3c20593b7160a086821bb41fc5abf55a128006 packed_columns/shard-00000.safetensors
-c8a8fd27affa14d552f69fc62ebf17ffe876a662bfb8b5bbf593486f73961471 packed_columns/shard-00001.safetensors
-728b1a3ce067e6b5b1d38baf7371289f7e8226594f20bb2f41b24ff8f18a5af6 packed_columns/shard-00002.safetensors
+bbf29091fd25e41694454c7f312d38e228daf8d7fe089f383db39ee028fd63ff packed_columns/manifest.json
+08b43ab7b64188cc716595668dca0c88baa20bc70cea6f6a16d971603c13298a packed_columns/run.json
+a2612d2b9634e806f7e8854780fe0f0ce1322d5d50b8694090f30d582ea0b7e3 packed_columns/shard-00000.safetensors
+594eddd5240a7d53362d770e0393e60a141ca99d0059cb28d757095de7dd3b6b packed_columns/shard-00001.safetensors
+c438a3aec19a0b4d7727509000a25b5f89388331246e1a9111c714ec77893cc5 packed_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 packed_columns/tokenizer.json
-17d47108c6f39ccbe9fd0a490e6b8f0af5d7d87a23b9e273778243663e74be38 padded/manifest.json
-38a851329b87ab58db41c023b01292c006b302c4c2fb76a76c92c8106e79aa51 padded/run.json
-666c122b60c41ddaea8acab8d84742b3dd3165b4768585c831562da8b4bfb4cb padded/shard-00000.safetensors
-3b84c1799c1f10de0fe2a45049d7f10bd6458bf8e07e49facc280cf3997e7cc3 padded/shard-00001.safetensors
+2be124e2526e2d360c106cebb4f800ed165a02cbaac86208f227b76a26372a44 padded/manifest.json
+33e40a65b9124729163cfe451278286fa6478f548434fdc0543a234986a18fe2 padded/run.json
+d46289c729af998412c585b39f556208db019754e6f13c3fa09690f6ed92f792 padded/shard-00000.safetensors
+4608f797b39d44d60cf2a915bfbcb7acec16698bfcd45979faa2202c54055a2e padded/shard-00001.safetensors
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 padded/tokenizer.json
-fac1fc5e879712995aa4d00a14c88f762c285b6139c7d98173add116b1fcebd3 padded_left/manifest.json
-223047fa2c3b0bef629d2d00bc91c47762deb50b167dde5a08e925e860c6b7a9 padded_left/run.json
-0941c19c28158dc5107cbb373b0b06707139d469e9002ffabcbaa68164339541 padded_left/shard-00000.safetensors
-4790535549c4b4cf2d14cd7f8720184d95cff499724cf947a0a2588153f7345d padded_left/shard-00001.safetensors
+44898bd167ce7d70fec4b9127dae4d8e8b9315f97bd1040974c08d6ea0233116 padded_left/manifest.json
+10145ba5761865b1f416ab44379475fabc7d0102f5a697121dfbc5a4c3629361 padded_left/run.json
+91b1049611d9f853acb36531062ff0e60174f8bf88fece64492774899a1f8067 padded_left/shard-00000.safetensors
+8aac2ad6f935c3ee3336c080caa1db3d3ca97f87fe9365325a67d17f98b4689a padded_left/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 padded_left/tokenizer.json
+969e3db8a4f45589b272ea19ae13408244854fe58a15af5b53e2dd63fd6c2d82 splits/manifest.json
+61a5e7ee845acd250dc49ccafb46a898d1b492a9cc3ad3126113faeb8876b5cc splits/run.json
+3e97e37484ce5d72a1e5412df8b0f9b1ed817c7f737126e8f762c7149c9b2260 splits/test/manifest.json
+52f89d02c6a41a5def670ffb7985e1daee51cf969da3de29c916b11333ec96db splits/test/run.json
+0941a3996bf31d79bc69a962f9623547ba41271226e29ed62b6392b452722916 splits/test/shard-00000.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 splits/test/tokenizer.json
+f055ef043aeae1d912b6d45b8b0eeb2a6d275e0d3b53c3d9e1c217aa443f7f14 splits/train/manifest.json
+b3b6255b897d59ee70b3651ab9de18827cf0c07ab4a5bbbc1faa648b6e125d2b splits/train/run.json
+0443dee5ae4d51a2ff9db2c44c3a891e6d7c9c7f68464184942f6be7cb9bda89 splits/train/shard-00000.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 splits/train/tokenizer.json
 019e76a879273090002dd76a57ed3205082be732896b9495d449df96054a5978 tokens_bytes/manifest.json
 b4aa4ea8fa3bfbe941bb7efc1e627f2f3f1bb35ec3176b0f56d73d9cdafe46b1 tokens_bytes/part-00000.bin
 7b8499db58694974e75d1d4ca19b2499af8c2d9b818ed50b0b7f339a993c9e0e tokens_bytes/part-00000.columns.safetensors
@@ -93,7 +111,7 @@ bff95ec07187b06c05fb8233a01e7596fb5800069c1ec0565ff14d095bbbe21f tokens_bytes/pa
 9a82c971a4a5701a784596e64e7979180adfbc8cf9e9cf2a75477fe3394458d9 tokens_bytes/part-00001.columns.safetensors
 00094060a61e9dfdf64950f41d76bc287b073449fe4e28bc2864a2856e7fb1f3 tokens_bytes/part-00001.idx
 4bc1c5219fe284c6bc197016e3bcc219d663e9bd97b96bab78549e510011b327 tokens_bytes/rejects.jsonl
-d3194b37351d7f1f8bbb7fec433794f95c35acd14749bf52eab64b6728df590f tokens_bytes/run.json
+9a95460db45d665d25ba52d363b91ae242b12c60c73f7c17b0b71af2dbf4efd0 tokens_bytes/run.json
 9b7a58b10cbefe06ba7b2b8e0d0ecec79aee32cf86136cadfacea8514c6eff14 tokens_bytes/special_tokens.jsonl
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_bytes/tokenizer.json
 394636fac1e751ddbb4d673300701ab234aaa6823ab9459c4efd5e423fee5d82 tokens_fields/manifest.json
@@ -106,7 +124,7 @@ be3441081c1a5c6e9136efc73edeba17a4976d68bbee81fa767bd24af709ea98 tokens_fields/p
 e03dcf6b84bcf2e0c62c9965ca027c6af7e032ed445411509b06de65640beada tokens_fields/part-00002.bin
 ece00e5700a1788117e5153e8015f2fe95382e053b1e27e24d5b0d28132c875c tokens_fields/part-00002.columns.safetensors
 f37c9b9395ef5f242ce732222f9caa4d69c0f5b759846581fa6ce0dbd9b5c667 tokens_fields/part-00002.idx
-6be292ebdd9fc26ef87e270cf685ed1dd302f7f83a2cc3f3212539985f8a8223 tokens_fields/run.json
+f4c4955ac670693e740e2f52fdc58e86dbc11c31b966da81727e2b71cd32dbdd tokens_fields/run.json
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_fields/tokenizer.json
 60ca3ec45dcfb5a102c754a33845bed953cdad0be131b39c84125c120b2bc7e2 tokens_words/manifest.json
 573234eac418fa74e54431fce20a18f23d53c4a531bb27d8d57010f00cfd7c89 tokens_words/part-00000.bin
@@ -115,24 +133,24 @@ f37c9b9395ef5f242ce732222f9caa4d69c0f5b759846581fa6ce0dbd9b5c667 tokens_fields/p
 c3ff1cb6bc73d7fc98b090b875b0dde96ae1883911b50a856ed15533c583f370 tokens_words/part-00001.bin
 edf9c450dabfe3c1c8ca031b158bfe8cfb261b3f6d8340ba93bcf0a6550ffefb tokens_words/part-00001.columns.safetensors
 d53e769de5d15cf68032d0bb768f732a32a79aead3aec77c87d466da72587925 tokens_words/part-00001.idx
-33a3e05578f2976c46273d1db0c5daadf83c23b41a118ba73b5c5e8bd44df1eb tokens_words/run.json
+47ee0658691a2b08cfde835f8e16e8d2fb90f2d442ae6d7190777aba5cd99fe4 tokens_words/run.json
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 tokens_words/tokenizer.json
-681974cf08e2871d401287c0ad57e3e4226d93acedc33281b777a602aef164a0 varlen/manifest.json
-5a4977e9585131adcc3a00491d1f17f662f31a1960cf814b6816f548b25e015f varlen/run.json
-c6b9a2e00b5fcd9ebcae4c5a9a510c7823a53e94e815fd86d0b761dc3ac6ecde varlen/shard-00000.safetensors
-8f40ed14c69b8b9935768aaca9b282487119260464bfc0f0aca890359ed2b990 varlen/shard-00001.safetensors
+f041936d05ca6cb225fd6e487b34085320f3556234f850dd361859e732e1c124 varlen/manifest.json
+861e2faf2194c46bdfc94bc87d77902131dbe7f7df1ada36c46923951cf40155 varlen/run.json
+fe8b00c1a773682c1f4d21f94a1cb83527ca82d6bf9a7f28d2f670cdc0d4777a varlen/shard-00000.safetensors
+e3138282b145ef38c952881751e3affebcadbb5f1f37e5f2bfa742c570cfa070 varlen/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen/tokenizer.json
-00ecdb1c399a52429425f0d437ffce9175e430b35bfef08993e2a687f699ebab varlen_columns/manifest.json
-5f1b59e42c2d55821c5c69af3eaabeb1aae8dc9f1bd1492dd6f59d5bc3fb5e2c varlen_columns/run.json
-882c13ff64d029f0aced30b6404a53b24a62c693ead6742b75b897b4aa5c24ca varlen_columns/shard-00000.safetensors
-6f33bd1de20b3c2f4b53155f06b11f3e3a423e153c6bc34f1db8721687611460 varlen_columns/shard-00001.safetensors
-bd320289578c306abe496ab0bac498425b4faa4b0fcef3c377d8cefd518a44e8 varlen_columns/shard-00002.safetensors
+953b62d4bb86864b3272d09d7a990b3cd3a649f504efa70eaf71f8447c6349fa varlen_columns/manifest.json
+60c55bdd094eb6d543100734987f4b9182ed7e943a486dbc0f7018f82f1cb22c varlen_columns/run.json
+640d6fbf1f02fd7dc8bed10bd09675124173222d715eedb8fbb12306bd2d61cd varlen_columns/shard-00000.safetensors
+0b995850bca85ec5b5e2dc56b48e26af9f273c81f6a95bab0b982fff52b69b68 varlen_columns/shard-00001.safetensors
+803534f4383a977ab18d9afb60cc0359b84be1f864903e6383ad519516ef7a3b varlen_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen_columns/tokenizer.json
 """  # noqa: E501
 }
 VERSIONS = sorted(DIGEST)
 # Both formats are written into one folder, which has the larger of their versions.
-FILTERED = ("packed_columns",)
+FILTERED = ("packed_columns", *SPLITS)
 LATEST = f"v{max(store_manifest.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
 ALL_STORES = [(version, name) for version in VERSIONS for name in STORES]
 ALL_SHARDS = [(version, name) for version in VERSIONS for name in SHARDS]
@@ -143,12 +161,12 @@ def expected(version: str, name: str) -> Any:
     return json.loads((GOLDEN / version / "expected.json").read_bytes())[name]
 
 
-def expected_sequences(version: str, store: str) -> list[list[int]]:
-    return [ids for pieces in expected(version, store) for ids in pieces]
+def expected_sequences(version: str, *stores: str) -> list[list[int]]:
+    return [ids for store in stores for pieces in expected(version, store) for ids in pieces]
 
 
-def store_of(name: str) -> str:
-    return COMMANDS[name].split()[1]
+def stores_of(name: str) -> list[str]:
+    return [word for word in COMMANDS[name.split("/")[0]].split() if word in STORES]
 
 
 # The files themselves
@@ -180,13 +198,16 @@ def test_golden_files_hold_what_they_are_for() -> None:
     assert stores["tokens_bytes"].manifest["ledger"]["num_special_tokens_in_text"] == 1
     shards = {name: open_shards(GOLDEN / LATEST / name) for name in SHARDS}
     assert {opened.layout for opened in shards.values()} == {"packed", "padded", "varlen"}
-    assert all(opened.num_shards >= 2 for opened in shards.values())
+    assert all(shards[name].num_shards >= 2 for name in SHARDS if name not in SPLITS)
     assert shards["padded_left"].manifest["padding_side"] == "left"
     assert shards["padded_left"].manifest["bucket_keys"] == [12, 24, 40]
     assert shards["filler"].manifest["ledger"]["num_filler_rows"] == 2
     assert shards["varlen"].manifest["ledger"]["num_split_sequences"] == 3
     assert shards["filler_columns"].manifest["ledger"]["num_filler_rows"] > 0
     assert shards["varlen_columns"].manifest["ledger"]["num_split_sequences"] > 0
+    assert shards["mixed"].manifest["ledger"]["num_repeated_sequences"] > 0
+    assert [*shards["mixed"].columns] == ["store"]
+    assert [*open_splits(GOLDEN / LATEST / "splits").splits] == ["train", "test"]
     assert shards["packed_columns"].manifest["ledger"]["num_dropped_sequences"]["where"] > 0
 
 
@@ -214,10 +235,11 @@ def test_expected_batches_hold_the_expected_documents(version: str, name: str) -
         for index, start, row in batch["rows"]:
             assert len(row) == (batch["width"] or len(row))
             ids = [id_ for id_ in row if id_ != pad_id]  # no text of ours holds it
-            assert (index, start) not in pieces or index < 0
+            assert pieces.get((index, start), ids) == ids or index < 0
+            assert (index, start) not in pieces or index < 0 or name == "mixed"
             assert bool(ids) == (index >= 0)
             pieces[index, start] = ids
-    sequences = expected_sequences(version, store_of(name))
+    sequences = expected_sequences(version, *stores_of(name))
     if name in FILTERED:
         sequences = [ids if (index, 0) in pieces else [] for index, ids in enumerate(sequences)]
     joined: list[list[int]] = [[] for _ in sequences]
@@ -300,9 +322,10 @@ def test_golden_folder_is_inspected(version: str, name: str) -> None:
     found = json.loads(result.stdout)
     assert found["ledger"] == manifest["ledger"]
     assert run("inspect", folder).exit_code == 0
-    row = json.loads(run("inspect", folder, "--sequence", 1, "--json").stdout)
-    store = name if name in STORES else store_of(name)
-    assert row["ids"] == expected_sequences(version, store)[1]
+    index = 1 if name in STORES else expected(version, name)[0]["rows"][0][0]
+    row = json.loads(run("inspect", folder, "--sequence", index, "--json").stdout)
+    stores = [name] if name in STORES else stores_of(name)
+    assert row["ids"] == expected_sequences(version, *stores)[index]
 
 
 @pytest.mark.parametrize(("version", "name"), ALL_STORES + ALL_SHARDS)
@@ -327,12 +350,12 @@ def test_golden_shards_are_verified(version: str, name: str) -> None:
 def test_golden_shards_are_unpacked(tmp_path: Path, version: str, name: str) -> None:
     assert run("unpack", GOLDEN / version / name, "-o", tmp_path / "rows.jsonl").exit_code == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    sequences = expected_sequences(version, store_of(name))
+    sequences = expected_sequences(version, *stores_of(name))
     kept = [row["index"] for row in rows]
     assert [row["ids"] for row in rows] == [sequences[index] for index in kept]
-    if name not in FILTERED:
+    if name not in (*FILTERED, "mixed"):
         assert kept == list(range(len(sequences)))
-    if store_of(name) == "tokens_fields":
+    if stores_of(name) == ["tokens_fields"]:
         columns = expect_columns()
         assert [row["columns"] for row in rows] == [columns[index] for index in kept]
 
@@ -363,7 +386,9 @@ def test_golden_files_are_written_again_byte_for_byte(tmp_path: Path) -> None:
     """All runs begin in the version's folder, so that manifests hold the same relative paths."""
     shutil.copytree(GOLDEN / LATEST / "input", tmp_path / "input")
     run_commands(tmp_path)
-    for name in COMMANDS:
+    manifests = [path / "splits" / "manifest.json" for path in (tmp_path, GOLDEN / LATEST)]
+    assert manifests[0].read_bytes() == manifests[1].read_bytes()
+    for name in (*STORES, *SHARDS):
         found, golden = read_folder(tmp_path / name), read_folder(GOLDEN / LATEST / name)
         assert sorted(found) == sorted(golden), f"{name}: {WRITES_OTHERWISE}"
         for file, data in golden.items():

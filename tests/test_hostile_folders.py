@@ -171,7 +171,7 @@ def test_name_of_a_manifest_that_is_not_its_own_is_refused(new: str) -> None:
 )
 def test_path_of_the_store_leads_to_a_store_or_nowhere(new: str) -> None:
     seed = find_seed("packed")
-    edit = seed.manifest.set(("tokens_path",), new)
+    edit = seed.manifest.set(("stores", 0, "path"), new)
     errors = use_all(seed, {MANIFEST: apply_edits(seed.manifest.raw, [edit])})
     assert errors["run_inspect"][2] is None
     assert str(errors["run_verify"][1]).startswith("FolderError")

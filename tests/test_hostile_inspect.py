@@ -37,11 +37,9 @@ from shard_reference import (
     change_manifest,
     change_shard,
     flip_byte,
-    load_shard,
     make_shards,
     make_store,
-    mend_manifest,
-    safetensors_bytes,
+    pretend_to_be_of,
 )
 
 from seqpack_cli.errors import SeqpackError
@@ -269,7 +267,7 @@ def test_name_of_an_option_may_be_anything(copy: Any, name: str) -> None:
 
 SHARDS_FIELDS: dict[str, Callable[[dict[str, Any]], object]] = {
     **{
-        f"path {number}": lambda m, path=path: m.update(tokens_path=path)
+        f"path {number}": lambda m, path=path: m["stores"][0].update(path=path)
         for number, path in enumerate(("", "../..", "a\0b", "a\nb\x1b[2J", "\ud800", EVIL))
     },
     "no counts": lambda m: m["ledger"].update(num_sequences=0, num_tokens=0, num_batches=0),
@@ -311,16 +309,6 @@ def test_odd_shards_manifest_is_refused_safely(
     assert ask_all(shards, good / "packed" / "shards")["inspect this"] == 4
 
 
-def repoint(shards: Path) -> None:
-    """Make the store beside shards the one that they came from, whatever it now says."""
-    digest = blake3((shards.parent / "store" / "manifest.json").read_bytes()).hexdigest()
-    path = shards / "shard-00000.safetensors"
-    arrays, metadata = load_shard(path)
-    path.write_bytes(safetensors_bytes(arrays, {**metadata, "tokens_blake3": digest}))
-    change_manifest(shards, lambda manifest: manifest.update(tokens_blake3=digest))
-    mend_manifest(shards)
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -335,7 +323,7 @@ def repoint(shards: Path) -> None:
 def test_path_of_a_source_may_be_anything(copy: Any, good: Path, path: str) -> None:
     folder = copy("packed")
     change_manifest(folder / "store", lambda m: [one.update(path=path) for one in m["sources"]])
-    repoint(folder / "shards")
+    pretend_to_be_of(folder / "shards", folder / "store")
     for kind in ("store", "shards"):
         codes = ask_all(folder / kind, good / "packed" / kind)
         assert {
@@ -346,8 +334,8 @@ def test_path_of_a_source_may_be_anything(copy: Any, good: Path, path: str) -> N
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tokens_path", "雨" * 200_000),
-        ("tokens_path", "a" + "\u0301" * 200_000),
+        ("path", "雨" * 200_000),
+        ("path", "a" + "\u0301" * 200_000),
         ("encoder", "雨" * 500_000),
     ],
 )
@@ -357,7 +345,7 @@ def test_long_name_is_shown_in_time_and_in_its_line(copy: Any, field: str, value
     if field == "encoder":
         (folder / "store" / "run.json").write_text(json.dumps({field: value}))
     else:
-        change_manifest(folder / "shards", lambda manifest: manifest.update({field: value}))
+        change_manifest(folder / "shards", lambda m: m["stores"][0].update({field: value}))
     with limited(seconds=0.4):
         result = run("inspect", folder / ("store" if field == "encoder" else "shards"))
     check_answer(result, as_json=False)
@@ -698,7 +686,7 @@ def test_browser_runs_nothing_of_a_stranger(tmp_path: Path) -> None:
         folder / "store",
         lambda m: [m["options"].update({EVIL: EVIL}), m["sources"][0].update(path=EVIL)],
     )
-    repoint(folder / "shards")
+    pretend_to_be_of(folder / "shards", folder / "store")
     page = folder / "x.html"
     assert run("inspect", folder / "shards", "--html", page).exit_code == 0
     for fragment in ("", "#sequence=1", "#sequence=%", f"#sequence={EVIL}", "#sequence=-1"):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from command import run
 from shard_reference import change_shard, make_shards
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.split_manifest import open_splits
 
 
 def _change(path: Path, **values: Any) -> None:
@@ -71,8 +74,8 @@ def test_hostile_manifest_of_a_store_is_refused(
             for name in ("../x.safetensors", "/etc/passwd", "a/b", "", "shard-00001.safetensors")
         ),
         ({"shards__0__name": 3}, "field 'name' is 3, expected a string"),
-        ({"format_version": 1}, "format version 1, expected 5"),
-        ({"format_version": 5.0}, "format version 5.0, expected 5"),
+        ({"format_version": 1}, "format version 1, expected 6"),
+        ({"format_version": 6.0}, "format version 6.0, expected 6"),
         ({"layout": "varlem"}, "layout 'varlem', expected packed or padded or varlen"),
         ({"dtype": "int64"}, "dtype 'int64', expected uint16 or int32"),
         ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),
@@ -115,6 +118,33 @@ def test_hostile_manifest_of_a_store_is_refused(
         ({"shards__0__num_rows": "3"}, "field 'num_rows' is '3', expected a count"),
         ({"ledger__num_split_sequences": None}, "'num_split_sequences' is None, expected a count"),
         ({"ledger__num_filler_rows": 2**60}, "field 'num_filler_rows' is 1152921504606846976"),
+        ({"stores": []}, "0 stores, 0 of them different, expected 1 to 4,096"),
+        ({"stores": ["x"]}, "'x', expected an object"),
+        ({"stores__0__blake3": "a,b"}, "blake3 of a store is 'a,b', expected 64 hexadecimal"),
+        ({"stores__0__num_sequences": -1}, "field 'num_sequences' is -1, expected a count"),
+        ({"stores__0__num_tokens": True}, "field 'num_tokens' is True, expected a count"),
+        ({"stores__0__num_sequences": 2**60}, "field 'num_sequences' is 1152921504606846976"),
+        ({"stores__0__passes": 1}, "field 'passes' is 1, expected a string"),
+        ({"stores__0__passes": "2"}, "store 1 has 2 passes, its options give it 1"),
+        ({"stores__0__passes": "1.0"}, "passes of a store '1.0', expected 1"),
+        ({"stores__0__passes": "-1"}, "passes of a store: found -1, expected a decimal number"),
+        ({"stores__0__passes": "0." + "1" * 1_000_000}, "expected a decimal number above 0"),
+        ({"options__passes": "1=2"}, "store 1 has 1 passes, its options give it 2"),
+        ({"options__passes": "2=2"}, "--passes: no store is named '2'"),
+        ({"options__passes": "tokens=2"}, "--passes: no store is named 'tokens'"),
+        ({"options__share": "1=1", "options__max_passes": "0.5"}, "store 1 has 1 passes"),
+        ({"options__share": "2=1", "options__max_passes": "1"}, "no store is named '2'"),
+        ({"options__max_passes": "1"}, "options that pack does not accept: --max-passes needs"),
+        ({"options__split": "a=0.5,b=0.5"}, "option split_name is None, expected the name of a"),
+        ({"options__split_name": "../x"}, "options that pack does not accept: split_name is"),
+        ({"options__split": "../x=0.5,b=0.5"}, "expected only letters from a to z"),
+        ({"options__drop_column": ["b", "a"]}, "option drop_column is ['b', 'a'], pack would"),
+        ({"options__store_column": "a/b"}, "option store_column is 'a/b', which is not a column"),
+        ({"ledger__stores": []}, "counts of 0 stores, expected 1"),
+        ({"ledger__stores": [{}]}, "no field 'num_sequences'"),
+        ({"shards__0__stores": [1]}, "1, expected an object"),
+        ({"shards__0__stores__0__num_tokens": "1"}, "field 'num_tokens' is '1', expected a count"),
+        ({"ledger__num_repeated_tokens": None}, "field 'num_repeated_tokens' is None, expected"),
     ],
 )
 def test_hostile_manifest_of_shards_is_refused(
@@ -129,7 +159,7 @@ def test_hostile_manifest_of_shards_is_refused(
 
 @pytest.mark.parametrize("path", ["x" * 5000, "\0", "../../../../nowhere", "../a.txt"])
 def test_hostile_path_of_the_store_is_no_more_than_a_missing_store(folder: Path, path: str) -> None:
-    _change(folder / "shards" / "manifest.json", tokens_path=path)
+    _change(folder / "shards" / "manifest.json", stores__0__path=path)
     assert run("inspect", folder / "shards", "--sequence", 0).exit_code == 0
     assert run("verify", folder / "shards").exit_code == 4
 
@@ -230,7 +260,73 @@ def test_options_of_a_stranger_are_refused(tmp_path: Path, kind: dict[str, Any])
     path = make_shards(tmp_path, **kind)
     options = json.loads((path / "manifest.json").read_bytes())["options"]
     for value in ("x", -1, 1.5, [], {}, 2**70):
-        for name in options.keys() - ({"where"} if value == [] else ()):
+        for name in options.keys() - ({"where", "drop_column"} if value == [] else ()):
             _change(path / "manifest.json", options={**options, name: value})
             with pytest.raises(FolderError):
                 open_shards(path, check_present=False)
+
+
+def test_store_that_stands_twice_is_refused(folder: Path) -> None:
+    stores = json.loads((folder / "shards" / "manifest.json").read_bytes())["stores"]
+    _change(folder / "shards" / "manifest.json", stores=stores * 2)
+    with pytest.raises(FolderError, match="2 stores, 1 of them different, expected 1 to 4,096"):
+        open_shards(folder / "shards")
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a store and its splits."""
+    folder = tmp_path_factory.mktemp("splits")
+    for name in ("a", "b"):
+        (folder / f"{name}.txt").write_text("".join(f"{name}{line}\n" for line in range(60)))
+        assert run("tokenize", folder / f"{name}.txt", "-o", folder / name).exit_code == 0
+        result = run("pack", folder / name, "--split", "x=0.5,y=0.5", "-o", folder / f"{name}-out")
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"splits": []}, "splits [], its options have x=0.5,y=0.5"),
+        ({"splits": [1, 2]}, "1, expected an object"),
+        ({"splits__0__name": "../b-out/x"}, "splits [('../b-out/x', '0.5'), ('y', '0.5')], its"),
+        ({"splits__0__name": "y"}, "its options have x=0.5,y=0.5"),
+        ({"splits__0__share": 0.5}, "its options have x=0.5,y=0.5"),
+        ({"splits__0__num_tokens": -1}, "field 'num_tokens' is -1, expected a count"),
+        ({"splits__0__num_sequences": 2**53}, "num_sequences, the stores have 60"),
+        ({"splits__0__blake3": "0" * 64}, "not the shards that"),
+        ({"split_seed": 1}, "split_seed and split_by are (1, None), its options have (0, None)"),
+        ({"split_by": ["x"]}, "split_seed and split_by are (0, ['x'])"),
+        ({"stores": []}, "0 stores, 0 of them different"),
+        ({"stores__0__blake3": "f" * 64}, "not the shards that"),
+        ({"options": {}}, "no option 'layout'"),
+        ({"options__split": None}, "its options are not those of pack --split"),
+        ({"options__split_name": "x"}, "its options are not those of pack --split"),
+        ({"options__layout": []}, "options that pack does not accept: layout is"),
+        ({"options__batch_size": 2}, "not the shards that"),
+    ],
+)
+def test_hostile_manifest_of_splits_is_refused(
+    splits: Path, tmp_path: Path, values: dict[str, Any], said: str
+) -> None:
+    shutil.copytree(splits, tmp_path / "copy")
+    _change(tmp_path / "copy" / "a-out" / "manifest.json", **values)
+    with pytest.raises(FolderError) as caught:
+        open_splits(tmp_path / "copy" / "a-out")
+    assert said in caught.value.message
+
+
+def test_split_of_other_stores_or_behind_a_link_is_refused(splits: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy" / "a-out"
+    shutil.copytree(splits, tmp_path / "copy")
+    (folder / "x").rename(tmp_path / "x")
+    (folder / "x").symlink_to(tmp_path / "x")
+    with pytest.raises(FolderError, match="x: a link, expected the folder of a split"):
+        open_splits(folder)
+    (folder / "x").unlink()
+    shutil.copytree(splits / "b-out" / "x", folder / "x")
+    digest = blake3((folder / "x" / "manifest.json").read_bytes()).hexdigest()
+    _change(folder / "manifest.json", splits__0__blake3=digest)
+    with pytest.raises(FolderError, match="x: not the shards that"):
+        open_splits(folder)

@@ -9,10 +9,8 @@ from blake3 import blake3
 from command import run
 from shard_reference import (
     change_manifest,
-    load_shard,
     make_shards,
-    mend_manifest,
-    safetensors_bytes,
+    pretend_to_be_of,
 )
 
 from seqpack_cli.errors import FolderError
@@ -29,16 +27,6 @@ def cut_tokenizer(folder: Path, *, digest_fits: bool) -> None:
     if digest_fits:
         digest = blake3(raw).hexdigest()
         change_manifest(folder, lambda manifest: manifest.update(tokenizer_blake3=digest))
-
-
-def pretend_to_be_of(shards: Path, store: Path) -> None:
-    """Make shards name a changed store as theirs, in the manifest and in each file."""
-    digest = blake3((store / "manifest.json").read_bytes()).hexdigest()
-    change_manifest(shards, lambda manifest: manifest.update(tokens_blake3=digest))
-    for number, path in enumerate(sorted(shards.glob("*.safetensors"))):
-        arrays, metadata = load_shard(path)
-        path.write_bytes(safetensors_bytes(arrays, {**metadata, "tokens_blake3": digest}))
-        mend_manifest(shards, number)
 
 
 def test_good_tokenizers_match_their_manifests(tmp_path: Path) -> None:

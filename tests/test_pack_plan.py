@@ -17,7 +17,7 @@ from shard_reference import LENGTHS, make_shards, make_store, make_texts
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.plan import plan_batches
+from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import (
@@ -105,9 +105,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("plan"), make_texts(LENGTHS))
 
 
+def plan_opened(path: Path, **values: Any) -> Plan:
+    options = PackOptions(**values).resolve()
+    return plan_store(SelectedStore(open_store(path), options), options)
+
+
 def test_plan_store_holds_sequences_only_where_it_has_to(store: Path) -> None:
     opened = open_store(store)
-    plan_store(SelectedStore(opened), PackOptions(window=3).resolve())
+    options = PackOptions(window=3).resolve()
+    plan_store(SelectedStore(opened, options), options)
     assert "lengths" not in vars(opened)
 
 
@@ -132,7 +138,7 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
     is_varlen = values.get("layout") == "varlen"
     splitting = "--overflow split" if is_varlen else f"tokenize --max-length {limit}"
     with pytest.raises(OptionError) as caught:
-        plan_store(SelectedStore(open_store(store)), PackOptions(**values).resolve())
+        plan_opened(store, **values)
     assert str(caught.value) == (
         f"{store}: sequence 5 ({store.parent / 'corpus.txt'}:6) has 12 tokens, "
         f"{option} allows {limit}\n\n"
@@ -171,15 +177,14 @@ def test_plan_store_refuses_to_leave_no_batch(
     store: Path, values: dict[str, Any], dropped: str, hint: str
 ) -> None:
     with pytest.raises(DataError) as caught:
-        plan_store(SelectedStore(open_store(store)), PackOptions(**values).resolve())
+        plan_opened(store, **values)
     assert caught.value.message == f"{store}: no batch is left, sequences dropped: {dropped}"
     assert caught.value.hint == hint
 
 
 def test_plan_store_hints_at_the_values_of_its_store(store: Path) -> None:
-    options = PackOptions(where=["@length > 99"]).resolve()
     with pytest.raises(DataError) as caught:
-        plan_store(SelectedStore(open_store(store), options.where), options)
+        plan_opened(store, where=["@length > 99"])
     hint = f"leave out a --where, or look at the values: seqpack inspect {store}"
     assert caught.value.hint == hint
 
@@ -199,17 +204,17 @@ def test_plan_store_names_the_limit_above_which_everything_is(
 ) -> None:
     path = make_store(tmp_path, make_texts([5, 9]))
     with pytest.raises(DataError, match="sequences dropped: 2 by --overflow") as caught:
-        plan_store(SelectedStore(open_store(path)), PackOptions(**values).resolve())
+        plan_opened(path, **values)
     assert caught.value.hint == hint
 
 
 def test_plan_store_hints_at_a_budget_that_suffices(store: Path) -> None:
     values = {"layout": "padded", "pad_to_multiple": 8}
     with pytest.raises(OptionError, match="--max-tokens allows 8") as caught:
-        plan_store(SelectedStore(open_store(store)), PackOptions(max_tokens=15, **values).resolve())
+        plan_opened(store, max_tokens=15, **values)
     assert caught.value.hint is not None
     hinted = int(caught.value.hint.split("pass --max-tokens ")[1].split(",")[0])
-    plan_store(SelectedStore(open_store(store)), PackOptions(max_tokens=hinted, **values).resolve())
+    plan_opened(store, max_tokens=hinted, **values)
 
 
 @pytest.mark.parametrize("values", OPTIONS.values(), ids=OPTIONS)

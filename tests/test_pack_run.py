@@ -31,15 +31,17 @@ from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor, Workers
-from seqpack_cli.shards import pack_run
+from seqpack_cli.shards import pack_run, pack_store
 from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.shard_manifest import COUNTS
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.open_store import open_store, open_stores
 from seqpack_cli.verification.verify_run import VerifyOptions, verify
 
 LAYOUTS = ("packed", "padded")
@@ -90,6 +92,9 @@ def test_pack_holds_every_sequence_once(
         "num_padding_cells": num_padding_cells if layout == "padded" else 0,
         "num_dropped_sequences": {},
         "num_dropped_tokens": {},
+        "num_repeated_sequences": 0,
+        "num_repeated_tokens": 0,
+        "stores": [{"num_sequences": 7, "num_tokens": 37}],
     }
 
 
@@ -109,7 +114,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 5,
+        "format_version": 6,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
@@ -119,8 +124,15 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         "vocab_size": 259,
         "max_id": 258,
         "tokenizer_blake3": tokens.manifest["tokenizer_blake3"],
-        "tokens_blake3": tokens.digest,
-        "tokens_path": manifest["tokens_path"],
+        "stores": [
+            {
+                "path": manifest["stores"][0]["path"],
+                "blake3": tokens.digest,
+                "passes": "1",
+                "num_sequences": len(LENGTHS),
+                "num_tokens": sum(LENGTHS),
+            }
+        ],
         "columns": [],
         "options": {
             "batch_size": 3,
@@ -137,11 +149,20 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "drop_shorter": None,
             "drop_longer": None,
             "where": [],
+            "split": None,
+            "split_name": None,
+            "split_seed": 0,
+            "split_by": None,
+            "passes": None,
+            "share": None,
+            "max_passes": None,
+            "drop_column": [],
+            "store_column": None,
             "pad_to_multiple": 1,
             "shard_bytes": 1004,
         },
     }
-    assert (output / manifest["tokens_path"]).resolve() == store.resolve()
+    assert (output / manifest["stores"][0]["path"]).resolve() == store.resolve()
     assert [(entry["num_batches"], entry["longest"]) for entry in manifest["shards"]] == [
         (1, 12),
         (2, 5),
@@ -278,7 +299,7 @@ def test_pack_holds_the_whole_store_with_any_options(
 def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str, Any]) -> None:
     """Compare the ledger and the unpacked sequences with the store and a count of every row."""
     shards = open_shards(path)
-    tokens = list(open_store(shards.find_store() or path))
+    tokens = list(open_stores(shards.find_stores() or []))
     rows: list[tuple[int, int, int]] = []  # index, start in its sequence, length
     num_cells = 0
     for batch in shards:
@@ -301,10 +322,12 @@ def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str
         "num_split_sequences": len({int(index) for index, start, _ in kept if start > 0}),
         "num_tokens": num_tokens,
         "num_padding_cells": num_cells - num_tokens,
+        "num_repeated_sequences": 0,
+        "num_repeated_tokens": 0,
+        "stores": [{"num_sequences": len(indices), "num_tokens": num_tokens}],
     }
-    for name in ledger:
-        if "dropped" not in name:
-            assert sum(entry[name] for entry in manifest["shards"]) == ledger[name]
+    for name in COUNTS:
+        assert sum(entry[name] for entry in manifest["shards"]) == ledger[name]
     assert max(entry["longest"] for entry in manifest["shards"]) == max(row[2] for row in kept)
     found = [(index, ids.tolist()) for index, ids in iter_sequences(shards)]
     assert found == [(index, tokens[index].tolist()) for index in sorted(indices)]
@@ -629,13 +652,13 @@ def test_pack_keeps_ids_beyond_16_bits(tmp_path: Path, layout: str) -> None:
 def test_pack_checks_that_nothing_is_lost(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan: Callable[..., Any] = pack_run.plan_store
+    plan: Callable[..., Any] = pack_store.plan_store
 
     def forgetful(*args: Any) -> Any:
         planned = plan(*args)
         return replace(planned, table=planned.table.cut([0, planned.num_batches - 1])[0])
 
-    monkeypatch.setattr(pack_run, "plan_store", forgetful)
+    monkeypatch.setattr(pack_store, "plan_store", forgetful)
     with pytest.raises(AssertionError, match="packed or dropped 6 of 7 sequences"):
         pack(store, tmp_path / "shards", batch_size=1)
     with pytest.raises(FolderError, match="incomplete run"):
@@ -651,9 +674,9 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     store = make_store(tmp_path, make_texts(lengths))
     opened = open_store(store)
     options = PackOptions(drop_shorter=2).resolve()
-    (rows,) = plan_store(SelectedStore(opened), options).cut([0, 1])
-    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {"where": []}}
-    setup = ShardSetup(tmp_path, store, manifest)
+    source = SelectedStore(opened, options)
+    (rows,) = plan_store(source, options).cut([0, 1])
+    setup = ShardSetup(tmp_path, SourceSetup.of(source), {"layout": "packed"})
     with (store / "part-00000.idx").open("r+b") as file:
         file.seek(34)
         file.write(np.array(moves, "<i4").tobytes())
@@ -670,10 +693,11 @@ def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffl
     store = make_store(tmp_path / "first", make_texts([9, 5]))
     opened = open_store(store)
     options = PackOptions(shuffle=shuffle).resolve()
-    (rows,) = plan_store(SelectedStore(opened), options).cut([0, 1])
+    source = SelectedStore(opened, options)
+    (rows,) = plan_store(source, options).cut([0, 1])
+    setup = ShardSetup(tmp_path, SourceSetup.of(source), {"layout": "packed"})
     shutil.rmtree(store)
     make_store(tmp_path / "second", make_texts([9, 5], seed=1)).rename(store)
-    manifest = {"layout": "packed", "tokens_blake3": opened.digest, "options": {"where": []}}
     with pytest.raises(FolderError, match="store: changed since this run began"):
-        make_shard(ShardSetup(tmp_path, store, manifest), ShardTask(0, rows))
+        make_shard(setup, ShardTask(0, rows))
     assert list(tmp_path.glob("shard-*")) == []

@@ -148,7 +148,7 @@ def test_shard_of_another_store_is_refused(tmp_path: Path) -> None:
     other = make_shards(tmp_path / "b", layout="packed", seed=1)
     (path / SHARD).write_bytes((other / SHARD).read_bytes())
     mend_manifest(path)
-    with pytest.raises(FolderError, match=r"tokens_blake3 is '\w+…, manifest says '\w+…$"):
+    with pytest.raises(FolderError, match=r"stores_blake3 is '\w+…, manifest says '\w+…$"):
         open_shards(path)[0]
     padded = make_shards(tmp_path / "c", layout="padded")
     change_manifest(padded, lambda manifest: manifest.update(layout="packed"))

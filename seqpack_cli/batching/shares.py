@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from seqpack_cli.errors import OptionError, quote
 
+MAX_CHARACTERS = 100  # of a number: a million digits would take minutes
 MAX_DECIMALS = 18  # 10^-18 of all hashes are 18 of 2^64
 REST = "rest"
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
@@ -89,7 +90,7 @@ def parse_number(text: str, place: str, at_most: int) -> Fraction:
         OptionError: it is not a decimal number, or out of range.
     """
     expected = f"expected a decimal number above 0, at most {at_most:,}"
-    if not _NUMBER.fullmatch(text):
+    if len(text) > MAX_CHARACTERS or not _NUMBER.fullmatch(text):
         raise OptionError(f"{place}: found {quote(text)}, {expected}", hint="write it like 0.01")
     number = Decimal(text)
     if number <= 0 or number > at_most:

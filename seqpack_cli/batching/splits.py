@@ -79,6 +79,14 @@ def parse_splits(options: PackOptions) -> Splits | None:
                 f"{place}: name {quote(name)}, expected only letters from a to z, digits, _ and -",
                 hint=_EXAMPLE,
             )
+    twin = {name.lower(): name for name in items}
+    for name in items:
+        if twin[name.lower()] != name:
+            raise OptionError(
+                f"{place}: found {quote(name)} and {quote(twin[name.lower()])}, expected names "
+                "that differ in more than case: some disks do not distinguish it",
+                hint=f"rename {name}",
+            )
     if not 2 <= len(items) <= MAX_SPLITS:
         raise OptionError(
             f"{place}: found {len(items):,} split{'s' * (len(items) > 1)}, expected 2 to "

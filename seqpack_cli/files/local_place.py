@@ -44,6 +44,10 @@ class LocalPlace:
         """Return the path with links resolved, the same for every spelling."""
         return os.path.realpath(self.path)
 
+    def is_link(self) -> bool:
+        """Return whether it is a symbolic link."""
+        return self.path.is_symlink()
+
     def exists(self) -> bool:
         """Return whether anything has this name, a broken link included.
 

@@ -181,6 +181,8 @@ def _unfinished_error(folder: Place) -> FolderError:
         return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
     found = f"{num_finished} {item}{'s' * (num_finished != 1)} finished, no {MANIFEST_NAME}"
+    if item == "split":
+        found = f"{_count_finished(folder, plan)} splits finished, no {MANIFEST_NAME}"
     failure = plan.get(FAILURE)
     message = failure.get("message") if isinstance(failure, dict) else None
     if isinstance(failure, dict) and isinstance(message, str):
@@ -189,6 +191,17 @@ def _unfinished_error(folder: Place) -> FolderError:
         if isinstance(failure.get("hint"), str):  # which that command gave
             hint = (f"for {command}: " if command else "") + failure["hint"][:MAX_FAILURE]
     return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
+
+
+def _count_finished(folder: Place, plan: dict[str, Any]) -> str:
+    """Return how many splits are finished, such as "1 of 3"."""
+    folders: list[Place] = []
+    with contextlib.suppress(SeqpackError, KeyError, TypeError):  # the plan may be damaged
+        folders = [folder / check_name(each["name"], source=folder) for each in plan["splits"]]
+    is_finished = [
+        at(each / MANIFEST_NAME).exists() and not at(each / PLAN_NAME).exists() for each in folders
+    ]
+    return f"{sum(is_finished)} of {len(folders)}"
 
 
 def _other_format_hint(manifest: dict[str, Any], folder: Place) -> str | None:

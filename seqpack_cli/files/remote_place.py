@@ -42,6 +42,10 @@ class RemotePlace:
     def find_real_name(self) -> str:
         return str(self.url)
 
+    def is_link(self) -> bool:
+        """Return False: an object store has no links."""
+        return False
+
     def exists(self) -> bool:
         return self.url.exists()
 

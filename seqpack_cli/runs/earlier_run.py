@@ -6,11 +6,12 @@ with the values that differ, unless the user asks to replace it.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
 
-from seqpack_cli.errors import FolderError, join_items, quote
+from seqpack_cli.errors import FolderError, SeqpackError, join_items, quote
 from seqpack_cli.files.json_files import read_json, write_json
 from seqpack_cli.files.manifest import MANIFEST_NAME, PLAN_NAME, RECEIPT_PATTERN, RUN_NAMES
 from seqpack_cli.files.mapping import NO_FILE
@@ -25,6 +26,7 @@ KEEPING_HINT = (
 SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
 REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
 FORMAT_OF_SPLITS = "seqpack.splits"  # whose pieces are folders
+REPLACED = "replaced"  # field of its plan: earlier splits that no longer exist
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
 NAMES = {  # of the files that a run writes, by the format of its manifest
     "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
@@ -64,9 +66,11 @@ def read_equal_manifest(
             )
         return None
     found = read_json(folder / earlier)
-    is_bare = not any(map(RECEIPT_PATTERN.fullmatch, names))
-    if earlier == PLAN_NAME and is_bare and found.get("format") != FORMAT_OF_SPLITS:
-        return None  # it finished no part or shard: nothing to keep
+    has_pieces = any(
+        RECEIPT_PATTERN.fullmatch(name) or not OWN_PATTERN.fullmatch(name) for name in names
+    )
+    if earlier == PLAN_NAME and not has_pieces:
+        return None  # it finished no part or shard, and began no split: nothing to keep
     changes = _find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
     if changes:
         is_same = found.get("format") == plan["format"]
@@ -75,6 +79,18 @@ def read_equal_manifest(
             hint=OVERWRITE_HINT if is_same else SAME_COMMAND_HINT,
         )
     return found if earlier == MANIFEST_NAME else None
+
+
+def find_splits(folder: Place) -> list[str] | None:
+    """Return the names of the splits that an earlier run wrote below a folder; None if none did."""
+    names: list[str] | None = None
+    for path in (folder / MANIFEST_NAME, folder / PLAN_NAME):
+        with contextlib.suppress(SeqpackError, KeyError, TypeError):
+            found = read_json(path)
+            if found["format"] == FORMAT_OF_SPLITS:
+                entries = [str(entry["name"]) for entry in found["splits"]]
+                names = [*(names or ()), *entries, *map(str, found.get(REPLACED, ()))]
+    return names
 
 
 def remove_plan(folder: Place) -> None:

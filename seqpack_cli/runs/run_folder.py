@@ -31,8 +31,10 @@ from seqpack_cli.runs.earlier_run import (
     KEEPING_HINT,
     OWN_PATTERN,
     REMAKE_HINT,
+    SAME_COMMAND_HINT,
     Adapt,
     DifferentRunError,
+    find_splits,
     read_equal_manifest,
     remove_own_files,
     remove_plan,
@@ -60,6 +62,11 @@ class RunFolder:
         """Raise FolderError if the folder holds files that seqpack did not write."""
         names = set(self._list()).difference(self.folders)
         foreign = sorted(name for name in names if not OWN_PATTERN.fullmatch(name))
+        if set(find_splits(self.path) or ()).intersection(foreign):
+            raise FolderError(
+                f"{self.path}: holds splits ({join_items(foreign)}), expected an empty folder",
+                hint=SAME_COMMAND_HINT,
+            )
         if foreign and not overwrite:
             raise FolderError(
                 f"{self.path}: holds other files ({join_items(foreign)}), expected an empty folder",

@@ -10,16 +10,19 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from seqpack_cli.errors import FolderError, SeqpackError, join_items
+from seqpack_cli.errors import FolderError, join_items
 from seqpack_cli.files.json_files import read_json
-from seqpack_cli.files.manifest import MANIFEST_NAME, PLAN_NAME
+from seqpack_cli.files.manifest import PLAN_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.earlier_run import FORMAT_OF_SPLITS, REMOVE_HINT, remove_own_files
+from seqpack_cli.runs.earlier_run import REMOVE_HINT, REPLACED, find_splits, remove_own_files
 from seqpack_cli.runs.open_run import RunOutput, hold_folder
 from seqpack_cli.runs.run_folder import RunFolder
 
-REPLACED = "replaced"  # field of a plan: splits of an earlier run, whose folders are removed
+SHARDS: dict[str, Any] = {
+    "format": "seqpack.shards",
+    "options": {},
+}  # a plan while they are removed
 
 
 @contextlib.contextmanager
@@ -36,37 +39,34 @@ def open_split_run(
     """
     folder = output.folder
     with hold_folder(folder, command=output.command) as run:
-        earlier = _find_names(run.path)
-        if earlier is None:
-            found = sorted({path.name for path in run.path.iterdir()}.intersection(names))
-            if found:
-                what = f"{folder}: holds {join_items(found)}, expected no folder of a split"
-                raise FolderError(what, hint=REMOVE_HINT)
-        stale = sorted(set(earlier or ()) - set(names))
-        run.folders = {*names, *stale}
+        earlier = find_splits(run.path) or []
+        strange = {path.name for path in run.path.iterdir()}.intersection(names).difference(earlier)
+        if strange:
+            raise FolderError(
+                f"{folder}: holds {join_items(sorted(strange))}, which no pack --split wrote",
+                hint=REMOVE_HINT,
+            )
+        run.folders = {*names, *earlier}
+        stale = sorted(run.folders.difference(names)) if output.overwrite else _find_stale(run.path)
         run.begin({**plan, REPLACED: stale} if stale else plan, overwrite=output.overwrite)
-        for name in stale:
-            _remove_split(run, folder / name)
+        if run.manifest is None:
+            for name in [*stale, *(names if output.overwrite else ())]:
+                _remove_split(run, folder / name)
         yield run
 
 
-def _find_names(folder: Place) -> list[str] | None:
-    """Return the splits of an earlier run, None if there was none."""
-    names: list[str] | None = None
-    for path in (folder / MANIFEST_NAME, folder / PLAN_NAME):
-        with contextlib.suppress(SeqpackError, KeyError, TypeError):
-            found = read_json(path)
-            if found["format"] == FORMAT_OF_SPLITS:
-                entries = [str(entry["name"]) for entry in found["splits"]]
-                names = [*(names or ()), *entries, *map(str, found.get(REPLACED, ()))]
-    return names
+def _find_stale(folder: Place) -> list[str]:
+    """Return the splits that a run, which was interrupted, began to remove."""
+    with contextlib.suppress(FolderError):
+        return list(map(str, read_json(folder / PLAN_NAME).get(REPLACED, ())))
+    return []
 
 
 def _remove_split(run: RunFolder, folder: Place) -> None:
-    """Remove the shard set of a split that no longer exists; other files are kept."""
+    """Remove the shard set of a split; other files are kept."""
     if not folder.is_dir():
         return
     with hold_folder(folder, within=run) as part:
-        remove_own_files(part.path, {"format": "seqpack.shards"})
+        remove_own_files(part.path, SHARDS)
         at(part.path).remove_files([PLAN_NAME])
     at(folder).remove_folder()

@@ -77,10 +77,14 @@ def _refuse_overlong(store: AnyStore, options: PackOptions, error: OverlongError
 def _check_batches(store: AnyStore, plan: Plan, options: PackOptions) -> None:
     if plan.num_batches == 0:
         dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
+        place, name = store.shown_path, options.split_name
+        if name is not None and len(dropped) > 1:
+            place = f"{place}: split {quote(name)}"
+            dropped.pop("other_splits", None)
         reasons = [f"{number:,} {_spell_reason(name)}" for name, number in dropped.items()]
         most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
         raise DataError(
-            f"{store.shown_path}: no batch is left, sequences dropped: {join_items(reasons)}",
+            f"{place}: no batch is left, sequences dropped: {join_items(reasons)}",
             hint=_advise_looser(most, options).format(store=shlex.quote(str(store.stores[0].path))),
         )
 

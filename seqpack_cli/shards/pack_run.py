@@ -60,6 +60,8 @@ def pack(
     options = options or PackOptions()
     places, output = parse_places(stores), parse_place(output)
     command = spell_command("pack", places, output, options)
+    if options.split_name is not None:
+        command = None  # which only the library can select
     options = options.resolve()
     workers = find_workers(executor, progress, (*places, output))
     with workers.hold():

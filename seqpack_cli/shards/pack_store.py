@@ -16,6 +16,7 @@ import numpy as np
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import needs_array
+from seqpack_cli.errors import quote
 from seqpack_cli.runs.open_run import RunOutput, open_run
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Workers, count_cores
@@ -40,6 +41,7 @@ from seqpack_cli.shards.shard_manifest import (
 )
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
+from seqpack_cli.shards.store_counts import do_add_up
 from seqpack_cli.tokens.open_store import AnyStore
 
 
@@ -61,9 +63,8 @@ def pack_store(
         if run.manifest is not None:
             run.check_whole(open_shards)
             return run.manifest, True
-        note = describe_substitute_pad_id(store, options)
-        if note is not None:
-            workers.progress.on_notice(note)
+        if output.within is None:
+            note_substitute_pad_id(store, options, workers)
         run.write_tokenizer(store.read_tokenizer_json())
         cuts = cut_shards(plan.table, options, entries)
         tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
@@ -79,6 +80,13 @@ def pack_store(
 def is_planned_here(options: PackOptions, workers: Workers) -> bool:
     """Return whether this process reads all lengths, not the workers."""
     return workers.are_local or needs_array(options) or options.has_passes
+
+
+def note_substitute_pad_id(store: AnyStore, options: PackOptions, workers: Workers) -> None:
+    """Tell the user if padding is filled with an ordinary token."""
+    note = describe_substitute_pad_id(store, options)
+    if note is not None:
+        workers.progress.on_notice(note)
 
 
 def _make_head(source: SelectedStore) -> dict[str, Any]:
@@ -104,22 +112,28 @@ def _make_shards(
 ) -> list[dict[str, Any]]:
     """Make the shards that are not finished yet; return the receipts of all in order."""
     named = {Path(str(task)).stem: task for task in tasks}
-    receipts = dict(enumerate(run.read_receipts(named, lambda task: _read_receipt(run, task))))
+    num_stores = len(setup.opened.places)
+    found = run.read_receipts(named, lambda task: _read_receipt(run, task, num_stores))
+    receipts = dict(enumerate(found))
     waiting = [task for task in tasks if receipts[task.number] is None]
     if len(waiting) < len(tasks):
+        name = setup.opened.options.split_name
+        place = "" if name is None else f"split {quote(name)}: "
         workers.progress.on_notice(
-            f"{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
+            f"{place}{len(tasks) - len(waiting)} of {len(tasks)} shards were finished before"
         )
     for number, receipt in workers.run(functools.partial(make_shard, setup), waiting):
         receipts[number] = receipt
     return [receipt for receipt in receipts.values() if receipt is not None]
 
 
-def _read_receipt(run: RunFolder, task: ShardTask) -> dict[str, Any] | None:
+def _read_receipt(run: RunFolder, task: ShardTask, num_stores: int) -> dict[str, Any] | None:
     """Return the receipt of a finished shard; None if there is none that matches the plan."""
     receipt = run.read_receipt(Path(str(task)).stem, SHARD_FIELDS)
     expected = {"name": str(task), **count_rows(task)}
     if receipt is None or any(receipt[name] != value for name, value in expected.items()):
+        return None
+    if not do_add_up(receipt, num_stores, run.path):
         return None
     return {name: receipt[name] for name in SHARD_FIELDS}
 

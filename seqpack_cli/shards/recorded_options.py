@@ -50,7 +50,23 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
     Raises:
         FolderError: `pack` cannot have recorded them.
     """
-    values = manifest["options"]
+    apart = {name: manifest[name] for name in APART}
+    options = parse_options(manifest["options"], apart, source)
+    if options.split is not None and options.split_name is None:
+        raise FolderError(f"{source}: option split_name is None, expected the name of a split")
+    return options
+
+
+def parse_options(values: dict[str, Any], apart: dict[str, Any], source: Place) -> PackOptions:
+    """Return recorded options, resolved.
+
+    Args:
+        values: the options.
+        apart: those of APART, of which a manifest may have its own fields.
+
+    Raises:
+        FolderError: `pack` cannot have recorded them.
+    """
     if set(values) != set(NAMES):
         wrong = sorted(set(values) ^ set(NAMES))
         raise FolderError(
@@ -63,7 +79,6 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
             raise FolderError(
                 f"{source}: option {name} is {quote(values[name])}, expected {expected}"
             )
-    apart = {name: manifest[name] for name in APART}
     try:
         options = PackOptions(**apart, **values).resolve()
     except (TypeError, ValueError, OptionError) as error:
@@ -128,7 +143,7 @@ def _list_reasons(options: PackOptions) -> set[str]:
         "drop_shorter": options.drop_shorter is not None,
         "drop_longer": options.drop_longer is not None,
         "where": bool(options.where),
-        "passes": options.passes is not None or options.share is not None,
+        "passes": options.has_passes,
         "overflow": options.overflow == "drop" or by_default,
         "last_batch": options.last_batch == "drop",
     }

@@ -73,7 +73,7 @@ class SelectedStore:
     @property
     def is_whole(self) -> bool:
         """Return whether every sequence is taken once."""
-        return not self._tests and all(passes == 1 for passes in self.passes)
+        return not self._tests and not self.options.has_passes
 
     @cached_property
     def rounds(self) -> Sequence[PartLengths]:

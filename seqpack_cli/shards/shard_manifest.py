@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.passes import MAX_PASSES
 from seqpack_cli.batching.plan import Plan
-from seqpack_cli.batching.shares import parse_number, spell_number
-from seqpack_cli.errors import FolderError, OptionError, quote
+from seqpack_cli.batching.shares import spell_number
+from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place, spell_place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
+from seqpack_cli.shards.recorded_stores import check_columns, check_passes, check_stores
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.store_counts import STORE_COUNTS, add_up_stores
+from seqpack_cli.shards.store_counts import add_up_stores, check_counts
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.open_store import AnyStore
 
@@ -145,27 +145,37 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
         found = quote(manifest["padding_side"])
         raise FolderError(f"{source}: padding_side {found}, expected right or left")
     check_id_range(manifest, source)
-    check_plan_fields(manifest, read_options(manifest, source), source)
-    _check_stores(manifest, source)
+    options = read_options(manifest, source)
+    check_plan_fields(manifest, options, source)
+    check_stores(manifest["stores"], STORE_FIELDS, source)
+    check_passes(manifest["stores"], options, source)
+    num_stores = len(manifest["stores"])
+    check_counts(manifest["ledger"]["stores"], num_stores, source)
+    check_columns(manifest, options, source)
     if not manifest["shards"]:
         raise FolderError(f"{source}: no shards")
     for number, entry in enumerate(manifest["shards"]):
-        check_fields(entry, SHARD_FIELDS, source=source)
-        _check_counts(entry["stores"], manifest, source)
-        if entry["name"] != shard_name(number):
-            raise FolderError(
-                f"{source}: shard {number} is named {quote(entry['name'])}, "
-                f"expected {shard_name(number)}"
-            )
-        smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
-        if entry["bytes"] < smallest:  # before memory is taken for a false count
-            raise FolderError(
-                f"{source}: shard {number} has {entry['bytes']:,} bytes, expected at least "
-                f"{smallest:,} for {entry['num_batches']:,} batches and {entry['num_rows']:,} rows"
-            )
+        _check_shard(number, entry, num_stores, source)
         if check_present:
             check_files(path, [entry], find_size)
     return manifest, digest
+
+
+def _check_shard(number: int, entry: dict[str, Any], num_stores: int, source: Place) -> None:
+    """Check the entry of a shard; its file is checked when it is opened."""
+    check_fields(entry, SHARD_FIELDS, source=source)
+    check_counts(entry["stores"], num_stores, source)
+    if entry["name"] != shard_name(number):
+        raise FolderError(
+            f"{source}: shard {number} is named {quote(entry['name'])}, "
+            f"expected {shard_name(number)}"
+        )
+    smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
+    if entry["bytes"] < smallest:  # before memory is taken for a false count
+        raise FolderError(
+            f"{source}: shard {number} has {entry['bytes']:,} bytes, expected at least "
+            f"{smallest:,} for {entry['num_batches']:,} batches and {entry['num_rows']:,} rows"
+        )
 
 
 def _check_ledger(ledger: dict[str, Any], source: Place) -> None:
@@ -176,36 +186,6 @@ def _check_ledger(ledger: dict[str, Any], source: Place) -> None:
         raise FolderError(
             f"{source}: num_dropped_sequences and num_dropped_tokens list different reasons"
         )
-
-
-def _check_stores(manifest: dict[str, Any], source: Place) -> None:
-    stores = manifest["stores"]
-    for entry in stores:
-        if not isinstance(entry, dict):
-            raise FolderError(f"{source}: store {quote(entry)}, expected an object")
-        check_fields(entry, STORE_FIELDS, source=source)
-        try:
-            passes = parse_number(entry["passes"], "passes", MAX_PASSES)
-        except OptionError as error:
-            raise FolderError(f"{source}: {error.message}") from error
-        if spell_number(passes) != entry["passes"]:
-            raise FolderError(f"{source}: passes {quote(entry['passes'])}, expected a plain number")
-    digests = {entry["blake3"] for entry in stores}
-    if not stores or len(digests) < len(stores):
-        raise FolderError(f"{source}: {len(stores)} stores, expected different ones, at least one")
-    _check_counts(manifest["ledger"]["stores"], manifest, source)
-
-
-def _check_counts(counts: list[Any], manifest: dict[str, Any], source: Place) -> None:
-    """Check the counts of what is packed from each store."""
-    if len(counts) != len(manifest["stores"]):
-        raise FolderError(
-            f"{source}: counts of {len(counts)} stores, expected {len(manifest['stores'])}"
-        )
-    for entry in counts:
-        if not isinstance(entry, dict):
-            raise FolderError(f"{source}: store counts {quote(entry)}, expected an object")
-        check_fields(entry, STORE_COUNTS, source=source)
 
 
 def shard_name(number: int) -> str:

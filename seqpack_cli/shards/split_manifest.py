@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from seqpack_cli.batching.shares import spell_number
+from seqpack_cli.batching.splits import Splits, parse_splits
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.files.json_files import check_fields, check_name
+from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_manifest
 from seqpack_cli.files.opened_folder import OpenedFolder
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
+from seqpack_cli.shards.recorded_options import APART, parse_options
+from seqpack_cli.shards.recorded_stores import check_stores
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 
 FORMAT = "seqpack.splits"
@@ -46,7 +51,7 @@ class SplitSet:
         self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
         self.splits: Mapping[str, ShardSet] = {
-            entry["name"]: _open_split(path, entry, check_present=check_present)
+            entry["name"]: _open_split(path, manifest, entry, check_present=check_present)
             for entry in manifest["splits"]
         }
 
@@ -72,22 +77,62 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
-    for what, fields in (("split", SPLIT_FIELDS), ("store", STORE_FIELDS)):
-        for entry in manifest[f"{what}s"]:
-            if not isinstance(entry, dict):
-                raise FolderError(f"{source}: {what} {quote(entry)}, expected an object")
-            check_fields(entry, fields, source=source)
-    for entry in manifest["splits"]:
-        check_name(entry["name"], source=source)
-    names = [entry["name"] for entry in manifest["splits"]]
-    if len(set(names)) < len(names) or len(names) < 2:
-        raise FolderError(f"{source}: splits {quote(names)}, expected several different ones")
+    check_stores(manifest["stores"], STORE_FIELDS, source)
+    _check_splits(manifest, source)
     return SplitSet(path, manifest, digest, check_present=check_present)
 
 
-def _open_split(path: Place, entry: dict[str, Any], *, check_present: bool) -> ShardSet:
-    shards = open_shards(path / entry["name"], check_present=check_present)
-    if shards.folder.digest != entry["blake3"]:
+def _check_splits(manifest: dict[str, Any], source: Place) -> None:
+    """Raise FolderError unless the splits are those of the options and hold all of the stores."""
+    values = dict(manifest["options"])
+    missing = [name for name in APART if name not in values]
+    if missing:
+        raise FolderError(f"{source}: no option {quote(missing[0])}")
+    apart = {name: values.pop(name) for name in APART}
+    splits = parse_splits(parse_options(values, apart, source))
+    if splits is None or values["split_name"] is not None:
+        raise FolderError(f"{source}: its options are not those of pack --split")
+    for entry in manifest["splits"]:
+        check_fields(entry, SPLIT_FIELDS, source=source)
+    found = [(entry["name"], entry["share"]) for entry in manifest["splits"]]
+    if found != [*describe_shares(splits)]:  # so their names are plain folder names
+        raise FolderError(
+            f"{source}: splits {quote(found)}, its options have {splits.spell()[:200]}"
+        )
+    by = manifest["split_seed"], manifest["split_by"]
+    if by != (splits.seed, splits.by):
+        raise FolderError(
+            f"{source}: split_seed and split_by are {quote(by)}, its options have "
+            f"{quote((splits.seed, splits.by))}"
+        )
+    for name in ("num_sequences", "num_tokens"):
+        count, expected = (
+            sum(entry[name] for entry in manifest[field]) for field in ("splits", "stores")
+        )
+        if count != expected:
+            raise FolderError(
+                f"{source}: the splits have {count:,} {name}, the stores have {expected:,}"
+            )
+
+
+def describe_shares(splits: Splits) -> Iterator[tuple[str, str | None]]:
+    """Yield the name of each split and its share as text, None if its name is a column's value."""
+    shares = splits.shares or [None] * len(splits.names)
+    for name, share in zip(splits.names, shares, strict=True):
+        yield name, None if share is None else spell_number(share)
+
+
+def _open_split(
+    path: Place, manifest: dict[str, Any], entry: dict[str, Any], *, check_present: bool
+) -> ShardSet:
+    folder = path / entry["name"]
+    if at(folder).is_link():
+        raise FolderError(f"{folder}: a link, expected the folder of a split")
+    shards = open_shards(folder, check_present=check_present)
+    expected = {name: value for name, value in manifest["options"].items() if name not in APART}
+    is_of_run = shards.manifest["options"] == {**expected, "split_name": entry["name"]}
+    digests = [[it["blake3"] for it in each["stores"]] for each in (shards.manifest, manifest)]
+    if shards.folder.digest != entry["blake3"] or not is_of_run or digests[0] != digests[1]:
         raise FolderError(
             f"{shards.path}: not the shards that {path / MANIFEST_NAME} names",
             hint="they were replaced: run the same pack --split again with --overwrite",

@@ -14,17 +14,21 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.batching.splits import Splits, parse_splits
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.url import spell_place
 from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
-from seqpack_cli.shards.pack_store import describe_run, pack_store
-from seqpack_cli.shards.recorded_options import record_options
+from seqpack_cli.shards.pack_store import describe_run, note_substitute_pad_id, pack_store
+from seqpack_cli.shards.recorded_options import APART, record_options
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import FORMAT, FORMAT_VERSION, open_splits
+from seqpack_cli.shards.split_manifest import (
+    FORMAT,
+    FORMAT_VERSION,
+    describe_shares,
+    open_splits,
+)
 from seqpack_cli.shards.store_splits import make_splitter
 from seqpack_cli.tokens.open_store import AnyStore
 
@@ -51,8 +55,11 @@ def pack_splits(
         if run.manifest is not None:
             run.check_whole(open_splits)
             return run.manifest, True
+        note_substitute_pad_id(store, options, workers)
         for entry in entries:
             _note_small(entry, options, workers)
+        # the smallest first: it may be too small for the options
+        for entry in sorted(entries, key=lambda entry: int(entry["num_tokens"])):
             some = replace(options, split_name=entry["name"])
             part = replace(output, folder=output.folder / entry["name"], within=run)
             pack_store(store, some, workers, part)
@@ -74,22 +81,13 @@ def _make_head(store: AnyStore, splits: Splits, options: PackOptions) -> dict[st
         "format_version": FORMAT_VERSION,
         "split_seed": splits.seed,
         "split_by": splits.by,
-        "splits": [{"name": name, "share": share} for name, share in list_shares(splits)],
+        "splits": [{"name": name, "share": share} for name, share in describe_shares(splits)],
         "stores": [
             {"blake3": each.digest, "num_sequences": len(each), "num_tokens": each.num_tokens}
             for each in store.stores
         ],
-        "options": {**record_options(options), "layout": options.layout},
+        "options": {**record_options(options), **{name: getattr(options, name) for name in APART}},
     }
-
-
-def list_shares(splits: Splits) -> list[tuple[str, str | None]]:
-    """Return the name and share of each split; None where the name is the value of a column."""
-    if splits.shares is None:
-        return [(name, None) for name in splits.names]
-    return [
-        (name, spell_number(share)) for name, share in zip(splits.names, splits.shares, strict=True)
-    ]
 
 
 def describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
@@ -107,15 +105,18 @@ def describe_splits(store: AnyStore, splits: Splits) -> list[dict[str, Any]]:
     names = ("num_documents", "num_sequences", "num_tokens")
     entries = [
         {"name": name, "share": share, **dict(zip(names, column, strict=True))}
-        for (name, share), column in zip(list_shares(splits), counts.T.tolist(), strict=True)
+        for (name, share), column in zip(describe_shares(splits), counts.T.tolist(), strict=True)
     ]
     for entry in entries:
         if not entry["num_sequences"]:
             total = int(counts[0].sum())
+            hint = "pass a larger share to --split, or another --split-seed"
+            if splits.shares is None:
+                hint = f"leave out {entry['name']}: column {quote(splits.by)} has no such value"
             raise DataError(
                 f"{store.shown_path}: split {quote(entry['name'])} is empty: none of {total:,} "
                 "documents is in it",
-                hint="pass a larger share to --split, or another --split-seed",
+                hint=hint,
             )
     return entries
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from seqpack_cli.errors import FolderError
+from seqpack_cli.files.json_files import check_fields
+from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Tensors
 
@@ -39,3 +43,20 @@ def add_up_stores(counts: Sequence[list[dict[str, int]]]) -> list[dict[str, int]
         {name: sum(entry[name] for entry in entries) for name in STORE_COUNTS}
         for entries in zip(*counts, strict=True)
     ]
+
+
+def check_counts(counts: list[Any], num_stores: int, source: Place) -> None:
+    """Raise FolderError unless a list has the counts of each store."""
+    if len(counts) != num_stores:
+        raise FolderError(f"{source}: counts of {len(counts):,} stores, expected {num_stores:,}")
+    for entry in counts:
+        check_fields(entry, STORE_COUNTS, source=source)
+
+
+def do_add_up(entry: Mapping[str, Any], num_stores: int, source: Place) -> bool:
+    """Return whether the counts of each store add up to those of the whole shard."""
+    try:
+        check_counts(entry["stores"], num_stores, source)
+    except FolderError:
+        return False
+    return all(sum(it[name] for it in entry["stores"]) == entry[name] for name in STORE_COUNTS)

@@ -17,6 +17,7 @@ from seqpack_cli.tokens.combined_store import CombinedStore
 from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
 from seqpack_cli.tokens.token_store import TokenStore
 
+MAX_STORES = 4096  # their digests are in the header of each shard, which readers limit to 1 MiB
 AnyStore = TokenStore | CombinedStore
 AnyPaths = AnyPath | Sequence[AnyPath]  # of one store, or of several
 
@@ -68,6 +69,11 @@ def open_stores(
     """
     if not places:
         raise ValueError("no store, expected at least one")
+    if len(places) > MAX_STORES:
+        raise OptionError(
+            f"{len(places):,} stores, expected at most {MAX_STORES:,}",
+            hint="tokenize more files into each store",
+        )
     stores = [_open(place, check_indices=check_indices) for place in places]
     check_dropped(stores, without)
     if len(stores) == 1:

@@ -234,7 +234,7 @@ def _run(seed: Seed, changes: Files, choices: Choices) -> Outcome:
     lab = open_lab()
     shards = choices.choose([one for one in lab.shards if one.folder.parent == seed.folder.parent])
     manifest = changes.get(MANIFEST, seed.manifest.raw) or b""
-    edit = shards.manifest.set(("tokens_blake3",), blake3(manifest).hexdigest())
+    edit = shards.manifest.set(("stores", 0, "blake3"), blake3(manifest).hexdigest())
     theirs: Files = {MANIFEST: apply_edits(shards.manifest.raw, [edit])}
     with replace_files(seed, changes), replace_files(shards, theirs):
         return run_use(run_verify, shards.folder, choices)
@@ -379,8 +379,12 @@ def _draw_unfinished(seed: Seed, choices: Choices) -> dict[str, bytes]:
     """Draw the output of a stopped or finished pack run, with one file damaged."""
     manifest = json.loads(seed.manifest.raw)
     names = ("format", "format_version", "layout", "dtype", "pad_id", "padding_side")
-    names += ("tokenizer_blake3", "tokens_blake3", "options")
-    texts = {"plan.json": spell({name: manifest[name] for name in names})}
+    names += ("tokenizer_blake3", "columns", "options")
+    plan = {name: manifest[name] for name in ("plan_version", *names)}
+    plan["stores"] = [dict(entry) for entry in manifest["stores"]]
+    for entry in plan["stores"]:
+        del entry["path"]
+    texts = {"plan.json": spell(plan)}
     for entry in manifest["shards"]:
         texts[f"{entry['name'].split('.')[0]}.json"] = spell(entry)
     if choices.one_in(4):

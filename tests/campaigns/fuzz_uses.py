@@ -325,7 +325,8 @@ def verify_columns(folder: Path, choices: Choices) -> Iterator[None]:
     yield
     if not verify(folder, VerifyOptions(level="roundtrip", sample=1)).passed:
         return
-    path = shards.find_store()
+    places = shards.find_stores()
+    path = places[0] if places else None
     assert path is not None
     store = open_store(path)
     for each in iter_unpacked(shards, shards.columns):
@@ -347,7 +348,7 @@ def read_slowly(store: TokenStore, column: Column, index: int) -> Any:
 
 def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack pack` into a new folder, and read its output."""
-    from seqpack_cli.shards import pack_shard
+    from seqpack_cli.shards import source_setup
     from seqpack_cli.shards.pack_run import pack
 
     output = folder.parent / "packed anew"
@@ -359,7 +360,7 @@ def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
         for batch in open_shards(output):
             batch.rows()
     finally:
-        pack_shard.open_store_once.cache_clear()
+        source_setup.open_source.cache_clear()
         shutil.rmtree(output, ignore_errors=True)
 
 
@@ -367,7 +368,7 @@ def pack_and_read(
     store: Path, output: Path, options: PackOptions, *, overwrite: bool
 ) -> Iterator[None]:
     """Pack a correct store into a folder with hostile files, and read the result."""
-    from seqpack_cli.shards import pack_shard
+    from seqpack_cli.shards import source_setup
     from seqpack_cli.shards.pack_run import pack
 
     try:
@@ -376,7 +377,7 @@ def pack_and_read(
         for shard in map(open_shards(output).open_shard, range(open_shards(output).num_shards)):
             shard.find_unsound()
     finally:
-        pack_shard.open_store_once.cache_clear()
+        source_setup.open_source.cache_clear()
 
 
 def _run_command(command: click.Command, *arguments: object) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.errors import quote
+from seqpack_cli.shards.recorded_options import APART
 from seqpack_cli.shards.selected_store import OTHER_SPLITS
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
-from seqpack_cli.shards.split_run import list_shares
+from seqpack_cli.shards.split_manifest import SplitSet, describe_shares
 
 # What the splits of one run have in common, besides their options.
 SHARED = (
@@ -46,8 +46,8 @@ def _compare_shares(manifest: dict[str, Any], first: ShardSet) -> Iterator[str]:
         yield "its shards were packed without --split"
         return
     found = [(entry["name"], entry["share"]) for entry in manifest["splits"]]
-    if found != list_shares(expected):
-        yield f"splits are {quote(found)}, pack --split gives {quote(list_shares(expected))}"
+    if found != [*describe_shares(expected)]:
+        yield f"splits are {quote(found)}, pack --split gives {quote([*describe_shares(expected)])}"
     for field, value in (("split_seed", expected.seed), ("split_by", expected.by)):
         if manifest[field] != value:
             yield f"{field} is {quote(manifest[field])}, pack --split gives {quote(value)}"
@@ -56,6 +56,8 @@ def _compare_shares(manifest: dict[str, Any], first: ShardSet) -> Iterator[str]:
 def _compare_options(options: dict[str, Any], name: str, shards: ShardSet) -> Iterator[str]:
     found = {**shards.manifest["options"], "layout": shards.layout}
     expected = {**options, "split_name": name}
+    for field in APART[1:]:  # those of the manifest itself are resolved
+        expected.pop(field, None)
     for field in sorted({*found, *expected}):
         if field not in found or field not in expected or found[field] != expected[field]:
             value, wanted = (quote(side.get(field)) for side in (found, expected))
