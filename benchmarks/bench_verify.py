@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from machine import find_commit
 from random_store import keep_folder, make_store
 
-from seqpack_cli import PackOptions, open_shards, open_store, pack
+from seqpack_cli import PackOptions, open_shards, pack
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import at
