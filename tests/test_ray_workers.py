@@ -18,6 +18,7 @@ from command import run
 from kills import count_receipts, hash_folder, write_text
 from ray.cluster_utils import Cluster
 from ray_clusters import python, wait_for
+from test_split_run import read_tree
 
 from seqpack_cli.runs.workers import Executor
 
@@ -100,6 +101,36 @@ def test_pack_gives_the_bytes_of_a_local_run(
     assert run(*arguments, "-o", tmp_path / "ray", *RAY).exit_code == 0
     assert hash_folder(tmp_path / "ray") == hash_folder(tmp_path / "local")
     assert len(list((tmp_path / "ray").glob("shard-*"))) > 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--passes", "a=2.5,b=0.3", "--shuffle", "--window", "256"),
+        ("--share", "a=0.5,b=0.1,c=0.1,d=rest", "--max-passes", "1.5", "--layout", "padded"),
+        ("--share", "a=0.1,b=0.1,c=0.1,d=rest", "--store-column", "source"),  # less than one pass
+    ],
+    ids=["passes", "shares", "fractions"],
+)
+def test_a_split_mix_of_stores_is_the_same_anywhere(
+    cluster: Cluster, text: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    lines = text.read_text().splitlines(keepends=True)
+    for number, name in enumerate("abcd"):
+        (tmp_path / f"{name}.txt").write_text("".join(lines[number : 4000 * (number + 1) : 5]))
+        tokenizing = ("tokenize", tmp_path / f"{name}.txt", "--part-bytes", "20KB")
+        assert run(*tokenizing, "-o", tmp_path / name, "--num-workers", 1).exit_code == 0
+    split = ("--split", "train=0.7,validation=0.2,test=rest", "--split-seed", 4)
+    packing = ("pack", *(tmp_path / name for name in "abcd"), "--shard-bytes", "50KB", *split)
+    found = []
+    for name, how in (("1", ("--num-workers", 1)), ("2", ("--num-workers", 2)), ("ray", RAY)):
+        result = run(*packing, *options, *how, "-o", tmp_path / f"out {name}")
+        assert result.exit_code == 0, result.stderr
+        found.append(read_tree(tmp_path / f"out {name}"))
+    assert found[0] == found[1] == found[2]
+    assert sum("shard-" in name for name in found[0]) > 8
+    repeated = json.loads(found[0]["train/manifest.json"])["ledger"]["num_repeated_sequences"]
+    assert (repeated > 0) == ("a=2.5,b=0.3" in options or "1.5" in options)
 
 
 def test_encoder_is_given_up_for_the_whole_run_as_locally(

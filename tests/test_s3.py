@@ -10,9 +10,11 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ from object_store import (
     remove_object,
     write_object,
 )
+from test_split_run import read_tree
+from unfinished import Stop
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
 from seqpack_cli.corpus import remote_files
@@ -34,6 +38,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files import file_systems, lease
 from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.url import Url, parse_place
+from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -44,7 +49,7 @@ PART_BYTES = 25_000  # of the texts: six parts
 SHARD_BYTES = 30_000
 SECONDS = 60  # until a child process counts as hanging
 RUN_NAMES = {"run.json"}  # what says only how a run was done
-PLACES = re.compile(rb'(s3:/)?/[^"]*/(?=corpus)|(?<="tokens_path": )"[^"]*"')
+PLACES = re.compile(rb'(s3:/)?/[^"]*/(?=corpus)|(?<="path": )"[^"]*store"')
 
 
 # The server, and what a test has of it
@@ -232,6 +237,41 @@ def test_pack_gives_the_same_shards_anywhere(server, url, store, shards, tmp_pat
     assert result.exit_code == 0, result.stderr
     found = read_url(server, output) if isinstance(output, str) else read_folder(output)
     check_same(found, read_folder(shards))
+
+
+def test_splits_of_stores_are_packed_in_an_object_store_as_on_a_disk(
+    server, url, texts, store, tmp_path
+):
+    """A run that stops is continued there, and splits that no longer exist are removed."""
+    more = tmp_path / "more-store"
+    assert run("tokenize", texts / "b.txt.gz", "-o", more, "--num-workers", 1).exit_code == 0
+    here = [Path(shutil.copytree(store, tmp_path / "store")), more]  # "../store" in both places
+    there = [put_folder(server, each, url) for each in here]
+    done: list[int] = []
+
+    def stop(_: int) -> None:
+        done.append(len(read_url(server, f"{url}/out")))
+        if len(done) == 12:
+            raise Stop
+
+    options = {"passes": "more-store=1.5", "shard_bytes": SHARD_BYTES, "batch_size": 16}
+    packing = PackOptions(split="train=0.6,validation=0.2,test=rest", **options)
+    with pytest.raises(Stop):
+        pack(there, f"{url}/out", packing, executor=HERE, progress=Progress(on_advance=stop))
+    result = run("inspect", f"{url}/out")
+    assert result.exit_code == 4
+    assert re.match(rf"Error: {url}/out: incomplete run, \d of 3 splits finished", result.stderr)
+    for split in (packing.split, "train=0.8,dev=rest"):
+        packing = replace(packing, split=split)
+        overwrite = split != "train=0.6,validation=0.2,test=rest"
+        for stores, place in ((there, f"{url}/out"), (here, tmp_path / "out")):
+            _, was_complete = pack(stores, place, packing, executor=HERE, overwrite=overwrite)
+            assert not was_complete
+        found = read_url(server, f"{url}/out")
+        assert {name: found[name] for name in found if not name.endswith("run.json")} == read_tree(
+            tmp_path / "out"
+        )
+    assert run("verify", f"{url}/out", "--level", "structure").exit_code == 0
 
 
 def test_columns_go_through_an_object_store(server, url, corpus, tmp_path):

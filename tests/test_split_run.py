@@ -310,7 +310,8 @@ def test_overwrite_with_other_splits_leaves_the_old_ones_or_a_run_that_continues
         except FolderError as error:
             assert "incomplete run" in error.message
         else:
-            assert read_tree(output).keys() - {".lock"} == before.keys()
+            found = {name for name in read_tree(output) if not name.startswith(".")}
+            assert found == before.keys()  # with a lock or a temporary file beside them
 
     arguments = arguments_for(store, output, *others)
     sweep(output, lambda: shutil.copytree(old, output), arguments, step=step, check=check)
