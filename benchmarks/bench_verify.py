@@ -41,11 +41,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from machine import find_commit
 from random_store import keep_folder, make_store
 
-from seqpack_cli import PackOptions, open_shards, open_store, pack
+from seqpack_cli import PackOptions, open_shards, pack
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.runs.workers import count_cores
+from seqpack_cli.shards.packed_stores import open_packed_stores
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
 from seqpack_cli.verification.models.model import Model, ModelShape, build_model
@@ -140,11 +141,9 @@ def hash_all(files: list[Path]) -> list[str]:
 def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
     """Time the levels that compare integers, and BLAKE3 of the same files, in turn."""
     shards = open_shards(path)
-    found = shards.find_store()
-    assert found is not None, "the token store has to be where the shards were packed from"
-    store, num_tokens = open_store(found), shards.manifest["ledger"]["num_tokens"]
-    parts = store.manifest["parts"]
-    files = [store.path / file["name"] for part in parts for file in part["files"]]
+    stores, num_tokens = open_packed_stores(shards).stores, shards.manifest["ledger"]["num_tokens"]
+    parts = [(store, part) for store in stores for part in store.manifest["parts"]]
+    files = [store.path / file["name"] for store, part in parts for file in part["files"]]
     files += [path / entry["name"] for entry in shards.manifest["shards"]]
     for file in files:
         file.read_bytes()

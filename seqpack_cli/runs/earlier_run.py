@@ -25,6 +25,7 @@ KEEPING_HINT = (
 )
 SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
 REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
+SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
 FORMAT_OF_SPLITS = "seqpack.splits"  # whose pieces are folders
 REPLACED = "replaced"  # field of its plan: earlier splits that no longer exist
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
@@ -89,7 +90,9 @@ def find_splits(folder: Place) -> list[str] | None:
             found = read_json(path)
             if found["format"] == FORMAT_OF_SPLITS:
                 entries = [str(entry["name"]) for entry in found["splits"]]
-                names = [*(names or ()), *entries, *map(str, found.get(REPLACED, ()))]
+                entries += map(str, found.get(REPLACED, ()))
+                # whoever wrote the file, only folders directly below this one are those of splits
+                names = [*(names or ()), *filter(SPLIT_NAME.fullmatch, entries)]
     return names
 
 
@@ -115,7 +118,7 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     own = [path.name for path in folder.iterdir() if is_own(path.name)]
     if not own:
         return
-    formats = {_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME)} - {None}
+    formats = find_formats(folder)
     if formats - {plan["format"]}:
         raise FolderError(
             f"{folder}: holds {join_items(sorted(map(quote, formats)))}, expected {plan['format']}",
@@ -135,6 +138,12 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     write_json(folder / PLAN_NAME, plan)  # from here on it is the new run, unfinished
     at(folder).remove_files([MANIFEST_NAME])
     at(folder).remove_files([name for name in own if name not in RUN_NAMES])
+
+
+def find_formats(folder: Place) -> set[str]:
+    """Return the formats of the manifest and the plan in a folder that seqpack wrote."""
+    found = (_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME))
+    return {name for name in found if name is not None}
 
 
 def _read_format(path: Place) -> str | None:

@@ -10,12 +10,19 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from seqpack_cli.errors import FolderError, join_items
+from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.manifest import PLAN_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.earlier_run import REMOVE_HINT, REPLACED, find_splits, remove_own_files
+from seqpack_cli.runs.earlier_run import (
+    REMOVE_HINT,
+    REPLACED,
+    SPLIT_NAME,
+    find_formats,
+    find_splits,
+    remove_own_files,
+)
 from seqpack_cli.runs.open_run import RunOutput, hold_folder
 from seqpack_cli.runs.run_folder import RunFolder
 
@@ -47,6 +54,8 @@ def open_split_run(
                 hint=REMOVE_HINT,
             )
         run.folders = {*names, *earlier}
+        for name in sorted(run.folders):
+            _check_split(folder / name)
         stale = sorted(run.folders.difference(names)) if output.overwrite else _find_stale(run.path)
         run.begin({**plan, REPLACED: stale} if stale else plan, overwrite=output.overwrite)
         if run.manifest is None:
@@ -55,10 +64,25 @@ def open_split_run(
         yield run
 
 
+def _check_split(folder: Place) -> None:
+    """Raise FolderError if the folder of a split is a link or holds something else than shards."""
+    if at(folder).is_link():
+        raise FolderError(f"{folder}: a link, expected the folder of a split", hint=REMOVE_HINT)
+    if not at(folder).exists():
+        return
+    if not folder.is_dir():
+        raise FolderError(f"{folder}: a file, expected the folder of a split", hint=REMOVE_HINT)
+    found = find_formats(folder) - {SHARDS["format"]}
+    if found:
+        what = f"{folder}: holds {join_items(sorted(map(quote, found)))}"
+        raise FolderError(f"{what}, expected shards of a split", hint=REMOVE_HINT)
+
+
 def _find_stale(folder: Place) -> list[str]:
     """Return the splits that a run, which was interrupted, began to remove."""
     with contextlib.suppress(FolderError):
-        return list(map(str, read_json(folder / PLAN_NAME).get(REPLACED, ())))
+        names = map(str, read_json(folder / PLAN_NAME).get(REPLACED, ()))
+        return list(filter(SPLIT_NAME.fullmatch, names))
     return []
 
 

@@ -20,7 +20,7 @@ from seqpack_cli.shards.shard_set import ShardSet, open_shards
 FORMAT = "seqpack.splits"
 FORMAT_VERSION = 1
 MANIFEST_FIELDS: dict[str, type] = {
-    "split_seed": int,
+    "split_seed": object,  # up to 2^64 - 1, so it is not a count
     "split_by": object,
     "splits": list,
     "stores": list,
@@ -100,7 +100,7 @@ def _check_splits(manifest: dict[str, Any], source: Place) -> None:
             f"{source}: splits {quote(found)}, its options have {splits.spell()[:200]}"
         )
     by = manifest["split_seed"], manifest["split_by"]
-    if by != (splits.seed, splits.by):
+    if type(by[0]) is not int or by != (splits.seed, splits.by):
         raise FolderError(
             f"{source}: split_seed and split_by are {quote(by)}, its options have "
             f"{quote((splits.seed, splits.by))}"

@@ -54,7 +54,10 @@ def summarize_splits(report: dict[str, Any], findings: list[str]) -> list[str]:
         found = f"{documents['num_documents']:,}, each in exactly one split"
         lines.append(f"  documents: {found}")
     lines += _show_controls(report["controls"]) + _show_findings(findings)
-    return [*lines, "", count(len(findings), "fault") if findings else "all splits passed"]
+    verdict = "all splits passed"
+    if not documents["compared"]:
+        verdict += "; the documents were not compared"
+    return [*lines, "", count(len(findings), "fault") if findings else verdict]
 
 
 def _show_findings(findings: list[str]) -> list[str]:
