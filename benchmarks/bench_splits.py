@@ -47,8 +47,8 @@ WITHOUT, WITH = "pack", "pack --split"
 
 
 @click.command()
-@click.option("--documents", default="1e8", help="Of the case plan.")
-@click.option("--tokens", default="2e8", help="Of the case commands.")
+@click.option("--documents", default="1e8", help="Number of documents in the case plan.")
+@click.option("--tokens", default="2e8", help="Number of tokens in the case commands.")
 @click.option("--runs", default=5)
 @click.option("--folder", type=click.Path(path_type=Path))
 @click.option("--case", "cases", multiple=True, type=click.Choice(CASES))
