@@ -14,6 +14,7 @@ from conftest import HERE
 
 from seqpack_cli import TokenizeOptions, open_store, tokenize
 from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.reporting.opened import open_any_as_one
 from seqpack_cli.tokens.combined_store import CombinedStore
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns, name_stores, open_stores
 
@@ -174,7 +175,10 @@ def test_columns_that_differ_are_refused_or_dropped(tmp_path: Path, keep: str, f
     with pytest.raises(OptionError) as caught:
         open_stores(places)
     assert caught.value.message == f"{tmp_path}/b: column 'score': {found.format(tmp_path / 'a')}"
-    assert caught.value.hint == ("tokenize them with the same --keep, or pass --drop-column score")
+    assert caught.value.hint == (
+        "tokenize them with the same --keep, or pass --drop-column score to pack"
+    )
+    assert "score" not in open_any_as_one(places).columns  # for plan and inspect
     if keep == "title":
         with pytest.raises(OptionError, match="column 'title'"):
             open_stores(places, without=["score"])
@@ -187,7 +191,7 @@ def test_a_column_to_drop_must_exist(folder: Path) -> None:
     with pytest.raises(OptionError) as caught:
         open_stores([folder / "a", folder / "c"], without=["langs"])
     assert caught.value.message == (
-        "--drop-column langs: no store has this column (found: 'lang', 'score', 'title', 'words')"
+        "--drop-column 'langs': no store has this column (found: 'lang', 'score', 'title', 'words')"
     )
 
 
@@ -203,6 +207,13 @@ def test_a_column_of_stores_is_a_class_by_their_names(folder: Path) -> None:
     with pytest.raises(OptionError) as caught:
         choose_columns(stores, store_column="lang")
     assert caught.value.message == "--store-column lang: the stores have a column of that name"
+
+
+@pytest.mark.parametrize("name", ["", "targets", "next", "@length"])
+def test_a_column_of_stores_has_no_name_with_another_meaning(folder: Path, name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        choose_columns(open_store(folder / "a"), store_column=name)
+    assert caught.value.message == f"--store-column: a column cannot be named {name!r}"
 
 
 @pytest.mark.parametrize("how", ["twice", "link", "dots"])

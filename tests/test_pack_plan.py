@@ -170,6 +170,16 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
             "3 by --drop-shorter, 4 by --overflow",
             "pass a larger --max-tokens",
         ),
+        (
+            {"batch_size": 2, "passes": "1=1e-9"},
+            "7 by --passes",
+            "pass a larger number to --passes",
+        ),
+        (
+            {"batch_size": 2, "share": "1=1", "max_passes": "1e-9"},
+            "7 by --share",
+            "pass a larger --max-passes",
+        ),
     ],
     ids=str,
 )

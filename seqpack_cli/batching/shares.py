@@ -50,7 +50,7 @@ def parse_shares(text: str, option: str) -> dict[str, Fraction]:
         raise OptionError(
             f"{place}: the other shares add up to {spell_number(total)}, expected less than 1 "
             f"beside {rests[0]}={REST}",
-            hint=f"pass smaller shares, or leave out {rests[0]}",
+            hint="pass smaller shares",
         )
     if rests:
         shares[rests[0]] = 1 - total

@@ -92,7 +92,10 @@ def check_dropped(stores: Iterable[TokenStore], names: Collection[str]) -> None:
     for name in names:
         if name not in known:
             found = join_items(map(quote, sorted(known))) or "none"
-            raise OptionError(f"--drop-column {name}: no store has this column (found: {found})")
+            raise OptionError(
+                f"--drop-column {quote(name)}: no store has this column (found: {found})",
+                hint="leave out --drop-column, or pass the name of a column",
+            )
 
 
 def choose_columns(
@@ -130,12 +133,21 @@ def name_stores(places: Sequence[Place]) -> list[str]:
 
 
 def number_repeated(names: Sequence[str]) -> list[str]:
-    """Replace names that are empty or not unique by their positions, from 1."""
-    number_of = Counter(names)
-    return [
-        name if name and number_of[name] == 1 else str(position)
-        for position, name in enumerate(names, 1)
-    ]
+    """Replace names that are empty or not unique by their positions, from 1.
+
+    A name that is then the position of another store is replaced as well.
+
+    >>> number_repeated(["2", "a", "a", "b"])
+    ['1', '2', '3', 'b']
+    """
+    found, number_of = list(names), Counter(names)
+    while number_of[""] or max(number_of.values(), default=0) > 1:
+        found = [
+            name if name and number_of[name] == 1 else str(position)
+            for position, name in enumerate(found, 1)
+        ]
+        number_of = Counter(found)
+    return found
 
 
 def _show(store: TokenStore, shown: ShownColumns) -> TokenStore:
