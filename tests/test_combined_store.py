@@ -226,8 +226,8 @@ def test_the_same_store_twice_is_refused(folder: Path, tmp_path: Path, how: str)
         other = folder / "c" / ".." / "a"
     with pytest.raises(OptionError) as caught:
         open_store([folder / "a", folder / "c", other])
-    assert caught.value.message == f"{other}: the same store as {folder / 'a'}"
-    assert caught.value.hint == "name it once; to visit its sequences twice, pass --passes"
+    assert caught.value.message == f"{other}: has the same content as {folder / 'a'}"
+    assert caught.value.hint == "name it once; to visit its sequences twice, pass --passes to pack"
 
 
 def test_stores_of_another_tokenizer_are_refused_with_both_digests(

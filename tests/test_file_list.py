@@ -100,7 +100,7 @@ def test_list_may_be_a_pipe_or_standard_input(monkeypatch: pytest.MonkeyPatch) -
     ("name", "said"),
     [
         ("none", "no such file"),
-        ("c", "no such file"),
+        ("c", "a folder, expected a file with one path per line"),
         ("memory://none/list", "no such file"),
         ("empty", "lists no file"),
     ],
@@ -110,3 +110,5 @@ def test_list_that_names_nothing_is_refused(name: str, said: str) -> None:
     with pytest.raises(OptionError) as caught:
         list_inputs([], FileOptions(files_from=name))
     assert caught.value.message == f"--files-from {name}: {said}"
+    with pytest.raises(OptionError, match="--files-from '': expected the path of a file"):
+        FileOptions(files_from="")

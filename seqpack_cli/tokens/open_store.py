@@ -174,8 +174,8 @@ def _check_stores(stores: Sequence[TokenStore]) -> None:
         twin = seen.setdefault(store.digest, store)
         if twin is not store:
             raise OptionError(
-                f"{store.path}: the same store as {twin.path}",
-                hint="name it once; to visit its sequences twice, pass --passes",
+                f"{store.path}: has the same content as {twin.path}",
+                hint="name it once; to visit its sequences twice, pass --passes to pack",
             )
         found, expected = (each.manifest["tokenizer_blake3"] for each in (store, first))
         if found != expected:
