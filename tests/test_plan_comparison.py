@@ -275,8 +275,8 @@ def claim_another_visit(manifest: dict[str, Any]) -> None:
         ),
         (
             "packed, share",
-            lambda manifest: manifest["stores"][0].update(passes="2"),
-            "passes of store 1 is 2, the plan has 2.5",
+            lambda manifest: manifest["stores"][0].update(passes="2.4"),
+            "passes of store 1 is 2.4, the plan has 2.5",
         ),
     ],
 )
