@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -144,6 +145,16 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
         f"{option} allows {limit}\n\n"
         f"hint: {cure} 12, drop longer ones with --overflow drop, or split them with {splitting}"
     )
+
+
+def test_a_sequence_of_several_stores_is_named_by_its_index_over_all(
+    store: Path, tmp_path: Path
+) -> None:
+    other = make_store(tmp_path / "other", ["x", "y"])
+    source = SelectedStore(open_store([other, store]), PackOptions(max_tokens=8).resolve())
+    place = f"sequence 7 ({store}: {store.parent / 'corpus.txt'}:6) has 12 tokens"
+    with pytest.raises(OptionError, match=re.escape(f"{other}, {store}: {place}")):
+        plan_store(source, source.options)
 
 
 @pytest.mark.parametrize(

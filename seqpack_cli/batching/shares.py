@@ -147,7 +147,9 @@ def spell_number(number: Fraction | int) -> str:
 
 
 def _refuse_item(place: str, item: str) -> OptionError:
+    hint = "write it like a=0.9,b=0.1"
+    if not place.startswith("--split"):
+        hint += ", or with the positions of the stores: 1=0.9,2=0.1"
     return OptionError(
-        f"{place}: found {quote(item)}, expected NAME=NUMBER, with commas between them",
-        hint="write it like a=0.9,b=0.1",
+        f"{place}: found {quote(item)}, expected NAME=NUMBER, with commas between them", hint
     )

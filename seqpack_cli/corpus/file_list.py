@@ -5,6 +5,7 @@ A name is taken literally and never as a glob. Blank lines are ignored.
 
 from __future__ import annotations
 
+import codecs
 import os
 import shlex
 from collections.abc import Sequence
@@ -60,6 +61,11 @@ def _read_list(path: str) -> bytes:
 
 
 def _parse_list(data: bytes, path: str) -> list[str]:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise OptionError(
+            f"--files-from {path}: found UTF-16, expected UTF-8",
+            hint="convert it: iconv -f UTF-16 -t UTF-8",
+        )
     if b"\0" in data:
         lines = data.split(b"\0")
     else:

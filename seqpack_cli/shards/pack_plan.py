@@ -61,13 +61,16 @@ def plan_store(
 
 def _refuse_overlong(store: AnyStore, options: PackOptions, error: OverlongError) -> OptionError:
     origin = store.locate(error.index)
+    place = f"{origin.source}:{origin.record}"
+    if len(store.stores) > 1:
+        place = f"{origin.store}: {place}"
     splitting = "--overflow split"
     if not options.shares_rows:
         splitting = f"tokenize --max-length {error.limit}"
     cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
     needed = int(round_up(np.array(error.length), options.pad_to_multiple))
     return OptionError(
-        f"{origin.store}: sequence {error.index} ({origin.source}:{origin.record}) has "
+        f"{store.shown_path}: sequence {error.index} ({place}) has "
         f"{error.length:,} tokens, {error.option} allows {error.limit:,}",
         hint=f"{cure} {needed}, drop longer ones with --overflow drop, "
         f"or split them with {splitting}",
