@@ -174,7 +174,10 @@ def test_columns_that_differ_are_refused_or_dropped(tmp_path: Path, keep: str, f
     with pytest.raises(OptionError) as caught:
         open_stores(places)
     assert caught.value.message == f"{tmp_path}/b: column 'score': {found.format(tmp_path / 'a')}"
-    assert caught.value.hint == ("tokenize them with the same --keep, or pass --drop-column score")
+    assert caught.value.hint == (
+        "tokenize them with the same --keep, or leave the column out: --drop-column score, or "
+        "columns=[...] in Python"
+    )
     if keep == "title":
         with pytest.raises(OptionError, match="column 'title'"):
             open_stores(places, without=["score"])
@@ -243,3 +246,19 @@ def test_one_store_is_not_combined_and_none_is_nonsense(folder: Path) -> None:
 def test_stores_are_named_by_their_folders_or_positions(tmp_path: Path) -> None:
     places = [tmp_path / "x" / "books", tmp_path / "web", tmp_path / "y" / "books"]
     assert name_stores(places) == ["1", "web", "3"]
+
+
+def test_columns_that_not_all_stores_have_need_not_be_read(tmp_path: Path) -> None:
+    for name, keep in (("a", ("n",)), ("b", ("n", "m"))):
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "abc", "n": 1, "m": 2}\n' * 3)
+        options = TokenizeOptions(keep=keep)
+        tokenize([str(tmp_path / f"{name}.jsonl")], tmp_path / name, options, executor=HERE)
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(OptionError, match=r"column 'm': found kind int, .* has none"):
+        open_store(paths)
+    assert [*open_store(paths, columns=["n"]).columns] == ["n"]
+    assert [*open_store(paths[1], columns=["m"]).columns] == ["m"]
+    with pytest.raises(OptionError, match="column 'm': found kind int"):
+        open_store(paths, columns=["m"])
+    with pytest.raises(ValueError, match=r"no column 'k' \(found: 'n'\)"):
+        open_store(paths, columns=["k"])

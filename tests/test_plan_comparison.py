@@ -48,6 +48,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "padded, filler": {**PADDED, "buckets": "auto", "num_buckets": 3, "last_batch": "pad"},
     "padded, all filler": {**PADDED, "batch_size": 4, "last_batch": "pad", "shuffle": True},
     "packed, passes": {"passes": "store=2.5", "shuffle": True, "seed": 4},
+    "packed, share": {"share": "store=1", "max_passes": "2.5"},
     "varlen": {**VARLEN, "seed": 2},
     "varlen, in order": {**VARLEN, "fill": "sequential"},
     "varlen, pieces": {**VARLEN, "max_tokens": 11, "drop_shorter": 2},
@@ -265,23 +266,28 @@ def claim_another_visit(manifest: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("kind", "change", "what"),
     [
         (
-            lambda manifest: manifest["stores"][0].update(passes="3"),
-            "passes of store 1 is 3, the plan has 2.5",
+            "packed, passes",
+            claim_another_visit,
+            "num_repeated_sequences is 70, the plan has 69",
         ),
         (
-            lambda manifest: manifest["options"].update(passes="1=2.4"),
-            "passes of store 1 is 2.5, the plan has 2.4",
+            "packed, share",
+            lambda manifest: manifest["stores"][0].update(passes="2.4"),
+            "passes of store 1 is 2.4, the plan has 2.5",
         ),
-        (claim_another_visit, "num_repeated_sequences is 70, the plan has 69"),
     ],
 )
-def test_passes_that_are_not_those_of_the_options_are_found(
-    good: dict[str, Path], tmp_path: Path, change: Callable[[dict[str, Any]], object], what: str
+def test_visits_that_the_options_do_not_give_are_found(
+    good: dict[str, Path],
+    tmp_path: Path,
+    kind: str,
+    change: Callable[[dict[str, Any]], object],
+    what: str,
 ) -> None:
-    path = copy_of(good["packed, passes"], tmp_path)
+    path = copy_of(good[kind], tmp_path)
     change_manifest(path, change)
     assert what in [finding.what for finding in verify(path).findings]
 

@@ -47,7 +47,7 @@ def open_any_as_one(paths: AnyPaths) -> AnyOpened:
         OptionError: several stores differ in tokenizer or columns, or one is named twice.
     """
     places = parse_places(paths)
-    return open_any(places[0]) if len(places) == 1 else open_stores(places)
+    return open_any(places[0]) if len(places) == 1 else open_stores(places, wanted=())
 
 
 def open_any_or_splits(path: AnyPath) -> Opened | SplitSet:

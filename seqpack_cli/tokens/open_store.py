@@ -23,27 +23,42 @@ AnyPaths = AnyPath | Sequence[AnyPath]  # of one store, or of several
 
 
 @overload
-def open_store(path: AnyPath, *, check_indices: bool = True) -> TokenStore: ...
+def open_store(
+    path: AnyPath, *, check_indices: bool = True, columns: Sequence[str] | None = None
+) -> TokenStore: ...
 
 
 @overload
-def open_store(path: Sequence[AnyPath], *, check_indices: bool = True) -> AnyStore: ...
+def open_store(
+    path: Sequence[AnyPath], *, check_indices: bool = True, columns: Sequence[str] | None = None
+) -> AnyStore: ...
 
 
 @checks_arguments
-def open_store(path: AnyPaths, *, check_indices: bool = True) -> AnyStore:
+def open_store(
+    path: AnyPaths, *, check_indices: bool = True, columns: Sequence[str] | None = None
+) -> AnyStore:
     """Open a finished token store, or several as one; ids are read when they are asked for.
 
     Args:
         path: the store's folder. Several are a `CombinedStore`: sequences are numbered over all, in
             the order given, and the classes of a column are those of all stores.
         check_indices: check every index now, not each when it is first used.
+        columns: names of the columns to read; None is all, and then all stores must have the same.
 
     Raises:
         FolderError: one is incomplete, damaged, or not a token store.
         OptionError: several differ in tokenizer or columns, or one is named twice.
+        ValueError: a store has no such column.
     """
-    return open_stores(parse_places(path), check_indices=check_indices)
+    store = open_stores(parse_places(path), check_indices=check_indices, wanted=columns)
+    if columns is None:
+        return store
+    for name in columns:
+        if name not in store.columns:
+            found = join_items(map(quote, store.columns)) or "no columns"
+            raise ValueError(f"no column {quote(name)} (found: {found})")
+    return choose_columns(store, without=set(store.columns).difference(columns))
 
 
 def parse_places(paths: AnyPaths) -> list[Place]:

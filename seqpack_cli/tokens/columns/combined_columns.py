@@ -35,7 +35,8 @@ def combine_columns(stores: Named, *, without: Collection[str] = ()) -> dict[str
         if difference is None:
             found[name] = _combine([columns[name] for _, columns in stores])
         elif name not in without:
-            hint = f"tokenize them with the same --keep, or pass --drop-column {name}"
+            hint = "tokenize them with the same --keep, or leave the column out: "
+            hint += f"--drop-column {name}, or columns=[...] in Python"
             raise OptionError(difference, hint=hint)
     return found
 
