@@ -372,7 +372,7 @@ def test_random_shards_are_the_planned_ones(tmp_path: Path, seeds: range) -> Non
 
 def test_store_that_changes_under_the_comparison_is_named(tmp_path: Path) -> None:
     shards = open_shards(make_shards(tmp_path / "first", LENGTHS))
-    found = plan_comparison.plan_again(shards, open_store(tmp_path / "first" / "store"))
+    _, found, _ = plan_comparison.plan_again(shards, open_store(tmp_path / "first" / "store"))
     make_shards(tmp_path / "other", [*LENGTHS[1:], 7])
     other = open_store(tmp_path / "other" / "store")
     assert isinstance(found, plan_comparison.PlannedShards)

@@ -180,10 +180,13 @@ def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -
 def verify_structure(run: Verification) -> BatchTable:
     """Check the files and arrays of every batch, and that it is the planned one."""
     with run.level("structure") as level:
-        if run.whole_store is not None and run.report.plan.compared:
-            run.planned = _plan_again(run, run.whole_store)
-        findings, batches, run.coverage = check_structure(run.shards, level, run.planned)
-        for finding in findings:
+        source, refusals = None, list[Finding]()
+        if run.whole_store is not None:
+            source, run.planned, refusals = plan_again(
+                run.shards, run.whole_store, is_planned=run.report.plan.compared
+            )
+        findings, batches, run.coverage = check_structure(run.shards, level, source, run.planned)
+        for finding in [*refusals, *findings]:
             run.add(finding)
         if run.store is not None:
             _check_columns(run, run.store)
@@ -195,15 +198,6 @@ def _check_columns(run: Verification, store: AnyStore) -> None:
     for what in compare_columns(run.shards.columns, store.columns):
         run.add(Finding("structure", MANIFEST_NAME, what))
         run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
-
-
-def _plan_again(run: Verification, store: AnyStore) -> PlannedShards | None:
-    """Plan the batches again; add a finding if that is not possible."""
-    planned = plan_again(run.shards, store)
-    if isinstance(planned, Finding):
-        run.add(planned)
-        return None
-    return planned
 
 
 def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) -> BatchTable:

@@ -88,8 +88,7 @@ class Coverage:
         allowed = int(most[excess[0]])
         places = np.flatnonzero(indices[begins] == value)
         place = places[max(allowed - int(before[excess[0]]), 0)]  # the first one too many
-        times = "once" if allowed == 1 else f"{allowed} times"
-        return int(begins[place]), f"sequence {value} appears more than {times}"
+        return int(begins[place]), f"sequence {value} appears more than {show_times(allowed)}"
 
     def check_pieces(self) -> str | None:
         """Return what is wrong if the pieces of a visit overlap, leave a gap, or end too early.
@@ -132,6 +131,15 @@ class Coverage:
             f"a visit of sequence {indices[place]} ends at token {ends[place]}, another at "
             f"{last_ends[place]}"
         )
+
+
+def show_times(count: int) -> str:
+    """Return the words for how often a sequence is packed.
+
+    >>> show_times(1), show_times(3)
+    ('once', '3 times')
+    """
+    return "once" if count == 1 else f"{count} times"
 
 
 def find_twice(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -22,11 +21,15 @@ from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_manifest import describe_stores
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.store_rows import find_rows
 from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.verification.integers.selected_visits import (
+    BY_PLAN,
+    compare_ledger,
+    compare_stores,
+)
 from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
@@ -35,12 +38,28 @@ LEVEL = "structure"
 FREE_ROWS = 1 << 22
 
 
-def plan_again(shards: ShardSet, store: AnyStore) -> PlannedShards | Finding:
-    """Plan a store with the options that its shards record, or return why that is not possible."""
+def plan_again(
+    shards: ShardSet, store: AnyStore, *, is_planned: bool = True
+) -> tuple[SelectedStore | None, PlannedShards | None, list[Finding]]:
+    """Select and plan a store with the options that its shards record.
+
+    Args:
+        is_planned: whether this version plans as the one that made the shards.
+
+    Returns:
+        What the options select, and the plan; None of what is not possible, with a finding.
+    """
     try:
-        return _plan_again(shards, SelectedStore(store, shards.options))
+        source = SelectedStore(store, shards.options)
+        if not is_planned:
+            return source, None, []
+        planned = _plan_again(shards, source)
     except (DataError, OptionError) as error:
-        return Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error.message}")
+        what = f"pack refuses these options: {error.message}"
+        return None, None, [Finding(LEVEL, MANIFEST_NAME, what)]
+    if isinstance(planned, Finding):
+        return source, None, [planned]
+    return source, planned, []
 
 
 def _plan_again(shards: ShardSet, source: SelectedStore) -> PlannedShards | Finding:
@@ -158,29 +177,14 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
     if manifest["bucket_keys"] != plan.bucket_keys:
         what = f"bucket_keys are {quote(manifest['bucket_keys'])}, the plan has "
         yield Finding(LEVEL, MANIFEST_NAME, what + quote(plan.bucket_keys))
-    for name in ("num_dropped_sequences", "num_dropped_tokens"):
-        claimed, expected = manifest["ledger"][name], getattr(plan, name)
-        for reason in sorted({*claimed, *expected}):
-            if claimed.get(reason) != expected.get(reason):
-                what = f"{name} by {reason} is {claimed.get(reason)}, "
-                what += f"the plan has {expected.get(reason)}"
-                yield Finding(LEVEL, MANIFEST_NAME, what)
-    for name in ("num_repeated_sequences", "num_repeated_tokens"):
-        claimed, expected = manifest["ledger"][name], getattr(plan, name)
-        if claimed != expected:
-            yield Finding(LEVEL, MANIFEST_NAME, f"{name} is {claimed}, the plan has {expected}")
-    yield from _compare_stores(manifest["stores"], planned.source)
+    dropped, repeated = (
+        {name: getattr(plan, name) for name in (f"num_{how}_sequences", f"num_{how}_tokens")}
+        for how in ("dropped", "repeated")
+    )
+    yield from compare_ledger(manifest["ledger"], dropped, repeated, BY_PLAN)
+    yield from compare_stores(manifest["stores"], planned.source, BY_PLAN)
     if len(shards) == num_batches:
         yield from _compare_cuts(shards, plan, EntryBytes.of(planned.source.store))
-
-
-def _compare_stores(entries: list[dict[str, Any]], source: SelectedStore) -> Iterator[Finding]:
-    """Yield where the sizes and passes of the stores are not those in the manifest."""
-    for number, (entry, store) in enumerate(zip(entries, describe_stores(source), strict=True), 1):
-        for name, expected in store.items():
-            if entry[name] != expected:
-                what = f"{name} of store {number} is {entry[name]}, the plan has {expected}"
-                yield Finding(LEVEL, MANIFEST_NAME, what)
 
 
 def _compare_cuts(shards: ShardSet, plan: Plan, entries: EntryBytes) -> Iterator[Finding]:

@@ -3,7 +3,8 @@
 It passes if every file exists, is regular, and has the manifest's size and checksum; if lengths,
 `batch_sizes`, ids and padding of every batch fit together; and if all shards together visit each
 sequence of the stores as often as their passes allow, except visits that the ledger counts as
-dropped. If the token stores are available, every batch must also be the planned one.
+dropped. If the token stores are available, every batch must also be the planned one; if no plan can
+be made again, the sequences must be those that the options select.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from seqpack_cli.files.disk import LOCK_NAME
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.earlier_run import OWN_PATTERN
 from seqpack_cli.runs.workers import count_cores
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
@@ -29,6 +31,7 @@ from seqpack_cli.verification.integers.plan_comparison import (
     compare_totals,
 )
 from seqpack_cli.verification.integers.promises import check_promises
+from seqpack_cli.verification.integers.selected_visits import compare_selection
 from seqpack_cli.verification.integers.totals import check_counts, check_store_counts, check_totals
 from seqpack_cli.verification.report import Finding, LevelReport
 
@@ -41,11 +44,15 @@ FREE_SEQUENCES = 1 << 26
 
 
 def check_structure(
-    shards: ShardSet, report: LevelReport, planned: PlannedShards | None = None
+    shards: ShardSet,
+    report: LevelReport,
+    source: SelectedStore | None = None,
+    planned: PlannedShards | None = None,
 ) -> tuple[list[Finding], BatchTable, Coverage | None]:
     """Check every shard.
 
     Args:
+        source: what the options select of the token stores, to compare with if there is no plan.
         planned: the plan of the token stores, to compare with.
 
     Returns:
@@ -67,6 +74,8 @@ def check_structure(
     findings = [*damage, *miscounts] or check_totals(shards, coverage, batches)
     if planned is not None and not findings:
         unplanned += compare_totals(shards, planned)
+    elif source is not None and not findings:
+        unplanned += compare_selection(shards, source, coverage)
     return [*findings, *unplanned], batches, coverage
 
 

@@ -1,0 +1,166 @@
+"""Compare how often each sequence is packed with what the recorded options select, without a plan.
+
+Splits, conditions, drops by length, and passes follow from the lengths, hashes and columns of the
+stores, whatever version of the plan made the batches. So this is compared where the plan cannot be
+made again. It takes about 10 ns per sequence, and memory for one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts, iter_parts
+from seqpack_cli.batching.limits import find_limits, make_limits
+from seqpack_cli.batching.selection import OverlongError, select
+from seqpack_cli.errors import DataError, OptionError
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.shard_manifest import describe_stores
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.verification.integers.coverage import Coverage, show_times
+from seqpack_cli.verification.report import Finding
+
+LEVEL = "structure"
+BY_OPTIONS, BY_PLAN = "the options give", "the plan has"  # whose numbers are expected
+
+
+def compare_selection(
+    shards: ShardSet, source: SelectedStore, coverage: Coverage
+) -> Iterator[Finding]:
+    """Yield where the sequences of the shards, or the ledger, are not what the options select.
+
+    Args:
+        source: what the options select of the stores.
+        coverage: of all shards, which are sound.
+    """
+    of_stores = list(compare_stores(shards.manifest["stores"], source, BY_OPTIONS))
+    if of_stores:
+        yield from of_stores
+        return
+    try:
+        counts = source.count()
+        selection = select(source, counts, shards.options)
+    except (OverlongError, DataError, OptionError) as error:
+        yield Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error}")
+        return
+    missing = _MissingVisits(shards)
+    for number, visits in _iter_selected(source, selection.kept):
+        first = int(source.part_offsets[number])
+        packed = coverage.visits[first : first + len(visits)].astype(np.int32)
+        missing.add(first, source.store.part_lengths(number), packed, visits)
+    if shards.options.last_batch == "drop":
+        selection.count_dropped("last_batch", *missing.count())
+    yield from missing.find_faults(len(source.rounds))
+    dropped = {
+        "num_dropped_sequences": selection.num_dropped_sequences,
+        "num_dropped_tokens": selection.num_dropped_tokens,
+    }
+    ledger = shards.manifest["ledger"]
+    yield from compare_ledger(ledger, dropped, count_repeated(counts), BY_OPTIONS)
+
+
+def count_repeated(counts: SourceCounts) -> dict[str, int]:
+    """Return what the ledger says of visits beyond the first."""
+    repeated = counts.repeated
+    sequences, tokens = (repeated.num_sequences, repeated.num_tokens) if repeated else (0, 0)
+    return {"num_repeated_sequences": sequences, "num_repeated_tokens": tokens}
+
+
+def compare_ledger(
+    ledger: Mapping[str, Any],
+    dropped: Mapping[str, Mapping[str, int]],
+    repeated: Mapping[str, int],
+    holder: str,
+) -> Iterator[Finding]:
+    """Yield where the ledger's dropped and repeated sequences and tokens are not the expected ones.
+
+    Args:
+        dropped: the numbers by reason, for each field of the ledger.
+        repeated: the number for each field.
+        holder: whose they are.
+    """
+    for name, expected in dropped.items():
+        claimed = ledger[name]
+        for reason in sorted({*claimed, *expected}):
+            if claimed.get(reason) != expected.get(reason):
+                what = f"{name} by {reason} is {claimed.get(reason)}, "
+                what += f"{holder} {expected.get(reason)}"
+                yield Finding(LEVEL, MANIFEST_NAME, what)
+    for name, number in repeated.items():
+        if ledger[name] != number:
+            what = f"{name} is {ledger[name]}, {holder} {number}"
+            yield Finding(LEVEL, MANIFEST_NAME, what)
+
+
+def compare_stores(
+    entries: list[dict[str, Any]], source: SelectedStore, holder: str
+) -> Iterator[Finding]:
+    """Yield where the sizes and passes of the stores are not those in the manifest."""
+    for number, (entry, store) in enumerate(zip(entries, describe_stores(source), strict=True), 1):
+        for name, expected in store.items():
+            if entry[name] != expected:
+                what = f"{name} of store {number} is {entry[name]}, {holder} {expected}"
+                yield Finding(LEVEL, MANIFEST_NAME, what)
+
+
+def _iter_selected(source: SelectedStore, kept: LengthCounts) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the number of each part, and how often each of its sequences should be packed."""
+    least, most = (kept.lengths[-1], kept.lengths[0]) if len(kept.lengths) else (1, 0)
+    for number, lengths in iter_parts(source.store):
+        visits = source.find_visits(number, lengths)
+        yield number, visits * ((lengths >= least) & (lengths <= most))
+
+
+class _MissingVisits:
+    """The visits that the options select and no shard has: only a last batch may be dropped."""
+
+    def __init__(self, shards: ShardSet) -> None:
+        self._limits = make_limits(shards.options, shards.manifest["bucket_keys"])
+        self._may_drop = shards.options.last_batch == "drop"
+        self._dropped = np.zeros((2, len(self._limits)), np.int64)  # sequences, tokens
+        self._num_wrong = 0
+        self._first_wrong = ""
+
+    def add(
+        self, first: int, lengths: np.ndarray, packed: np.ndarray, expected: np.ndarray
+    ) -> None:
+        """Compare the visits of one part, whose first sequence is given."""
+        missing = expected - packed
+        wrong = np.flatnonzero(missing < 0 if self._may_drop else missing)
+        if len(wrong):
+            place = int(wrong[0])
+            self._first_wrong = self._first_wrong or (
+                f"sequence {first + place} is packed {show_times(int(packed[place]))}, "
+                f"the options select it {show_times(int(expected[place]))}"
+            )
+            self._num_wrong += len(wrong)
+        if self._may_drop:
+            places = np.flatnonzero(missing > 0)
+            visits = missing[places].astype(np.int64)
+            buckets = find_limits(lengths[places], self._limits)
+            np.add.at(self._dropped[0], buckets, visits)
+            np.add.at(self._dropped[1], buckets, visits * lengths[places])
+
+    def count(self) -> tuple[int, int]:
+        """Return how many sequences, and tokens, last batches must have had."""
+        num_sequences, num_tokens = self._dropped.sum(axis=1).tolist()
+        return num_sequences, num_tokens
+
+    def find_faults(self, num_rounds: int) -> Iterator[Finding]:
+        """Yield sequences packed too often or too seldom, and more than the last batches hold."""
+        if self._num_wrong:
+            more = self._num_wrong - 1
+            what = self._first_wrong + (f"; {more} more differ" if more else "")
+            yield Finding(LEVEL, MANIFEST_NAME, what)
+        for limit, found in zip(self._limits, self._dropped.T.tolist(), strict=True):
+            for most, number, name in zip(
+                (limit.batch_size, limit.max_tokens), found, ("sequences", "tokens"), strict=True
+            ):
+                if most is not None and number > num_rounds * (most - 1):
+                    of_bucket = "" if limit.key is None else f" of bucket {limit.key}"
+                    what = f"{number} {name}{of_bucket} are missing, a last batch that is dropped "
+                    what += f"has at most {num_rounds * (most - 1)}"
+                    yield Finding(LEVEL, MANIFEST_NAME, what)
