@@ -367,6 +367,8 @@ def test_random_shards_are_the_planned_ones(tmp_path: Path, seeds: range) -> Non
             (entry["num_batches"], entry["bytes"]) for entry in open_shards(path).manifest["shards"]
         ]
         assert all(count == 1 or size <= options["shard_bytes"] for count, size in sizes)
+        plan_by_another_version(path)  # what the options select is compared all the same
+        assert [str(finding) for finding in verify(path).findings] == [], (seed, options)
     assert num_packed > len(seeds) // 4
 
 

@@ -202,7 +202,8 @@ def test_batch_moved_between_splits_of_another_plan_version_is_found(out: Path) 
     forge(out, move_batch)
     plan_splits_by_another_version(out)
     report = verify(out)
-    assert not any(split.findings for split in report.splits.values())  # nothing is planned
+    assert not any(split.plan.compared for split in report.splits.values())
+    assert any("is packed 0 times, the options" in each for each in say(report))
     assert any("is in split 'test', expected 'train'" in finding for finding in say(report))
 
 
@@ -311,6 +312,10 @@ MANIFEST_DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         "num_documents of split 'train' is 1, the stores give",
     ),
     "store": (move_size, "split 'train' was packed from other stores than those named"),
+    "path": (
+        lambda manifest: manifest["stores"][1].update(path="../other"),
+        "path of store 2 is '../other', split 'train' has it at '../corpus1'",
+    ),
     "layout": (
         lambda manifest: manifest["options"].update(padding_side="left", layout="padded"),
         "layout of split 'train' is 'packed', expected 'padded'",

@@ -8,6 +8,7 @@ together they have all sequences of the stores.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from posixpath import join, normpath
 from typing import Any
 
 from seqpack_cli.errors import quote
@@ -46,6 +47,12 @@ def _compare_stores(stores: list[dict[str, Any]], name: str, shards: ShardSet) -
     )
     if found != expected:
         yield f"split {quote(name)} was packed from other stores than those named"
+    for number, (entry, own) in enumerate(zip(stores, shards.manifest["stores"], strict=True), 1):
+        path = own["path"]  # as the split's folder refers to it, a URL in every folder alike
+        path = normpath(join(name, path)) if path.startswith("..") else path
+        if entry["path"] != path:
+            what = f"path of store {number} is {quote(entry['path'])}"
+            yield f"{what}, split {quote(name)} has it at {quote(path)}"
 
 
 def _compare_counts(splits: SplitSet) -> Iterator[str]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.store_counts import add_up_stores, count_of_stores
-from seqpack_cli.verification.integers.coverage import Coverage
+from seqpack_cli.verification.integers.coverage import Coverage, show_times
 from seqpack_cli.verification.integers.promises import find_unused_keys
 from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
+AFTER_SELECTION = ("overflow", "last_batch")  # of several visits, some may be dropped
 
 
 def check_totals(shards: ShardSet, coverage: Coverage, batches: BatchTable) -> list[Finding]:
@@ -53,6 +57,20 @@ def check_visits(manifest: dict[str, Any], coverage: Coverage) -> Iterator[str]:
     num_visits = int(coverage.visits.sum(dtype=np.int64))
     if coverage.has_repeats and num_visits != ledger["num_sequences"]:
         yield f"num_sequences is {ledger['num_sequences']}, the shards visit {num_visits}"
+    if not any(ledger["num_dropped_sequences"].get(reason) for reason in AFTER_SELECTION):
+        yield from _check_whole_passes(manifest["stores"], coverage)
+
+
+def _check_whole_passes(stores: Sequence[dict[str, Any]], coverage: Coverage) -> Iterator[str]:
+    """Yield the first sequence of each store that is packed, but less often than its passes."""
+    offsets = to_offsets([entry["num_sequences"] for entry in stores]).tolist()
+    for entry, (first, last) in zip(stores, pairwise(offsets), strict=True):
+        least = int(Fraction(entry["passes"]))
+        visits: np.ndarray = coverage.visits[first:last]
+        if least > 1 and len(few := np.flatnonzero((visits > 0) & (visits < least))):
+            packed = show_times(int(visits[few[0]]))
+            what = f"sequence {first + int(few[0])} is packed {packed}"
+            yield f"{what}, expected at least {show_times(least)}"
 
 
 def check_store_counts(shard: Shard, stores: Sequence[dict[str, Any]]) -> Iterator[Finding]:
