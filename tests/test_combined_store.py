@@ -254,7 +254,7 @@ def test_columns_that_not_all_stores_have_need_not_be_read(tmp_path: Path) -> No
         options = TokenizeOptions(keep=keep)
         tokenize([str(tmp_path / f"{name}.jsonl")], tmp_path / name, options, executor=HERE)
     paths = [tmp_path / "a", tmp_path / "b"]
-    with pytest.raises(OptionError, match="column 'm': found kind int, .* has none"):
+    with pytest.raises(OptionError, match=r"column 'm': found kind int, .* has none"):
         open_store(paths)
     assert [*open_store(paths, columns=["n"]).columns] == ["n"]
     assert [*open_store(paths[1], columns=["m"]).columns] == ["m"]

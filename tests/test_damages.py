@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -96,14 +96,23 @@ def test_damage_has_a_place_in_most_shards(damage: Damage, kind: Kind) -> None:
     assert sum(arrays is not None for arrays in changed) >= (3 if damage.name == BORDER else 5)
 
 
-def make_shard(kind: Kind, rows: list[list[list[int]]], *, max_id: int = 9) -> Shard:
-    """Make a shard of batches of rows of ids, longest first; rows count as sequences."""
-    batches, index = [], 0
+def make_shard(
+    kind: Kind,
+    rows: list[list[list[int]]],
+    *,
+    max_id: int = 9,
+    indices: list[int] | None = None,
+) -> Shard:
+    """Make a shard of batches of rows of ids, longest first; rows count as sequences.
+
+    Args:
+        indices: of the sequences; None counts them.
+    """
+    batches, numbers = [], iter(indices or range(sum(map(len, rows))))
     for batch in rows:
         arrays = [np.array(ids, np.uint16) for ids in batch]
-        indices = np.arange(index, index + len(arrays))
-        index += len(arrays)
-        batches.append(lay_out(kind.layout, arrays, indices, padding_side=kind.padding_side))
+        some = np.array([next(numbers) for _ in arrays], np.int64)
+        batches.append(lay_out(kind.layout, arrays, some, padding_side=kind.padding_side))
     tensors = join_batches(kind.layout, batches, filler=kind.filler)
     return make_shard_in_memory(kind, tensors, max_id=max_id)
 
@@ -200,6 +209,28 @@ def test_only_pieces_of_one_sequence_have_no_index_that_stands_twice() -> None:
     changed = damages.swap_rows(shard)
     assert changed is not None
     assert changed["piece_starts"].tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("damage", "batches", "expected"),
+    [
+        (damages.swap_rows, ["a", "ab", "c"], [2, 0, 1, 0]),  # b would put a twice into a batch
+        (damages.swap_rows, ["ab", "bc"], [1, 0, 1, 2]),  # the first b would not
+        (damages.swap_rows, ["a", "ab"], None),
+        (damages.swap_batches, ["a", "a", "b"], [0, 1, 0]),
+        (damages.swap_batches, ["ab", "ab"], None),
+        (damages.repeat_index, ["a", "a", "b"], [0, 0, 0]),
+        (damages.repeat_index, ["a", "a"], None),
+    ],
+)
+def test_damage_to_repeated_sequences_changes_something_else_than_repeats(
+    damage: Callable[[Shard], Arrays | None], batches: list[str], expected: list[int] | None
+) -> None:
+    indices = ["abc".index(letter) for batch in batches for letter in batch]
+    ids = {"a": [1, 2], "b": [3, 4], "c": [5, 6]}
+    rows = [[ids[letter] for letter in batch] for batch in batches]
+    changed = damage(make_shard(Kind("packed"), rows, indices=indices))
+    assert (changed and changed["original_indices"].tolist()) == expected
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

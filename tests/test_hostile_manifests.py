@@ -296,6 +296,8 @@ def splits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"splits__0__num_tokens": -1}, "field 'num_tokens' is -1, expected a count"),
         ({"splits__0__num_sequences": 2**53}, "num_sequences, the stores have 60"),
         ({"splits__0__blake3": "0" * 64}, "not the shards that"),
+        ({"stores": [1]}, "1, expected an object"),
+        ({"stores__0__num_tokens": "60"}, "field 'num_tokens' is '60', expected a count"),
         ({"split_seed": 1}, "split_seed and split_by are (1, None), its options have (0, None)"),
         ({"split_by": ["x"]}, "split_seed and split_by are (0, ['x'])"),
         ({"stores": []}, "0 stores, 0 of them different"),

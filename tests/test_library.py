@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -256,6 +258,16 @@ def test_a_script_without_a_main_guard_is_told_so(work: Path) -> None:
     Path("script.py").write_text(f"if __name__ == '__main__':{textwrap.indent(UNGUARDED, '    ')}")
     subprocess.run([sys.executable, "script.py"], check=True)
     assert seqpack.open_store("other").num_documents == 4
+
+
+def test_a_script_without_a_main_guard_does_not_blame_its_parquet_file(work: Path) -> None:
+    """A separate process reads the footers, even with one worker."""
+    pq.write_table(pa.table({"text": ["one"]}), "a.parquet")
+    script = UNGUARDED.replace("corpus", "a.parquet").replace("num_workers=2", "num_workers=1")
+    Path("script.py").write_text(script)
+    result = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True)
+    assert "WorkerDiedError: the worker processes could not start\n\nhint: put " in result.stderr
+    assert "damaged" not in result.stderr
 
 
 @pytest.fixture

@@ -275,8 +275,8 @@ def claim_another_visit(manifest: dict[str, Any]) -> None:
         ),
         (
             "packed, share",
-            lambda manifest: manifest["stores"][0].update(passes="2"),
-            "passes of store 1 is 2, the plan has 2.5",
+            lambda manifest: manifest["stores"][0].update(passes="2.4"),
+            "passes of store 1 is 2.4, the plan has 2.5",
         ),
     ],
 )
@@ -307,15 +307,32 @@ def test_options_that_pack_refuses_for_this_store_are_a_fault(tmp_path: Path) ->
         assert any("pack refuses" in finding["what"] for finding in report["findings"])
 
 
-def test_more_pieces_than_any_shard_has_rows_are_not_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "forged", "num_rows"),
+    [
+        ({**VARLEN, "max_tokens": 1000}, {"max_tokens": 1}, 1700),
+        ({}, {"passes": "1=10000"}, 20_000),
+    ],
+    ids=["varlen", "packed"],
+)
+def test_more_rows_than_any_shard_has_are_not_planned(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    forged: dict[str, Any],
+    num_rows: int,
 ) -> None:
-    monkeypatch.setattr(plan_comparison, "FREE_PIECES", 4)
-    path = make_shards(tmp_path, [900, 800], layout="varlen", batch_size=None, max_tokens=1000)
+    monkeypatch.setattr(plan_comparison, "FREE_ROWS", 4)
+    path = make_shards(tmp_path, [900, 800], **options)
     assert verify(path).findings == []
-    change_manifest(path, lambda manifest: manifest["options"].update(max_tokens=1))
-    plan_by_another = "the options split the store into 1,700 rows, the shards have 2"
-    assert plan_by_another in [finding.what for finding in verify(path).findings]
+
+    def forge(manifest: dict[str, Any]) -> None:
+        manifest["options"].update(forged)
+        manifest["stores"][0]["passes"] = forged.get("passes", "1=1").removeprefix("1=")
+
+    change_manifest(path, forge)
+    what = f"the options make {num_rows:,} rows of the stores, the shards have 2"
+    assert what in [finding.what for finding in verify(path).findings]
 
 
 def test_bucket_key_that_the_plan_does_not_choose_is_found(tmp_path: Path) -> None:

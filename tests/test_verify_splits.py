@@ -234,7 +234,11 @@ def own(out: Path, store: Any) -> SplitOwners:
     return owners
 
 
-def test_document_and_text_in_two_splits_are_found(good: Path) -> None:
+@pytest.mark.parametrize("hashes_per_group", [1 << 23, 5])
+def test_document_and_text_in_two_splits_are_found(
+    good: Path, monkeypatch: pytest.MonkeyPatch, hashes_per_group: int
+) -> None:
+    monkeypatch.setattr(split_documents, "HASHES_PER_GROUP", hashes_per_group)
     store = open_store([good.parent / "corpus0", good.parent / "corpus1"])
     owners = own(good, store)
     assert find_shared(store, owners, by=None) == (2 * len(draw_texts(0)), [])

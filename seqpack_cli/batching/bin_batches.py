@@ -14,13 +14,12 @@ import numpy as np
 from seqpack_cli.batching.array_batches import choose_order
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.bin_packing import best_fit
-from seqpack_cli.batching.length_counts import LengthCounts, PartLengths
+from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.length_order import length_order
 from seqpack_cli.batching.limits import Limits
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.row_ranges import Rows
-from seqpack_cli.batching.selection import Selection, drop_by_length
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
 
@@ -53,17 +52,6 @@ def fill_bins(
             num_split_sequences=_count_true(rows.piece_starts == capacity, offsets),
         )
     return ArrayOrder(rows), table
-
-
-def count_pieces(source: PartLengths, found: LengthCounts, options: PackOptions) -> int:
-    """Count the pieces that `fill_bins` would put into bins, from counts of the lengths alone."""
-    selection = Selection(source, found)
-    drop_by_length(selection, options)
-    if options.overflow != "split":
-        return selection.kept.num_sequences
-    assert options.max_tokens is not None  # noqa: S101 - resolved
-    num_pieces = -(-selection.kept.lengths // options.max_tokens)
-    return int((num_pieces * selection.kept.counts).sum())
 
 
 def _count_true(mask: np.ndarray, batch_offsets: np.ndarray) -> np.ndarray:

@@ -115,6 +115,24 @@ def plan_batches(
     return Plan(table, order, keys, *dropped, *num_repeated)
 
 
+def count_rows(source: PartLengths, counts: SourceCounts, options: PackOptions) -> int:
+    """Count the rows that a plan would have if no last batch is dropped, without filler.
+
+    Args:
+        counts: of the source's lengths, visits included.
+        options: resolved.
+
+    Raises:
+        OverlongError: a sequence does not fit, and the options do not drop it.
+    """
+    kept = select(source, counts, options).kept
+    if options.overflow != "split":
+        return kept.num_sequences
+    assert options.max_tokens is not None  # noqa: S101 - resolved
+    num_pieces = -(-kept.lengths // options.max_tokens)
+    return int((num_pieces * kept.counts).sum())
+
+
 def count_source(source: PartLengths) -> LengthCounts:
     """Count the lengths of a source, part by part."""
     return count_lengths(lengths for _, lengths in iter_parts(source))

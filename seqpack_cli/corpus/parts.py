@@ -16,7 +16,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.spawned_workers import WorkerDiedError, run_in_processes
+from seqpack_cli.runs.spawned_workers import GUARD_HINT, WorkerDiedError, run_in_processes
 
 LINE_BLOCK_BYTES = 1 << 20
 MIN_PARTS = 16  # of a small input, so that a few cores finish at about the same time
@@ -30,6 +30,7 @@ def check_footers(sources: Sequence[Source]) -> None:
 
     Raises:
         DataError: a file is damaged.
+        WorkerDiedError: the process could not start.
     """
     files = [source for source in sources if source.format == "parquet"]
     files = [source for source in files if is_shared(source.location)]
@@ -38,6 +39,8 @@ def check_footers(sources: Sequence[Source]) -> None:
         for _ in run_in_processes(find_row_groups, files, num_processes=1, progress=Progress()):
             num_read += 1  # one worker reads them in order
     except WorkerDiedError as error:
+        if error.hint == GUARD_HINT:  # the process did not start, whatever the file is
+            raise
         message = f"{files[num_read].path}: not Parquet, or damaged (pyarrow crashed)"
         raise DataError(message) from error
 

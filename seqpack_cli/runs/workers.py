@@ -34,7 +34,8 @@ class Executor:
         name: "local" for processes of this machine, or "ray" for a Ray cluster.
         ray_address: the cluster; None finds a running one, or starts one on this machine.
         num_workers: tasks at a time; None is one per core, or fewer if the work is not worth it. 1
-            works in this process, so a script needs no `if __name__ == "__main__":`.
+            works in this process, so a script needs no `if __name__ == "__main__":` unless it reads
+            Parquet, whose footers are checked in a separate process.
 
     Raises:
         ValueError: name is neither, or num_workers is out of range.

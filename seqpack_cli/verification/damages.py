@@ -15,6 +15,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.verification.column_damages import (
     drop_from_columns,
+    find_real_rows,
     join_columns,
     move_values,
     shift_text,
@@ -23,7 +24,7 @@ from seqpack_cli.verification.column_damages import (
     swap_values,
 )
 
-MAX_ROWS = 1000  # rows that are searched for one that differs
+MAX_BATCHES = 1000  # that are searched for one that differs from the next
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,19 @@ def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
 
 def swap_rows(shard: Shard) -> dict[str, np.ndarray] | None:
     """Swap the original indices of two rows with different ids."""
-    rows = np.flatnonzero(shard.tensors["original_indices"] >= 0).tolist()
+    rows, batches = find_real_rows(shard), shard.arrays.batch_of_rows
+    # Other batches that have this sequence too must not get it twice.
+    names = [name for name in ("original_indices", "piece_starts") if name in shard.tensors]
+    keys = [shard.tensors[name] for name in names]
+    is_first = np.logical_and.reduce([key == key[rows[0]] for key in keys])
+    others = np.setdiff1d(batches[is_first], batches[rows[0]])
+    rows = rows[~np.isin(batches[rows], others)].tolist()
     first = shard.row(rows[0])
-    different = [row for row in rows[1:MAX_ROWS] if not np.array_equal(shard.row(row), first)]
+    different = [row for row in rows if not np.array_equal(shard.row(row), first)]
     if not different:
         return None
     # of the same length if possible, so that lengths alone do not show it
     pair = [rows[0], min(different, key=lambda row: len(shard.row(row)) != len(first))]
-    names = [name for name in ("original_indices", "piece_starts") if name in shard.tensors]
     changed: dict[str, np.ndarray] = {}
     for name in names:
         changed[name] = shard.tensors[name].copy()
@@ -117,9 +123,10 @@ def repeat_index(shard: Shard) -> dict[str, np.ndarray] | None:
     """Copy the original index of one row to another."""
     indices = shard.tensors["original_indices"].copy()
     rows = np.flatnonzero((indices >= 0) & (shard.arrays.piece_starts == 0))
-    if len(rows) < 2:
+    others = rows[indices[rows] != indices[rows[:1]]]
+    if not len(others):
         return None
-    indices[rows[1]] = indices[rows[0]]
+    indices[others[0]] = indices[rows[0]]
     return {"original_indices": indices}
 
 
@@ -171,18 +178,30 @@ def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
 
 
 def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Swap the first two batches."""
-    if len(shard) < 2:
+    """Swap the first two neighboring batches that differ."""
+    numbers = range(min(len(shard), MAX_BATCHES) - 1)
+    first = next((number for number in numbers if _differs_from_next(shard, number)), None)
+    if first is None:
         return None
-    parts = [shard.arrays.cut(*ends).tensors for ends in ((1, 2), (0, 1), (2, len(shard)))]
+    cuts = ((0, first), (first + 1, first + 2), (first, first + 1), (first + 2, len(shard)))
+    parts = [shard.arrays.cut(*ends).tensors for ends in cuts]
     changed = join_columns(shard, parts)
     for name, array in shard.tensors.items():
         if name.endswith("_offsets"):
             changed[name] = array.copy()
-            changed[name][1] = array[2] - array[1]
+            changed[name][first + 1] = array[first] + array[first + 2] - array[first + 1]
         elif name not in changed:
             changed[name] = np.concatenate([part[name] for part in parts])
     return changed
+
+
+def _differs_from_next(shard: Shard, number: int) -> bool:
+    """Return whether a batch and the next one have different sequences, or other pieces."""
+    first, middle, last = shard.tensors["sequence_offsets"][number : number + 3].tolist()
+    return not all(
+        np.array_equal(rows[first:middle], rows[middle:last])
+        for rows in (shard.tensors["original_indices"], shard.arrays.piece_starts)
+    )
 
 
 def _is_per_row(column: Column) -> bool:

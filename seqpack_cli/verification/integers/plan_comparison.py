@@ -7,13 +7,14 @@ compared at once, at about 30 ns per sequence, with the memory of `pack`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.bin_batches import count_pieces
-from seqpack_cli.batching.plan import Plan
+from seqpack_cli.batching.plan import Plan, count_rows
+from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
@@ -29,9 +30,9 @@ from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
-# So many pieces, about 100 MB, are always planned. A manifest whose options split the store into
-# more, and into more than twice the rows of its shards, is a finding instead.
-FREE_PIECES = 1 << 22
+# So many rows, about 100 MB, are always planned. A manifest whose options make more rows, and more
+# than twice those of its shards, by splitting sequences or by passes, is a finding instead.
+FREE_ROWS = 1 << 22
 
 
 def plan_again(shards: ShardSet, store: AnyStore) -> PlannedShards | Finding:
@@ -44,11 +45,11 @@ def plan_again(shards: ShardSet, store: AnyStore) -> PlannedShards | Finding:
 
 def _plan_again(shards: ShardSet, source: SelectedStore) -> PlannedShards | Finding:
     options, found = shards.options, source.count()
-    if options.shares_rows:
-        num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
-        num_pieces = count_pieces(source, found.kept, options)
-        if num_pieces > 2 * num_rows + FREE_PIECES:
-            what = f"the options split the store into {num_pieces:,} rows, "
+    num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
+    with contextlib.suppress(OverlongError):  # `plan_store` says which sequence it is
+        num_planned = count_rows(source, found, options)
+        if num_planned > 2 * num_rows + FREE_ROWS:
+            what = f"the options make {num_planned:,} rows of the stores, "
             what += f"the shards have {num_rows:,}"
             return Finding(LEVEL, MANIFEST_NAME, what)
     return PlannedShards(shards, source, plan_store(source, options, found))

