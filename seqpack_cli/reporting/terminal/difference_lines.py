@@ -40,7 +40,7 @@ def show_differences(found: dict[str, Any]) -> list[str]:
         _show_counts(found["ledger"]),
         _show_sources(found["sources"]),
         show_columns(found["columns"]),
-        _show_batches(found["batches"]),
+        _show_batches(found["batches"], found["same_numbers"]),
         _show_sequences(found["sequences"], found["same_numbers"]),
         _show_first(found["sequences"]["first"]),
         show_documents(found["documents"], with_examples=found["compared"] == "shards"),
@@ -127,14 +127,15 @@ def _say_change(entry: Mapping[str, Any]) -> str:
     return ", ".join(changes) or "different text of the same size"
 
 
-def _show_batches(batches: Mapping[str, Any] | None) -> list[str]:
+def _show_batches(batches: Mapping[str, Any] | None, same_numbers: bool | None) -> list[str]:
     if batches is None:
         return []
     numbers = f"{batches['num_a']:,} in A, {batches['num_b']:,} in B"
     same = (
         f"{batches['num_same']:,} at the same index, {batches['num_same_anywhere']:,} at any index"
     )
-    lines = ["batches", pair("number", numbers), pair("same rows", same)]
+    by_number = ", by number" if same_numbers is False else ""
+    lines = ["batches", pair("number", numbers), pair("same rows", same + by_number)]
     first = batches["first"]
     if first is not None:
         lines.append(
