@@ -201,4 +201,4 @@ def test_stray_file_is_excluded_and_a_list_of_the_same_files_is_the_same_run(tmp
 def test_no_input_and_no_list_is_a_usage_error(command):
     result = run(command, "-o", "out")
     assert result.exit_code == 2
-    assert "Error: Missing argument 'INPUT...'." in result.stderr
+    assert "Error: Missing argument 'INPUT...'. Pass a file or a folder, or" in result.stderr

@@ -190,7 +190,7 @@ def test_a_column_to_drop_must_exist(folder: Path) -> None:
     with pytest.raises(OptionError) as caught:
         open_stores([folder / "a", folder / "c"], without=["langs"])
     assert caught.value.message == (
-        "--drop-column langs: no store has this column (found: 'lang', 'score', 'title', 'words')"
+        "--drop-column 'langs': no store has this column (found: 'lang', 'score', 'title', 'words')"
     )
 
 
@@ -208,6 +208,13 @@ def test_a_column_of_stores_is_a_class_by_their_names(folder: Path) -> None:
     assert caught.value.message == "--store-column lang: the stores have a column of that name"
 
 
+@pytest.mark.parametrize("name", ["", "targets", "next", "@length"])
+def test_a_column_of_stores_has_no_name_with_another_meaning(folder: Path, name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        choose_columns(open_store(folder / "a"), store_column=name)
+    assert caught.value.message == f"--store-column: a column cannot be named {name!r}"
+
+
 @pytest.mark.parametrize("how", ["twice", "link", "dots"])
 def test_the_same_store_twice_is_refused(folder: Path, tmp_path: Path, how: str) -> None:
     other = folder / "a"
@@ -218,8 +225,8 @@ def test_the_same_store_twice_is_refused(folder: Path, tmp_path: Path, how: str)
         other = folder / "c" / ".." / "a"
     with pytest.raises(OptionError) as caught:
         open_store([folder / "a", folder / "c", other])
-    assert caught.value.message == f"{other}: the same store as {folder / 'a'}"
-    assert caught.value.hint == "name it once; to visit its sequences twice, pass --passes"
+    assert caught.value.message == f"{other}: has the same content as {folder / 'a'}"
+    assert caught.value.hint == "name it once; to visit its sequences twice, pass --passes to pack"
 
 
 def test_stores_of_another_tokenizer_are_refused_with_both_digests(

@@ -153,6 +153,8 @@ def test_pattern_that_matches_nothing_is_an_error(corpus: Path, option: str) -> 
         f"--{option} '*.txt': no input is a folder or a glob, and a file that is named is always "
         "read"
     )
+    with pytest.raises(OptionError, match=r"leave out --.*: hidden files are skipped anyway"):
+        find(corpus, "", **{option: ["*.txt", ".git/"]})
     with pytest.raises(OptionError, match=f"--{option} './': expected a pattern like"):
         FileOptions(**{option: ["./"]})
 

@@ -61,6 +61,7 @@ def test_list_comes_after_the_inputs() -> None:
     [
         ("none.txt", "no such file or folder"),
         ("b*", "no such file or folder"),
+        ("x" * 300, "no such file or folder"),
         ("x.zip", ".zip files are not supported"),
         ("memory://none/a.txt", "no such object or folder"),
         ("http://a/b.txt", "web addresses are not supported"),
@@ -68,9 +69,10 @@ def test_list_comes_after_the_inputs() -> None:
 )
 def test_line_that_cannot_be_read_is_named(line: str, said: str) -> None:
     Path("x.zip").touch()
+    shown = line if len(line) < 300 else "x" * 200 + "…"
     with pytest.raises(OptionError) as caught:
         find(f"a.txt\n\n{line}\nb.txt\n".encode())
-    assert caught.value.message == f"list:3: {line}: {said}"
+    assert caught.value.message == f"list:3: {shown}: {said}"
 
 
 def test_list_and_its_files_may_be_objects(tmp_path: Path) -> None:
@@ -100,13 +102,17 @@ def test_list_may_be_a_pipe_or_standard_input(monkeypatch: pytest.MonkeyPatch) -
     ("name", "said"),
     [
         ("none", "no such file"),
-        ("c", "no such file"),
+        ("c", "a folder, expected a file with one path per line"),
         ("memory://none/list", "no such file"),
         ("empty", "lists no file"),
+        ("wide", "found UTF-16, expected UTF-8"),
     ],
 )
 def test_list_that_names_nothing_is_refused(name: str, said: str) -> None:
     Path("empty").write_text("\n\n")
+    Path("wide").write_text("a.txt\n", encoding="utf-16")
     with pytest.raises(OptionError) as caught:
         list_inputs([], FileOptions(files_from=name))
     assert caught.value.message == f"--files-from {name}: {said}"
+    with pytest.raises(OptionError, match="--files-from '': expected the path of a file"):
+        FileOptions(files_from="")

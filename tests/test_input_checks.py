@@ -44,6 +44,22 @@ def test_other_text_on_standard_input_is_not_noted(data: bytes) -> None:
     assert "JSON" not in pipe(data, "tokenize", "-", "-o", "store")[1]
 
 
+def test_hint_about_a_stray_file_names_exclude() -> None:
+    Path("corpus").mkdir()
+    Path("corpus/a.jsonl").write_bytes(LINE)
+    stray = Path("corpus/my table.csv")
+    stray.write_text("body\nx\n")
+    result = run("tokenize", "corpus", "-o", "store")
+    advice = "pass --exclude 'my table.csv' to leave out this file"
+    assert result.stderr.endswith(f"hint: pass --text-field body, or {advice}\n")
+    result = run("tokenize", "corpus", "-o", "store", "--keep", "id")
+    assert result.stderr.endswith(f"no column 'id' (found: 'body')\n\nhint: {advice}\n")
+    for names in ([stray], [stray, "corpus/a.jsonl"]):  # a file that is named is always read
+        result = run("tokenize", *names, "-o", "store")
+        assert result.stderr.endswith("hint: pass --text-field body\n")
+    assert run("tokenize", "corpus", "-o", "store", "--exclude", "my table.csv").exit_code == 0
+
+
 @pytest.mark.parametrize("file_format", ["text", "jsonl"])
 def test_named_format_is_not_noted(file_format: str) -> None:
     code, stderr = pipe(LINE, "tokenize", "-", "-o", "store", "--format", file_format)

@@ -133,6 +133,11 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
         "--split-seed needs --split",
         "pass --split, or leave out --split-seed",
     ),
+    (
+        {"where": ["s = a"], "store_column": "s"},
+        "--where 's = a': found the column that --store-column adds, expected one of the stores",
+        "to pack only some stores, leave out the others",
+    ),
     ({"split_by": "set"}, "--split-by needs --split", "pass --split, or leave out --split-by"),
     (
         {"split": "train,test", "split_by": "set", "split_seed": 7},

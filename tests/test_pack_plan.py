@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -146,6 +147,16 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
     )
 
 
+def test_a_sequence_of_several_stores_is_named_by_its_index_over_all(
+    store: Path, tmp_path: Path
+) -> None:
+    other = make_store(tmp_path / "other", ["x", "y"])
+    source = SelectedStore(open_store([other, store]), PackOptions(max_tokens=8).resolve())
+    place = f"sequence 7 ({store}: {store.parent / 'corpus.txt'}:6) has 12 tokens"
+    with pytest.raises(OptionError, match=re.escape(f"{other}, {store}: {place}")):
+        plan_store(source, source.options)
+
+
 @pytest.mark.parametrize(
     ("values", "dropped", "hint"),
     [
@@ -169,6 +180,16 @@ def test_plan_store_names_the_place_of_a_sequence_that_is_too_long(
             {"layout": "varlen", "max_tokens": 4, "drop_shorter": 5, "overflow": "drop"},
             "3 by --drop-shorter, 4 by --overflow",
             "pass a larger --max-tokens",
+        ),
+        (
+            {"batch_size": 2, "passes": "1=1e-9"},
+            "7 by --passes",
+            "pass a larger number to --passes",
+        ),
+        (
+            {"batch_size": 2, "share": "1=1", "max_passes": "1e-9"},
+            "7 by --share",
+            "pass a larger --max-passes",
         ),
     ],
     ids=str,

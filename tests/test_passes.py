@@ -11,6 +11,7 @@ from batching_reference import slow_mix, slow_rounds, slow_visits
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.passes import (
     MAX_PASSES,
     count_rounds,
@@ -23,6 +24,7 @@ from seqpack_cli.batching.passes import (
     spell_by_position,
 )
 from seqpack_cli.errors import MAX_SEED, OptionError
+from seqpack_cli.shards.store_passes import name_by_position
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=20)
 SEEDS = st.integers(0, MAX_SEED)
@@ -140,6 +142,17 @@ def test_stores_are_named_by_folder_or_by_position(
     assert resolve_stores(parse_passes(spelled), positions, "--passes") == passes
 
 
+def test_a_store_may_be_named_by_a_link_to_it() -> None:
+    names, links = ["A", "B", "3", "4"], ["newest", "B", "x", "x"]
+    found = resolve_stores({"newest": Fraction(2), "B": Fraction(3)}, names, "--passes", links)
+    assert found == [2, 3, None, None]
+    with pytest.raises(OptionError) as raised:
+        resolve_stores({"x": Fraction(2)}, names, "--passes", links)
+    assert raised.value.message == (
+        "--passes: found 'x', the name of 2 stores, expected a position from 1 to 4"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "names", "message", "hint"),
     [
@@ -182,6 +195,14 @@ def test_stores_that_are_not_found_are_refused(
         resolve_stores(parse_passes(text), names, "--passes")
     assert raised.value.message == message
     assert raised.value.hint == hint
+
+
+def test_each_store_needs_a_share() -> None:
+    options = PackOptions(share="A=rest").resolve()
+    with pytest.raises(OptionError) as raised:
+        name_by_position(options, ["A", "B", "C"])
+    assert raised.value.message == "--share: no share for 'B', 'C', expected one for each store"
+    assert raised.value.hint == "pass smaller shares, with B=rest for what they leave"
 
 
 def test_passes_above_the_maximum_are_refused() -> None:

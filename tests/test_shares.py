@@ -75,7 +75,7 @@ def test_equal_shares_have_one_spelling(text: str, spelled: str) -> None:
         (
             "a=0.5,b=rest,c=0.5",
             "the other shares add up to 1, expected less than 1 beside b=rest",
-            "pass smaller shares, or leave out b",
+            "pass smaller shares",
         ),
     ],
 )
@@ -89,6 +89,8 @@ def test_shares_that_cannot_be_used_are_refused(text: str, message: str, hint: s
 def test_numbers_may_be_above_1_and_are_never_the_rest() -> None:
     numbers = parse_numbers("A=2,my store=0.50,x/y=1e2", "--passes", 100)
     assert numbers == {"A": 2, "my store": Fraction(1, 2), "x/y": 100}
+    with pytest.raises(OptionError, match="or with the positions of the stores: 1=0"):
+        parse_numbers("a,b=c=2", "--passes", 100)
     for text, found in (("A=rest", "'rest'"), ("A=101", "101"), ("A=0", "0")):
         with pytest.raises(OptionError) as raised:
             parse_numbers(text, "--passes", 100)

@@ -89,3 +89,20 @@ def test_a_store_or_a_file_in_the_place_of_a_split_is_refused_before_anything_ch
 def test_the_largest_seed_makes_splits_that_open(store: Path, tmp_path: Path) -> None:
     split(store, tmp_path / "out", seed=2**64 - 1)
     assert open_splits(tmp_path / "out").manifest["split_seed"] == 2**64 - 1
+
+
+def test_a_folder_that_is_kept_for_other_files_may_be_a_split_again(
+    store: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    split(store, out)
+    (out / "train" / "notes").write_text("mine")
+    split(store, out, "dev=0.5,test=0.5")
+    assert list_files(out / "train") == ["notes"]
+    with pytest.raises(FolderError, match="holds train, which no pack --split wrote") as caught:
+        pack(store, out, PackOptions(split="train=0.5,test=0.5"), executor=HERE)
+    assert "pass --overwrite, which keeps these files" in str(caught.value.hint)
+    split(store, out)
+    open_splits(out)
+    assert (out / "train" / "notes").read_text() == "mine"
+    assert not (out / "dev").exists()

@@ -348,10 +348,14 @@ def test_overwrite_makes_damaged_splits_again(store: Path, tmp_path: Path) -> No
     assert read_tree(tmp_path / "out") == whole
 
 
-def test_a_run_that_wrote_no_split_gives_way_to_other_options(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--max-tokens allows 9"):
-        split(store, tmp_path / "out", layout="padded", batch_size=None, max_tokens=9)
-    split(store, tmp_path / "out")
+def test_a_sequence_that_does_not_fit_stops_before_any_split_is_written(
+    store: Path, tmp_path: Path
+) -> None:
+    splits = "train=0.9,test=rest"  # all sequences of test have at most 12 tokens
+    with pytest.raises(OptionError, match="--max-tokens allows 15"):
+        split(store, tmp_path / "out", splits, split_seed=1, batch_size=None, max_tokens=15)
+    assert not (tmp_path / "out").exists()
+    split(store, tmp_path / "out", splits, split_seed=1, batch_size=None, max_tokens=30)
 
 
 def test_an_unfinished_run_is_said_with_the_splits_that_are_finished(

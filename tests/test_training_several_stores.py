@@ -205,7 +205,7 @@ def test_options_that_do_not_belong_to_the_stores_are_refused(stores: list[Path]
     refused: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (ValueError, no_name, {"split": "a=0.5,b=0.5"}),
         (OptionError, "--passes: no store is named 'radio'", {"passes": "radio=2"}),
-        (OptionError, "--drop-column no: no store has this column", {"drop_column": ["no"]}),
+        (OptionError, "--drop-column 'no': no store has this column", {"drop_column": ["no"]}),
         (OptionError, taken, {"store_column": "lang"}),
         (ValueError, no_keys, {"buckets": "auto", "passes": "1=0.5"}),
     ]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seqpack_cli.errors import OptionError
+from seqpack_cli.batching.conditions import parse_condition
+from seqpack_cli.errors import OptionError, quote
 
 if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
@@ -37,6 +38,15 @@ def check_selection(options: PackOptions, splits: Splits | None) -> None:
             f"--split-seed {options.split_seed} has no effect: --split names values of --split-by",
             hint="leave out --split-seed",
         )
+    added = options.store_column
+    for text in options.where:
+        found = parse_condition(text)
+        if not found.is_built_in and found.name == added and added not in options.drop_column:
+            raise OptionError(
+                f"--where {quote(text)}: found the column that --store-column adds, expected one "
+                "of the stores",
+                hint="to pack only some stores, leave out the others",
+            )
     names = splits.names if splits is not None else ()
     if options.split_name is not None and options.split_name not in names:
         expected = " or ".join(map(repr, names)) if names else "None without split"

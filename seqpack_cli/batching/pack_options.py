@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from seqpack_cli.batching.conditions import parse_condition
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.option_checks import (
     check_rows,
@@ -157,8 +156,6 @@ class PackOptions:
         return replace(self, batch_size=batch_size, num_buckets=num_buckets, shuffle=shuffle)
 
     def _choose_documents(self) -> PackOptions:
-        for condition in self.where:
-            parse_condition(condition)
         splits = parse_splits(self)
         check_selection(self, splits)
         passes, share, max_passes = self.passes, self.share, self.max_passes

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
@@ -40,17 +41,19 @@ def parse_max_passes(text: str) -> Fraction:
 
 
 def resolve_stores(
-    numbers: Mapping[str, Fraction], names: Sequence[str], option: str
+    numbers: Mapping[str, Fraction], names: Sequence[str], option: str, links: Sequence[str] = ()
 ) -> list[Fraction | None]:
     """Return the number of each store, None where a store is not named.
 
-    A store is named by its folder or by its position, from 1. A name has precedence over a
-    position. What is recorded has positions only: read it with the positions as names.
+    A store is named by its folder, by a link to it or by its position, from 1. A name has
+    precedence over a position. What is recorded has positions only: read it with the positions as
+    names.
 
     Args:
-        numbers: the numbers by folder or position.
+        numbers: the numbers by folder, link or position.
         names: the folder of each store.
         option: --passes or --share, for messages.
+        links: the name of each store as the user spelled it, which may be a link.
 
     Raises:
         OptionError: a name is unknown or belongs to several stores, or a store is named twice.
@@ -60,7 +63,7 @@ def resolve_stores(
     """
     found: list[Fraction | None] = [None] * len(names)
     for name, number in numbers.items():
-        place = _find_store(name, names, option)
+        place = _find_store(name, names, option, links)
         if found[place] is not None:
             raise OptionError(
                 f"{option}: found {quote(name)} for store {place + 1}, {quote(names[place])}, "
@@ -168,20 +171,20 @@ def is_in_round(
     return is_in
 
 
-def _find_store(name: str, names: Sequence[str], option: str) -> int:
+def _find_store(name: str, names: Sequence[str], option: str, links: Sequence[str]) -> int:
     """Return the index of the store that a name or a position stands for."""
     positions = [str(place) for place in range(1, len(names) + 1)]
-    times = names.count(name)
-    if times == 1:
-        return names.index(name)
+    spelled = chain(enumerate(names), enumerate(links))
+    found = sorted({index for index, other in spelled if other == name})
+    if len(found) == 1:
+        return found[0]
     if name in positions:
         return positions.index(name)
-    if times > 1:
-        places = [place for place, other in zip(positions, names, strict=True) if other == name]
+    if found:
         raise OptionError(
-            f"{option}: found {quote(name)}, the name of {times} stores, expected a position from "
-            f"1 to {len(names)}",
-            hint=f"name them by position: {join_items(places)}",
+            f"{option}: found {quote(name)}, the name of {len(found)} stores, expected a position "
+            f"from 1 to {len(names)}",
+            hint=f"name them by position: {join_items(positions[index] for index in found)}",
         )
     raise OptionError(
         f"{option}: no store is named {quote(name)} (found: {join_items(map(quote, names))})",

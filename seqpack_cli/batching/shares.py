@@ -50,7 +50,7 @@ def parse_shares(text: str, option: str) -> dict[str, Fraction]:
         raise OptionError(
             f"{place}: the other shares add up to {spell_number(total)}, expected less than 1 "
             f"beside {rests[0]}={REST}",
-            hint=f"pass smaller shares, or leave out {rests[0]}",
+            hint="pass smaller shares",
         )
     if rests:
         shares[rests[0]] = 1 - total
@@ -147,7 +147,9 @@ def spell_number(number: Fraction | int) -> str:
 
 
 def _refuse_item(place: str, item: str) -> OptionError:
+    hint = "write it like a=0.9,b=0.1"
+    if not place.startswith("--split"):
+        hint += ", or with the positions of the stores: 1=0.9,2=0.1"
     return OptionError(
-        f"{place}: found {quote(item)}, expected NAME=NUMBER, with commas between them",
-        hint="write it like a=0.9,b=0.1",
+        f"{place}: found {quote(item)}, expected NAME=NUMBER, with commas between them", hint
     )

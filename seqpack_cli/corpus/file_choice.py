@@ -80,10 +80,12 @@ class FileChoice:
                     "is named is always read",
                     hint="pass the folder of the files",
                 )
+            hint = "write a file name, such as '*.csv', or a path below the folder, such as "
+            hint += "'drafts/**'"
+            if any(part.startswith(".") and part.strip(".") for part in pattern.split("/")):
+                hint = f"leave out {option}: hidden files are skipped anyway"
             raise OptionError(
-                f"{option} {quote(pattern)}: matches no file of {join_items(self._inputs)}",
-                hint="write a file name, such as '*.csv', or a path below the folder, such as "
-                "'drafts/**'",
+                f"{option} {quote(pattern)}: matches no file of {join_items(self._inputs)}", hint
             )
 
     def _match(self, path: str) -> list[Match]:

@@ -5,7 +5,9 @@ A name is taken literally and never as a glob. Blank lines are ignored.
 
 from __future__ import annotations
 
+import codecs
 import os
+import shlex
 from collections.abc import Sequence
 
 from seqpack_cli.corpus.file_options import FileOptions
@@ -16,7 +18,7 @@ from seqpack_cli.files.inputs import ListedName, find_input, spell_inputs
 from seqpack_cli.files.url import AnyPath, parse_place
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError)
+MISSING = (FileNotFoundError, NotADirectoryError, ValueError)
 
 
 def list_inputs(inputs: AnyPath | Sequence[AnyPath], options: FileOptions) -> list[str]:
@@ -47,6 +49,11 @@ def _read_list(path: str) -> bytes:
     try:
         with source.open(source.find_version()[0]) as file:
             return file.read()
+    except IsADirectoryError as error:
+        raise OptionError(
+            f"--files-from {path}: a folder, expected a file with one path per line",
+            hint=f"pass {shlex.quote(path)} as INPUT",
+        ) from error
     except (*MISSING, FolderError) as error:
         raise OptionError(f"--files-from {path}: no such file") from error
     except OSError as error:
@@ -54,6 +61,11 @@ def _read_list(path: str) -> bytes:
 
 
 def _parse_list(data: bytes, path: str) -> list[str]:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise OptionError(
+            f"--files-from {path}: found UTF-16, expected UTF-8",
+            hint="convert it: iconv -f UTF-16 -t UTF-8",
+        )
     if b"\0" in data:
         lines = data.split(b"\0")
     else:

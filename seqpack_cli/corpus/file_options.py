@@ -26,7 +26,7 @@ class FileOptions:
             input.
 
     Raises:
-        OptionError: a pattern has no name to match.
+        OptionError: a pattern has no name to match, or the path of the list is empty.
     """
 
     include: Sequence[str] = ()
@@ -35,6 +35,8 @@ class FileOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.files_from == "":
+            raise OptionError("--files-from '': expected the path of a file", "leave it out")
         if self.files_from is not None:
             object.__setattr__(self, "files_from", spell_input(self.files_from))
         for option, patterns in (("--include", self.include), ("--exclude", self.exclude)):

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from seqpack_cli.corpus.document_block import KEEP_HINT, TEXT_FIELD_HINT
 from seqpack_cli.corpus.formats import find_file_format
 from seqpack_cli.corpus.kept_fields import FOLDER_FIELD
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
-from seqpack_cli.errors import OptionError, join_items
+from seqpack_cli.errors import DataError, OptionError, join_items
 
 UNPACKED = re.compile(rb'\{"index": 0, "text": ')
 JSON_LINES = re.compile(rb'(?:\xef\xbb\xbf)?[ \t]*\{[ \t]*"[^"\n]*"[ \t]*:')
@@ -88,6 +91,23 @@ def check_kept_fields(sources: Sequence[Source], names: Sequence[str]) -> None:
             f"--keep {FOLDER_FIELD}: {texts[0].path} is text, other files are not",
             hint="tokenize them into two stores",
         )
+
+
+@contextlib.contextmanager
+def naming_stray(inputs: Sequence[str], sources: Sequence[Source]) -> Iterator[None]:
+    """Add --exclude to the hint about a field that a file of another format than others lacks."""
+    try:
+        yield
+    except DataError as error:
+        of_file = (each for each in sources if error.message.startswith(f"{each.path}:"))
+        stray = next(of_file, None)
+        is_field = error.hint is None or error.hint.startswith((TEXT_FIELD_HINT, KEEP_HINT))
+        is_alike = stray is None or all(each.format == stray.format for each in sources)
+        if stray is None or not is_field or is_alike or stray.path in inputs:
+            raise
+        advice = f"pass --exclude {shlex.quote(Path(stray.path).name)} to leave out this file"
+        hint = advice if error.hint is None else f"{error.hint}, or {advice}"
+        raise DataError(error.message, hint) from error
 
 
 def _find_matches(sources: Sequence[Source], pattern: re.Pattern[bytes]) -> list[str]:

@@ -18,6 +18,8 @@ from seqpack_cli.corpus.folder_walk import (
 from seqpack_cli.corpus.formats import find_file_format
 from seqpack_cli.errors import OptionError
 
+MAX_SHOWN_CHARACTERS = 200  # of a line that is not a path: LIST may be any file
+
 
 def find_local_files(name: str, search: Search, *, is_listed: bool = False) -> list[FoundFile]:
     """Find the regular files of a path or glob; a path that exists is never a glob.
@@ -32,8 +34,9 @@ def find_local_files(name: str, search: Search, *, is_listed: bool = False) -> l
     """
     status = _find_status(name)
     if status is None and is_listed:
+        shown = name if len(name) <= MAX_SHOWN_CHARACTERS else f"{name[:MAX_SHOWN_CHARACTERS]}…"
         raise OptionError(
-            f"{name}: no such file or folder",
+            f"{shown}: no such file or folder",
             hint="list absolute paths, or paths relative to the current folder",
         )
     if status is None:

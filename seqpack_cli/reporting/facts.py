@@ -69,6 +69,7 @@ def list_not_packed(ledger: dict[str, Any], options: dict[str, Any]) -> Facts:
     return [
         (reason, f"{_count_both(num, num_tokens[reason])} {_spell_reason(reason, options)}")
         for reason, num in ledger["num_dropped_sequences"].items()
+        if num
     ]
 
 

@@ -16,6 +16,7 @@ from seqpack_cli.files.manifest import PLAN_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.earlier_run import (
+    KEEPING_HINT,
     REMOVE_HINT,
     REPLACED,
     SPLIT_NAME,
@@ -47,12 +48,8 @@ def open_split_run(
     folder = output.folder
     with hold_folder(folder, command=output.command) as run:
         earlier = find_splits(run.path) or []
-        strange = {path.name for path in run.path.iterdir()}.intersection(names).difference(earlier)
-        if strange:
-            raise FolderError(
-                f"{folder}: holds {join_items(sorted(strange))}, which no pack --split wrote",
-                hint=REMOVE_HINT,
-            )
+        present = {path.name for path in run.path.iterdir()}
+        _check_strange(output, sorted(present.intersection(names).difference(earlier)))
         run.folders = {*names, *earlier}
         for name in sorted(run.folders):
             _check_split(folder / name)
@@ -62,6 +59,18 @@ def open_split_run(
             for name in [*stale, *(names if output.overwrite else ())]:
                 _remove_split(run, folder / name)
         yield run
+
+
+def _check_strange(output: RunOutput, names: Sequence[str]) -> None:
+    """Raise FolderError if folders that no run of splits wrote may not become those of splits."""
+    paths = {name: output.folder / name for name in names}
+    kept = [name for name, path in paths.items() if find_formats(path) or not path.is_dir()]
+    found = kept if output.overwrite else names
+    if found:
+        raise FolderError(
+            f"{output.folder}: holds {join_items(found)}, which no pack --split wrote",
+            hint=REMOVE_HINT if kept else KEEPING_HINT,
+        )
 
 
 def _check_split(folder: Place) -> None:

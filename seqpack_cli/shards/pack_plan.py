@@ -17,7 +17,7 @@ from seqpack_cli.errors import DataError, MachineError, OptionError, join_items,
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.selected_store import OTHER_SPLITS, SelectedStore
+from seqpack_cli.shards.selected_store import OTHER_SPLITS, PASSES, SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.tokens.decoder import spell_ids
@@ -28,7 +28,7 @@ LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
     "where": "leave out a --where, or look at the values: seqpack inspect {store}",
-    "passes": "pass a larger number to --passes",
+    PASSES: "pass a larger number to --passes",
     OTHER_SPLITS: "pass a larger share to --split",
     "last_batch": "pass --last-batch keep",
 }
@@ -61,13 +61,16 @@ def plan_store(
 
 def _refuse_overlong(store: AnyStore, options: PackOptions, error: OverlongError) -> OptionError:
     origin = store.locate(error.index)
+    place = f"{origin.source}:{origin.record}"
+    if len(store.stores) > 1:
+        place = f"{origin.store}: {place}"
     splitting = "--overflow split"
     if not options.shares_rows:
         splitting = f"tokenize --max-length {error.limit}"
     cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
     needed = int(round_up(np.array(error.length), options.pad_to_multiple))
     return OptionError(
-        f"{origin.store}: sequence {error.index} ({origin.source}:{origin.record}) has "
+        f"{store.shown_path}: sequence {error.index} ({place}) has "
         f"{error.length:,} tokens, {error.option} allows {error.limit:,}",
         hint=f"{cure} {needed}, drop longer ones with --overflow drop, "
         f"or split them with {splitting}",
@@ -81,7 +84,9 @@ def _check_batches(store: AnyStore, plan: Plan, options: PackOptions) -> None:
         if name is not None and len(dropped) > 1:
             place = f"{place}: split {quote(name)}"
             dropped.pop("other_splits", None)
-        reasons = [f"{number:,} {_spell_reason(name)}" for name, number in dropped.items()]
+        reasons = [
+            f"{number:,} {_spell_reason(reason, options)}" for reason, number in dropped.items()
+        ]
         most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
         raise DataError(
             f"{place}: no batch is left, sequences dropped: {join_items(reasons)}",
@@ -89,11 +94,16 @@ def _check_batches(store: AnyStore, plan: Plan, options: PackOptions) -> None:
         )
 
 
-def _spell_reason(name: str) -> str:
-    return "in other splits" if name == OTHER_SPLITS else f"by --{name.replace('_', '-')}"
+def _spell_reason(reason: str, options: PackOptions) -> str:
+    if reason == OTHER_SPLITS:
+        return "in other splits"
+    option = "share" if reason == PASSES and options.share is not None else reason
+    return f"by --{option.replace('_', '-')}"
 
 
 def _advise_looser(reason: str, options: PackOptions) -> str:
+    if reason == PASSES and options.share is not None:
+        return "pass a larger --max-passes"
     if reason != "overflow":
         return LOOSER_OPTIONS[reason]
     keys = options.buckets if isinstance(options.buckets, tuple) else ()

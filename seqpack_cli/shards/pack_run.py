@@ -82,4 +82,4 @@ def _open(
     for place in places:
         if at(output).find_real_name() == at(place).find_real_name():
             raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
-    return store, name_by_position(options, name_stores(places))
+    return store, name_by_position(options, name_stores(places), [each.name for each in places])

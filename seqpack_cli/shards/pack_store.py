@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
-from seqpack_cli.batching.plan import needs_array
+from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import quote
 from seqpack_cli.runs.open_run import RunOutput, open_run
 from seqpack_cli.runs.run_folder import RunFolder
@@ -41,20 +41,31 @@ from seqpack_cli.shards.shard_manifest import (
 )
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
-from seqpack_cli.shards.store_counts import do_add_up
+from seqpack_cli.shards.store_counts import counts_add_up
 from seqpack_cli.tokens.open_store import AnyStore
 
 
+def plan_selected(source: SelectedStore, workers: Workers) -> Plan:
+    """Plan the batches of what is selected of an opened store; raise if they cannot be packed."""
+    counts = None
+    if not is_planned_here(source.options, workers):
+        counts = count_store(source, SourceSetup.of(source), workers)
+    plan = plan_store(source, source.options, counts)
+    check_memory(plan.table, EntryBytes.of(source.store))
+    return plan
+
+
 def pack_store(
-    source: SelectedStore, workers: Workers, output: RunOutput
+    source: SelectedStore, workers: Workers, output: RunOutput, plan: Plan | None = None
 ) -> tuple[dict[str, Any], bool]:
-    """Pack what is selected of an opened store, as `pack` does."""
+    """Pack what is selected of an opened store, as `pack` does.
+
+    Args:
+        plan: from `plan_selected`, if it is known.
+    """
     started, options = time.monotonic(), source.options
     store, head = source.store, _make_head(source)
-    opened, entries = SourceSetup.of(source), EntryBytes.of(store)
-    is_here = is_planned_here(options, workers)
-    plan = plan_store(source, options, None if is_here else count_store(source, opened, workers))
-    check_memory(plan.table, entries)
+    plan = plan_selected(source, workers) if plan is None else plan
     with open_run(output, head) as run:
         if run.manifest is not None:
             run.check_whole(open_shards)
@@ -62,9 +73,10 @@ def pack_store(
         if output.within is None:
             note_substitute_pad_id(store, options, workers)
         run.write_tokenizer(store.read_tokenizer_json())
-        cuts = cut_shards(plan.table, options, entries)
+        cuts = cut_shards(plan.table, options, EntryBytes.of(store))
         tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
-        receipts = _make_shards(run, tasks, ShardSetup(run.path, opened, head), workers)
+        setup = ShardSetup(run.path, SourceSetup.of(source), head)
+        receipts = _make_shards(run, tasks, setup, workers)
         manifest = make_manifest(source, run.path, head, plan, receipts)
         seconds, num_tokens = time.monotonic() - started, manifest["ledger"]["num_tokens"]
         done = describe_run(num_tokens, workers, seconds)
@@ -129,7 +141,7 @@ def _read_receipt(run: RunFolder, task: ShardTask, num_stores: int) -> dict[str,
     expected = {"name": str(task), **count_rows(task)}
     if receipt is None or any(receipt[name] != value for name, value in expected.items()):
         return None
-    if not do_add_up(receipt, num_stores, run.path):
+    if not counts_add_up(receipt, num_stores, run.path):
         return None
     return {name: receipt[name] for name in SHARD_FIELDS}
 

@@ -1,8 +1,8 @@
 """Run `pack --split`: a whole shard set for each split, then the manifest that names them.
 
 The shard sets lie in folders below that of the run, which holds them: one that was packed with
-other options is replaced, since nobody else writes there. All splits are counted before the first
-is packed, so that an empty one stops at once.
+other options is replaced, since nobody else writes there. All splits are counted and planned before
+the first is packed, so that an empty one, or a sequence that does not fit, stops at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from seqpack_cli.files.url import spell_place
 from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
-from seqpack_cli.shards.pack_store import describe_run, note_substitute_pad_id, pack_store
+from seqpack_cli.shards.pack_store import (
+    describe_run,
+    note_substitute_pad_id,
+    pack_store,
+    plan_selected,
+)
 from seqpack_cli.shards.recorded_options import APART, record_options
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
@@ -55,6 +60,13 @@ def pack_splits(
     head = _make_head(store, splits, options)
     find = functools.cache(make_splitter(store, splits))  # 2 bytes for each sequence
     entries = describe_splits(store, splits, find)
+    # the smallest first: it may be too small for the options
+    in_order = sorted(entries, key=lambda entry: int(entry["num_tokens"]))
+    sources = [
+        SelectedStore(store, replace(options, split_name=entry["name"]), find_split=find)
+        for entry in in_order
+    ]
+    plans = [plan_selected(source, workers) for source in sources]
     with open_split_run(output, head, splits.names) as run:
         if run.manifest is not None:
             run.check_whole(open_splits)
@@ -62,11 +74,9 @@ def pack_splits(
         note_substitute_pad_id(store, options, workers)
         for entry in entries:
             _note_small(entry, options, workers)
-        # the smallest first: it may be too small for the options
-        for entry in sorted(entries, key=lambda entry: int(entry["num_tokens"])):
-            some = replace(options, split_name=entry["name"])
+        for entry, source, plan in zip(in_order, sources, plans, strict=True):
             part = replace(output, folder=output.folder / entry["name"], within=run)
-            pack_store(SelectedStore(store, some, find_split=find), workers, part)
+            pack_store(source, workers, part, plan)
             entry["blake3"] = open_shards(part.folder).folder.digest
         stores = [{"path": spell_place(each.path, output.folder)} for each in store.stores]
         both = zip(stores, head["stores"], strict=True)

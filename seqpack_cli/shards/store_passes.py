@@ -23,25 +23,29 @@ from seqpack_cli.errors import OptionError, join_items, quote
 ONE_PASS = Fraction(1)
 
 
-def name_by_position(options: PackOptions, names: Sequence[str]) -> PackOptions:
+def name_by_position(
+    options: PackOptions, names: Sequence[str], links: Sequence[str] = ()
+) -> PackOptions:
     """Return resolved options whose passes and shares name stores by position, from 1.
 
     Args:
         names: of the stores.
+        links: their names as the user spelled them, which may be links.
 
     Raises:
         OptionError: a name is unknown, or a store has no share.
     """
     if options.passes is not None:
-        passes = resolve_stores(parse_passes(options.passes), names, "--passes")
+        passes = resolve_stores(parse_passes(options.passes), names, "--passes", links)
         return replace(options, passes=spell_by_position(passes))
     if options.share is not None:
-        shares = resolve_stores(parse_shares(options.share, "--share"), names, "--share")
+        shares = resolve_stores(parse_shares(options.share, "--share"), names, "--share", links)
         missing = [name for name, share in zip(names, shares, strict=True) if share is None]
         if missing:
             raise OptionError(
-                f"--share {quote(options.share)}: no share for {join_items(map(quote, missing))}",
-                hint=f"add {missing[0]}=rest, or leave out the store",
+                f"--share: no share for {join_items(map(quote, missing))}, expected one for each "
+                "store",
+                hint=f"pass smaller shares, with {missing[0]}=rest for what they leave",
             )
         return replace(options, share=spell_by_position(shares))
     return options

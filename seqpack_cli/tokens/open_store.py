@@ -107,7 +107,10 @@ def check_dropped(stores: Iterable[TokenStore], names: Collection[str]) -> None:
     for name in names:
         if name not in known:
             found = join_items(map(quote, sorted(known))) or "none"
-            raise OptionError(f"--drop-column {name}: no store has this column (found: {found})")
+            raise OptionError(
+                f"--drop-column {quote(name)}: no store has this column (found: {found})",
+                hint="leave out --drop-column, or pass the name of a column",
+            )
 
 
 def choose_columns(
@@ -145,12 +148,21 @@ def name_stores(places: Sequence[Place]) -> list[str]:
 
 
 def number_repeated(names: Sequence[str]) -> list[str]:
-    """Replace names that are empty or not unique by their positions, from 1."""
-    number_of = Counter(names)
-    return [
-        name if name and number_of[name] == 1 else str(position)
-        for position, name in enumerate(names, 1)
-    ]
+    """Replace names that are empty or not unique by their positions, from 1.
+
+    A name that is then the position of another store is replaced as well.
+
+    >>> number_repeated(["2", "a", "a", "b"])
+    ['1', '2', '3', 'b']
+    """
+    found, number_of = list(names), Counter(names)
+    while number_of[""] or max(number_of.values(), default=0) > 1:
+        found = [
+            name if name and number_of[name] == 1 else str(position)
+            for position, name in enumerate(found, 1)
+        ]
+        number_of = Counter(found)
+    return found
 
 
 def _show(store: TokenStore, shown: ShownColumns) -> TokenStore:
@@ -177,8 +189,8 @@ def _check_stores(stores: Sequence[TokenStore]) -> None:
         twin = seen.setdefault(store.digest, store)
         if twin is not store:
             raise OptionError(
-                f"{store.path}: the same store as {twin.path}",
-                hint="name it once; to visit its sequences twice, pass --passes",
+                f"{store.path}: has the same content as {twin.path}",
+                hint="name it once; to visit its sequences twice, pass --passes to pack",
             )
         found, expected = (each.manifest["tokenizer_blake3"] for each in (store, first))
         if found != expected:

@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from seqpack_cli.corpus.file_list import list_inputs
-from seqpack_cli.corpus.input_checks import check_kept_fields, check_options_used, iter_input_notes
+from seqpack_cli.corpus.input_checks import (
+    check_kept_fields,
+    check_options_used,
+    iter_input_notes,
+    naming_stray,
+)
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
@@ -94,7 +99,8 @@ def tokenize(
             run.check_foreign(overwrite=overwrite)  # before waiting for standard input
         with spool_standard_input(inputs, output) as spool:
             found = _find_input(inputs, output, options, spool, workers.progress)
-            return _tokenize_sources(run, *found, options, workers, overwrite)
+            with naming_stray(inputs, found[0]):
+                return _tokenize_sources(run, *found, options, workers, overwrite)
 
 
 def _tokenize_sources(

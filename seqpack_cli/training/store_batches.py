@@ -163,7 +163,8 @@ def _resolve(options: PackOptions, dataset: StoreDataset) -> PackOptions:
         names = " or ".join(map(repr, splits.names))
         raise ValueError(f"options has split without split_name, expected {names}")
     check_dropped(dataset.open_store().stores, options.drop_column)
-    return name_by_position(options, name_stores(dataset.paths))
+    places = dataset.paths
+    return name_by_position(options, name_stores(places), [each.name for each in places])
 
 
 def _check_keys(source: SelectedStore) -> None:

@@ -12,6 +12,7 @@ from itertools import chain
 from seqpack_cli.errors import OptionError, join_items, quote
 from seqpack_cli.tokens.columns.class_kind import find_value_type, sort_labels
 from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.keep_option import RESERVED
 from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.tokens.columns.part_columns import ShownColumns
 
@@ -50,8 +51,13 @@ def add_store_column(
         stores: the names of the stores.
 
     Raises:
-        OptionError: there is a column of that name.
+        OptionError: there is a column of that name, or none may have it.
     """
+    if not name or name in RESERVED or name.startswith("@"):
+        raise OptionError(
+            f"--store-column: a column cannot be named {quote(name)}",
+            hint="choose another name, such as --store-column store",
+        )
     added = Column(name, "class", tuple(stores))
     taken = {array for column in columns.values() for array in column.tensor_dtypes}
     if not taken.isdisjoint(added.tensor_dtypes):
