@@ -74,7 +74,7 @@ def evaluate(model: nn.Module, batches: Iterable[seqpack.PackedTensors]) -> floa
 @click.option("--max-tokens", default=2048, show_default=True, help="Tokens per batch, at most.")
 @click.option("--hidden-size", default=256, show_default=True)
 @click.option("--tied/--untied", default=True, help="Whether head and embedding share weights.")
-@click.option("--steps", default=1000, show_default=True, help="Total, with earlier runs.")
+@click.option("--steps", default=250, show_default=True, help="Total, with earlier runs.")
 @click.option("--every", default=50, show_default=True, help="Steps between reports.")
 @click.option("--device", default="cpu", show_default=True)
 def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, device) -> None:

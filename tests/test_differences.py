@@ -123,6 +123,7 @@ def test_copy_of_a_store_is_the_same(tmp_path: Path) -> None:
         "columns": None,
         "batches": None,
         "same_arrays": None,
+        "same_numbers": None,
     }
 
 
@@ -584,6 +585,35 @@ def test_show_differences_of_two_shard_sets(tmp_path: Path) -> None:
         "",
         "different options and counts; same sequences in different batches",
     ]
+
+
+def test_counts_of_stores_are_compared_with_those_of_a_single_one(tmp_path: Path) -> None:
+    first, second = store(tmp_path, "first", ["a", "b"]), store(tmp_path, "second", ["c", "d", "e"])
+    one = pack(first, "one")
+    pack_run.pack([first, second], tmp_path / "two", PackOptions(drop_longer=9), executor=HERE)
+    found = find(one, tmp_path / "two")
+    assert [(it["name"], it["a"], it["b"]) for it in found["ledger"] if "store" in it["name"]] == [
+        ("num_sequences of store 2", 0, 3),
+        ("num_tokens of store 2", 0, 3),
+    ]
+    assert found["same_numbers"] is True  # of the first store, whose sequences come first
+    assert found["verdict"] == "2 sequences identical, 3 only in B"
+
+
+def test_shards_of_other_stores_are_compared_by_number(tmp_path: Path) -> None:
+    a = pack(store(tmp_path, "first", ["ab", "cd"]), "a")
+    b = pack(store(tmp_path, "second", ["ef", "ab"]), "b")
+    found = find(a, b)
+    assert found["same_numbers"] is False
+    assert "  in both            2 by number; the token stores differ" in show_differences(found)
+
+
+def test_names_of_counts_take_the_room_that_numbers_leave(tmp_path: Path) -> None:
+    tokens = store(tmp_path, "tokens", TEXTS)
+    splits = {"split": "x=0.5,y=0.5", "split_name": "x"}
+    lines = show_differences(find(pack(tokens, "a"), pack(tokens, "b", **splits)))
+    (line,) = [line for line in lines if line.startswith("  dropped sequences by other")]
+    assert line.startswith("  dropped sequences by other splits              0  ")
 
 
 def test_show_differences_fits_the_terminal_whatever_a_manifest_says(tmp_path: Path) -> None:

@@ -99,11 +99,14 @@ def test_classes_are_compared_by_name(tmp_path: Path) -> None:
                 "a": {"kind": "class", "only_classes": []},
                 "b": {"kind": "class", "only_classes": ["a"]},
                 "same_order": True,
+                "same_numbers": False,
             }
         ],
         "same_order": True,
         "values": [{"name": "label", "num_differing": 1, "places": [place]}],
     }
+    lines = show_differences(compare(open_any(a), open_any(b)))
+    assert "                     the classes in both have other numbers" in lines
     found = find(a, other_order)
     assert [change["same_order"] for change in found["columns"]["changed"]] == [False]
     assert [values["num_differing"] for values in found["columns"]["values"]] == [0]

@@ -123,6 +123,17 @@ def test_all_splits_are_shown_with_what_was_asked_and_found() -> None:
 
 
 @pytest.mark.usefixtures("stores")
+def test_stores_of_each_split_are_shown_by_what_passes_call_them() -> None:
+    Path("x").mkdir()
+    assert run("tokenize", "a.txt", "-o", "x/b").exit_code == 0
+    shown = run("pack", "b", "x/b", "-o", "out", *SPLIT, "--passes", "2=0.5").stdout.splitlines()
+    for name, passes in (("train", "0.5"), ("rest", "1")):
+        place = shown.index(f"  stores of {name}")
+        assert shown[place + 2].split()[:3] == ["1:", "../b", "1"]
+        assert shown[place + 3].split()[:3] == ["2:", "../x/b", passes]
+
+
+@pytest.mark.usefixtures("stores")
 def test_sequence_of_all_splits_names_its_split() -> None:
     run("pack", "a", "b", "-o", "out", *SPLIT)
     for index in (0, 15):

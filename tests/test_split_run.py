@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import xxhash
 from command import run
 from conftest import HERE
 from reference import change_json
@@ -25,6 +27,8 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import open_splits
+from seqpack_cli.shards.store_splits import hash_values
+from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.open_store import open_store
 
 pytestmark = pytest.mark.filterwarnings(
@@ -139,6 +143,21 @@ def test_values_of_a_column_stay_together(
             assert seen.setdefault(value, split_of[index]) == split_of[index]
             index += 1
     assert index == len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("value", "spelled"),
+    [
+        *((-0.0, "0.0"), (3.0, "3.0"), (0.0001, "0.0001"), (1e-5, "1e-05"), (1.5e-7, "1.5e-07")),
+        *((1e15, "1000000000000000.0"), (1e16, "1e+16"), (-12, "-12")),
+    ],
+)
+def test_spelling_of_a_number_that_decides_a_split_is_fixed(
+    value: float | int, spelled: str
+) -> None:
+    column = Column("x", "int" if type(value) is int else "float")
+    (found,), _ = hash_values(column, np.array([value]))
+    assert int(found) == xxhash.xxh3_64_intdigest(spelled.encode())
 
 
 def test_values_of_a_column_name_the_splits(store: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_command_shows_every_split_and_all_together(out: Path) -> None:
     lines = shown.stdout.splitlines()
     assert lines[-4:] == [
         f"{out}: 3 splits: train, validation, test",
-        f"  documents: {2 * len(draw_texts(0))}, each in exactly one split",
+        f"  documents: {2 * len(draw_texts(0))} packed, each in exactly one split",
         "",
         "all splits passed",
     ]

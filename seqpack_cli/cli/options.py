@@ -204,7 +204,7 @@ def file_options(function: Command) -> Command:
         if files_from is None and not others["inputs"]:
             inputs = next(param for param in context.command.params if param.name == "inputs")
             message = "Pass a file or a folder, or --files-from LIST"
-            raise click.MissingParameter(message, ctx=context, param=inputs)
+            raise click.MissingParameter(message, context, inputs, param_hint="'INPUT...'")
         function(files=FileOptions(include, exclude, files_from), **others)
 
     return _add(FILE_OPTIONS, command)

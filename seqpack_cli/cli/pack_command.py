@@ -71,7 +71,8 @@ from seqpack_cli.runs.workers import Executor
     type=NATURAL,
     default=0,
     show_default=True,
-    help="Random seed for --shuffle, and for the documents that a fraction of --passes takes.",
+    help="Random seed for --shuffle, and for the documents that a fraction of --passes, or of the "
+    "passes that --share chooses, takes.",
 )
 @click.option(
     "--buckets",

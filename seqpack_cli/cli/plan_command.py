@@ -21,8 +21,9 @@ def command(stores: tuple[Place, ...], plot: Place | None, as_json: bool, quiet:
 
     For each layout and a fixed list of batch sizes, buckets and row lengths (--batch-size,
     --buckets and --max-tokens of `seqpack pack`): the number of batches, the share of padding, and
-    the size of the shards. Other options have their defaults; --shuffle with --window needs more
-    padding. Only the lengths of the sequences are read.
+    the size of the shards. Other options have their defaults: without splits, conditions or passes,
+    all sequences are packed once. --shuffle with --window needs more padding. Only the lengths of
+    the sequences are read.
 
     \b
     As a table:

@@ -31,19 +31,19 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="COLUMN",
         help="Split by the values of a column (see tokenize --keep), not by documents: sequences "
         "with the same value are in the same split. With --split NAME,NAME (no shares), the "
-        "values are the names of the splits.",
+        "values are the names of the splits; any other value is an error.  [default: by documents]",
     ),
     click.option(
         "--drop-shorter",
         type=POSITIVE,
-        help="Before anything else, drop sequences of fewer than N tokens (counted).  [default: "
-        "none]",
+        help="Drop sequences of fewer than N tokens (counted), after --split and before --where.  "
+        "[default: none]",
     ),
     click.option(
         "--drop-longer",
         type=POSITIVE,
-        help="Before anything else, drop sequences of more than N tokens (counted).  [default: "
-        "none]",
+        help="Drop sequences of more than N tokens (counted), after --split and before --where.  "
+        "[default: none]",
     ),
     click.option(
         "--where",
@@ -64,18 +64,21 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "by its folder, or by its position from 1. A fraction takes the documents that their hash "
         "and --seed choose: 2.5 takes all documents twice, and half of them a third time. Visits "
         "of one sequence are never in the same batch. With --split, this applies to the first "
-        "split only.  [default: 1 for each store]",
+        "split only. Not with --share.  [default: 1 for each store]",
     ),
     click.option(
         "--share",
         metavar="STORE=SHARE,...",
-        help="Choose the passes so that each store has its share of all tokens, such as "
-        "A=0.7,B=rest.",
+        help="Choose the passes so that each store has its share of all packed tokens, such as "
+        "A=0.7,B=rest. All stores must be named; the shares add up to 1, and one may be rest. "
+        "Tokens are counted after --split, --drop-shorter, --drop-longer and --where. With "
+        "--split, this applies to the first split only. Not with --passes.  [default: none]",
     ),
     click.option(
         "--max-passes",
         metavar="N",
-        help="Maximum number of passes of a store with --share.  [default: 1]",
+        help="Maximum number of passes of a store with --share; at least one store has exactly "
+        "this number.  [default: 1]",
     ),
     click.option(
         "--store-column",

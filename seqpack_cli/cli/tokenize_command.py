@@ -23,7 +23,7 @@ from seqpack_cli.runs.workers import Executor
 
 
 @click.command("tokenize", cls=OneValueCommand, short_help="Turn text files into a token store.")
-@click.argument("inputs", nargs=-1, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("Folder to create for the token store.")
 @click.option(
     "--tokenizer",
@@ -131,10 +131,11 @@ def command(
 
     INPUT is a file, a folder (all .txt .text .md .jsonl .ndjson .parquet .csv .tsv files below it,
     in the order of their paths), a glob pattern, a URL (s3:// or gs://), or - for standard input.
-    Files may be compressed (.gz .bz2 .xz .zst). A record is one line, file or paragraph of text,
-    one JSON line, or one table row; its text is a document, and each document becomes one
-    sequence, or several if it is split. Running the same command again continues an interrupted
-    run; with other options or a changed input it is an error unless --overwrite is given.
+    It may be omitted with --files-from. Files may be compressed (.gz .bz2 .xz .zst). A record is
+    one line, file or paragraph of text, one JSON line, or one table row; its text is a document,
+    and each document becomes one sequence, or several if it is cut. Running the same command again
+    continues an interrupted run; with other options or a changed input it is an error unless
+    --overwrite is given.
 
     \b
     A folder of text files, one document per line, one id per byte:

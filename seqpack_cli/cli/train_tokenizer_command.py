@@ -23,7 +23,7 @@ from seqpack_cli.files.url import Place
 
 
 @click.command("train-tokenizer", cls=OneValueCommand, short_help="Train a tokenizer.json on text.")
-@click.argument("inputs", nargs=-1, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("File to write, usually named tokenizer.json.", is_file=True)
 @click.option(
     "--model",
@@ -67,8 +67,8 @@ def command(
 ) -> None:
     """Train a tokenizer on text files and write it as a tokenizer.json of the tokenizers library.
 
-    INPUT is what `seqpack tokenize` takes: files, folders, glob patterns, URLs, or -. In text
-    files, each line is a document.
+    INPUT is what `seqpack tokenize` takes: files, folders, glob patterns, URLs, or -; it may be
+    omitted with --files-from. In text files, each line is a document.
 
     \b
     Byte-level BPE with 16,000 tokens, and how to use it:

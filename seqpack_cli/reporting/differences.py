@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.errors import OptionError
@@ -65,6 +65,7 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
         "columns": None,
         "batches": None,
         "same_arrays": None,
+        "same_numbers": None,
     }
     if isinstance(first, TokenStore) and isinstance(second, TokenStore):
         found |= _compare_manifests(first, second, "parts")
@@ -80,6 +81,7 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
             found["sequences"] = count_equal(first)
         else:
             found["sequences"] = compare_shards(first, second, pairs, progress)
+        found["same_numbers"] = _have_same_numbers(first.manifest, second.manifest)
         found["documents"] = find_shared(first, second)
         if first.layout == second.layout:
             found["batches"] = compare_batches(first, second)
@@ -90,6 +92,12 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
         )
     found["columns"] = compare_columns(first.columns, second.columns, pairs)
     return {**found, **judge(found)}
+
+
+def _have_same_numbers(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether a number means the same sequence: the stores of both are alike in order."""
+    pairs = zip(first["stores"], second["stores"], strict=False)
+    return all(store["blake3"] == other["blake3"] for store, other in pairs)
 
 
 def _compare_manifests(first: Opened, second: Opened, files: str) -> dict[str, Any]:
@@ -126,7 +134,8 @@ def _list_differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list
 
 def _compare_ledgers(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
     """List the counts that differ, and by how much; a missing count is 0."""
-    counts, others = _read_counts(first), _read_counts(second)
+    num_stores = max(len(_read_stores(ledger)) for ledger in (first, second))
+    counts, others = (_read_counts(ledger, num_stores) for ledger in (first, second))
     return [
         {
             "name": name,
@@ -139,12 +148,22 @@ def _compare_ledgers(first: Mapping[str, Any], second: Mapping[str, Any]) -> lis
     ]
 
 
-def _read_counts(ledger: Mapping[str, Any]) -> Counter[str]:
-    """Return the counts of a ledger by name, or by name and reason; of stores by position."""
+def _read_stores(ledger: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the counts of each store; none in the ledger of a token store."""
+    stores = ledger.get("stores")
+    return stores if isinstance(stores, list) else ()
+
+
+def _read_counts(ledger: Mapping[str, Any], num_stores: int) -> Counter[str]:
+    """Return the counts of a ledger by name, or by name and reason; of stores by position.
+
+    Args:
+        num_stores: of the side that has more; those of a single store are the counts themselves.
+    """
     counts: Counter[str] = Counter()
-    counted, stores = [*ledger.items()], ledger.get("stores")
-    if isinstance(stores, list) and len(stores) > 1:
-        for number, entry in enumerate(stores, 1):
+    counted = [*ledger.items()]
+    if num_stores > 1:
+        for number, entry in enumerate(_read_stores(ledger), 1):
             counted += [(f"{name} of store {number}", value) for name, value in entry.items()]
     for name, value in counted:
         by_reason = value if isinstance(value, dict) else {"": value}

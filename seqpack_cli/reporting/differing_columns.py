@@ -144,8 +144,15 @@ def _describe_change(first: Column, second: Column) -> dict[str, Any]:
             if name not in known
         ]
         found[side] = {"kind": column.kind, "only_classes": only}
-    common = [name for name in names if name in {*others}]
-    return {**found, "same_order": common == [name for name in others if name in {*names}]}
+    numbers, other_numbers = (
+        {name: number for number, name in enumerate(each)} for each in (names, others)
+    )
+    common = [name for name in names if name in other_numbers]
+    return {
+        **found,
+        "same_order": common == [name for name in others if name in numbers],
+        "same_numbers": all(numbers[name] == other_numbers[name] for name in common),
+    }
 
 
 def _match_classes(first: Column, second: Column) -> np.ndarray | None:

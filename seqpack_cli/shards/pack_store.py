@@ -41,7 +41,7 @@ from seqpack_cli.shards.shard_manifest import (
 )
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
-from seqpack_cli.shards.store_counts import do_add_up
+from seqpack_cli.shards.store_counts import counts_add_up
 from seqpack_cli.tokens.open_store import AnyStore
 
 
@@ -141,7 +141,7 @@ def _read_receipt(run: RunFolder, task: ShardTask, num_stores: int) -> dict[str,
     expected = {"name": str(task), **count_rows(task)}
     if receipt is None or any(receipt[name] != value for name, value in expected.items()):
         return None
-    if not do_add_up(receipt, num_stores, run.path):
+    if not counts_add_up(receipt, num_stores, run.path):
         return None
     return {name: receipt[name] for name in SHARD_FIELDS}
 

@@ -53,7 +53,7 @@ def check_counts(counts: list[Any], num_stores: int, source: Place) -> None:
         check_fields(entry, STORE_COUNTS, source=source)
 
 
-def do_add_up(entry: Mapping[str, Any], num_stores: int, source: Place) -> bool:
+def counts_add_up(entry: Mapping[str, Any], num_stores: int, source: Place) -> bool:
     """Return whether the counts of each store add up to those of the whole shard."""
     try:
         check_counts(entry["stores"], num_stores, source)

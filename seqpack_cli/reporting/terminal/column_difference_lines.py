@@ -71,6 +71,8 @@ def _show_change(change: Mapping[str, Any]) -> list[str]:
             lines.append(f"{count(len(classes), 'class')} only in {title}: {shown}{more}")
     if not change["same_order"]:
         lines.append("classes numbered in another order")
+    elif not change["same_numbers"]:
+        lines.append("the classes in both have other numbers")
     return [pair("" if place else _name(change["name"]), line) for place, line in enumerate(lines)]
 
 

@@ -40,8 +40,8 @@ def show_differences(found: dict[str, Any]) -> list[str]:
         _show_counts(found["ledger"]),
         _show_sources(found["sources"]),
         show_columns(found["columns"]),
-        _show_batches(found["batches"]),
-        _show_sequences(found["sequences"]),
+        _show_batches(found["batches"], found["same_numbers"]),
+        _show_sequences(found["sequences"], found["same_numbers"]),
         _show_first(found["sequences"]["first"]),
         show_documents(found["documents"], with_examples=found["compared"] == "shards"),
     ]
@@ -65,18 +65,23 @@ def _show_values(title: str, listed: Sequence[Mapping[str, Any]]) -> list[str]:
 def _show_counts(listed: Sequence[Mapping[str, Any]]) -> list[str]:
     if not listed:
         return []
-    heads = " ".join(head.rjust(COUNT_WIDTH) for head in ("A", "B", "difference"))
-    lines = [f"{'counts':<{NAME_WIDTH + 2}} {heads}"]
-    for entry in listed[:MAX_SHOWN]:
-        numbers = (f"{entry['a']:,}", f"{entry['b']:,}", f"{entry['difference']:+,}")
-        columns = " ".join(cut(number, COUNT_WIDTH).rjust(COUNT_WIDTH) for number in numbers)
-        name = entry["name"].removeprefix("num_").replace("_", " ")
-        lines.append(f"  {_fit_name(name)} {columns}")
+    rows = [("A", "B", "difference")]
+    rows += [(f"{it['a']:,}", f"{it['b']:,}", f"{it['difference']:+,}") for it in listed]
+    rows = rows[: MAX_SHOWN + 1]
+    names = [it["name"].removeprefix("num_").replace("_", " ") for it in listed[:MAX_SHOWN]]
+    # Names take what the numbers leave.
+    needed = min(max(len(number) for row in rows for number in row), COUNT_WIDTH)
+    longest = max(NAME_WIDTH, *map(len, names))
+    name_width = min(longest, WIDTH - len("  ") - 3 * (needed + 1))
+    width = min((WIDTH - len("  ") - name_width) // 3 - 1, COUNT_WIDTH)
+    numbers = [" ".join(cut(number, width).rjust(width) for number in row) for row in rows]
+    titles = ["counts".ljust(name_width + 2), *(f"  {_fit_name(it, name_width)}" for it in names)]
+    lines = [f"{title} {columns}" for title, columns in zip(titles, numbers, strict=True)]
     return [*lines, *_count_hidden(listed)]
 
 
-def _fit_name(name: str) -> str:
-    return fill(cut(escape_controls(name[:MAX_CHARACTERS]), NAME_WIDTH), NAME_WIDTH)
+def _fit_name(name: str, width: int = NAME_WIDTH) -> str:
+    return fill(cut(escape_controls(name[:MAX_CHARACTERS]), width), width)
 
 
 def _spell(entry: Mapping[str, Any], side: str) -> str:
@@ -122,14 +127,15 @@ def _say_change(entry: Mapping[str, Any]) -> str:
     return ", ".join(changes) or "different text of the same size"
 
 
-def _show_batches(batches: Mapping[str, Any] | None) -> list[str]:
+def _show_batches(batches: Mapping[str, Any] | None, same_numbers: bool | None) -> list[str]:
     if batches is None:
         return []
     numbers = f"{batches['num_a']:,} in A, {batches['num_b']:,} in B"
     same = (
         f"{batches['num_same']:,} at the same index, {batches['num_same_anywhere']:,} at any index"
     )
-    lines = ["batches", pair("number", numbers), pair("same rows", same)]
+    by_number = ", by number" if same_numbers is False else ""
+    lines = ["batches", pair("number", numbers), pair("same rows", same + by_number)]
     first = batches["first"]
     if first is not None:
         lines.append(
@@ -150,8 +156,9 @@ def _list_rows(first: Mapping[str, Any], side: str) -> str:
     return f"{head}, from there {list_some(others, VALUE_WIDTH - len(head) - len(', from there '))}"
 
 
-def _show_sequences(sequences: Mapping[str, Any]) -> list[str]:
-    lines = ["sequences", pair("in both", f"{sequences['num_compared']:,}")]
+def _show_sequences(sequences: Mapping[str, Any], same_numbers: bool | None) -> list[str]:
+    by_number = " by number; the token stores differ" if same_numbers is False else ""
+    lines = ["sequences", pair("in both", f"{sequences['num_compared']:,}{by_number}")]
     lines.append(pair("differ", f"{sequences['num_differing']:,}"))
     for side, title in SIDES.items():
         if num_only := sequences[f"num_only_in_{side}"]:

@@ -10,6 +10,7 @@ from seqpack_cli.reporting.facts import list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import (
     WIDTH,
+    count,
     count_columns,
     cut,
     cut_front,
@@ -20,8 +21,10 @@ from seqpack_cli.reporting.wording import (
     show_share,
 )
 from seqpack_cli.shards.selected_store import OTHER_SPLITS
+from seqpack_cli.tokens.open_store import number_repeated
 
 MAX_STORES = 16
+MAX_SPLITS = 4  # whose stores are shown
 EXACT_BELOW = 1_000_000_000
 GAP = "  "
 HEAD_OF_STORES = ("store", "passes", "sequences", "tokens", "share")
@@ -33,17 +36,27 @@ def show_stores(stores: Sequence[dict[str, Any]]) -> list[str]:
     """Return the table of the stores of shards, from `describe_stores`."""
     rows = [
         (
-            escape_controls(entry["path"]),
+            escape_controls(path),
             entry["passes"],
             _show_number(entry["num_packed_sequences"]),
             _show_number(entry["num_packed_tokens"]),
             show_share(entry["packed_share"]),
         )
-        for entry in stores[:MAX_STORES]
+        for path, entry in zip(_mark_repeated(stores), stores[:MAX_STORES], strict=False)
     ]
     hidden = len(stores) - MAX_STORES
     more = [f"{GAP}and {hidden:,} more stores (all with --json)"] if hidden > 0 else []
     return [*_draw_table([HEAD_OF_STORES, *rows]), *more]
+
+
+def _mark_repeated(stores: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the paths of stores, after the position that names one whose folder does not."""
+    folders = [entry["path"].rstrip("/").rpartition("/")[2] for entry in stores]
+    names = number_repeated(folders)
+    return [
+        entry["path"] if name == folder else f"{name}: {entry['path']}"
+        for entry, folder, name in zip(stores, folders, names, strict=True)
+    ]
 
 
 def show_splits(found: dict[str, Any]) -> list[str]:
@@ -77,11 +90,13 @@ def draw_splits(found: dict[str, Any]) -> list[str]:
         for entry in found["splits"]
     ]
     packed = [line for entry in found["splits"] for line in _tell_packed(entry, found["options"])]
-    first = found["splits"][0]  # the only one that may have other passes than 1
-    if selects_passes(first["stores"]):
-        both = zip(first["stores"], found["stores"], strict=True)
-        stores = [{**entry, "path": named["path"]} for entry, named in both]
-        packed += ["", f"{GAP}stores of {first['name']}", *show_stores(stores)]
+    mixed = [entry for entry in found["splits"] if selects_passes(entry["stores"])]
+    for entry in mixed[:MAX_SPLITS]:
+        both = zip(entry["stores"], found["stores"], strict=True)
+        stores = [{**store, "path": named["path"]} for store, named in both]
+        packed += ["", f"{GAP}stores of {entry['name']}", *show_stores(stores)]
+    if (hidden := len(mixed) - MAX_SPLITS) > 0:
+        packed += ["", f"{GAP}and those of {count(hidden, 'more split')} (all with --json)"]
     return [cut(line, WIDTH) for line in (*_draw_table([HEAD_OF_SPLITS, *rows]), *packed)]
 
 

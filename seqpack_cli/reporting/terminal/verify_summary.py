@@ -51,7 +51,7 @@ def summarize_splits(report: dict[str, Any], findings: list[str]) -> list[str]:
     elif report["findings"]:
         lines.append(f"  documents: compared {documents['num_documents']:,}")
     else:
-        found = f"{documents['num_documents']:,}, each in exactly one split"
+        found = f"{documents['num_documents']:,} packed, each in exactly one split"
         lines.append(f"  documents: {found}")
     lines += _show_controls(report["controls"]) + _show_findings(findings)
     verdict = "all splits passed"
