@@ -478,6 +478,7 @@ def test_last_piece_that_ends_early_is_found(tmp_path: Path) -> None:
     change_manifest(path, lambda manifest: manifest["stores"][0].update(num_tokens=36))
     plan_by_another_version(path)
     assert [str(finding) for finding in verify(path, sample=1).findings] == [
+        "structure: manifest.json: num_tokens of store 1 is 36, the stores and options give 37",
         "roundtrip: manifest.json: num_tokens of store 1 is 36, the token store has 37",
         "roundtrip: shard-00000.safetensors: batch 5: row 1: length 1, the token store has 2",
     ]

@@ -24,7 +24,7 @@ from seqpack_cli.verification.integers.coverage import Coverage, show_times
 from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
-BY_OPTIONS, BY_PLAN = "the options give", "the plan has"  # whose numbers are expected
+BY_OPTIONS, BY_PLAN = "the stores and options give", "the plan has"  # whose numbers are expected
 
 
 def compare_selection(
