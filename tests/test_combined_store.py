@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import HERE
 
-from seqpack_cli import TokenizeOptions, open_store, tokenize
+from seqpack_cli import PackOptions, Progress, TokenizeOptions, open_store, pack, tokenize
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.tokens.combined_store import CombinedStore
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns, name_stores, open_stores
@@ -269,3 +269,36 @@ def test_columns_that_not_all_stores_have_need_not_be_read(tmp_path: Path) -> No
         open_store(paths, columns=["m"])
     with pytest.raises(ValueError, match=r"no column 'k' \(found: 'n'\)"):
         open_store(paths, columns=["k"])
+
+
+@pytest.mark.parametrize(
+    ("keep", "what", "hint"),
+    [
+        ((), "b has no such column (found: none)", "split by a column that every store has"),
+        (("n:float",), "column 'n' differs between the stores", "tokenize all stores with the"),
+    ],
+)
+def test_split_by_a_column_that_a_store_lacks_names_that_store(
+    tmp_path: Path, keep: tuple[str, ...], what: str, hint: str
+) -> None:
+    for name, kept in (("a", ("n:int",)), ("b", keep)):
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "abc", "n": 1}\n' * 3)
+        options = TokenizeOptions(keep=kept)
+        tokenize([str(tmp_path / f"{name}.jsonl")], tmp_path / name, options, executor=HERE)
+    packing = PackOptions(split="x=0.5,y=rest", split_by="n", drop_column=["n"])
+    with pytest.raises(OptionError) as caught:
+        pack([tmp_path / "a", tmp_path / "b"], tmp_path / "out", packing, executor=HERE)
+    assert what in caught.value.message
+    assert hint in str(caught.value.hint)
+
+
+def test_a_store_of_which_nothing_is_packed_is_noted(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"{name}bc\n" * 3)
+        tokenize([str(tmp_path / f"{name}.txt")], tmp_path / name, executor=HERE)
+    notes: list[str] = []
+    packing = PackOptions(share="a=0.999999999,b=rest")
+    progress = Progress(on_notice=notes.append)
+    stores = [tmp_path / "a", tmp_path / "b"]
+    pack(stores, tmp_path / "out", packing, executor=HERE, progress=progress)
+    assert notes == [f"no sequence of {tmp_path}/b was packed"]

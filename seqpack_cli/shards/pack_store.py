@@ -82,7 +82,17 @@ def pack_store(
         done = describe_run(num_tokens, workers, seconds)
         run.write_record(done, {"numpy": np.__version__})
         run.finish(manifest, receipts)
+    _note_unused_stores(source, manifest, workers)
     return manifest, False
+
+
+def _note_unused_stores(source: SelectedStore, manifest: dict[str, Any], workers: Workers) -> None:
+    """Tell the user of stores of which nothing was packed."""
+    for store, counts in zip(source.store.stores, manifest["ledger"]["stores"], strict=True):
+        if not counts["num_sequences"]:
+            split = source.options.split_name
+            place = "" if split is None else f" into split {quote(split)}"
+            workers.progress.on_notice(f"no sequence of {store.path} was packed{place}")
 
 
 def is_planned_here(options: PackOptions, workers: Workers) -> bool:

@@ -35,11 +35,7 @@ def make_splitter(store: AnyStore, splits: Splits) -> PartSplits:
         return lambda number: store.spread(number, splits.assign(store.part_hashes(number)))
     name, place = splits.by, f"--split-by {splits.by}"
     if name not in store.columns:
-        found = join_items(map(quote, store.columns)) or "none"
-        raise OptionError(
-            f"{place}: {store.shown_path} has no such column (found: {found})",
-            hint=f"pass --keep {name} to tokenize",
-        )
+        raise _no_column_error(store, name, place)
     column = store.columns[name]
     if column.is_per_token:
         raise OptionError(f"{place}: has a value per token, expected one per sequence")
@@ -71,6 +67,23 @@ def hash_values(column: Column, values: Values) -> tuple[np.ndarray, np.ndarray]
     texts, numbers = _spell_distinct(column, values)
     hashes = [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
     return np.array(hashes, np.uint64), numbers
+
+
+def _no_column_error(store: AnyStore, name: str, place: str) -> OptionError:
+    """Return the error for a column that not all stores have alike; it names one that lacks it."""
+    kept = {each: [column["name"] for column in each.manifest["columns"]] for each in store.stores}
+    lacking = next((each for each, names in kept.items() if name not in names), None)
+    if lacking is None:
+        what = f"column {quote(name)} differs between the stores, so it cannot be used"
+        return OptionError(
+            f"{place}: {what}", hint=f"tokenize all stores with the same --keep {name}"
+        )
+    found = join_items(map(quote, kept[lacking])) or "none"
+    what = f"{lacking.shown_path} has no such column (found: {found})"
+    hint = f"pass --keep {name} to tokenize"
+    if name.startswith("@") or len(store.stores) > 1:
+        hint = "split by a column that every store has, or by documents: leave out --split-by"
+    return OptionError(f"{place}: {what}", hint=hint)
 
 
 def _spell_distinct(column: Column, values: Values) -> tuple[list[str], np.ndarray]:
