@@ -7,7 +7,6 @@ no other. With `--split-by` the value of a column takes the place of the documen
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import numpy as np
 from seqpack_cli.batching.hash_mixing import SPLIT, mix, to_bound
 from seqpack_cli.batching.shares import parse_shares, spell_numbers, split_items
 from seqpack_cli.errors import OptionError, quote
+from seqpack_cli.runs.earlier_run import SPLIT_NAME
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_SPLITS = 1000
 MAX_COMPARED = 16  # bounds: comparing with each takes 1 ns, a search 20 ns or more
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
 
 
@@ -80,7 +79,7 @@ def parse_splits(options: PackOptions) -> Splits | None:
     items = split_items(text, "--split")
     place = f"--split {quote(text)}"
     for name in items:
-        if not _NAME.fullmatch(name):
+        if not SPLIT_NAME.fullmatch(name):
             raise OptionError(
                 f"{place}: name {quote(name)}, expected only letters from a to z, digits, _ and -",
                 hint=_EXAMPLE,

@@ -13,11 +13,12 @@ from seqpack_cli.files.manifest import MANIFEST_NAME, read_manifest
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
+from seqpack_cli.runs.earlier_run import FORMAT_OF_SPLITS
 from seqpack_cli.shards.recorded_options import APART, parse_options
 from seqpack_cli.shards.recorded_stores import check_stores
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 
-FORMAT = "seqpack.splits"
+FORMAT = FORMAT_OF_SPLITS
 FORMAT_VERSION = 1
 MANIFEST_FIELDS: dict[str, type] = {
     "split_seed": object,  # up to 2^64 - 1, so it is not a count

@@ -52,7 +52,8 @@ def check_structure(
     """Check every shard.
 
     Args:
-        source: what the options select of the token stores, to compare with if there is no plan.
+        source: the sequences that the options select; the shards are compared with them if there
+            is no plan.
         planned: the plan of the token stores, to compare with.
 
     Returns:
