@@ -50,7 +50,7 @@ def test_every_token_of_a_word_has_its_tag() -> None:
     words = ["né", "b c", "", "d"]
     tags, collector = tag([(words, ["X", "Y", "Z", "W"])])
     assert tags == ["X", "X", "X", None, "Y", None, "Y", None, None, "W"]
-    assert collector.num_words_without_token == 1
+    assert collector.counts == {"num_words_without_token": 1}
 
 
 def test_only_the_first_token_of_a_word_has_its_tag() -> None:
@@ -62,7 +62,7 @@ def test_text_outside_of_spans_is_a_class_of_its_own() -> None:
     spans = [[7, 8, "Y"], {"start": 0, "end": 5, "label": "X", "more": 1}]
     tags, collector = tag([("ab cdef g", spans)])
     assert tags == ["X", "X", None, "X", "X", "O", "O", None, "O"]  # 7 is a space
-    assert collector.num_words_without_token == 1
+    assert collector.counts == {"num_words_without_token": 1}
 
 
 def test_spans_cut_words_into_pieces_with_a_first_token_each() -> None:
@@ -98,7 +98,7 @@ def test_tokens_between_words_and_of_several_words_follow_their_first_character(
     offsets = np.array([[0, 0], [0, 5], [5, 5], [6, 7]], np.int32)
     tags = collector.assign([value], offsets, np.array([4]), "first")
     assert tags.tolist() == [-100, 0, -100, 2]
-    assert collector.num_words_without_token == 1
+    assert collector.counts == {"num_words_without_token": 1}
 
 
 @given(

@@ -145,7 +145,7 @@ def _iter_ids(
         _count(counts.ledger, batch, encoded, made)
         advance(0, len(made.ids))
     counts.special_tokens = special_tokens.describe()
-    counts.ledger["num_words_without_token"] = columns.num_words_without_token
+    counts.ledger.update(columns.counts)
 
 
 def _check_head(

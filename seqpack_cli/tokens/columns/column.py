@@ -25,7 +25,7 @@ class Column:
     """A named array beside the ids: one value per sequence, or one per token.
 
     Args:
-        kind: the name of its kind: int, float, class, text or tags.
+        kind: the name of its kind, one of KINDS.
         class_names: of class and tags, by class id: strings, numbers or booleans; else None.
     """
 
@@ -135,14 +135,15 @@ class Column:
         return found
 
     def find_wrong(self, values: Values) -> np.ndarray:
-        """Find values that cannot be: a class out of range, not finite, not UTF-8; bool.
+        """Find values that cannot be: out of range, not finite, not UTF-8; bool.
 
         A column per token may have tokens without a class.
         """
         if isinstance(values, TextValues):
             return values.find_wrong()
         if self.class_names is None:
-            return ~np.isfinite(values)
+            largest = self._rules.largest
+            return ~np.isfinite(values) if largest is None else values > largest
         wrong: np.ndarray = (values < 0) | (values >= len(self.class_names))
         return wrong & (values != NO_CLASS) if self.is_per_token else wrong
 

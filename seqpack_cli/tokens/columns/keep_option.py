@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns.kinds import FIELD_KINDS
 
-# `targets` is the name of a column of its own, `next` of labels that are no column.
-RESERVED = ("targets", "next")
-TYPED = re.compile(rf"(?P<name>.*?):(?P<kind>{'|'.join(KINDS)})(?:=(?P<names>.*))?", re.DOTALL)
+# The names of columns that are made, and of labels that are no column.
+RESERVED = ("targets", "overlap", "next", "same")
+TYPES = "|".join(FIELD_KINDS)
+TYPED = re.compile(rf"(?P<name>.*?):(?P<kind>{TYPES})(?:=(?P<names>.*))?", re.DOTALL)
 UNKNOWN_TYPE = re.compile(r".*:(\w+)(=.*)?", re.DOTALL)
 
 
@@ -39,7 +40,7 @@ def parse_keep(spelled: str) -> KeepOption:
     unknown = UNKNOWN_TYPE.fullmatch(spelled) if kind is None else None
     if unknown is not None:
         raise OptionError(
-            f"--keep {spelled}: type {quote(unknown[1])}, expected {', '.join(KINDS)}",
+            f"--keep {spelled}: type {quote(unknown[1])}, expected {', '.join(FIELD_KINDS)}",
             hint=f"to keep a field of this name, add its type: --keep {spelled}:text",
         )
     if not name or name in RESERVED:
@@ -49,7 +50,7 @@ def parse_keep(spelled: str) -> KeepOption:
         )
     if kind is None or names is None:
         return KeepOption(name, kind)
-    if not KINDS[kind].has_classes:
+    if not FIELD_KINDS[kind].has_classes:
         raise OptionError(
             f"--keep {spelled}: {kind} has no class names",
             hint=f"pass --keep {name}:{kind}, or {name}:class={names}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Collector(Protocol):
 class TokenCollector(Protocol):
     """Collects a column of one part that has an entry per token."""
 
-    num_words_without_token: int  # so far: their values are lost
+    counts: Counter[str]  # so far, by their names in a store's ledger
 
     def assign(
         self, values: Sequence[Any], offsets: np.ndarray, lengths: np.ndarray, subtokens: str
@@ -97,6 +98,7 @@ class Kind:
     has_classes: bool = False
     is_text: bool = False
     is_ordered: bool = False  # whether < and > compare its values
+    largest: int | None = None  # its largest value, None for that of its dtype
     # (operator, value, class names) -> Test; None if no condition may ask for its values
     make_test: MakeTest | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -56,9 +57,9 @@ class PartCollector:
         return bool(self._token_collectors)
 
     @property
-    def num_words_without_token(self) -> int:
-        """Return how many words so far have a value and no token."""
-        return sum(each.num_words_without_token for each in self._token_collectors.values())
+    def counts(self) -> Counter[str]:
+        """Return what the columns per token have counted so far, for the ledger."""
+        return sum((each.counts for each in self._token_collectors.values()), Counter())
 
     def assign(
         self, batch: TextBatch, lengths: np.ndarray, offsets: np.ndarray

@@ -5,6 +5,7 @@ A token has the class of the word, or of the piece of a span, in which it begins
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -20,7 +21,7 @@ class TagsCollector:
     """Collects tags: `assign` finds those of encoded texts, `add` takes them cut to sequences."""
 
     def __init__(self, field: Field) -> None:
-        self.num_words_without_token = 0
+        self.counts: Counter[str] = Counter()
         self._classes = ClassCollector(field.name, field.class_names)
 
     def assign(
@@ -53,7 +54,8 @@ class TagsCollector:
         if not is_found.all():
             outside = list(chain.from_iterable([v.outside] * len(v.labels) for v in present))
             lost = np.flatnonzero(~is_found).tolist()
-            self.num_words_without_token += sum(labels[i] not in (outside[i], None) for i in lost)
+            num_lost = sum(labels[i] not in (outside[i], None) for i in lost)
+            self.counts["num_words_without_token"] += num_lost
         return found
 
     def add(self, entries: np.ndarray) -> None:
