@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.columns.kept import Kept
@@ -24,6 +25,7 @@ class PartSetup:
     options: TokenizeOptions
     encoder: str  # the one in use
     kept: tuple[Kept, ...] = ()
+    text: TextReader | None = None  # None: a text is one field
     num_threads: int = 1
 
     @property

@@ -16,6 +16,7 @@ from seqpack_cli.corpus.file_list import list_inputs
 from seqpack_cli.corpus.input_checks import (
     check_kept_fields,
     check_options_used,
+    check_target_fields,
     iter_input_notes,
     naming_stray,
 )
@@ -32,6 +33,7 @@ from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
+from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
@@ -41,6 +43,7 @@ from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import is_balanced, make_manifest
+from seqpack_cli.tokens.text_readers import make_text_reader
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_plan import (
     adapt_plan,
@@ -116,18 +119,19 @@ def _tokenize_sources(
     tokenizer_json = read_tokenizer_json(tokenizer)
     with _naming_tokenizer(tokenizer):
         encoder = choose_encoder(
-            options.encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
+            options.encoder, tokenizer_json, allow_special_tokens=options.encodes_special_tokens
         )
         _start_encoder(encoder, tokenizer_json, options, sources, workers)
         vocabulary = describe_vocabulary(tokenizer_json)
-    for notice in _iter_notices(tokenizer_json, vocabulary, options):
-        workers.progress.on_notice(notice)
-    check_footers(sources)
     affixes = choose_affixes(tokenizer_json, options)
-    kept = find_kept(sources, options)
-    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept)
+    for notice in _iter_notices(tokenizer_json, vocabulary, affixes, options):
+        workers.progress.on_notice(notice)
+    text = make_text_reader(options.targets, tokenizer, vocabulary, options.allow_special_tokens)
+    check_footers(sources)
+    kept = find_kept(sources, options, text)
+    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
     tasks = make_tasks(sources, options)
-    plan = make_plan(sources, vocabulary, options, kept)
+    plan = make_plan(sources, vocabulary, options, kept, text)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
     if run.manifest is not None:
         run.check_whole(open_store)
@@ -187,13 +191,18 @@ def _publish(
 
 
 def _iter_notices(
-    tokenizer_json: bytes, vocabulary: Vocabulary, options: TokenizeOptions
+    tokenizer_json: bytes, vocabulary: Vocabulary, affixes: Affixes, options: TokenizeOptions
 ) -> Iterator[str]:
-    """Yield notes about settings of a tokenizer that have no effect."""
+    """Yield notes about settings that have no effect, or not the one that most users want."""
     for limit in find_saved_limits(tokenizer_json):
         yield f"tokenizer.json: ignoring its saved {limit}"
     if options.allow_special_tokens and not vocabulary.special_tokens:
         yield "--allow-special-tokens: the tokenizer has no special tokens"
+    if options.targets.completion_field is not None and not affixes.suffix:
+        yield (
+            "--completion-field: no end token follows a completion, so a model does not learn to "
+            "stop; pass --eos TOKEN to add one"
+        )
 
 
 @contextmanager
@@ -217,7 +226,7 @@ def _start_encoder(
     num_bytes = sum(source.num_bytes for source in sources)
     num_processes, num_threads = share_cores(workers, num_bytes)
     if workers.are_local and num_processes == 1 and name != REFERENCE:
-        start_loading(name, tokenizer_json, options.allow_special_tokens, num_threads)
+        start_loading(name, tokenizer_json, options.encodes_special_tokens, num_threads)
 
 
 def _find_input(
@@ -240,4 +249,5 @@ def _find_input(
     text_field = options.documents.text_field
     check_options_used(sources, document=options.document, text_field=text_field)
     check_kept_fields(sources, [name for name, *_ in check_keep(options.keep)])
+    check_target_fields(sources, options.targets.fields)
     return sources, skipped
