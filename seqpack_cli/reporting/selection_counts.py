@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.reporting.target_counts import measure_share, read_num_targets
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
 
@@ -56,6 +57,16 @@ def _describe_packed(shards: ShardSet) -> dict[str, Any]:
         "num_shards": shards.num_shards,
         "bytes": sum(entry["bytes"] for entry in manifest["shards"]),
         "padding_ratio": round(ledger["num_padding_cells"] / max(num_cells, 1), 6),
+        **_describe_targets(shards),
         "stores": describe_stores(manifest),
         "ledger": ledger,
     }
+
+
+def _describe_targets(shards: ShardSet) -> dict[str, Any]:
+    """Return the number and the share of targets; nothing if there is no column of them."""
+    number = read_num_targets(shards)
+    if number is None:
+        return {}
+    share = measure_share(number, shards.manifest["ledger"]["num_tokens"])
+    return {"num_target_tokens": number, "target_share": share}

@@ -17,6 +17,7 @@ from seqpack_cli.tokens.columns.class_kind import MAX_CLASSES, NO_CLASS, find_va
 from seqpack_cli.tokens.columns.comparisons import EQUALITY
 from seqpack_cli.tokens.columns.kind import Kind, Label, Test, Values
 from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 
@@ -52,6 +53,11 @@ class Column:
     def is_text(self) -> bool:
         """Whether its values are texts."""
         return self._rules.is_text
+
+    @property
+    def marks_targets(self) -> bool:
+        """Whether its values say which tokens are targets."""
+        return self._rules is TARGETS
 
     @functools.cached_property
     def class_numbers(self) -> Mapping[Label, int]:
