@@ -21,7 +21,7 @@ PIECES = st.sampled_from([*SPECIAL, "the day", " is", "\n", "é 漢🙂", "<|im_
 
 @functools.cache
 def build(kind: str) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE(byte_fallback=kind == "metaspace", unk_token="<unk>"))
+    tokenizer = Tokenizer(models.BPE(byte_fallback=kind == "metaspace", unk_token="<unk>"))  # noqa: S106
     alphabet: list[str] = [f"<0x{byte:02X}>" for byte in range(256)]
     if kind == "bytes":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
