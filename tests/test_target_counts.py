@@ -71,7 +71,7 @@ def test_targets_are_those_of_plain_loops_in_store_and_shards(
     found = describe_columns(open_store(tokens))[0]
     assert found.items() >= {**expect(counts), "row": "sequence"}.items()
     shards = tmp_path / "shards"
-    result = run("pack", tokens, "-o", shards, "--layout", *layout, "-q")
+    result = run("pack", tokens, "-o", shards, "--layout", *layout, "--keep-without-target", "-q")
     assert result.exit_code == 0, result.stderr
     opened = open_shards(shards)
     rows = [
@@ -82,7 +82,7 @@ def test_targets_are_those_of_plain_loops_in_store_and_shards(
     ]
     found = describe_columns(opened)[0]
     assert found.items() >= {**expect(rows), "row": "row"}.items()
-    per_batch = count_targets_of_batches(opened, opened.columns["targets"]).tolist()
+    per_batch = count_targets_of_batches(opened).tolist()
     assert per_batch == [
         sum(counts[index][0] for index in batch.original_indices.tolist() if index >= 0)  # type: ignore[union-attr]
         for batch in opened

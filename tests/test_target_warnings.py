@@ -106,15 +106,13 @@ def test_one_bos_and_a_text_that_spells_another_is_no_double(tmp_path: Path) -> 
 
 
 def test_warnings_of_splits_name_the_split(tmp_path: Path) -> None:
-    records = [{"prompt": f"a{number}", "completion": ""} for number in range(20)]
-    records.append({"prompt": "b", "completion": "c"})
-    keep = ("--keep", "prompt:class")
-    split = ("--split-by", "prompt", "--split", "b,a7")
-    store = make_store(tmp_path, records, *keep)
-    found = run("inspect", pack(store, *split, "--keep-without-target"), "--json")
+    records = [{"prompt": "a", "completion": ""}, {"prompt": "b", "completion": "c"}]
+    store = make_store(tmp_path, records, "--keep", "prompt:class")
+    options = ("--split-by", "prompt", "--split", "b,a", "--keep-without-target")
+    found = run("inspect", pack(store, *options), "--json")
     warnings = json.loads(found.stdout)["warnings"]
     assert [(each.get("split"), each["message"]) for each in warnings] == [
-        ("a7", NO_TARGETS),
+        ("a", NO_TARGETS),
         (None, NO_END),
     ]
-    assert f"warning: a7: {NO_TARGETS}\n" in found.stderr
+    assert f"warning: a: {NO_TARGETS}\n" in found.stderr

@@ -19,6 +19,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 MAX_BINS = 8  # of a histogram of values
@@ -43,7 +44,7 @@ def describe_columns(opened: Opened) -> list[dict[str, Any]]:
 
 
 def _choose(column: Column) -> Callable[[Opened, Column], dict[str, Any]]:
-    if column.marks_targets:
+    if column.name == TARGETS:
         return count_targets
     if column.class_names is not None:
         return _count_classes

@@ -18,13 +18,13 @@ from seqpack_cli.reporting.duplicates import count_duplicates
 from seqpack_cli.reporting.lengths import summarize_lengths
 from seqpack_cli.reporting.opened import Opened, find_store, open_any_or_splits
 from seqpack_cli.reporting.selection_counts import describe_splits, describe_stores
-from seqpack_cli.reporting.target_counts import read_num_targets
 from seqpack_cli.reporting.target_warnings import find_warnings, list_target_options
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
@@ -129,9 +129,9 @@ def _warn_of_splits(splits: SplitSet) -> list[dict[str, Any]]:
     """Return what may be wrong with the targets of each split, and with their stores."""
     counted = {}
     for name, shards in splits.splits.items():
-        num_targets = read_num_targets(shards)
-        if num_targets is not None:
-            counted[name] = num_targets, shards.manifest["ledger"]["num_tokens"]
+        ledger = shards.manifest["ledger"]
+        if TARGETS in shards.columns:
+            counted[name] = ledger["num_target_tokens"], ledger["num_tokens"]
     return find_warnings(find_store(shards, check_indices=False), counted)
 
 

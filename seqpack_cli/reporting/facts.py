@@ -9,11 +9,10 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.reporting.column_facts import find_counts
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
-from seqpack_cli.shards.selected_store import OTHER_SPLITS, PASSES
+from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
-NO_TARGET = "no_target"  # a reason to drop a sequence
 
 
 def list_facts(numbers: dict[str, Any]) -> Facts:
@@ -147,7 +146,7 @@ def _spell_reason(reason: str, options: dict[str, Any]) -> str:
     if reason == PASSES:
         return f"left out by {_name_passes(options)}"
     if reason == NO_TARGET:
-        return "without a target"
+        return "dropped, without a target"
     return f"dropped by --{reason.replace('_', '-')}"
 
 

@@ -6,21 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reporting.target_counts import find_targets, measure_share
-from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.reporting.target_counts import measure_share
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.token_borders import TextPiece
 
 ALL, SOME, NONE = "all", "some", "none"  # of the ids of a piece
-
-
-def read_targets(columns: Mapping[str, Column], values: Mapping[str, Any]) -> Sequence[int] | None:
-    """Return 0 or 1 for each token of a row; None if there is no column of targets.
-
-    Args:
-        values: of the row, by the name of the column.
-    """
-    column = find_targets(columns)
-    return None if column is None else values[column.name]
 
 
 def judge_pieces(pieces: Sequence[TextPiece], targets: Sequence[int]) -> list[str]:
@@ -37,9 +27,14 @@ def judge_pieces(pieces: Sequence[TextPiece], targets: Sequence[int]) -> list[st
     return judged
 
 
-def count_row_targets(targets: Sequence[int] | None) -> dict[str, Any]:
-    """Return the number and the share of the targets of a row; nothing if they are not known."""
-    if targets is None:
+def count_row_targets(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number and the share of the targets of a row; nothing if they are no column.
+
+    Args:
+        columns: the values of the row by name.
+    """
+    if TARGETS not in columns:
         return {}
+    targets = columns[TARGETS]
     number = sum(targets)
     return {"num_targets": number, "target_share": measure_share(number, len(targets))}

@@ -13,11 +13,12 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
-from seqpack_cli.reporting.row_targets import count_row_targets, judge_pieces, read_targets
+from seqpack_cli.reporting.row_targets import count_row_targets, judge_pieces
 from seqpack_cli.reporting.row_values import join_pieces, read_row_values, read_sequence_values
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
 
@@ -84,7 +85,7 @@ def describe_batch(
             {
                 "original_index": int(original),
                 "length": len(ids),
-                **count_row_targets(read_targets(opened.columns, columns)),
+                **count_row_targets(columns),
                 "columns": columns,
                 "ids": ids.tolist(),
                 "text": text,
@@ -126,15 +127,14 @@ def describe_sequence(
     decode = open_decoder(opened.read_tokenizer_json())
     pieces = split_at_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
     tokens: list[dict[str, Any]] = [{"text": each.text, "ids": list(each.ids)} for each in pieces]
-    targets = read_targets(opened.columns, columns)
-    if targets is not None:
-        for token, judged in zip(tokens, judge_pieces(pieces, targets), strict=True):
+    if TARGETS in columns:
+        for token, judged in zip(tokens, judge_pieces(pieces, columns[TARGETS]), strict=True):
             token["targets"] = judged
     return {
         "sequence": index,
         **place,
         "length": len(ids),
-        **count_row_targets(targets),
+        **count_row_targets(columns),
         "origin": describe_origin(find_store(opened), index),
         "columns": columns,
         "ids": ids.tolist(),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.reporting.target_counts import measure_share, read_num_targets
+from seqpack_cli.reporting.target_counts import measure_share
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 
 def describe_stores(manifest: dict[str, Any]) -> list[dict[str, Any]]:
@@ -64,9 +65,8 @@ def _describe_packed(shards: ShardSet) -> dict[str, Any]:
 
 
 def _describe_targets(shards: ShardSet) -> dict[str, Any]:
-    """Return the number and the share of targets; nothing if there is no column of them."""
-    number = read_num_targets(shards)
-    if number is None:
+    """Return the share of targets; nothing if they are no column."""
+    if TARGETS not in shards.columns:
         return {}
-    share = measure_share(number, shards.manifest["ledger"]["num_tokens"])
-    return {"num_target_tokens": number, "target_share": share}
+    ledger = shards.manifest["ledger"]
+    return {"target_share": measure_share(ledger["num_target_tokens"], ledger["num_tokens"])}

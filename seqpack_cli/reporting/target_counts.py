@@ -6,7 +6,7 @@ million tokens/s of a store, 100 million of packed shards, whose rows are gather
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,10 @@ from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 NUM_BINS = 10  # of the shares of rows
 TOKENS_PER_BLOCK = 1 << 20  # of rows of shards that are gathered at once
-
-
-def find_targets(columns: Mapping[str, Column]) -> Column | None:
-    """Return the column that says which tokens are targets, None if all are."""
-    return next((column for column in columns.values() if column.marks_targets), None)
 
 
 def count_targets(opened: Opened, column: Column) -> dict[str, Any]:
@@ -59,8 +55,9 @@ def count_targets(opened: Opened, column: Column) -> dict[str, Any]:
     }
 
 
-def count_targets_of_batches(shards: ShardSet, column: Column) -> np.ndarray:
-    """Count the targets of each batch, int64[batches]."""
+def count_targets_of_batches(shards: ShardSet) -> np.ndarray:
+    """Count the targets of each batch of shards that have a column of them, int64[batches]."""
+    column = shards.columns[TARGETS]
     counts = [np.empty(0, np.int64)]
     for number in range(shards.num_shards):
         tensors = shards.open_shard(number).tensors
@@ -68,15 +65,6 @@ def count_targets_of_batches(shards: ShardSet, column: Column) -> np.ndarray:
         counts.append(np.add.reduceat(values, starts, dtype=np.int64))  # padding is 0
         let_pages_go(values)
     return np.concatenate(counts)
-
-
-def read_num_targets(shards: ShardSet) -> int | None:
-    """Return the number of targets by the ledger; None if there is no column of targets."""
-    column = find_targets(shards.columns)
-    if column is None:
-        return None
-    number = shards.manifest["ledger"].get("num_target_tokens")
-    return int(count_targets_of_batches(shards, column).sum() if number is None else number)
 
 
 def measure_share(num_targets: int, num_tokens: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reporting.target_counts import find_targets
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import build_tokenizer, list_special_tokens
@@ -130,11 +130,13 @@ def _warn(name: str, message: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choose_options(options: dict[str, Any]) -> dict[str, Any]:
-    names = [name for name in OPTIONS if options.get(name) is not None]
-    names += [name for name in options if name.startswith("chat_template") and options[name]]
-    if options.get("messages_field") is None:
-        names = [name for name in names if name != "target_turns"]
-    return {name: options[name] for name in names}
+    """Return the options of a store that decide its targets, without those that do nothing."""
+    found = {name: options[name] for name in OPTIONS if options.get(name) is not None}
+    if "messages_field" not in found:
+        found.pop("target_turns", None)
+    chat = options.get("chat")
+    digest = chat.get("template_blake3") if isinstance(chat, dict) else None
+    return found if digest is None else {**found, "chat_template_blake3": digest}
 
 
 def _makes_texts(options: dict[str, Any]) -> bool:
@@ -149,9 +151,6 @@ def _find_texts(store: AnyStore) -> dict[str, Any]:
 
 def _has_end(store: TokenStore) -> bool:
     """Return whether a special token, or the one of --eos, is a target."""
-    column = find_targets(store.columns)
-    if column is None:
-        return True
     tokenizer_json = store.read_tokenizer_json()
     ends: list[int | None] = [*list_special_tokens(tokenizer_json)]
     eos = store.manifest["options"].get("eos")
@@ -160,7 +159,7 @@ def _has_end(store: TokenStore) -> bool:
     is_end = np.isin(np.arange(store.max_id + 1), [id_ for id_ in ends if id_ is not None])
     for number in range(store.num_parts):
         ids = store.view_part(number)[0]
-        targets = np.asarray(store.part_column(number, column.name)).view(bool)
+        targets = np.asarray(store.part_column(number, TARGETS)).view(bool)
         for start in range(0, len(ids), IDS_PER_BLOCK):
             block = slice(start, start + IDS_PER_BLOCK)
             if (is_end.take(ids[block], mode="clip") & targets[block]).any():

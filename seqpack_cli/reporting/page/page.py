@@ -28,10 +28,11 @@ from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.spelled_counts import describe_spelled
-from seqpack_cli.reporting.target_counts import count_targets_of_batches, find_targets
+from seqpack_cli.reporting.target_counts import count_targets_of_batches
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -115,9 +116,9 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
             for warning in numbers["warnings"]
         ],
         has_tags=any(
-            column.is_per_token and not column.marks_targets for column in opened.columns.values()
+            column.is_per_token and name != TARGETS for name, column in opened.columns.items()
         ),
-        has_targets=find_targets(opened.columns) is not None,
+        has_targets=TARGETS in opened.columns,
         all_known=store is not None,
         special_tokens=[_clean_entry(entry) for entry in describe_spelled(store)["tokens"] or ()],
         num_sequences=places["num_sequences"],
@@ -167,9 +168,8 @@ def _describe_batches(opened: Opened) -> dict[str, Any]:
         "longest": numbers.longest,
         "tokens": numbers.num_tokens,
     }
-    targets = find_targets(opened.columns)
-    if targets is not None:
-        columns["targets"] = count_targets_of_batches(opened, targets)
+    if TARGETS in opened.columns:
+        columns["targets"] = count_targets_of_batches(opened)
     columns[cells_name] = numbers.num_cells
     return {
         "num_batches": len(opened),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise
 from typing import Any
 
@@ -17,11 +17,11 @@ from seqpack_cli.reporting.row_targets import (
     SOME,
     count_row_targets,
     judge_pieces,
-    read_targets,
 )
 from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
 from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
@@ -48,13 +48,14 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
     for index, name, ids, columns in islice(_iter_rows(opened), MAX_ROWS):
         pieces = _take_pieces(split_at_tokens(decode, ids[:MAX_TOKENS]))
         ends = np.cumsum([0, *(len(piece.ids) for piece in pieces)]).tolist()
-        tags, targets = select_tags(columns), read_targets(opened.columns, columns)
-        marks = [NONE] * len(pieces) if targets is None else judge_pieces(pieces, targets)
+        tags, marks = select_tags(columns), [NONE] * len(pieces)
+        if TARGETS in columns:
+            marks = judge_pieces(pieces, columns[TARGETS])
         rows.append(
             {
                 # A split sequence has several rows, and ids must be unique in a page.
                 "anchor": None if index in seen else f"sequence-{index}",
-                "heading": f"{name}: {count(len(ids), 'token')}{_tell_targets(targets)}",
+                "heading": f"{name}: {count(len(ids), 'token')}{_tell_targets(columns)}",
                 "place": _spell_place(store, index),
                 "columns": [
                     (escape_controls(label), cut(value, MAX_VALUE_COLUMNS))
@@ -74,8 +75,8 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
     return rows, f"First {len(rows)} {kind}"
 
 
-def _tell_targets(targets: Sequence[int] | None) -> str:
-    counts = count_row_targets(targets)
+def _tell_targets(columns: Mapping[str, Any]) -> str:
+    counts = count_row_targets(columns)
     if not counts:
         return ""
     return f", {count(counts['num_targets'], 'target')} ({show_share(counts['target_share'])})"

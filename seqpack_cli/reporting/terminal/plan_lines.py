@@ -7,20 +7,21 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.plans import find_best, read_options
-from seqpack_cli.reporting.wording import WIDTH, cut, cut_front, show_bytes, show_rounded
+from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, show_bytes, show_rounded
 
 HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "longest", "largest")
 LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)
 NUM_NAMES = 2  # columns of words, aligned left; numbers are aligned right
 EXACT_BELOW = 10_000_000
 BEST = "*"
+NONE_DROPPED = "No sequence is dropped"
 FOOTER = [
     "batch    at most this many rows (--batch-size), tokens or cells (--max-tokens);",
     "         unsorted: --order none; sequential: --fill sequential",
     "buckets  --buckets auto with this --num-buckets",
     "longest  time steps, columns or tokens in a row of the longest batch",
     "largest  cells of the largest batch",
-    "No sequence is dropped; varlen splits those that are longer than a row.",
+    "{dropped}; varlen splits those that are longer than a row.",
 ]
 
 
@@ -45,8 +46,13 @@ def show_plans(compared: dict[str, Any]) -> list[str]:
         f"{BEST} least padding of the padded layouts:",
         f"    {best['options']}",
         "",
-        *FOOTER,
+        *FOOTER[:-1],
+        FOOTER[-1].format(dropped=_tell_dropped(compared["num_sequences_without_target"])),
     ]
+
+
+def _tell_dropped(number: int) -> str:
+    return f"{count(number, 'sequence')} without a target left out" if number else NONE_DROPPED
 
 
 def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
