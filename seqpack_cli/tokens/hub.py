@@ -33,17 +33,19 @@ def download_files(name: str, needed: str, *optional: str) -> dict[str, bytes]:
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, RemoteEntryNotFoundError
 
     is_online = not constants.HF_HUB_OFFLINE and can_reach(constants.ENDPOINT)
+    # Not in the cache means not in the repository, if nothing else is known.
+    missing = EntryNotFoundError if not is_online else RemoteEntryNotFoundError
     found = {}
     for file in (needed, *optional):
         try:
             path = hf_hub_download(name, file, local_files_only=not is_online)
             found[file] = Path(path).read_bytes()
         except Exception as error:  # of a dozen types, from no network to no such repository
-            if file != needed and isinstance(error, EntryNotFoundError):
-                continue  # not in the repository, or, without the Hub, not in the cache
+            if file != needed and isinstance(error, missing):
+                continue
             if not is_online:
                 raise MachineError(
                     f"{name}: no such file or folder, and the Hub ({constants.ENDPOINT}) cannot "
