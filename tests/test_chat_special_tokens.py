@@ -104,6 +104,8 @@ def test_a_template_may_make_a_token_around_content() -> None:
     found = _render(template, user("user"), user("<|end|>"))
     assert found.text == "<|user|><|end|><|<|end|>|><|end|>"
     assert _special_of(found) == ["<|end|>", "<|end|>"]
+    template = "{% for m in messages %}{{ '<|' + m.content[-5:] }}{% endfor %}"
+    assert _special_of(_render(template, user("</s>end|>"))) == []
 
 
 def test_names_of_arguments_are_content() -> None:
