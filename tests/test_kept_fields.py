@@ -21,6 +21,7 @@ from seqpack_cli.corpus.input_checks import check_kept_fields
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.kept_fields import Readers
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.text_reader import FieldText
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kinds import KINDS
@@ -28,6 +29,8 @@ from seqpack_cli.tokens.columns.kinds import KINDS
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 STOP = DocumentOptions()
 SKIP = DocumentOptions(on_bad_record="skip")
+
+TEXT = FieldText("text", takes_words=True)
 
 
 @dataclass(frozen=True)
@@ -142,11 +145,11 @@ def spell(found: object) -> str:
 def test_fast_path_has_the_values_of_the_slow_path(lines: list[str]) -> None:
     readers = [Anything(name) for name in FIELDS]
     records = [line.encode() for line in lines]
-    found = [read_json_records(records, "text", readers)]
+    found = [read_json_records(records, TEXT, readers)]
     with without_orjson():
-        found.append(read_json_records(records, "text", readers))
+        found.append(read_json_records(records, TEXT, readers))
     for quick in filter(None, found):
-        slow = [read_json_record(line, "text", readers) for line in lines]
+        slow = [read_json_record(line, TEXT, readers) for line in lines]
         rows = zip(quick[0], zip(*quick[1], strict=True), strict=True)
         assert spell([(text, list(values)) for text, values in rows]) == spell(slow)
 
@@ -170,7 +173,7 @@ def test_files_have_the_same_values_without_orjson(tmp_path: Path, lines: list[s
 )
 def test_plain_records_are_read_at_once(line: str) -> None:
     """A nested key of the same name, which is common, does not slow a block down."""
-    assert read_json_records([line.encode()] * 2, "text", [Anything("id"), Anything("a.b")])
+    assert read_json_records([line.encode()] * 2, TEXT, [Anything("id"), Anything("a.b")])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from seqpack_cli.corpus.document_block import (
 from seqpack_cli.corpus.kept_fields import Readers, read_values
 from seqpack_cli.corpus.records import split_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.text_reader import Made, TextReader
 from seqpack_cli.errors import DataError, quote
 
 BLOCK_CHARACTERS = 1 << 20
@@ -59,16 +60,22 @@ class _Rows:
 
 
 def iter_csv_documents(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, readers: Readers = ()
+    source_range: SourceRange,
+    options: DocumentOptions,
+    on_read: OnRead,
+    readers: Readers,
+    text: TextReader,
 ) -> Iterator[DocumentBlock]:
     """Read the documents of a CSV file, block by block; a blank line is an empty document."""
     source = source_range.source
     num_records = 0
-    for rows in _iter_rows(source_range, options, on_read, [reader.name for reader in readers]):
-        found = Texts(options, num_records, fields=[[] for _ in readers])
-        quick = _read_all(rows, options, readers)
+    num_lists = text.num_values + len(readers)
+    names = [reader.name for reader in readers]
+    for rows in _iter_rows(source_range, options, on_read, text.names, names):
+        found = Texts(options, num_records, fields=[[] for _ in range(num_lists)])
+        quick = _read_all(rows, options, text, readers)
         if quick is None:
-            _read_each(rows, source, found, readers)
+            _read_each(rows, source, found, text, readers)
         else:
             found.texts, found.fields = quick
         find_place = functools.partial(_find_place, source, rows)
@@ -79,9 +86,13 @@ def iter_csv_documents(
 
 
 def _iter_rows(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, names: list[str]
+    source_range: SourceRange,
+    options: DocumentOptions,
+    on_read: OnRead,
+    text_names: Sequence[str],
+    names: Sequence[str],
 ) -> Iterator[_Rows]:
-    """Yield the text and the kept fields of rows, block by block."""
+    """Yield the fields of the text and the kept ones of rows, block by block."""
     source = source_range.source
     csv.field_size_limit(min(options.max_document_bytes, MAX_FIELD))
     position = [0]  # the byte after the lines read so far
@@ -98,7 +109,7 @@ def _iter_rows(
             if row is None:
                 break
             if columns is None:
-                columns = _find_columns(row, options.text_field, names, place)
+                columns = _find_columns(row, text_names, names, place)
                 num_columns = len(row)
                 continue
             rows.add(_take(row, columns, num_columns), line, byte)
@@ -125,32 +136,42 @@ def _take(row: list[str], columns: list[int], num_columns: int) -> list[str] | B
 
 
 def _read_all(
-    rows: _Rows, options: DocumentOptions, readers: Readers
-) -> tuple[list[str], list[list[Any]]] | None:
+    rows: _Rows, options: DocumentOptions, text: TextReader, readers: Readers
+) -> Made | None:
     """Read a block as a whole; return None if its rows must be read one by one."""
     if rows.num_characters * MAX_CHARACTER_BYTES > options.max_document_bytes:
         return None
     try:
-        texts, *columns = map(list, zip(*rows.fields, strict=True))
-        for values in (texts, *columns):
+        columns = list(map(list, zip(*rows.fields, strict=True)))
+        if not columns:
+            return None  # no rows, or blank lines
+        for values in columns:
             "".join(values).encode()
+        of_text, kept = columns[: len(text.names)], columns[len(text.names) :]
         parsed = [
-            list(map(reader.parse, values)) for reader, values in zip(readers, columns, strict=True)
+            list(map(reader.parse, values)) for reader, values in zip(readers, kept, strict=True)
         ]
-        return texts, [
-            read_values(reader, values, texts)
+        texts, beside = text.read_all(of_text)
+        found = [
+            read_values(reader, values, of_text[0])
             for reader, values in zip(readers, parsed, strict=True)
         ]
+        return texts, [*beside, *found]
     except (TypeError, ValueError, BadRecordError):
         return None
 
 
-def _read_each(rows: _Rows, source: Source, found: Texts, readers: Readers) -> None:
+def _read_each(
+    rows: _Rows, source: Source, found: Texts, text: TextReader, readers: Readers
+) -> None:
     """Read a block row by row."""
     for index, fields in enumerate(rows.fields):
         place = _find_place(source, rows, index)
         try:
-            found.add(*_read_row(fields, found.options, readers, place))
+            if isinstance(fields, BadRecordError):
+                raise fields
+            _check_size(fields[: len(text.names)], found.options.max_document_bytes, place)
+            found.add(*_read_row(fields, text, readers))
         except BadRecordError as error:
             found.reject(error, rows.bytes[index], place.__str__)
 
@@ -176,13 +197,15 @@ def _iter_lines(
             yield line + "\n"
 
 
-def _find_columns(row: list[str], text_field: str, names: list[str], place: str) -> list[int]:
+def _find_columns(
+    row: list[str], text_names: Sequence[str], names: Sequence[str], place: str
+) -> list[int]:
     """Return the numbers of the columns of the text and of the kept fields."""
     for name in names:
         if name not in row:
             error = missing_kept_error("column", name, list(filter(None, row)))
             raise DataError(f"{place}: {error.reason}", hint=error.hint)
-    return [_find_column(row, name, place) for name in (text_field, *names)]
+    return [_find_column(row, name, place) for name in (*text_names, *names)]
 
 
 def _find_column(names: list[str], wanted: str, place: str) -> int:
@@ -194,22 +217,24 @@ def _find_column(names: list[str], wanted: str, place: str) -> int:
     raise DataError(f"{place}: {error.reason}", hint=error.hint)
 
 
-def _read_row(
-    fields: list[str] | BadRecordError, options: DocumentOptions, readers: Readers, place: str
-) -> tuple[str, list[Any]]:
-    """Return the text of a row and the values of its kept fields."""
-    if isinstance(fields, BadRecordError):
-        raise fields
+def _read_row(fields: list[str], text: TextReader, readers: Readers) -> tuple[str, list[Any]]:
+    """Return the text of a row, and what stands beside it."""
     if not fields:
-        return "", [None] * len(readers)  # a blank line
-    num_bytes = [_count_bytes(value) for value in fields]
-    if num_bytes[0] > options.max_document_bytes:
-        raise oversized_error(place, options.max_document_bytes)
-    text, *values = fields
-    return text, [
-        reader.read(reader.parse(value), text)
-        for reader, value in zip(readers, values, strict=True)
+        return "", [None] * (text.num_values + len(readers))  # a blank line
+    for value in fields:
+        _count_bytes(value)
+    of_text, kept = fields[: len(text.names)], fields[len(text.names) :]
+    made, beside = text.read(of_text)
+    found = [
+        reader.read(reader.parse(value), of_text[0])
+        for reader, value in zip(readers, kept, strict=True)
     ]
+    return made, [*beside, *found]
+
+
+def _check_size(texts: list[str], limit: int, place: str) -> None:
+    if sum(map(_count_bytes, texts)) > limit:
+        raise oversized_error(place, limit)
 
 
 def _count_bytes(text: str) -> int:

@@ -23,10 +23,11 @@ from seqpack_cli.corpus.document_block import (
 )
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
-from seqpack_cli.corpus.kept_fields import Readers, read_folder
+from seqpack_cli.corpus.kept_fields import Readers, read_folder, takes_words
 from seqpack_cli.corpus.parquet_rows import iter_parquet_documents
 from seqpack_cli.corpus.records import RecordBlock, iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 
 
 def iter_documents(
@@ -34,36 +35,44 @@ def iter_documents(
     options: DocumentOptions,
     on_read: OnRead,
     readers: Readers = (),
+    text: TextReader | None = None,
 ) -> Iterator[DocumentBlock]:
     """Read the documents of a range, block by block.
 
     Args:
         on_read: called with the bytes of the file as they are read.
         readers: of the fields to keep beside the texts.
+        text: makes the texts from the fields of records; None takes that of the options.
 
     Raises:
         DataError: a record cannot be read and is not to be skipped; the message has path and line.
         MachineError: the package for this format is not installed.
     """
+    text = text or FieldText(options.text_field, takes_words(readers))
     if source_range.source.format == "parquet":
-        return iter_parquet_documents(source_range, options, on_read, readers)
+        return iter_parquet_documents(source_range, options, on_read, readers, text)
     if source_range.source.format == "csv":
-        return iter_csv_documents(source_range, options, on_read, readers)
-    return _iter_line_documents(source_range, options, on_read, readers)
+        return iter_csv_documents(source_range, options, on_read, readers, text)
+    return _iter_line_documents(source_range, options, on_read, readers, text)
 
 
 def _iter_line_documents(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, readers: Readers
+    source_range: SourceRange,
+    options: DocumentOptions,
+    on_read: OnRead,
+    readers: Readers,
+    text: TextReader,
 ) -> Iterator[DocumentBlock]:
     source = source_range.source
+    num_lists = text.num_values + len(readers)
     num_records = 0
     for block in iter_records(
         source_range, max_document_bytes=options.max_document_bytes, on_read=on_read
     ):
-        found = Texts(options, num_records, fields=[[] for _ in readers])
-        quick = _read_all(block, source, options, readers)
+        found = Texts(options, num_records, fields=[[] for _ in range(num_lists)])
+        quick = _read_all(block, source, text, readers)
         if quick is None:
-            _read_each(block, source, found, readers)
+            _read_each(block, source, found, text, readers)
         else:
             found.texts, found.fields = quick
         yield DocumentBlock(
@@ -82,11 +91,11 @@ def _find_place(source: Source, block: RecordBlock, index: int) -> str:
 
 
 def _read_all(
-    block: RecordBlock, source: Source, options: DocumentOptions, readers: Readers
-) -> tuple[list[str], list[list[Any]]] | None:
+    block: RecordBlock, source: Source, text: TextReader, readers: Readers
+) -> Made | None:
     """Read a block as a whole; return None if its records must be read one by one."""
     if source.format == "jsonl":
-        return _read_json(block.records, options, readers)
+        return _read_json(block.records, text, readers)
     if readers:
         return None  # the one record is the whole file
     try:
@@ -100,21 +109,26 @@ def _read_all(
     return texts, []
 
 
-def _read_json(
-    records: list[bytes], options: DocumentOptions, readers: Readers
-) -> tuple[list[str], list[list[Any]]] | None:
-    if readers:
-        return read_json_records(records, options.text_field, readers)
-    texts = read_json_texts(records, options.text_field)
+def _read_json(records: list[bytes], text: TextReader, readers: Readers) -> Made | None:
+    if readers or not isinstance(text, FieldText):
+        return read_json_records(records, text, readers)
+    texts = read_json_texts(records, text.name)
     return None if texts is None else (texts, [])
 
 
-def _read_each(block: RecordBlock, source: Source, found: Texts, readers: Readers) -> None:
+def _read_each(
+    block: RecordBlock, source: Source, found: Texts, text: TextReader, readers: Readers
+) -> None:
     """Read a block record by record."""
     for index, record in enumerate(block.records):
         is_first = index == 0 and block.find_start(0) == 0
         try:
-            found.add(*_read_record(record, source, found.options, readers, is_first=is_first))
+            if source.format == "jsonl" and (quick := _read_json([record], text, readers)):
+                found.add(quick[0][0], [values[0] for values in quick[1]])
+                continue
+            line = decode(record, found.options.encoding_errors)
+            line = line.removeprefix(BYTE_ORDER_MARK) if is_first else line
+            found.add(*_read_record(_strip_returns(line, source), source, text, readers))
         except BadRecordError as error:
             inside = error.byte if isinstance(error, BadEncodingError) else 0
             byte = block.find_start(index) + inside
@@ -126,22 +140,16 @@ def _find_line(source: Source, byte: int) -> str:
 
 
 def _read_record(
-    record: bytes, source: Source, options: DocumentOptions, readers: Readers, *, is_first: bool
+    record: str, source: Source, text: TextReader, readers: Readers
 ) -> tuple[str, list[Any]]:
-    """Return the text of a record and the values of its kept fields."""
-    if source.format == "jsonl" and (quick := _read_json([record], options, readers)):
-        return quick[0][0], [values[0] for values in quick[1]]
-    text = decode(record, options.encoding_errors)
-    if is_first:
-        text = text.removeprefix(BYTE_ORDER_MARK)
-    text = _strip_returns(text, source)
+    """Return the text of a record, and what stands beside it."""
     if source.format == "text":
-        return text, [read_folder(reader, source, text) for reader in readers]
-    if not text.strip():
-        return "", [None] * len(readers)
-    if readers:
-        return read_json_record(text, options.text_field, readers)
-    return read_json_text(text, options.text_field), []
+        return record, [read_folder(reader, source, record) for reader in readers]
+    if not record.strip():
+        return "", [None] * (text.num_values + len(readers))
+    if readers or not isinstance(text, FieldText):
+        return read_json_record(record, text, readers)
+    return read_json_text(record, text.name), []
 
 
 def _strip_returns(text: str, source: Source) -> str:

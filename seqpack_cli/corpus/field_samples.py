@@ -10,6 +10,7 @@ from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.kept_fields import find_folder_name
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.text_reader import Made, TextReader
 
 NUM_RECORDS = 1000
 NUM_BYTES = 1 << 20
@@ -25,6 +26,8 @@ def sample_values(
     sources: Sequence[Source],
     options: DocumentOptions,
     names: Sequence[str],
+    text: TextReader | None = None,
+    *,
     limit: int = NUM_RECORDS,
 ) -> list[list[Any]]:
     """Return the values of fields in the first records; null and rejected ones are None.
@@ -34,6 +37,7 @@ def sample_values(
 
     Args:
         names: of the fields.
+        text: what makes the texts of the run; they are not made here.
 
     Raises:
         DataError: a record cannot be read and is not to be skipped, or a column is missing.
@@ -41,7 +45,7 @@ def sample_values(
     """
     found: list[list[Any]] = [[] for _ in names]
     num_bytes = 0
-    for values, size in _iter_blocks(sources, options, names):
+    for values, size in _iter_blocks(sources, options, names, text):
         for sample, more in zip(found, values, strict=True):
             sample += more[: limit - len(sample)]
         num_bytes += size
@@ -70,8 +74,31 @@ class _AnyReader:
         return Spelled(spelled)
 
 
+@dataclass(frozen=True)
+class _UnmadeText:
+    """Read the fields of a text, and make none."""
+
+    names: tuple[str, ...]
+    optional: tuple[str, ...]
+    takes_strings: bool
+    num_values = 0
+
+    def read_all(self, columns: Sequence[list[Any]]) -> Made:
+        return [""] * len(columns[0]), []
+
+    def read(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
+        del values
+        return "", []
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
 def _iter_blocks(
-    sources: Sequence[Source], options: DocumentOptions, names: Sequence[str]
+    sources: Sequence[Source],
+    options: DocumentOptions,
+    names: Sequence[str],
+    text: TextReader | None,
 ) -> Iterator[tuple[list[list[Any]], int]]:
     """Yield the values of each field in some records, and the bytes of their texts."""
     readers = [_AnyReader(name) for name in names]
@@ -80,5 +107,8 @@ def _iter_blocks(
             yield [[find_folder_name(source)] for _ in names], 0  # the file need not be read
             continue
         whole = SourceRange(index, source, 0, source.num_bytes)
-        for block in iter_documents(whole, options, lambda _: None, readers):
+        unmade = (
+            None if text is None else _UnmadeText(text.names, text.optional, text.takes_strings)
+        )
+        for block in iter_documents(whole, options, lambda _: None, readers, unmade):
             yield block.fields, block.num_bytes

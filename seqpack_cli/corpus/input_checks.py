@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from seqpack_cli.corpus.document_block import KEEP_HINT, TEXT_FIELD_HINT
@@ -22,6 +22,7 @@ UNPACKED = re.compile(rb'\{"index": 0, "text": ')
 JSON_LINES = re.compile(rb'(?:\xef\xbb\xbf)?[ \t]*\{[ \t]*"[^"\n]*"[ \t]*:')
 HEAD_BYTES = 4096
 MAX_FILES = 1000
+LIST_OPTIONS = ("--messages-field", "--tools-field")
 
 
 def iter_input_notes(
@@ -91,6 +92,26 @@ def check_kept_fields(sources: Sequence[Source], names: Sequence[str]) -> None:
             f"--keep {FOLDER_FIELD}: {texts[0].path} is text, other files are not",
             hint="tokenize them into two stores",
         )
+
+
+def check_target_fields(sources: Sequence[Source], fields: Mapping[str, str]) -> None:
+    """Raise OptionError if a source cannot have the fields that texts are made from.
+
+    Args:
+        fields: by the option that names each.
+    """
+    for option, field in fields.items():
+        for source in sources:
+            if source.format == "text":
+                raise OptionError(
+                    f"{option} {field}: {source.path} is text, which has no fields",
+                    hint="pass JSON lines, CSV or Parquet; --format jsonl if each line is one",
+                )
+            if source.format == "csv" and option in LIST_OPTIONS:
+                raise OptionError(
+                    f"{option} {field}: {source.path} is csv, which has no lists",
+                    hint="pass JSON lines or Parquet",
+                )
 
 
 @contextlib.contextmanager

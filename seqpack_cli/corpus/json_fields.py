@@ -25,60 +25,63 @@ from seqpack_cli.corpus.json_lines import (
     list_keys,
     parse_object,
 )
-from seqpack_cli.corpus.kept_fields import Readers, read_values, takes_words
-from seqpack_cli.corpus.words import join_all_words, join_words
+from seqpack_cli.corpus.kept_fields import Readers, read_values
+from seqpack_cli.corpus.text_reader import Made, TextReader
 
 CHUNK_BYTES = 1 << 16  # larger arrays cost page faults
 MAX_LONG = 64  # records in a chunk; texts of fewer, longer ones are not written again
+EVERY_KEY = None  # none may be there twice
 LARGE = 2.0**63  # a floating-point number from here on may have been an integer
 
 
-def read_json_records(
-    records: list[bytes], text_field: str, readers: Readers
-) -> tuple[list[str], list[list[Any]]] | None:
+def read_json_records(records: list[bytes], text: TextReader, readers: Readers) -> Made | None:
     """Read the texts and kept fields of simple records at once.
 
     Returns:
-        The texts, and the values of each field; None if any record must be read on its own.
+        The texts, and what stands beside them: what the text reader returns, and the values of each
+        kept field; None if any record must be read on its own.
     """
-    names = (text_field, *(reader.name for reader in readers))
+    names = (*text.names, *(reader.name for reader in readers))
+    num_texts = len(text.names)
     try:
-        raw_texts, *columns = _read_columns(records, names)
-        texts = join_all_words(raw_texts, takes_words=takes_words(readers))
-        if any(map(_may_differ, columns)):
+        columns = _read_columns(records, names, text.optional)
+        of_text = [*columns[:num_texts], *columns[len(names) :]]
+        kept = columns[num_texts : len(names)]
+        if any(map(_may_differ, (*kept, *of_text))):
             return None
         if find_parser().may_return_surrogates:
-            for reader, values in zip(readers, columns, strict=True):
-                check_unicode(reader.name, values)
-            check_unicode(text_field, texts)
+            for name, values in zip((*names, *text.optional), columns, strict=True):
+                check_unicode(name, values)
+        texts, beside = text.read_all(of_text)
         found = [
-            read_values(reader, values, raw_texts)
-            for reader, values in zip(readers, columns, strict=True)
+            read_values(reader, values, of_text[0])
+            for reader, values in zip(readers, kept, strict=True)
         ]
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, BadRecordError):
         return None
-    return texts, found
+    return texts, [*beside, *found]
 
 
-def read_json_record(line: str, text_field: str, readers: Readers) -> tuple[str, list[Any]]:
-    """Read the text and the kept fields of one line that is not blank.
+def read_json_record(line: str, text: TextReader, readers: Readers) -> tuple[str, list[Any]]:
+    """Read the text, what stands beside it, and the kept fields of one line that is not blank.
 
     Raises:
         BadRecordError: it is not JSON, or a field is missing, duplicate or of another type.
     """
-    names = (text_field, *(reader.name for reader in readers))
-    value = parse_object(line, {key for name in names for key in list_keys(name)}, text_field)
-    raw_text = find_field(value, text_field)
-    text = join_words(raw_text, text_field, takes_words=takes_words(readers))
-    found = []
+    names = (*text.names, *text.optional, *(reader.name for reader in readers))
+    keys = {key for name in names for key in list_keys(name)} if text.takes_strings else EVERY_KEY
+    value = parse_object(line, keys, text.names[0])
+    raw_texts = [find_field(value, name) for name in text.names]
+    raw_texts += [_find_optional(value, name) for name in text.optional]
+    made, found = text.read(raw_texts)
     for reader in readers:
         try:
             field = find_field(value, reader.name)
         except BadRecordError as error:
             raise missing_kept_error("field", reader.name, list_names(value)) from error
         check_unicode(reader.name, field)
-        found.append(reader.read(field, raw_text))
-    return text, found
+        found.append(reader.read(field, raw_texts[0]))
+    return made, found
 
 
 def list_names(value: dict[str, Any]) -> list[str]:
@@ -89,11 +92,21 @@ def list_names(value: dict[str, Any]) -> list[str]:
     return [*value, *inside]
 
 
-def _read_columns(records: list[bytes], names: Sequence[str]) -> list[list[Any]]:
+def _find_optional(value: dict[str, Any], name: str) -> Any:
+    try:
+        return find_field(value, name)
+    except BadRecordError:
+        return None
+
+
+def _read_columns(
+    records: list[bytes], names: Sequence[str], optional: Sequence[str] = ()
+) -> list[list[Any]]:
     """Return the values of each field; raise ValueError or KeyError if a record is bad."""
     loads, dumps, _ = find_parser()
-    finders = list(map(_make_finder, names))
-    columns: list[list[Any]] = [[] for _ in names]
+    finders: list[Callable[[Any], Any]] = list(map(_make_finder, names))
+    finders += [functools.partial(_find_optional, name=name) for name in optional]
+    columns: list[list[Any]] = [[] for _ in finders]
     step = max(1, len(records) * CHUNK_BYTES // max(1, sum(map(len, records))))
     for start in range(0, len(records), step):
         chunk = records[start : start + step]

@@ -69,11 +69,11 @@ def list_keys(name: str) -> list[str]:
     return [name, *name.split(".")]
 
 
-def parse_object(line: str, keys: Container[str], text_field: str) -> dict[str, Any]:
+def parse_object(line: str, keys: Container[str] | None, text_field: str) -> dict[str, Any]:
     """Parse a line with the standard library.
 
     Args:
-        keys: those that no object of the line may have twice.
+        keys: those that no object of the line may have twice; None is all.
 
     Raises:
         BadRecordError: it is not a JSON object, or has a duplicate key.
@@ -83,7 +83,8 @@ def parse_object(line: str, keys: Container[str], text_field: str) -> dict[str, 
         value = dict(pairs)
         if len(value) < len(pairs):
             names = [name for name, _ in pairs]
-            twice = next((name for name in names if name in keys and names.count(name) > 1), None)
+            checked = names if keys is None else [name for name in names if name in keys]
+            twice = next((name for name in checked if checked.count(name) > 1), None)
             if twice is not None:
                 raise BadRecordError(f"duplicate key {quote(twice)} in an object")
         return value

@@ -14,24 +14,30 @@ import numpy as np
 from seqpack_cli.corpus.document_block import BadEncodingError, decode, missing_field_error
 from seqpack_cli.corpus.kept_fields import Readers, takes_words
 from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, quote
 
 KEPT_TYPES = "numbers, booleans, strings or lists of them"
 
 
-def find_columns(file: Any, source: Source, text_field: str, readers: Readers) -> list[str]:
-    """Check the types of the text's column and of the kept ones; return their names.
+def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) -> list[str | None]:
+    """Check the types of the text's columns and of the kept ones; return their names.
+
+    One that the text may lack is None if it is missing.
 
     Raises:
         DataError: a column is missing, or of another type.
     """
     schema = file.schema_arrow
-    kind = _find_type(schema, text_field, source)
-    is_words = _is_list(kind) and _is_text(kind.value_type)
-    if not _is_text(kind) and not (is_words and takes_words(readers)):
-        message = f"{source.path}: column {quote(text_field)} is {kind}, expected strings"
-        raise DataError(message, hint=WORDS_HINT if is_words else None)
+    for name in text.names:
+        kind = _find_type(schema, name, source)
+        is_words = _is_list(kind) and _is_text(kind.value_type)
+        is_right = _is_text(kind) or (is_words and takes_words(readers))
+        if text.takes_strings and not is_right:
+            message = f"{source.path}: column {quote(name)} is {kind}, expected strings"
+            raise DataError(message, hint=WORDS_HINT if is_words else None)
+    optional = [name if _has_column(schema, name, source) else None for name in text.optional]
     for reader in readers:
         try:
             kind = _find_type(schema, reader.name, source)
@@ -42,7 +48,15 @@ def find_columns(file: Any, source: Source, text_field: str, readers: Readers) -
                 f"{source.path}: column {quote(reader.name)} is {kind}, expected {KEPT_TYPES}",
                 hint="convert the column, or keep another one",
             )
-    return [text_field, *(reader.name for reader in readers)]
+    return [*text.names, *optional, *(reader.name for reader in readers)]
+
+
+def _has_column(schema: Any, name: str, source: Source) -> bool:
+    try:
+        _find_type(schema, name, source)
+    except DataError:
+        return False
+    return True
 
 
 def look_up(batch: Any, column: str) -> Any:
@@ -56,9 +70,15 @@ def look_up(batch: Any, column: str) -> Any:
 
 
 def count_bytes(texts: Any) -> np.ndarray:
-    """Return the bytes of each text, or of the words of each, int64; 0 for null."""
+    """Return the bytes of each text, or of the words of each, int64; 0 for null.
+
+    Of other values, about as many on average.
+    """
     import pyarrow.compute as pc
 
+    is_words = _is_list(texts.type) and _is_text(texts.type.value_type)
+    if not is_words and not _is_text(texts.type):
+        return np.full(len(texts), texts.nbytes // max(len(texts), 1), np.int64)
     words = texts.flatten() if _is_list(texts.type) else texts
     sizes = pc.fill_null(pc.binary_length(words), 0).to_numpy(zero_copy_only=False)
     if _is_list(texts.type):

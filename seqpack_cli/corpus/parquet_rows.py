@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from seqpack_cli.corpus.blocks import OnRead, iter_raw_blocks
 from seqpack_cli.corpus.decompression import BombError, check_ratio
 from seqpack_cli.corpus.document_block import (
@@ -20,7 +22,7 @@ from seqpack_cli.corpus.document_block import (
     Texts,
     oversized_error,
 )
-from seqpack_cli.corpus.kept_fields import Readers, read_values, takes_words
+from seqpack_cli.corpus.kept_fields import Readers, read_values
 from seqpack_cli.corpus.parquet_columns import (
     count_bytes,
     find_columns,
@@ -30,7 +32,7 @@ from seqpack_cli.corpus.parquet_columns import (
 )
 from seqpack_cli.corpus.parquet_pages import bound_length, find_chunks, find_first_page
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.corpus.words import join_all_words, join_words
+from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import DataError, MachineError
 
 BATCH_BYTES = 1 << 20
@@ -49,12 +51,16 @@ def find_row_groups(source: Source) -> list[int]:
 
 
 def iter_parquet_documents(
-    source_range: SourceRange, options: DocumentOptions, on_read: OnRead, readers: Readers = ()
+    source_range: SourceRange,
+    options: DocumentOptions,
+    on_read: OnRead,
+    readers: Readers,
+    text: TextReader,
 ) -> Iterator[DocumentBlock]:
     """Read the documents of the row groups that begin in a range; a null is a bad record."""
     source = source_range.source
     file = _open(source)
-    columns = find_columns(file, source, options.text_field, readers)
+    columns = find_columns(file, source, text, readers)
     offsets = find_row_groups(source)
     inside = [
         group
@@ -70,9 +76,11 @@ def iter_parquet_documents(
         groups = [group] if len(offsets) > 2 else list(range(file.num_row_groups))
         for arrays in _iter_arrays(file, groups, columns, source):
             find_place = functools.partial(_find_place, source, num_before + num_records)
-            found = Texts(options, num_records, fields=[[] for _ in readers])
-            num_text_bytes = _read_arrays(arrays, found, readers, find_place)
-            num_bytes += num_text_bytes + sum(array.nbytes for array in arrays[1:])
+            num_lists = text.num_values + len(readers)
+            found = Texts(options, num_records, fields=[[] for _ in range(num_lists)])
+            num_text_bytes = _read_arrays(arrays, found, text, readers, find_place)
+            _, kept = _divide(arrays, text)
+            num_bytes += num_text_bytes + sum(array.nbytes for array in kept)
             _check_ratio(source, num_before + num_records, num_bytes)
             yield DocumentBlock(
                 source, found.texts, found.rejects, num_text_bytes, find_place, found.fields
@@ -99,60 +107,81 @@ def _count_rows(file: Any, offsets: list[int], first_group: int) -> int:
 
 
 def _read_arrays(
-    arrays: list[Any], found: Texts, readers: Readers, find_place: Callable[[int], str]
+    arrays: list[Any],
+    found: Texts,
+    text: TextReader,
+    readers: Readers,
+    find_place: Callable[[int], str],
 ) -> int:
     """Read a batch of rows; return the bytes of its texts."""
-    sizes = count_bytes(arrays[0])
+    sizes = np.sum([count_bytes(array) for array in _divide(arrays, text)[0]], axis=0)
     limit = found.options.max_document_bytes
     if (sizes > limit).any():
         raise oversized_error(find_place(int((sizes > limit).argmax())), limit)
     try:
-        raw_texts, *columns = map(to_python, arrays)
-        found.texts = join_all_words(raw_texts, takes_words=takes_words(readers))
-        found.fields = [
-            read_values(reader, values, raw_texts)
-            for reader, values in zip(readers, columns, strict=True)
+        of_text, kept = _divide([to_python(array) for array in arrays], text)
+        found.texts, beside = text.read_all(of_text)
+        found.fields = beside + [
+            read_values(reader, values, of_text[0])
+            for reader, values in zip(readers, kept, strict=True)
         ]
-    except (UnicodeDecodeError, TypeError, BadRecordError):
+    except (UnicodeDecodeError, TypeError, ValueError, BadRecordError):
         found.texts = []
-        _read_each(arrays, found, readers, find_place)
+        found.fields = [[] for _ in range(text.num_values + len(readers))]
+        _read_each(arrays, found, text, readers, find_place)
     return int(sizes.sum())
 
 
+def _divide(columns: list[Any], text: TextReader) -> tuple[list[Any], list[Any]]:
+    """Divide what was read into the fields of the text and the kept ones.
+
+    Args:
+        columns: the fields that the text needs, those that it may have, and the kept ones.
+    """
+    num_text = len(text.names) + len(text.optional)
+    return columns[:num_text], columns[num_text:]
+
+
 def _read_each(
-    arrays: list[Any], found: Texts, readers: Readers, find_place: Callable[[int], str]
+    arrays: list[Any],
+    found: Texts,
+    text: TextReader,
+    readers: Readers,
+    find_place: Callable[[int], str],
 ) -> None:
     """Read a batch row by row."""
-    name, policy = found.options.text_field, found.options.encoding_errors
+    policy = found.options.encoding_errors
     for index, row in enumerate(zip(*arrays, strict=True)):
         try:
-            raw_text, *values = (read_scalar(scalar, policy) for scalar in row)
-            text = join_words(raw_text, name, takes_words=takes_words(readers))
+            of_text, kept = _divide([read_scalar(scalar, policy) for scalar in row], text)
+            made, beside = text.read(of_text)
             fields = [
-                reader.read(value, raw_text) for reader, value in zip(readers, values, strict=True)
+                reader.read(value, of_text[0]) for reader, value in zip(readers, kept, strict=True)
             ]
-            found.add(text, fields)
+            found.add(made, [*beside, *fields])
         except BadRecordError as error:
             found.reject(error, None, functools.partial(find_place, index))
 
 
 def _iter_arrays(
-    file: Any, groups: list[int], columns: list[str], source: Source
+    file: Any, groups: list[int], columns: list[str | None], source: Source
 ) -> Iterator[list[Any]]:
-    """Yield the columns of row groups in pieces of about 1 MiB."""
+    """Yield the columns of row groups in pieces of about 1 MiB; one that is missing is null."""
     import pyarrow as pa
 
     metadata = [file.metadata.row_group(group) for group in groups]
     num_rows = sum(group.num_rows for group in metadata)
     num_found = 0
+    names = [column for column in columns if column is not None]
     try:
-        rows = _choose_rows(metadata, columns, source, num_rows)
+        rows = _choose_rows(metadata, names, source, num_rows)
         for batch in file.iter_batches(
-            batch_size=rows, row_groups=groups, columns=columns, use_threads=False
+            batch_size=rows, row_groups=groups, columns=names, use_threads=False
         ):
             num_found += len(batch)
             if len(batch):
-                yield [look_up(batch, column) for column in columns]
+                nulls = pa.nulls(len(batch))
+                yield [nulls if it is None else look_up(batch, it) for it in columns]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source.path}: damaged ({_first_line(error)})") from error
     if num_found != num_rows:  # pyarrow stops without an error at some damaged pages

@@ -22,7 +22,7 @@ from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 FORMAT = "seqpack.tokens"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MANIFEST_FIELDS: dict[str, type] = {
     "dtype": str,
     "vocab_size": int,
@@ -60,6 +60,9 @@ LEDGER_NAMES = (
     "num_truncated_tokens",
     "num_dropped_tokens",
     "num_tokens",
+    "num_target_tokens",
+    "num_straddling_tokens",
+    "num_overlap_tokens",
     "num_special_tokens_in_text",
     "num_words_without_token",
 )
@@ -134,8 +137,10 @@ def _describe_sources(
 
 
 def is_balanced(ledger: dict[str, int]) -> bool:
-    """Return whether the tokens that were encoded or added equal those written or left out."""
+    """Return whether the tokens that were encoded, added or repeated equal those written or left
+    out."""
     came_in = ledger["num_encoded_tokens"] + ledger["num_special_tokens_added"]
+    came_in += ledger["num_overlap_tokens"]
     left_out = ledger["num_truncated_tokens"] + ledger["num_dropped_tokens"]
     return came_in == ledger["num_tokens"] + left_out
 
