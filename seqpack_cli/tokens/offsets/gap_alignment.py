@@ -61,8 +61,9 @@ def align_gaps(
     num_solid = _count_solid(characters.bytes, places, lengths)
     is_aligned = num_solid == _count_solid(tokens, encoded.ids, encoded.lengths)
     takes = find_owners((rules.takes_left | rules.takes_right)[encoded.ids], encoded.lengths)
-    if takes.any():  # which of these characters are taken is not known
-        is_aligned &= ~(takes & find_owners(characters.is_like_space[places], lengths))
+    if takes.any():  # whether these characters are taken, or end what is taken, is not known
+        is_odd = characters.is_like_space[places] | (characters.bytes.lengths[places] == 0)
+        is_aligned &= ~(takes & find_owners(is_odd, lengths))
     is_aligned &= num_solid > 0
     if not is_aligned.any():
         return Alignment(offsets, is_aligned)

@@ -28,7 +28,7 @@ OffsetFinder = Callable[[list[str], EncodedTexts], np.ndarray]
 Aligner = Callable[[list[str], EncodedTexts], Alignment]
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=3)
 def open_offset_finder(
     tokenizer_json: bytes, *, allow_special_tokens: bool, with_spaces: bool = False
 ) -> OffsetFinder:
