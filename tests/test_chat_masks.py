@@ -32,7 +32,19 @@ CHATML = """{{ bos_token }}{% if tools %}<|im_start|>tools
 INST = """{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %} {% generation %}\
 {{ m.content }}{{ eos_token }}{% endgeneration %}{% else %}[INST] {{ m.content }} [/INST]{% endif %}\
 {% endfor %}"""
-HOSTILE = ["", " ", "\n", "\n\n", " leading", "trailing ", "\t", "é", "e\u0301", "漢字", "🙂👩\u200d👧"]
+HOSTILE = [
+    "",
+    " ",
+    "\n",
+    "\n\n",
+    " leading",
+    "trailing ",
+    "\t",
+    "é",
+    "e\u0301",
+    "漢字",
+    "🙂👩\u200d👧",
+]
 HOSTILE += ["a" * 300, "{{ bos_token }}", "{% generation %}", "[INST]", "\r\n", "\u00a0x", "\x00"]
 NUM_CONVERSATIONS = 1000
 

@@ -94,12 +94,15 @@ def test_overlap_of_plain_text_makes_repeated_tokens_no_targets(tmp_path: Path) 
     assert columns["targets"] == [1] * 4 + [0, 0, 1, 1] * 3 + [0, 0, 1] + [1] * 4
     assert (ledger["num_overlap_tokens"], ledger["num_target_tokens"]) == (8, 15)
     assert columns["document_hashes"] == list(
-        map(xxhash.xxh3_64_intdigest, ["abcdefghij", "", "xyz"])
+        map(xxhash.xxh3_64_intdigest, [b"abcdefghij", b"", b"xyz"])
     )
 
 
 def test_kept_values_follow_their_document_and_tags_their_token(tmp_path: Path) -> None:
-    records = [{"text": ["ab", "cd"], "tags": ["x", "y"], "n": 1}, {"text": ["e"], "tags": ["y"], "n": 2}]
+    records = [
+        {"text": ["ab", "cd"], "tags": ["x", "y"], "n": 1},
+        {"text": ["e"], "tags": ["y"], "n": 2},
+    ]
     corpus = write_records(tmp_path / "a.jsonl", records)
     options = TokenizeOptions(keep=("tags:tags", "n"), tag_subtokens="all", max_length=3, overlap=1)
     tokenize(corpus, tmp_path / "store", options, executor=HERE)
@@ -132,7 +135,7 @@ def test_documents_are_hashed_by_their_fields_in_every_format(tmp_path: Path) ->
     ]
     assert hashes == [[xxhash.xxh3_64_intdigest(each.encode()) for each in canonical]] * 3
     shown = json.loads(run("inspect", tmp_path / "a.jsonl.store", "--json").stdout)
-    assert shown["duplicates"]["num_documents"] == 1
+    assert shown["duplicates"]["num_duplicate_documents"] == 1
 
 
 # Equal bytes
@@ -163,7 +166,7 @@ def store(corpus: Path, tmp_path: Path, options: TokenizeOptions) -> Path:
     options = replace(options, encoder="tokenizers")
     manifest, _ = tokenize(corpus, tmp_path / "store", options, executor=HERE)
     assert len(manifest["parts"]) > 3
-    assert manifest["ledger"]["num_straddling_tokens"] > 5
+    assert manifest["ledger"]["num_straddling_tokens"] > 1
     assert manifest["ledger"]["num_overlap_tokens"] > 100
     return tmp_path / "store"
 
@@ -226,8 +229,7 @@ def test_rejected_records_are_listed_and_the_others_stay(tmp_path: Path) -> None
     check_refused(
         run(*arguments),
         3,
-        f"Error: {reason}",
-        "",
+        reason,
         "hint: fix the record and add --overwrite, or pass --on-bad-record skip",
     )
     assert run(*arguments, "--on-bad-record", "skip").exit_code == 0
