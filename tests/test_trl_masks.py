@@ -20,6 +20,7 @@ import pytest
 from conftest import HERE
 from test_prompts import load_columns
 from tokenizer_kinds import tokenizer_of
+from tokenizers import Tokenizer
 
 from seqpack_cli import TargetOptions, TokenizeOptions, open_store, tokenize
 
@@ -60,22 +61,17 @@ class Model(NamedTuple):
 MODELS = [Model("gpt2", "<|endoftext|>", spells_bytes=True), Model("metaspace", "</s>", "<s>")]
 
 
-@pytest.fixture(params=MODELS, ids=lambda model: model.name)
-def model(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
-    """Return a model whose tokenizer.json is in tmp_path."""
-    found: Model = request.param
-    if found.name == "gpt2" and GPT_2.exists():
-        data = GPT_2.read_text()
-    else:
-        data = tokenizer_of({"gpt2": "byte_level"}.get(found.name, found.name))
-    (tmp_path / "tokenizer.json").write_text(data)
-    return found
+def write_tokenizer(folder: Path, model: Model, *, may_be_real: bool) -> None:
+    data = tokenizer_of({"gpt2": "byte_level"}.get(model.name, model.name))
+    if may_be_real and model.name == "gpt2" and GPT_2.exists():
+        data = GPT_2.read_text()  # has no special tokens
+    (folder / "tokenizer.json").write_text(data)
 
 
 def make_pairs(sample_data: Path) -> list[dict[str, str]]:
     """Return stories that are cut between any two characters, and pairs of hostile texts."""
     numbers = random.Random(5)
-    stories = (sample_data / "stories.txt").read_text()
+    stories = (sample_data / "stories.txt").read_text().replace("<|endoftext|>", "end")
     pairs = list(itertools.product(HOSTILE, HOSTILE))[1:]  # both empty: an empty document
     for _ in range(NUM_STORIES):
         start = numbers.randrange(len(stories) - 300)
@@ -93,11 +89,17 @@ def wrap(folder: Path, model: Model) -> Any:
 
 def prepare(tokenizer: Any, pairs: list[dict[str, str]]) -> list[tuple[list[int], list[int]]]:
     """Return the ids and masks that SFTTrainer trains on."""
-    from trl.trainer.sft_trainer import SFTTrainer
+    from trl import SFTTrainer
 
     trainer = SimpleNamespace(_tokenizer=tokenizer, chat_template=None, completion_only_loss=True)
-    names = {"dataset_num_proc": None, "dataset_text_field": "text", "max_length": None}
-    args = SimpleNamespace(**names, assistant_only_loss=False, use_liger_kernel=False)
+    args = SimpleNamespace(
+        dataset_num_proc=None,
+        dataset_text_field="text",
+        assistant_only_loss=False,
+        max_length=None,
+        shuffle_dataset=False,
+        use_liger_kernel=False,
+    )
     datasets.disable_progress_bars()
     dataset = datasets.Dataset.from_list(pairs)
     found = SFTTrainer._prepare_dataset(trainer, dataset, tokenizer, args, False, None, "train")
@@ -138,7 +140,22 @@ def find_bytes(
         yield max(0, end - len(each) - num_added), end - num_added
 
 
+def are_equal(
+    tokenizer: Any, pair: dict[str, str], targets: list[int], masks: list[int], ids: list[int]
+) -> bool:
+    """Compare targets with TRL's mask; return whether they must be equal."""
+    alone = tokenizer(pair["prompt"])["input_ids"]
+    if ids[: len(alone)] == alone:
+        assert targets == masks, pair
+        return True
+    # TRL trains more: tokens of the prompt, or one that straddles
+    assert all(mask >= target for mask, target in zip(masks, targets, strict=True)), pair
+    return False
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_ids_and_masks_are_those_of_trl(tmp_path: Path, sample_data: Path, model: Model) -> None:
+    write_tokenizer(tmp_path, model, may_be_real=True)
     pairs, tokenizer = make_pairs(sample_data), wrap(tmp_path, model)
     ledger, found = make_store(tmp_path, model, pairs, allow=False)
     num_straddling = num_equal = 0
@@ -152,19 +169,16 @@ def test_ids_and_masks_are_those_of_trl(tmp_path: Path, sample_data: Path, model
         places = list(find_bytes(tokenizer, model, ids[num_first:-1], text))
         assert targets == [0] * num_first + [int(start >= border) for start, _ in places] + [1]
         num_straddling += sum(start < border < end for start, end in places)
-        alone = tokenizer(pair["prompt"])["input_ids"]
-        if ids[: len(alone)] == alone:
-            assert targets == masks, pair
-            num_equal += 1
-        else:  # TRL trains more: tokens of the prompt, or one that straddles
-            assert all(mask >= target for mask, target in zip(masks, targets, strict=True))
+        num_equal += are_equal(tokenizer, pair, targets, masks, ids)
     assert ledger["num_straddling_tokens"] == num_straddling
     assert num_straddling > 100
     assert num_equal > len(pairs) / 2
 
 
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_special_tokens_that_a_pair_spells(tmp_path: Path, model: Model) -> None:
     """With --allow-special-tokens the ids are those of TRL, but a second end token is added."""
+    write_tokenizer(tmp_path, model, may_be_real=False)
     marks = [model.eos, f"a {model.eos}", f"{model.eos} b", f"x{model.eos}{model.eos}y", "", "c"]
     pairs = [{"prompt": p, "completion": c} for p, c in itertools.product(marks, marks)][:-8]
     tokenizer = wrap(tmp_path, model)
@@ -175,10 +189,11 @@ def test_special_tokens_that_a_pair_spells(tmp_path: Path, model: Model) -> None
     ):
         is_ended = pair["completion"].endswith(model.eos)
         assert ids == expected + [end] * is_ended, pair
-        assert targets == masks + [1] * is_ended, pair
+        are_equal(tokenizer, pair, targets, masks + [1] * is_ended, ids)
     ledger, plain = make_store(tmp_path, model, pairs, allow=False)
     assert ledger["num_special_tokens_in_text"] > len(pairs)
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.encode_special_tokens = True
     for pair, (ids, _) in zip(pairs, plain, strict=True):
-        assert ids.count(end) == 1
-        shown = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        assert shown == pair["prompt"] + pair["completion"]
+        text = backend.encode(pair["prompt"] + pair["completion"], add_special_tokens=False).ids
+        assert ids == [tokenizer.bos_token_id] * (model.bos is not None) + text + [end]
