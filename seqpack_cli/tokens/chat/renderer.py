@@ -48,8 +48,9 @@ class Renderer:
         self._content = SpelledContent(setup.special_tokens, self._template.literals)
         self._with_tools = self
         if setup.tool_template is not None:
+            path = f"{setup.path} (tool_use)"
             self._with_tools = Renderer(
-                replace(setup, template=setup.tool_template, tool_template=None)
+                replace(setup, template=setup.tool_template, path=path, tool_template=None)
             )
 
     def render(self, messages: Any, tools: Any = None) -> TargetText:

@@ -35,7 +35,7 @@ class _Placeholders(dict[int, int]):
     """
 
     def __missing__(self, code: int) -> int:
-        is_kept = chr(code).isspace() or code in b"\"'\\" or code < 0x20 or 0x7F <= code < 0xA0
+        is_kept = chr(code).isspace() or chr(code) in "\"'\\" or code < 0x20 or 0x7F <= code < 0xA0
         private = PLANE_15 + code if code < BMP else PLANE_16 + code % BMP
         self[code] = code if is_kept else private
         return self[code]
