@@ -239,8 +239,8 @@ def test_rejected_records_are_listed_and_the_others_stay(tmp_path: Path) -> None
         json.loads(line) for line in (tmp_path / "store/rejects.jsonl").read_text().splitlines()
     ]
     assert [(reject["record"], reject["reason"]) for reject in rejects] == [
-        (1, "field 'a' is null, expected a string"),
-        (2, "no field 'a' (found: 'q')"),
+        (2, "field 'a' is null, expected a string"),
+        (3, "no field 'a' (found: 'q')"),
     ]
 
 
