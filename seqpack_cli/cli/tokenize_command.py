@@ -157,8 +157,7 @@ def command(
     A folder without its drafts and tables:
         seqpack tokenize corpus/ --exclude 'drafts/**' --exclude '*.csv' -o tokens
     Prompts and their answers, of which only the answers count in the loss:
-        seqpack tokenize qa.jsonl --prompt-field question --completion-field answer \\
-            --eos '<eos>' -o tokens
+        seqpack tokenize qa.jsonl --prompt-field q --completion-field a --eos '<eos>' -o tokens
     The output of another program:
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """

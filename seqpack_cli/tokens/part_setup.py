@@ -29,6 +29,11 @@ class PartSetup:
     num_threads: int = 1
 
     @property
+    def renders_texts(self) -> bool:
+        """Whether a chat template renders the texts, special tokens among them."""
+        return self.options.targets.messages_field is not None
+
+    @property
     def dtype(self) -> str:
         """The dtype of the ids."""
         return choose_dtype(self.vocabulary.max_id)

@@ -23,7 +23,7 @@ class TokenColumn(NamedTuple):
 
     values: np.ndarray  # [S]
     fill: int  # of the special tokens that are added in front
-    last_fill: int  # of those that are added at the end
+    last_fill: int  # of those that are added at the end of a text that is not truncated
     of_overlap: int | None = None  # of tokens that a piece repeats; None is their own value
 
 
@@ -90,13 +90,14 @@ def make_sequences(
     )
     whole = add_affixes(EncodedTexts(ids, kept), affixes)
     pieces = _cut(whole.lengths, max_length, overlap)
+    is_whole = (kept == encoded.lengths)[kept > 0]
     return DocumentSequences(
         ids=pieces.take(whole.ids),
         lengths=pieces.lengths,
         num_sequences=pieces.num_pieces,
         overlaps=pieces.overlaps,
         columns={
-            name: pieces.take(_surround(array, kept, affixes, column), column.of_overlap)
+            name: pieces.take(_surround(array, kept, affixes, column, is_whole), column.of_overlap)
             for (name, column), array in zip(columns.items(), values, strict=True)
         },
         num_special_tokens=len(whole.ids) - len(ids),
@@ -140,15 +141,23 @@ def add_affixes(encoded: EncodedTexts, affixes: Affixes) -> EncodedTexts:
 
 
 def _surround(
-    values: np.ndarray, lengths: np.ndarray, affixes: Affixes, column: TokenColumn
+    values: np.ndarray,
+    lengths: np.ndarray,
+    affixes: Affixes,
+    column: TokenColumn,
+    is_whole: np.ndarray,
 ) -> np.ndarray:
-    """Add entries for the affixes to the values of all tokens."""
+    """Add entries for the affixes to the values of all tokens.
+
+    Args:
+        is_whole: which documents with a token are not truncated.
+    """
     if not len(affixes):
         return values
     _, ends, is_text = _find_places(lengths, affixes)
     surrounded = np.full(len(is_text), column.fill, values.dtype)
     for index in range(len(affixes.suffix)):
-        surrounded[ends - 1 - index] = column.last_fill
+        surrounded[ends - 1 - index] = np.where(is_whole, column.last_fill, column.fill)
     surrounded[is_text] = values
     return surrounded
 

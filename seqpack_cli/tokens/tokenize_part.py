@@ -26,7 +26,7 @@ from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.tokens.columns.part_collector import PartCollector
 from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.encode_batch import encode_batch
+from seqpack_cli.tokens.encode_batch import list_spelled, open_batch_encoder
 from seqpack_cli.tokens.encoders.agreement import (
     check_agreement,
     open_checked_encoder,
@@ -34,7 +34,6 @@ from seqpack_cli.tokens.encoders.agreement import (
 )
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
 from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
-from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.part_setup import PartSetup, PartTask
 from seqpack_cli.tokens.sequences import (
     DocumentSequences,
@@ -125,16 +124,10 @@ def _iter_ids(
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
 
-    find_offsets = None
-    if columns.needs_offsets:
-        allow_special_tokens = setup.options.encodes_special_tokens
-        find_offsets = open_offset_finder(
-            setup.tokenizer_json, allow_special_tokens=allow_special_tokens
-        )
-    encode = functools.partial(encode_batch, encoder=encoder, find_offsets=find_offsets)
+    encode = open_batch_encoder(setup, encoder, needs_offsets=columns.needs_offsets).encode
     for batch, encoded, offsets in map_ahead(encode, batches, num_threads=setup.num_threads):
         counts.ledger["num_special_tokens_in_text"] += special_tokens.add(
-            batch.texts, first_document=counts.ledger["num_documents"]
+            list_spelled(batch, setup), first_document=counts.ledger["num_documents"]
         )
         made = _make_sequences(
             encoded, batch, setup, columns.assign(batch, encoded.lengths, offsets)

@@ -25,7 +25,7 @@ from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.vocabulary import Vocabulary
+from seqpack_cli.tokens.vocabulary import Vocabulary, find_saved_limits
 
 
 def find_kept(
@@ -85,7 +85,11 @@ def make_plan(
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
-        "options": {**options.record(), "keep": [each.describe() for each in fields]},
+        "options": {
+            **options.record(),
+            "chat": {} if text is None else text.describe(),
+            "keep": [each.describe() for each in fields],
+        },
         "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }
 
@@ -141,3 +145,18 @@ def choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
             f"special tokens of each document, expected at least {len(affixes) + 1}"
         )
     return affixes
+
+
+def iter_notices(
+    tokenizer_json: bytes, vocabulary: Vocabulary, affixes: Affixes, options: TokenizeOptions
+) -> Iterator[str]:
+    """Yield notes about settings that have no effect, or not the one that most users want."""
+    for limit in find_saved_limits(tokenizer_json):
+        yield f"tokenizer.json: ignoring its saved {limit}"
+    if options.allow_special_tokens and not vocabulary.special_tokens:
+        yield "--allow-special-tokens: the tokenizer has no special tokens"
+    if options.targets.completion_field is not None and not affixes.suffix:
+        yield (
+            "--completion-field: no end token follows a completion, so a model does not learn to "
+            "stop; pass --eos TOKEN to add one"
+        )

@@ -33,7 +33,6 @@ from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
-from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
@@ -49,13 +48,12 @@ from seqpack_cli.tokens.tokenize_plan import (
     adapt_plan,
     choose_affixes,
     find_kept,
+    iter_notices,
     make_plan,
     make_tasks,
 )
 from seqpack_cli.tokens.vocabulary import (
-    Vocabulary,
     describe_vocabulary,
-    find_saved_limits,
     locate_tokenizer,
     read_tokenizer_json,
 )
@@ -124,9 +122,11 @@ def _tokenize_sources(
         _start_encoder(encoder, tokenizer_json, options, sources, workers)
         vocabulary = describe_vocabulary(tokenizer_json)
     affixes = choose_affixes(tokenizer_json, options)
-    for notice in _iter_notices(tokenizer_json, vocabulary, affixes, options):
+    for notice in iter_notices(tokenizer_json, vocabulary, affixes, options):
         workers.progress.on_notice(notice)
-    text = make_text_reader(options.targets, tokenizer, vocabulary, options.allow_special_tokens)
+    text = make_text_reader(
+        options.targets, tokenizer, allow_special_tokens=options.allow_special_tokens
+    )
     check_footers(sources)
     kept = find_kept(sources, options, text)
     setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
@@ -188,21 +188,6 @@ def _publish(
     write_spelled_tokens(run, manifest, receipts)
     run.write_record(done, {"tokenizers": tokenizers.__version__})
     run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
-
-
-def _iter_notices(
-    tokenizer_json: bytes, vocabulary: Vocabulary, affixes: Affixes, options: TokenizeOptions
-) -> Iterator[str]:
-    """Yield notes about settings that have no effect, or not the one that most users want."""
-    for limit in find_saved_limits(tokenizer_json):
-        yield f"tokenizer.json: ignoring its saved {limit}"
-    if options.allow_special_tokens and not vocabulary.special_tokens:
-        yield "--allow-special-tokens: the tokenizer has no special tokens"
-    if options.targets.completion_field is not None and not affixes.suffix:
-        yield (
-            "--completion-field: no end token follows a completion, so a model does not learn to "
-            "stop; pass --eos TOKEN to add one"
-        )
 
 
 @contextmanager
