@@ -66,6 +66,7 @@ LEDGER_NAMES = (
     "num_special_tokens_in_text",
     "num_words_without_token",
 )
+TEXT_FIELDS = ("completion_field", "messages_field")  # options by which a text has targets
 SOURCE_FIELDS: dict[str, type] = {
     "path": str,
     "bytes": int,
@@ -202,3 +203,32 @@ def check_totals(manifest: dict[str, Any], source: Place) -> None:
         found, expected = sum(part[name] for part in manifest["parts"]), manifest["ledger"][name]
         if found != expected:
             raise FolderError(f"{source}: the parts have {found} {name}, the ledger has {expected}")
+    if not is_balanced(manifest["ledger"]):
+        raise FolderError(f"{source}: the tokens in the ledger do not add up")
+    _check_targets(manifest, source)
+
+
+def _check_targets(manifest: dict[str, Any], source: Place) -> None:
+    """Raise unless the columns that tokenize makes, and their counts, are those of the options."""
+    options, ledger = manifest["options"], manifest["ledger"]
+    overlap = options.get("overlap")
+    if overlap is not None and (type(overlap) is not int or overlap < 1):
+        raise FolderError(f"{source}: overlap is {quote(overlap)}, expected null, or 1 or more")
+    has_targets = overlap is not None or any(options.get(name) for name in TEXT_FIELDS)
+    expected = {"targets": "targets"} if has_targets else {}
+    if overlap is not None:
+        expected["overlap"] = "int"
+    kinds = {column["name"]: column["kind"] for column in manifest["columns"]}
+    for name in ("targets", "overlap"):
+        if kinds.get(name) != expected.get(name):
+            found, wanted = (each.get(name, "none") for each in (kinds, expected))
+            raise FolderError(
+                f"{source}: column {quote(name)}: found {found}, its options make {wanted}"
+            )
+    num_tokens, num_repeated = ledger["num_tokens"], ledger["num_overlap_tokens"]
+    if overlap is None and num_repeated:
+        raise FolderError(f"{source}: num_overlap_tokens is {num_repeated}, expected 0")
+    found, most = ledger["num_target_tokens"], num_tokens - num_repeated
+    if found > most or (found < most and not has_targets):
+        words = "at most " if has_targets else ""
+        raise FolderError(f"{source}: num_target_tokens is {found}, expected {words}{most}")
