@@ -74,8 +74,13 @@ def slow_sequences(
     suffix: list[int],
     max_length: int | None,
     overflow: str,
+    overlap: int = 0,
 ) -> SlowSequences:
-    """Put special tokens around documents and cut the long ones, document by document."""
+    """Put special tokens around documents and cut the long ones, document by document.
+
+    Args:
+        overlap: how many entries each later piece repeats of the one before.
+    """
     made = SlowSequences()
     for text in documents:
         if not text:
@@ -95,7 +100,7 @@ def slow_sequences(
         pieces = []
         while max_length is not None and len(rest) > max_length:
             pieces.append(rest[:max_length])
-            rest = rest[max_length:]
+            rest = rest[max_length - overlap :]
         made.sequences_of_document.append([*pieces, rest])
     return made
 

@@ -16,6 +16,7 @@ import pytest
 import xxhash
 from command import run
 from make_golden import (
+    ANSWERS,
     COMMANDS,
     FIELDS,
     GOLDEN,
@@ -24,6 +25,7 @@ from make_golden import (
     STORES,
     expect_columns,
     expect_documents,
+    expect_targets,
     hash_files,
     make,
     read_batches,
@@ -39,71 +41,77 @@ from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.tokens import store_manifest
 from seqpack_cli.tokens.columns.kinds import KINDS
 
-MAX_GOLDEN_BYTES = 160_000
+MAX_GOLDEN_BYTES = 200_000
 WRITES_OTHERWISE = (
     "a changed byte is another format: raise format_version and make golden files of it; "
     "other batches from the same options are another plan: raise PLAN_VERSION too"
 )
 # Of every file of every version, so that none is edited unseen.
 DIGEST = {
-    "v6": """
-3e214993966f9431a0a67fa56814b89a9654fd20501e891f3eaec3fea412386c expected.json
-cb6ab5ce654f7c5820538c8a350a0d26cce5148f4c9b4555c06edb1680b31cd4 filler/manifest.json
-1247c92274bd047d73a4d149a2c2dd7a213ff3b166bcbd68302b7e987e23f6fd filler/run.json
-f9acf0b07fbd3c3e279a6fbe9844c808fa97af7350d70296f887ac9a2400457d filler/shard-00000.safetensors
-7bb8ef247b47a709b1bbe995c30fdad96d650ddbd45138a19043c40ff04244c5 filler/shard-00001.safetensors
+    "v7": """
+fce58f5702d85d7f964c8f4c784b731bf8d3fd42c7a85fbdede5069d58eac5b4 expected.json
+6dcf58d2bac03f8f2e503730fd1dda98122988828b3c255fd5bfdf481963eb7b filler/manifest.json
+b89578cdc4be858ebdc33472b8b8ae7dc8da3accd63fa8e980ef74f0e2dd429e filler/run.json
+5cbf787dfbf828b57ceec96de1308c4c088a074e090954138276c3f900e4ad4a filler/shard-00000.safetensors
+a426d3290baa1dd2ea539dadba2850bfa58022328cadad01c0a7cf62d3f521f0 filler/shard-00001.safetensors
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 filler/tokenizer.json
-66e9a36467e6cc354a13e7bfae4f0c4d99dae74ea30456f7e364acd5fbb1324c filler_columns/manifest.json
-2aa81e1854cd44a225f4eb6902a2272ed89c3bf1059164d01cbe6e2f691b24e8 filler_columns/run.json
-cc1d3d52778ac694692b265f03b310e927b89da0231e0252ab4005f7e069edd3 filler_columns/shard-00000.safetensors
-6896c55537c20c4672dc20d4b9270f281b5943b2db282d7fce9558f5a1047a63 filler_columns/shard-00001.safetensors
-5a44c39bf297a7a4b0696634e8a5bfb08c6a8b83569e4a2b315e369b95641823 filler_columns/shard-00002.safetensors
+1601b6f3ac66671d5ac1e172d18927dc1c6f065afe19494623cf564a991e3a60 filler_columns/manifest.json
+121ce8fbe20b50cc36b6770943af01bdd70ef604312d7130c49420193cf2299e filler_columns/run.json
+457dd1506f758a488a77e4d07c9ad7e1f9b466c83e749f6f8b0b940fbb77e58d filler_columns/shard-00000.safetensors
+a3a9208906f13319a2d1be8771ed1a3817cc8b28529e0bb3976f1d943466198e filler_columns/shard-00001.safetensors
+cb7146ad619da7b3851e59fd045840c79a5eb4628904811895ef6ce71f180f99 filler_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 filler_columns/tokenizer.json
+3914cc720f3d0454aecaacbfb473753cc950008709f51612be31772659eaec5a input/answers.jsonl
 007e026f733d945108a5108c880697d513664ea51858ac61074ce02aa8551d9f input/fields.jsonl
 f0877793769040f348faa1ecc99de8895a66cffc7c63db97366289dad422075b input/lines.txt
 c0f3e06336f06fca817dffba8db85b8445bc31c4a00c69a939227daf792ccb90 input/records.jsonl
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 input/words.tokenizer.json
 5c7b8708eb7551a6fff67bdb846a7da5c9bc97565ec8ba34b0d94660013eeb49 input/words.txt
-4e2088c1423e793193081042763b52f45300f5e25e384ac21d6ef80cdddab0fe mixed/manifest.json
-f417467b7e2e10d27f165b27cef6e77ec0bf65eadb1b27323d0f56223716b2a8 mixed/run.json
-42ebedc91ee1ad1b48a0e70d13fc2d4dae7bb784198cfa2ab625bbd50ae8f2bc mixed/shard-00000.safetensors
-59e5214db6d60f337cc28244c6b3562407e4c7590f958200b1100c3ae0beeca1 mixed/shard-00001.safetensors
-9809deae0bf1163ab99238cce034d19a30261f464654694de6eac6ccc06d6aa5 mixed/shard-00002.safetensors
+43f314b0a56df5fc503fb0333008e4c0372155bfebe0af00b6a608d779caca58 mixed/manifest.json
+9b11979806a8e953d18230c7609448158ac35ab653a3bef14f74b1ac8689bbb7 mixed/run.json
+1c79570cd69b15c71990f2b260ca0e50bc520d0fcbfb79228cabb869852edcb6 mixed/shard-00000.safetensors
+5adbcc6fa96359f81b7279ac2e03507ce213f081dedb2439ab0abaa51f849ca5 mixed/shard-00001.safetensors
+d98c44d637422fc22d59e014e6f2f6bf1799248b4ebac457e3bce349f52d6400 mixed/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 mixed/tokenizer.json
-ed56c827d380453f6b586e121487e2d77d663ab4556730dc31dc3e864a4377f4 packed/manifest.json
-a2807b5f99c23638190869ad410961621e76f24ef3c0494271d666c91f55a719 packed/run.json
-6faf6310d87ba72ffef1b5e0e968081ad23c2cbc4ceef4287add943d0d07adf6 packed/shard-00000.safetensors
-b3cc7d8d81259f7f6cd8e6a4288888630457d4e1ffe4d3f9104c8392e8d93087 packed/shard-00001.safetensors
-a736c08cf1f625de0ddfc675c0216c6789e063d0145ff9f11a21aab0ef09a22a packed/shard-00002.safetensors
-49f6578bf6b7505a880c44e652d8abd98e6f754b8d7d409b8a7bf5459bba55d8 packed/shard-00003.safetensors
+0963a50c4394ce8ae90e7cbc9587e0973f47d54de630cf47a8b8088728a74939 packed/manifest.json
+8bc5d89feea1ecc292d6afb4427ea7b39c02f7e0b3cfe4b7c08ae9cdd7696180 packed/run.json
+6b9261e42a91225437ebd1cf21cc83754196bf5541b8f167e95b1aa3261b484c packed/shard-00000.safetensors
+537f6d854cf6cf99ba552dcfc6e105f79b5e035338375ea386716af1fde4157a packed/shard-00001.safetensors
+cbd63ed502252b14f0fe6246f0f559023adc15730468dce011a4c7666a670aff packed/shard-00002.safetensors
+f53eb0d18c056c6aa29a0385908265deef56da57e3a4e4eb1cc06b5ec3d9ad33 packed/shard-00003.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 packed/tokenizer.json
-bbf29091fd25e41694454c7f312d38e228daf8d7fe089f383db39ee028fd63ff packed_columns/manifest.json
-08b43ab7b64188cc716595668dca0c88baa20bc70cea6f6a16d971603c13298a packed_columns/run.json
-a2612d2b9634e806f7e8854780fe0f0ce1322d5d50b8694090f30d582ea0b7e3 packed_columns/shard-00000.safetensors
-594eddd5240a7d53362d770e0393e60a141ca99d0059cb28d757095de7dd3b6b packed_columns/shard-00001.safetensors
-c438a3aec19a0b4d7727509000a25b5f89388331246e1a9111c714ec77893cc5 packed_columns/shard-00002.safetensors
+5d5a03b4ea994146f34d5dce61b0e2bea29a3a6271926856ec16aef5d1429fd4 packed_columns/manifest.json
+1a84d643a87b88235ace601951e1166227c9f1a327cfbc4a115b9d058d380b1d packed_columns/run.json
+d988eca60a07c446b3e23f3bb1191165be9df7b1d3e0e058016e93e16ab06505 packed_columns/shard-00000.safetensors
+4d60cbba0c59eb0c15332b3ccc5b6f0f709eed85f9373714f616c92ead4201c6 packed_columns/shard-00001.safetensors
+a2ff135fabff4788380cfe719b61e7ba80fbfe7679f5b7f2846168029e6ddafc packed_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 packed_columns/tokenizer.json
-2be124e2526e2d360c106cebb4f800ed165a02cbaac86208f227b76a26372a44 padded/manifest.json
-33e40a65b9124729163cfe451278286fa6478f548434fdc0543a234986a18fe2 padded/run.json
-d46289c729af998412c585b39f556208db019754e6f13c3fa09690f6ed92f792 padded/shard-00000.safetensors
-4608f797b39d44d60cf2a915bfbcb7acec16698bfcd45979faa2202c54055a2e padded/shard-00001.safetensors
+0e9fa568681dfbe943b338aadcf6f3590bcc1d4b9fa81252267d02a3621f1e82 padded/manifest.json
+6003996a942b3b9c19b5115140982e0681e4ef04df49c22104e959e70b1caea8 padded/run.json
+0a345e182bb916ca3a4fcc700d020b84edf4612484ef2c305fa31aa173fcd405 padded/shard-00000.safetensors
+7d24e05a47d9562765fbdfb0d07d9651dc33763ebb1d30434354e7ba6fbc2736 padded/shard-00001.safetensors
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 padded/tokenizer.json
-44898bd167ce7d70fec4b9127dae4d8e8b9315f97bd1040974c08d6ea0233116 padded_left/manifest.json
-10145ba5761865b1f416ab44379475fabc7d0102f5a697121dfbc5a4c3629361 padded_left/run.json
-91b1049611d9f853acb36531062ff0e60174f8bf88fece64492774899a1f8067 padded_left/shard-00000.safetensors
-8aac2ad6f935c3ee3336c080caa1db3d3ca97f87fe9365325a67d17f98b4689a padded_left/shard-00001.safetensors
+f8b990af131e49be5d4c7500010fd40b54a190e37bbeb7c66f02a0ab22456d50 padded_left/manifest.json
+e3473484ceca45c1049f93ec5c95ef388c2552bf272a384d598211b53926c352 padded_left/run.json
+2fb7bd9a37f5aededffdd39fbb9c87257eb3e5cbc12c98aba3bf1f48b0b23fc8 padded_left/shard-00000.safetensors
+4797b4b0d7e229894198fc1fafc2701d30edb2cffc371a039d970738bfe7c041 padded_left/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 padded_left/tokenizer.json
-969e3db8a4f45589b272ea19ae13408244854fe58a15af5b53e2dd63fd6c2d82 splits/manifest.json
-61a5e7ee845acd250dc49ccafb46a898d1b492a9cc3ad3126113faeb8876b5cc splits/run.json
-3e97e37484ce5d72a1e5412df8b0f9b1ed817c7f737126e8f762c7149c9b2260 splits/test/manifest.json
-52f89d02c6a41a5def670ffb7985e1daee51cf969da3de29c916b11333ec96db splits/test/run.json
-0941a3996bf31d79bc69a962f9623547ba41271226e29ed62b6392b452722916 splits/test/shard-00000.safetensors
+74fe5bc891fa00197cd6926c1407a34849654f74c5da9b5eb05f69f2c1304913 padded_targets/manifest.json
+d2f980382b1970ea175f21c255798e1f9338022cac32fe4d249b72f561635724 padded_targets/run.json
+4f0cc4e0f0f4b984ccad946e3a219486c1f055a1dc4804da966618d7bb9d9cd9 padded_targets/shard-00000.safetensors
+c50b92fa71f01b5caa45be167876888a7f62e2de4b6cc30a5941903019250a89 padded_targets/shard-00001.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 padded_targets/tokenizer.json
+ab3c3cbdf8197d14064b0bd90a9f1ae8c5a91900ad518784ff427e5dfeb27db1 splits/manifest.json
+0baf3b14029ed7fa63c8d342b4486d5c6b82d7aa4e489edb7be6a04dc99dc3bd splits/run.json
+bbdf3ae439523f0e7ce31d480c34d8013c607ac362bf90a6102d888e986866b0 splits/test/manifest.json
+9a9e385be0c20dc21dd8e3bd52925df3fb69ec92bd4bdb4c1092431abd19544f splits/test/run.json
+6b9ac6061540142007fe07b51220542cfa408882ea5f141f66bab28ad2aec84b splits/test/shard-00000.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 splits/test/tokenizer.json
-f055ef043aeae1d912b6d45b8b0eeb2a6d275e0d3b53c3d9e1c217aa443f7f14 splits/train/manifest.json
-b3b6255b897d59ee70b3651ab9de18827cf0c07ab4a5bbbc1faa648b6e125d2b splits/train/run.json
-0443dee5ae4d51a2ff9db2c44c3a891e6d7c9c7f68464184942f6be7cb9bda89 splits/train/shard-00000.safetensors
+8feef85faa13bbac8fdd7c42e8fd0a3a42dcd9d6d37e6b6f301a188618cc62e4 splits/train/manifest.json
+6eef6057d35a36eeafbace0ad7f1cb3e43604d0d7d0a4c32272577862f331c26 splits/train/run.json
+12cd06d967fcf43464a81065a7e63579a97db0b49b79b5ac7df1bdf4198370e8 splits/train/shard-00000.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 splits/train/tokenizer.json
-019e76a879273090002dd76a57ed3205082be732896b9495d449df96054a5978 tokens_bytes/manifest.json
+5334d6d1d36ce2c99a3c2a9ef1045ff1a763fe1c54cc8536289ca9cbc2d0fa53 tokens_bytes/manifest.json
 b4aa4ea8fa3bfbe941bb7efc1e627f2f3f1bb35ec3176b0f56d73d9cdafe46b1 tokens_bytes/part-00000.bin
 7b8499db58694974e75d1d4ca19b2499af8c2d9b818ed50b0b7f339a993c9e0e tokens_bytes/part-00000.columns.safetensors
 bff95ec07187b06c05fb8233a01e7596fb5800069c1ec0565ff14d095bbbe21f tokens_bytes/part-00000.idx
@@ -111,10 +119,10 @@ bff95ec07187b06c05fb8233a01e7596fb5800069c1ec0565ff14d095bbbe21f tokens_bytes/pa
 9a82c971a4a5701a784596e64e7979180adfbc8cf9e9cf2a75477fe3394458d9 tokens_bytes/part-00001.columns.safetensors
 00094060a61e9dfdf64950f41d76bc287b073449fe4e28bc2864a2856e7fb1f3 tokens_bytes/part-00001.idx
 4bc1c5219fe284c6bc197016e3bcc219d663e9bd97b96bab78549e510011b327 tokens_bytes/rejects.jsonl
-9a95460db45d665d25ba52d363b91ae242b12c60c73f7c17b0b71af2dbf4efd0 tokens_bytes/run.json
+9ae59b5628280ef11af562a8332231403934501dbd0b99517036be93a46af0a6 tokens_bytes/run.json
 9b7a58b10cbefe06ba7b2b8e0d0ecec79aee32cf86136cadfacea8514c6eff14 tokens_bytes/special_tokens.jsonl
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_bytes/tokenizer.json
-394636fac1e751ddbb4d673300701ab234aaa6823ab9459c4efd5e423fee5d82 tokens_fields/manifest.json
+f8fbbbde709bba61bad311f1d69feef12e9dfe088f4fb45fdb62d3da0833aada tokens_fields/manifest.json
 e6696c2494829d013782f9f9d72f02545a461ffdfc946f7cb61226b89830437d tokens_fields/part-00000.bin
 2b1425671d974a9b90f51734c40520e32b2ff6e7a8493ae536c502e74686d56e tokens_fields/part-00000.columns.safetensors
 be3441081c1a5c6e9136efc73edeba17a4976d68bbee81fa767bd24af709ea98 tokens_fields/part-00000.idx
@@ -124,33 +132,48 @@ be3441081c1a5c6e9136efc73edeba17a4976d68bbee81fa767bd24af709ea98 tokens_fields/p
 e03dcf6b84bcf2e0c62c9965ca027c6af7e032ed445411509b06de65640beada tokens_fields/part-00002.bin
 ece00e5700a1788117e5153e8015f2fe95382e053b1e27e24d5b0d28132c875c tokens_fields/part-00002.columns.safetensors
 f37c9b9395ef5f242ce732222f9caa4d69c0f5b759846581fa6ce0dbd9b5c667 tokens_fields/part-00002.idx
-f4c4955ac670693e740e2f52fdc58e86dbc11c31b966da81727e2b71cd32dbdd tokens_fields/run.json
+003db948e52415467c74421ecd18853137e08e2f4235558310a55f108df25f8e tokens_fields/run.json
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_fields/tokenizer.json
-60ca3ec45dcfb5a102c754a33845bed953cdad0be131b39c84125c120b2bc7e2 tokens_words/manifest.json
+f04f18cc38cf9c630dceb194f1c2e84ba69db44c0925a8c251a09858d3842f94 tokens_targets/manifest.json
+92aad386f286fd595f57838b11ebfab62f77b927fe3cb23d735257b2c5cb43f2 tokens_targets/part-00000.bin
+99f61184fd777cba78042379763ec0d42da19d80f583e6c7e2ce81ebdf179509 tokens_targets/part-00000.columns.safetensors
+b2470352ff4f22b8d7ab58e61489adafb180c5f3a68d7fd5e4bfc555a2874ee9 tokens_targets/part-00000.idx
+427485682b63da2c52bfcfae3145bb3843b2458d809254628c9759e44ef4f0df tokens_targets/part-00001.bin
+7d163faa801b37d5d3fe34151992fd006c25a98fe6c0af71ba373727e1c8b80e tokens_targets/part-00001.columns.safetensors
+4e7de0299d502ff87145ec4233edad6d8d34707d23de20e1417b5544874091db tokens_targets/part-00001.idx
+8f1a6ef20ab04cc6a198b5063e5d67f44e4c3ca9149c5c153cb724562cd7b7ca tokens_targets/run.json
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_targets/tokenizer.json
+6969ffefaf07c8c32c7b8dbf43104fb6e27c62279e8902ce0cbfa831018a26bb tokens_words/manifest.json
 573234eac418fa74e54431fce20a18f23d53c4a531bb27d8d57010f00cfd7c89 tokens_words/part-00000.bin
 2d24240961c3eb136307223680db3ec5277c01d0c9f2bbb680b5e72919894456 tokens_words/part-00000.columns.safetensors
 8ecfd8efb9ffb00352070c6ce5d8d3fbc0e626e4982c5ff0a863d754e3602d72 tokens_words/part-00000.idx
 c3ff1cb6bc73d7fc98b090b875b0dde96ae1883911b50a856ed15533c583f370 tokens_words/part-00001.bin
 edf9c450dabfe3c1c8ca031b158bfe8cfb261b3f6d8340ba93bcf0a6550ffefb tokens_words/part-00001.columns.safetensors
 d53e769de5d15cf68032d0bb768f732a32a79aead3aec77c87d466da72587925 tokens_words/part-00001.idx
-47ee0658691a2b08cfde835f8e16e8d2fb90f2d442ae6d7190777aba5cd99fe4 tokens_words/run.json
+4bb7fecbdcbb5735927081a470bf15d5eeffa1d3a29232f3616f2e9e8babbec9 tokens_words/run.json
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 tokens_words/tokenizer.json
-f041936d05ca6cb225fd6e487b34085320f3556234f850dd361859e732e1c124 varlen/manifest.json
-861e2faf2194c46bdfc94bc87d77902131dbe7f7df1ada36c46923951cf40155 varlen/run.json
-fe8b00c1a773682c1f4d21f94a1cb83527ca82d6bf9a7f28d2f670cdc0d4777a varlen/shard-00000.safetensors
-e3138282b145ef38c952881751e3affebcadbb5f1f37e5f2bfa742c570cfa070 varlen/shard-00001.safetensors
+5458e689978903167082697b59af6f19dada0442cc78d96eb04b7d61bc0256dc varlen/manifest.json
+3440b02f47cc4de236d6c46327b89be450deb45a426fdef1760e109faddec8c7 varlen/run.json
+0f0cba17cb64dccfc6fc28872fe512106b3905a3755434a38414f103d51948fe varlen/shard-00000.safetensors
+2f095044296c744c4e8c1430ddff30ae1283dcdcca8ae2f24d32ffcc466d784a varlen/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen/tokenizer.json
-953b62d4bb86864b3272d09d7a990b3cd3a649f504efa70eaf71f8447c6349fa varlen_columns/manifest.json
-60c55bdd094eb6d543100734987f4b9182ed7e943a486dbc0f7018f82f1cb22c varlen_columns/run.json
-640d6fbf1f02fd7dc8bed10bd09675124173222d715eedb8fbb12306bd2d61cd varlen_columns/shard-00000.safetensors
-0b995850bca85ec5b5e2dc56b48e26af9f273c81f6a95bab0b982fff52b69b68 varlen_columns/shard-00001.safetensors
-803534f4383a977ab18d9afb60cc0359b84be1f864903e6383ad519516ef7a3b varlen_columns/shard-00002.safetensors
+767677f45be5521f362d5add73e15f0c96589b942ef2b0d83b0f0b0a9be68f8d varlen_columns/manifest.json
+986f1c5bd971a1a6491cf2f8e4848056f74aa2059ad1364488da11437d44a0a1 varlen_columns/run.json
+8ec552ca46d986dc8d569480cf03b0780a54154b53c86e5293dfd88e826496f7 varlen_columns/shard-00000.safetensors
+b266087185891c6d2effce5c843a71bf295cde6189039799b52f934cd5b04e16 varlen_columns/shard-00001.safetensors
+c74471443b52605d486e70ad8962dcd74ce71637efb3f18df6102d1d5ef8b173 varlen_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen_columns/tokenizer.json
+7a1f837ac0352ae7a076afe78c481752a276a3e70575d73768d2f6ac28cd3f81 varlen_targets/manifest.json
+a9d78b6528606d87a6ab89913b5722cc8f1017867d469077b9876f5ee0a1c451 varlen_targets/run.json
+a8c4a13a6dad8e2ebacb7316a48a358e4836cf3c353cdaa88d190772d1412eb5 varlen_targets/shard-00000.safetensors
+43215933d48623a6d55ddd9356d16b77837f4ecccf5ac04f7418307b46d2c691 varlen_targets/shard-00001.safetensors
+f833550e05f9bbde9688d46c60fb31a16babeacc9c46e8b948e67730af1dc0dd varlen_targets/shard-00002.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen_targets/tokenizer.json
 """  # noqa: E501
 }
 VERSIONS = sorted(DIGEST)
 # Both formats are written into one folder, which has the larger of their versions.
-FILTERED = ("packed_columns", *SPLITS)
+FILTERED = ("packed_columns", "varlen_targets", *SPLITS)
 LATEST = f"v{max(store_manifest.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
 ALL_STORES = [(version, name) for version in VERSIONS for name in STORES]
 ALL_SHARDS = [(version, name) for version in VERSIONS for name in SHARDS]
@@ -188,7 +211,8 @@ def test_golden_files_are_small() -> None:
 def test_golden_files_hold_what_they_are_for() -> None:
     """Several parts and shards, both dtypes, all layouts, and every odd kind of document."""
     stores = {name: open_store(GOLDEN / LATEST / name) for name in STORES}
-    assert [store.dtype for store in stores.values()] == ["uint16", "int32", "uint16"]
+    dtypes = [store.dtype for store in stores.values()]
+    assert dtypes == ["uint16", "int32", "uint16", "uint16"]
     assert all(len(store.manifest["parts"]) >= 2 for store in stores.values())
     assert stores["tokens_words"].max_id == 70_000
     documents = expected(LATEST, "tokens_bytes")
@@ -207,6 +231,10 @@ def test_golden_files_hold_what_they_are_for() -> None:
     assert shards["varlen_columns"].manifest["ledger"]["num_split_sequences"] > 0
     assert shards["mixed"].manifest["ledger"]["num_repeated_sequences"] > 0
     assert [*shards["mixed"].columns] == ["store"]
+    dropped = shards["varlen_targets"].manifest["ledger"]["num_dropped_sequences"]
+    assert dropped["no_target"] > 0
+    assert shards["varlen_targets"].manifest["ledger"]["num_split_sequences"] > 0
+    assert len(shards["padded_targets"].manifest["stores"]) == 2
     assert [*open_splits(GOLDEN / LATEST / "splits").splits] == ["train", "test"]
     assert shards["packed_columns"].manifest["ledger"]["num_dropped_sequences"]["where"] > 0
 
@@ -350,32 +378,46 @@ def test_golden_shards_are_verified(version: str, name: str) -> None:
 def test_golden_shards_are_unpacked(tmp_path: Path, version: str, name: str) -> None:
     assert run("unpack", GOLDEN / version / name, "-o", tmp_path / "rows.jsonl").exit_code == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    sequences = expected_sequences(version, *stores_of(name))
+    sequences, stores = expected_sequences(version, *stores_of(name)), stores_of(name)
     kept = [row["index"] for row in rows]
-    assert [row["ids"] for row in rows] == [sequences[index] for index in kept]
+    repeated = [row.get("columns", {}).get("overlap", 0) for row in rows]
+    both = list(zip(kept, repeated, strict=True))
+    assert [row["ids"] for row in rows] == [sequences[index][start:] for index, start in both]
     if name not in (*FILTERED, "mixed"):
         assert kept == list(range(len(sequences)))
-    if stores_of(name) == ["tokens_fields"]:
+    if stores == ["tokens_fields"]:
         columns = expect_columns()
         assert [row["columns"] for row in rows] == [columns[index] for index in kept]
+    if stores == ["tokens_targets"]:
+        columns = expect_targets()
+        assert repeated == [columns[index]["overlap"] for index in kept]
+        assert [row["columns"] for row in rows] == [
+            {**columns[index], "targets": columns[index]["targets"][start:]}
+            for index, start in both
+        ]
 
 
 def test_golden_columns_are_read() -> None:
     """From each part, and hashes of the texts of all documents."""
-    store = open_store(GOLDEN / LATEST / "tokens_fields")
-    numbers = range(len(store.manifest["parts"]))
-    hashes = [found for number in numbers for found in store.part_hashes(number).tolist()]
-    assert hashes == [xxhash.xxh3_64_intdigest(text.encode()) for text, *_ in FIELDS]
-    expected_columns = expect_columns()
-    for name, column in store.columns.items():
-        found = [
-            value for number in numbers for value in column.spell(store.part_column(number, name))
-        ]
-        values = [sequence[name] for sequence in expected_columns]
-        if column.is_per_token:
-            values = [value for tags in values for value in tags]
-        assert found == values
-    kinds = {column.kind for column in store.columns.values()}
+    kinds = set()
+    canonical = [
+        f'{{"completion":"{answer}","prompt":"{question}"}}' for question, answer in ANSWERS
+    ]
+    for name, texts, expected_columns in (
+        ("tokens_fields", [text for text, *_ in FIELDS], expect_columns()),
+        ("tokens_targets", canonical, expect_targets()),
+    ):
+        store = open_store(GOLDEN / LATEST / name)
+        numbers = range(len(store.manifest["parts"]))
+        hashes = [found for number in numbers for found in store.part_hashes(number).tolist()]
+        assert hashes == [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
+        for name, column in store.columns.items():
+            parts = (column.spell(store.part_column(number, name)) for number in numbers)
+            values = [sequence[name] for sequence in expected_columns]
+            if column.is_per_token:
+                values = [value for entries in values for value in entries]
+            assert [value for part in parts for value in part] == values
+        kinds |= {column.kind for column in store.columns.values()}
     assert kinds == set(KINDS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
-from seqpack_cli.shards.selected_store import OTHER_SPLITS, PASSES
+from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
@@ -118,6 +118,8 @@ def _spell_reason(reason: str, options: dict[str, Any]) -> str:
         return "in other splits"
     if reason == PASSES:
         return f"left out by {_name_passes(options)}"
+    if reason == NO_TARGET:
+        return "dropped, without a target"
     return f"dropped by --{reason.replace('_', '-')}"
 
 
