@@ -17,6 +17,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kept import Kept
+from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
 from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.vocabulary import Vocabulary
@@ -211,19 +212,16 @@ def check_totals(manifest: dict[str, Any], source: Place) -> None:
 def _check_targets(manifest: dict[str, Any], source: Place) -> None:
     """Raise unless the columns that tokenize makes, and their counts, are those of the options."""
     options, ledger = manifest["options"], manifest["ledger"]
-    overlap = options.get("overlap")
+    overlap = options.get(OVERLAP)
     if overlap is not None and (type(overlap) is not int or overlap < 1):
         raise FolderError(f"{source}: overlap is {quote(overlap)}, expected null, or 1 or more")
     has_targets = overlap is not None or any(options.get(name) for name in TEXT_FIELDS)
-    expected = {"targets": "targets"} if has_targets else {}
-    if overlap is not None:
-        expected["overlap"] = "int"
-    kinds = {column["name"]: column["kind"] for column in manifest["columns"]}
-    for name in ("targets", "overlap"):
-        if kinds.get(name) != expected.get(name):
-            found, wanted = (each.get(name, "none") for each in (kinds, expected))
+    names = {column["name"] for column in manifest["columns"]}
+    for name, is_made in ((TARGETS, has_targets), (OVERLAP, overlap is not None)):
+        if (name in names) != is_made:
+            found, expected = ("no column", "one") if is_made else ("column", "none")
             raise FolderError(
-                f"{source}: column {quote(name)}: found {found}, its options make {wanted}"
+                f"{source}: {found} {quote(name)}, expected {expected} for its options"
             )
     num_tokens, num_repeated = ledger["num_tokens"], ledger["num_overlap_tokens"]
     if overlap is None and num_repeated:

@@ -11,7 +11,7 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
@@ -56,7 +56,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) ->
         FolderError: the token store is damaged.
     """
     roundtrip, max_tokens = run.roundtrip(store), run.shards.options.max_tokens
-    has_targets = TARGETS.name in run.shards.columns
+    has_targets = TARGETS in run.shards.columns
     num_passes = 1 + sum(column.is_per_token for column in run.shards.columns.values())
     run.progress.on_total(int(batches.num_tokens.sum()) * (num_passes + has_targets))
     with run.level("roundtrip") as level:

@@ -18,7 +18,7 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import Slices, copy_rows
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels
@@ -65,8 +65,8 @@ def _check_span(
     rows = np.flatnonzero(arrays.tensors["lengths"] > 0)
     offsets, cells = to_offsets(arrays.tensors["lengths"][rows]), arrays.find_cells(rows)
     same = _read_ids(arrays, store, rows, offsets)
-    if TARGETS.name in shard.columns:
-        targets = arrays.tensors[shard.columns[TARGETS.name].tensor_name]
+    if TARGETS in shard.columns:
+        targets = arrays.tensors[shard.columns[TARGETS].tensor_name]
         same[targets[cells] == 0] = IGNORED
     following = np.append(same[1:], IGNORED)
     following[offsets[1:] - 1] = IGNORED

@@ -14,14 +14,13 @@ import numpy as np
 
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.ranges import copy_ranges, find_difference, to_offsets
+from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
 from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
-OVERLAP = "overlap"
 
 
 def check_store_targets(store: AnyStore) -> Iterator[Finding]:
@@ -46,8 +45,8 @@ def check_store_targets(store: AnyStore) -> Iterator[Finding]:
 
 def _check_part(store: TokenStore, number: int, sums: Counter[str]) -> str | None:
     """Return what is wrong in a part; add up its targets and overlaps, if it has the columns."""
-    if TARGETS.name in store.columns:
-        targets = np.asarray(store.part_column(number, TARGETS.name))
+    if TARGETS in store.columns:
+        targets = np.asarray(store.part_column(number, TARGETS))
         sums["num_target_tokens"] += int(np.count_nonzero(targets))
     if OVERLAP not in store.columns:
         return None
@@ -99,7 +98,7 @@ def _check_repeated(store: TokenStore, number: int, later: np.ndarray, overlap: 
         piece, step = divmod(place, overlap)
         what = f"sequence {first + later[piece]}: id {repeated[place]} at step {step}"
         return f"{what}, the piece before ends with {before[place]} there"
-    targets = take(np.asarray(store.part_column(number, TARGETS.name)), begins)
+    targets = take(np.asarray(store.part_column(number, TARGETS)), begins)
     if targets.any():
         piece, step = divmod(int(targets.argmax()), overlap)
         what = f"sequence {first + later[piece]}: the token at step {step} is a target"
