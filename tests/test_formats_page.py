@@ -280,7 +280,7 @@ def make_answers() -> dict[str, bytes]:
     drawn = random.Random(5)
     lines = []
     for number in range(60):
-        question, answer = ("é".join(drawn.choices("abcde", k=drawn.randint(0, 20))) for _ in "qa")
+        question, answer = ("é".join(drawn.choices(LETTERS, k=drawn.randint(0, 20))) for _ in "qa")
         record = {"question": question, "answer": answer if number % 3 else "", "id": number}
         lines.append(json.dumps({**record, "title": "ü" * (number % 5)}))
     return {"answers.jsonl": "\n".join(lines).encode()}

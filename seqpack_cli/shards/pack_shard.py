@@ -86,8 +86,8 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     written = write_tensor_file(path, arrays, describe_shard(manifest))
     of_stores = count_of_stores([*map(len, store.stores)], tensors)
     counts[NUM_TARGETS] = targets.num_targets
-    found = {"name": path.name, **written, **counts, "stores": of_stores}
-    receipt = {name: found[name] for name in SHARD_FIELDS}
+    known = {"name": path.name, **written, **counts, "stores": of_stores}
+    receipt = {name: known[name] for name in SHARD_FIELDS}
     write_receipt(setup.folder, path.stem, receipt)
     return receipt
 
