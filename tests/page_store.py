@@ -49,6 +49,7 @@ TOKENIZE_OPTIONS: dict[str, Any] = {
     "tools_field": None,
     "target_turns": "all",
     "template_date": None,
+    "chat": {},
 }
 
 

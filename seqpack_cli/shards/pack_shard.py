@@ -17,7 +17,12 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.shards.layouts import Layout, Tensors, find_layout, iter_pieces
-from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
+from seqpack_cli.shards.shard_manifest import (
+    SHARD_FIELDS,
+    describe_shard,
+    has_filler,
+    shard_name,
+)
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
 from seqpack_cli.shards.store_counts import count_of_stores
@@ -81,7 +86,8 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     written = write_tensor_file(path, arrays, describe_shard(manifest))
     of_stores = count_of_stores([*map(len, store.stores)], tensors)
     counts[NUM_TARGETS] = targets.num_targets
-    receipt = {"name": path.name, **written, **counts, "stores": of_stores}
+    known = {"name": path.name, **written, **counts, "stores": of_stores}
+    receipt = {name: known[name] for name in SHARD_FIELDS}
     write_receipt(setup.folder, path.stem, receipt)
     return receipt
 

@@ -14,15 +14,14 @@ LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)
 NUM_NAMES = 2  # columns of words, aligned left; numbers are aligned right
 EXACT_BELOW = 10_000_000
 BEST = "*"
-NONE_DROPPED = "No sequence is dropped"
 FOOTER = [
     "batch    at most this many rows (--batch-size), tokens or cells (--max-tokens);",
     "         unsorted: --order none; sequential: --fill sequential",
     "buckets  --buckets auto with this --num-buckets",
     "longest  time steps, columns or tokens in a row of the longest batch",
     "largest  cells of the largest batch",
-    "{dropped}; varlen splits those that are longer than a row.",
 ]
+NONE_DROPPED = "No sequence is dropped; varlen splits those that are longer than a row."
 
 
 def show_plans(compared: dict[str, Any]) -> list[str]:
@@ -46,13 +45,18 @@ def show_plans(compared: dict[str, Any]) -> list[str]:
         f"{BEST} least padding of the padded layouts:",
         f"    {best['options']}",
         "",
-        *FOOTER[:-1],
-        FOOTER[-1].format(dropped=_tell_dropped(compared["num_sequences_without_target"])),
+        *FOOTER,
+        *_tell_dropped(compared["num_sequences_without_target"]),
     ]
 
 
-def _tell_dropped(number: int) -> str:
-    return f"{count(number, 'sequence')} without a target left out" if number else NONE_DROPPED
+def _tell_dropped(number: int) -> list[str]:
+    if not number:
+        return [NONE_DROPPED]
+    return [
+        f"Left out: {count(number, 'sequence')} without a target (see --keep-without-target).",
+        "varlen splits sequences that are longer than a row.",
+    ]
 
 
 def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
