@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.combined_store import CombinedStore
     from seqpack_cli.tokens.open_store import open_store
     from seqpack_cli.tokens.origin import Origin
+    from seqpack_cli.tokens.target_options import TargetOptions
     from seqpack_cli.tokens.token_store import TokenStore
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
@@ -113,6 +114,7 @@ _MODULE_OF = {
     "TokenSequence": "training.token_sequences",
     "TokenSequences": "training.token_sequences",
     "TokenStore": "tokens.token_store",
+    "TargetOptions": "tokens.target_options",
     "TokenizeOptions": "tokens.tokenize_options",
     "TrackedLoader": "training.tracked_loader",
     "TrainTokenizerOptions": "tokens.train_tokenizer",
@@ -179,6 +181,7 @@ __all__ = [
     "SplitsReport",
     "StoreBatches",
     "StoreDataset",
+    "TargetOptions",
     "TextValues",
     "TokenSequence",
     "TokenSequences",

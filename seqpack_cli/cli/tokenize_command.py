@@ -17,6 +17,7 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.target_options import target_options
 from seqpack_cli.cli.values import POSITIVE, SIZE
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
@@ -44,6 +45,7 @@ from seqpack_cli.runs.workers import Executor
     "(separated by blank lines). Empty lines and files are counted and give no sequence.",
 )
 @text_field_option
+@target_options
 @click.option(
     "--keep",
     multiple=True,
@@ -100,6 +102,14 @@ from seqpack_cli.runs.workers import Executor
     "(added special tokens only at the start of the first and the end of the last), keep only its "
     "first tokens (and the added special tokens), drop it (counted), or stop with an error.",
 )
+@click.option(
+    "--overlap",
+    type=POSITIVE,
+    metavar="K",
+    help="Begin each later sequence of a document that is split with the last K tokens of the one "
+    "before, as context that does not count in the loss. With K = 1 a model learns the first token "
+    "of each piece too.  [default: none]",
+)
 @record_options
 @click.option(
     "--part-bytes",
@@ -146,6 +156,8 @@ def command(
         seqpack tokenize books/ --document file --eos '<eos>' -o tokens
     A folder without its drafts and tables:
         seqpack tokenize corpus/ --exclude 'drafts/**' --exclude '*.csv' -o tokens
+    Prompts and their answers, of which only the answers count in the loss:
+        seqpack tokenize qa.jsonl --prompt-field q --completion-field a --eos '<eos>' -o tokens
     The output of another program:
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """

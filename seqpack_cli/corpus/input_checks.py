@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from seqpack_cli.corpus.document_block import KEEP_HINT, TEXT_FIELD_HINT
 from seqpack_cli.corpus.formats import find_file_format
 from seqpack_cli.corpus.kept_fields import FOLDER_FIELD
+from seqpack_cli.corpus.missing_fields import proposes_field
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import DataError, OptionError, join_items
@@ -22,6 +22,7 @@ UNPACKED = re.compile(rb'\{"index": 0, "text": ')
 JSON_LINES = re.compile(rb'(?:\xef\xbb\xbf)?[ \t]*\{[ \t]*"[^"\n]*"[ \t]*:')
 HEAD_BYTES = 4096
 MAX_FILES = 1000
+LIST_OPTIONS = ("--messages-field", "--tools-field")
 
 
 def iter_input_notes(
@@ -93,6 +94,26 @@ def check_kept_fields(sources: Sequence[Source], names: Sequence[str]) -> None:
         )
 
 
+def check_target_fields(sources: Sequence[Source], fields: Mapping[str, str]) -> None:
+    """Raise OptionError if a source cannot have the fields that texts are made from.
+
+    Args:
+        fields: by the option that names each.
+    """
+    for option, field in fields.items():
+        for source in sources:
+            if source.format == "text":
+                raise OptionError(
+                    f"{option} {field}: {source.path} is text, which has no fields",
+                    hint="pass JSON lines, CSV or Parquet; --format jsonl if each line is one",
+                )
+            if source.format == "csv" and option in LIST_OPTIONS:
+                raise OptionError(
+                    f"{option} {field}: {source.path} is csv, which has no lists",
+                    hint="pass JSON lines or Parquet",
+                )
+
+
 @contextlib.contextmanager
 def naming_stray(inputs: Sequence[str], sources: Sequence[Source]) -> Iterator[None]:
     """Add --exclude to the hint about a field that a file of another format than others lacks."""
@@ -101,7 +122,7 @@ def naming_stray(inputs: Sequence[str], sources: Sequence[Source]) -> Iterator[N
     except DataError as error:
         of_file = (each for each in sources if error.message.startswith(f"{each.path}:"))
         stray = next(of_file, None)
-        is_field = error.hint is None or error.hint.startswith((TEXT_FIELD_HINT, KEEP_HINT))
+        is_field = error.hint is None or proposes_field(error.hint)
         is_alike = stray is None or all(each.format == stray.format for each in sources)
         if stray is None or not is_field or is_alike or stray.path in inputs:
             raise

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
-from seqpack_cli.tokens.offsets.offsets import OffsetFinder
+from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder, interleave
+from seqpack_cli.tokens.offsets.offsets import OffsetFinder, open_offset_finder
 from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
+from seqpack_cli.tokens.part_setup import PartSetup
+from seqpack_cli.tokens.placed_specials import PlacedEncoder, open_placed_encoder
+from seqpack_cli.tokens.target_text import TargetText
 from seqpack_cli.tokens.text_batches import TextBatch
 
 
@@ -21,33 +27,119 @@ class EncodedBatch(NamedTuple):
     offsets: np.ndarray | None  # of each token in its text, int32[S, 2]; None if not asked for
 
 
-def encode_batch(
-    batch: TextBatch, encoder: Encoder, find_offsets: OffsetFinder | None
-) -> EncodedBatch:
-    """Encode a batch.
+@dataclass(frozen=True)
+class BatchEncoder:
+    """How the texts of a part are encoded.
 
-    Raises:
-        DataError: the tokenizer fails on a text, or its offsets are wrong.
+    Args:
+        find_offsets: finds the characters of each token; None if nobody asks for them.
+        open_placed: opens the encoder of texts that say where their special tokens are; None if
+            there are none.
     """
-    try:
-        encoded = encoder(batch.texts)
-    except DataError as error:
-        raise _name_document(batch, encoder, error) from error
-    if find_offsets is None:
-        return EncodedBatch(batch, encoded, None)
-    try:
-        return EncodedBatch(batch, encoded, find_offsets(batch.texts, encoded))
-    except WrongOffsetsError as error:
-        raise DataError(
-            f"{batch.find_place(error.text)}: {error.reason}",
-            hint="the tokenizer's offsets are wrong, and tags need them: pass another --tokenizer",
-        ) from error
 
+    encoder: Encoder
+    find_offsets: OffsetFinder | None = None
+    open_placed: Callable[[], PlacedEncoder] | None = None
 
-def _name_document(batch: TextBatch, encoder: Encoder, error: DataError) -> DataError:
-    for index, text in enumerate(batch.texts):
+    def encode(self, batch: TextBatch) -> EncodedBatch:
+        """Encode a batch.
+
+        Raises:
+            DataError: the tokenizer fails on a text, or its offsets are wrong.
+        """
+        placed = [] if self.open_placed is None else _find_placed(batch)
+        if not placed:
+            return EncodedBatch(batch, *self._encode(batch, range(len(batch.texts))))
+        is_placed = np.zeros(len(batch.texts), bool)
+        is_placed[placed] = True
+        few, few_offsets = self._encode_placed(batch, placed)
+        most, offsets = self._encode(batch, np.flatnonzero(~is_placed).tolist())
+        assert offsets is not None  # noqa: S101 - texts with places have targets
+        whole = interleave(few, most, is_placed)
+        joined = np.empty((len(whole.ids), 2), np.int32)
+        of_placed = np.repeat(is_placed, whole.lengths)
+        joined[of_placed], joined[~of_placed] = few_offsets, offsets
+        return EncodedBatch(batch, whole, joined)
+
+    def _encode(
+        self, batch: TextBatch, places: Sequence[int]
+    ) -> tuple[EncodedTexts, np.ndarray | None]:
+        texts = batch.texts if len(places) == len(batch.texts) else [batch.texts[i] for i in places]
         try:
-            encoder([text])
-        except DataError:
-            return DataError(f"{batch.find_place(index)}: {error.message}")
-    return error
+            encoded = self.encoder(texts)
+        except DataError as error:
+            raise self._name_document(batch, places, error) from error
+        if self.find_offsets is None:
+            return encoded, None
+        try:
+            return encoded, self.find_offsets(texts, encoded)
+        except WrongOffsetsError as error:
+            raise _name_offsets(batch.find_place(places[error.text]), error) from error
+
+    def _encode_placed(
+        self, batch: TextBatch, places: Sequence[int]
+    ) -> tuple[EncodedTexts, np.ndarray]:
+        """Encode the texts that say where their special tokens are, one by one."""
+        assert self.open_placed is not None  # noqa: S101 - there are such texts
+        encoder, found = self.open_placed(), []
+        for index in places:
+            try:
+                found.append(encoder.encode([batch.fields[0][index]]))
+            except DataError as error:
+                place = batch.find_place(index)
+                raise DataError(f"{place}: {error.message}", error.hint) from error
+            except WrongOffsetsError as error:
+                raise _name_offsets(batch.find_place(index), error) from error
+        ids, lengths = ([getattr(each, name) for each, _ in found] for name in ("ids", "lengths"))
+        whole = EncodedTexts(np.concatenate(ids), np.concatenate(lengths))
+        return whole, np.concatenate([offsets for _, offsets in found])
+
+    def _name_document(
+        self, batch: TextBatch, places: Sequence[int], error: DataError
+    ) -> DataError:
+        for index in places:
+            try:
+                self.encoder([batch.texts[index]])
+            except DataError:
+                return DataError(f"{batch.find_place(index)}: {error.message}")
+        return error
+
+
+def open_batch_encoder(setup: PartSetup, encoder: Encoder, *, needs_offsets: bool) -> BatchEncoder:
+    """Return how the texts of a part are encoded.
+
+    Args:
+        needs_offsets: whether the characters of each token are asked for.
+    """
+    find_offsets = None
+    if needs_offsets:
+        find_offsets = open_offset_finder(
+            setup.tokenizer_json,
+            allow_special_tokens=setup.options.encodes_special_tokens,
+            with_spaces=setup.text is not None,
+        )
+    if not setup.renders_texts:
+        return BatchEncoder(encoder, find_offsets)
+    open_placed = functools.partial(open_placed_encoder, setup.tokenizer_json)
+    return BatchEncoder(encoder, find_offsets, open_placed)
+
+
+def list_spelled(batch: TextBatch, setup: PartSetup) -> list[str]:
+    """Return where special tokens that records spell are looked for: not in a template's text."""
+    if not setup.renders_texts:
+        return batch.texts
+    return ["" if made is None else made.spelled for made in batch.fields[0]]
+
+
+def _find_placed(batch: TextBatch) -> list[int]:
+    """Return which texts say where their special tokens are."""
+    made: list[TargetText | None] = batch.fields[0]
+    return [i for i, each in enumerate(made) if each is not None and each.special is not None]
+
+
+def _name_offsets(place: str, error: WrongOffsetsError) -> DataError:
+    return DataError(
+        f"{place}: {error.reason}",
+        hint="the tokenizer's offsets are wrong, and tags and targets need them: pass another "
+        "--tokenizer",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.columns.kept import Kept
@@ -24,7 +25,13 @@ class PartSetup:
     options: TokenizeOptions
     encoder: str  # the one in use
     kept: tuple[Kept, ...] = ()
+    text: TextReader | None = None  # None: a text is one field
     num_threads: int = 1
+
+    @property
+    def renders_texts(self) -> bool:
+        """Whether a chat template renders the texts, special tokens among them."""
+        return self.options.targets.messages_field is not None
 
     @property
     def dtype(self) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 
@@ -21,7 +22,9 @@ class TokenColumn(NamedTuple):
     """A value for each encoded token."""
 
     values: np.ndarray  # [S]
-    fill: int  # of the special tokens that are added
+    fill: int  # of the special tokens that are added in front
+    last_fill: int  # of those that are added at the end of a text that is not truncated
+    of_overlap: int | None = None  # of tokens that a piece repeats; None is their own value
 
 
 NO_COLUMNS: Mapping[str, TokenColumn] = MappingProxyType({})
@@ -34,6 +37,7 @@ class DocumentSequences:
     ids: np.ndarray  # [S]
     lengths: np.ndarray  # int64, one per sequence, none 0
     num_sequences: np.ndarray  # int64, one per document
+    overlaps: np.ndarray  # int64, one per sequence: how many tokens it repeats of the one before
     columns: Mapping[str, np.ndarray]  # by name, each [S]
     num_special_tokens: int
     num_truncated_tokens: int
@@ -56,6 +60,7 @@ def make_sequences(
     affixes: Affixes,
     max_length: int | None = None,
     overflow: str = "split",
+    overlap: int = 0,
     columns: Mapping[str, TokenColumn] = NO_COLUMNS,
 ) -> DocumentSequences:
     """Turn encoded documents into sequences of at most max_length tokens.
@@ -65,6 +70,8 @@ def make_sequences(
         overflow: for a document that is longer, affixes included: "split" cuts all its tokens into
             pieces, "truncate" shortens the text and keeps the affixes, "drop" drops it, "error"
             raises.
+        overlap: tokens with which a later piece repeats the end of the one before, less than
+            max_length.
 
     Raises:
         TooLongError: a document is too long and overflow is "error".
@@ -82,13 +89,15 @@ def make_sequences(
         for array in (encoded.ids, *(column.values for column in columns.values()))
     )
     whole = add_affixes(EncodedTexts(ids, kept), affixes)
-    lengths, num_sequences = _split_lengths(whole.lengths, max_length)
+    pieces = _cut(whole.lengths, max_length, overlap)
+    is_whole = (kept == encoded.lengths)[kept > 0]
     return DocumentSequences(
-        ids=whole.ids,
-        lengths=lengths,
-        num_sequences=num_sequences,
+        ids=pieces.take(whole.ids),
+        lengths=pieces.lengths,
+        num_sequences=pieces.num_pieces,
+        overlaps=pieces.overlaps,
         columns={
-            name: _surround(array, kept, affixes, column.fill)
+            name: pieces.take(_surround(array, kept, affixes, column, is_whole), column.of_overlap)
             for (name, column), array in zip(columns.items(), values, strict=True)
         },
         num_special_tokens=len(whole.ids) - len(ids),
@@ -131,12 +140,24 @@ def add_affixes(encoded: EncodedTexts, affixes: Affixes) -> EncodedTexts:
     return EncodedTexts(ids, encoded.lengths + len(affixes) * (encoded.lengths > 0))
 
 
-def _surround(values: np.ndarray, lengths: np.ndarray, affixes: Affixes, fill: int) -> np.ndarray:
-    """Add entries for the affixes to the values of all tokens."""
+def _surround(
+    values: np.ndarray,
+    lengths: np.ndarray,
+    affixes: Affixes,
+    column: TokenColumn,
+    is_whole: np.ndarray,
+) -> np.ndarray:
+    """Add entries for the affixes to the values of all tokens.
+
+    Args:
+        is_whole: which documents with a token are not truncated.
+    """
     if not len(affixes):
         return values
-    _, _, is_text = _find_places(lengths, affixes)
-    surrounded = np.full(len(is_text), fill, values.dtype)
+    _, ends, is_text = _find_places(lengths, affixes)
+    surrounded = np.full(len(is_text), column.fill, values.dtype)
+    for index in range(len(affixes.suffix)):
+        surrounded[ends - 1 - index] = np.where(is_whole, column.last_fill, column.fill)
     surrounded[is_text] = values
     return surrounded
 
@@ -166,12 +187,44 @@ def _shorten(array: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.nda
     return shortened
 
 
-def _split_lengths(lengths: np.ndarray, max_length: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Split lengths into pieces of max_length and a rest; return them and the number of each."""
+class _Pieces(NamedTuple):
+    """How documents are cut."""
+
+    lengths: np.ndarray  # int64, one per piece
+    num_pieces: np.ndarray  # int64, one per document
+    overlaps: np.ndarray  # int64, one per piece: tokens that it repeats
+
+    def take(self, values: np.ndarray, of_overlap: int | None = None) -> np.ndarray:
+        """Return the values of all pieces, from those of all documents.
+
+        Args:
+            of_overlap: what tokens that are repeated have instead of their own value.
+        """
+        if not self.overlaps.any():
+            return values
+        begins = np.cumsum(self.lengths - self.overlaps) - self.lengths
+        taken: np.ndarray = values[expand_ranges(begins, self.lengths)]
+        if of_overlap is not None:
+            places = to_offsets(self.lengths)[:-1]
+            taken[expand_ranges(places, self.overlaps)] = of_overlap
+        return taken
+
+
+def _cut(lengths: np.ndarray, max_length: int | None, overlap: int) -> _Pieces:
+    """Cut documents into pieces of max_length and a rest; each but the first repeats some tokens.
+
+    >>> _cut(np.array([7, 3]), max_length=3, overlap=1).lengths.tolist()
+    [3, 3, 3, 3]
+    """
+    alive = lengths > 0
     if max_length is None:
-        return lengths[lengths > 0], (lengths > 0).astype(np.int64)
-    num_pieces = -(-lengths // max_length)
+        return _Pieces(lengths[alive], alive.astype(np.int64), np.zeros(alive.sum(), np.int64))
+    step = max_length - overlap
+    num_later = np.maximum(-(-(lengths - max_length) // step), 0)
+    num_pieces = num_later + alive
     pieces = np.full(int(num_pieces.sum()), max_length, np.int64)
-    last = np.cumsum(num_pieces)[num_pieces > 0] - 1
-    pieces[last] = (lengths - (num_pieces - 1) * max_length)[num_pieces > 0]
-    return pieces, num_pieces
+    last = np.cumsum(num_pieces)[alive] - 1
+    pieces[last] = (lengths - num_later * step)[alive]
+    overlaps = np.full(len(pieces), overlap, np.int64)
+    overlaps[last - num_later[alive]] = 0
+    return _Pieces(pieces, num_pieces, overlaps)

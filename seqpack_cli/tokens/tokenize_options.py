@@ -15,6 +15,7 @@ from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.encoder import CHOICES
+from seqpack_cli.tokens.target_options import TargetOptions
 from seqpack_cli.tokens.vocabulary import BYTES, spell_tokenizer
 
 
@@ -34,14 +35,17 @@ class TokenizeOptions:
         add_special_tokens: apply the tokenizer's own template.
         bos, eos: a token of the vocabulary to put first or last in each document.
         allow_special_tokens: encode special tokens spelled in the text as their ids.
+        targets: which fields a text is made from, and which of its tokens count in the loss.
         max_length: most tokens in a sequence.
         overflow: "split", "truncate" or "drop" a longer document, or "error".
+        overlap: tokens with which each later piece of a document repeats the one before, as context
+            that is no target; None repeats none and stores no targets.
         part_bytes: bytes of input in each part of the store.
         encoder: "fastokens", "tokenizers", or "auto" for the faster one with the same ids.
 
     Raises:
         ValueError: an option has an unknown value.
-        OptionError: overflow is set, and max_length is not; or a field cannot be kept.
+        OptionError: options conflict, one has no effect, or a field cannot be kept.
     """
 
     tokenizer: AnyPath = BYTES
@@ -55,8 +59,10 @@ class TokenizeOptions:
     bos: str | None = None
     eos: str | None = None
     allow_special_tokens: bool = False
+    targets: TargetOptions = field(default_factory=TargetOptions)
     max_length: int | None = None
     overflow: str = "split"
+    overlap: int | None = None
     part_bytes: int = 64 << 20
     encoder: str = "auto"
 
@@ -70,9 +76,49 @@ class TokenizeOptions:
         check_choice("tag_subtokens", self.tag_subtokens, (None, "first", "all"))
         check_keep(self.keep)
         check_positive("max_length", self.max_length)
+        check_positive("overlap", self.overlap)
         check_positive("part_bytes", self.part_bytes, at_most=MAX_SIZE)
         if self.max_length is None and self.overflow != "split":
             raise OptionError(f"--overflow {self.overflow} needs --max-length")
+        self._check_overlap()
+        self._check_targets()
+
+    @property
+    def makes_texts(self) -> bool:
+        """Whether a text is made from several fields, with targets."""
+        return bool(self.targets.fields)
+
+    @property
+    def encodes_special_tokens(self) -> bool:
+        """Whether special tokens in a text become their ids: those of a chat template always do."""
+        return self.allow_special_tokens or self.targets.messages_field is not None
+
+    def _check_overlap(self) -> None:
+        if self.overlap is None:
+            return
+        if self.max_length is None or self.overflow != "split":
+            missing = "--max-length" if self.max_length is None else "--overflow split"
+            raise OptionError(f"--overlap {self.overlap}: no document is cut, expected {missing}")
+        if self.overlap >= self.max_length:
+            raise OptionError(
+                f"--overlap {self.overlap}: expected less than --max-length {self.max_length}"
+            )
+
+    def _check_targets(self) -> None:
+        option = next(iter(self.targets.fields), None)
+        if option is not None and self.documents.text_field != "text":
+            raise OptionError(
+                f"--text-field {self.documents.text_field}: the text is made from {option}",
+                hint="leave --text-field out",
+            )
+        if self.targets.messages_field is None:
+            return
+        for name, value in (("--bos", self.bos), ("--eos", self.eos)):
+            if value is not None:
+                raise OptionError(
+                    f"{name} {value}: the chat template writes every special token",
+                    hint=f"leave {name} out, or change the template: --chat-template FILE",
+                )
 
     def record(self) -> dict[str, Any]:
         """Return the options that decide the bytes, as in the manifest."""
@@ -81,5 +127,7 @@ class TokenizeOptions:
         del values["tokenizer"]  # a place; the manifest has its checksum
         del values["encoder"]
         del values["files"]  # the manifest names those that were found
+        del values["targets"]
+        values.update(self.targets.record())
         del values["keep"]  # recorded with the kinds that were found
         return values

@@ -26,7 +26,7 @@ from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.tokens.columns.part_collector import PartCollector
 from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.encode_batch import encode_batch
+from seqpack_cli.tokens.encode_batch import list_spelled, open_batch_encoder
 from seqpack_cli.tokens.encoders.agreement import (
     check_agreement,
     open_checked_encoder,
@@ -34,7 +34,6 @@ from seqpack_cli.tokens.encoders.agreement import (
 )
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
 from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
-from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.part_setup import PartSetup, PartTask
 from seqpack_cli.tokens.sequences import (
     DocumentSequences,
@@ -70,7 +69,7 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
     encoder, reference = open_checked_encoder(
         setup.encoder,
         setup.tokenizer_json,
-        allow_special_tokens=setup.options.allow_special_tokens,
+        allow_special_tokens=setup.options.encodes_special_tokens,
         num_threads=setup.num_threads,
         added_tokens=setup.vocabulary.added_tokens,
     )
@@ -125,19 +124,14 @@ def _iter_ids(
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
 
-    find_offsets = None
-    if columns.needs_offsets:
-        allow_special_tokens = setup.options.allow_special_tokens
-        find_offsets = open_offset_finder(
-            setup.tokenizer_json, allow_special_tokens=allow_special_tokens
-        )
-    encode = functools.partial(encode_batch, encoder=encoder, find_offsets=find_offsets)
+    encode = open_batch_encoder(setup, encoder, needs_offsets=columns.needs_offsets).encode
     for batch, encoded, offsets in map_ahead(encode, batches, num_threads=setup.num_threads):
         counts.ledger["num_special_tokens_in_text"] += special_tokens.add(
-            batch.texts, first_document=counts.ledger["num_documents"]
+            list_spelled(batch, setup), first_document=counts.ledger["num_documents"]
         )
-        assigned = {} if offsets is None else columns.assign(batch, encoded.lengths, offsets)
-        made = _make_sequences(encoded, batch, setup, assigned)
+        made = _make_sequences(
+            encoded, batch, setup, columns.assign(batch, encoded.lengths, offsets)
+        )
         yield cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id)
         columns.add(batch, made)
         counts.lengths.append(_narrow(made.lengths))
@@ -145,7 +139,9 @@ def _iter_ids(
         _count(counts.ledger, batch, encoded, made)
         advance(0, len(made.ids))
     counts.special_tokens = special_tokens.describe()
-    counts.ledger.update(columns.counts)
+    counts.ledger["num_target_tokens"] = counts.ledger["num_tokens"]  # if no column says it
+    for name, count in columns.counts.items():
+        counts.ledger[name] = count
 
 
 def _check_head(
@@ -172,7 +168,8 @@ def _iter_blocks(
             advance(len(block))
 
         num_documents = 0
-        for block in iter_documents(source_range, setup.options.documents, on_read, readers):
+        blocks = iter_documents(source_range, setup.options.documents, on_read, readers, setup.text)
+        for block in blocks:
             yield block
             num_documents += len(block.texts)
             for reject in block.rejects:
@@ -203,6 +200,7 @@ def _count(
         num_special_tokens_added=made.num_special_tokens,
         num_truncated_tokens=made.num_truncated_tokens,
         num_dropped_tokens=made.num_dropped_tokens,
+        num_overlap_tokens=int(made.overlaps.sum()),
         num_tokens=len(made.ids),
     )
 
@@ -220,6 +218,7 @@ def _make_sequences(
             affixes=setup.affixes,
             max_length=max_length,
             overflow=setup.options.overflow,
+            overlap=setup.options.overlap or 0,
             columns=columns,
         )
     except TooLongError as error:

@@ -5,43 +5,70 @@ The plan is everything that decides the bytes of the store; it becomes part of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqpack_cli.corpus.field_samples import sample_values
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.affixes import Affixes, find_affixes
 from seqpack_cli.tokens.columns.keep_option import check_keep
-from seqpack_cli.tokens.columns.kept import Kept
+from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
+from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kind_choice import choose_kinds
 from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns.number_kinds import INT
+from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.vocabulary import Vocabulary
+from seqpack_cli.tokens.vocabulary import Vocabulary, find_saved_limits
 
 
-def find_kept(sources: list[Source], options: TokenizeOptions) -> tuple[Kept, ...]:
-    """Return the fields to keep, their kinds found from the first records where they are open.
+def find_kept(
+    sources: list[Source], options: TokenizeOptions, text: TextReader | None = None
+) -> tuple[Kept, ...]:
+    """Return the columns to make; kinds that are left open are found from the first records.
+
+    Args:
+        text: what makes the texts, if they are not one field.
 
     Raises:
         DataError: the first records do not decide, or cannot be read.
         OptionError: an option does not apply to any of the fields.
     """
     keep = check_keep(options.keep)
-    kept: tuple[Kept, ...] = ()
+    kept: list[Kept] = []
     if keep:
-        samples = sample_values(sources, options.documents, [option.name for option in keep])
-        kept = tuple(choose_kinds(keep, samples))
-    if options.tag_subtokens and not any(KINDS[each.kind].is_per_token for each in kept):
+        names = [option.name for option in keep]
+        samples = sample_values(sources, options.documents, names, text)
+        kept = choose_kinds(keep, samples)
+    tags = next((each for each in kept if KINDS[each.kind].is_per_token), None)
+    if options.tag_subtokens and tags is None:
         raise OptionError(
             f"--tag-subtokens {options.tag_subtokens}: no tags are kept",
             hint="pass --keep FIELD:tags, or leave it out",
         )
-    return kept
+    if tags is not None and options.makes_texts:
+        raise OptionError(
+            f"--keep {tags.field.name}: tags belong to a text of one field, "
+            f"found {next(iter(options.targets.fields))}",
+            hint="tokenize the tags into a store of their own",
+        )
+    return (*_list_made(options), *kept)
+
+
+def _list_made(options: TokenizeOptions) -> Iterator[Kept]:
+    """Yield the columns that are made from no field."""
+    if options.makes_texts:
+        yield Kept(Field("targets"), TARGETS.name, ValuesFrom.TEXT)
+    elif options.overlap is not None:
+        yield Kept(Field("targets"), TARGETS.name, ValuesFrom.PIECES)
+    if options.overlap is not None:
+        yield Kept(Field("overlap"), INT.name, ValuesFrom.PIECES)
 
 
 def make_plan(
@@ -49,14 +76,20 @@ def make_plan(
     vocabulary: Vocabulary,
     options: TokenizeOptions,
     kept: Sequence[Kept] = (),
+    text: TextReader | None = None,
 ) -> dict[str, Any]:
     """Return everything that decides the bytes of the store, as plain values."""
+    fields = [each for each in kept if each.values_from is ValuesFrom.FIELD]
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
-        "options": {**options.record(), "keep": [each.describe() for each in kept]},
+        "options": {
+            **options.record(),
+            "chat": {} if text is None else text.describe(),
+            "keep": [each.describe() for each in fields],
+        },
         "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }
 
@@ -102,7 +135,7 @@ def choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
     """
     affixes = find_affixes(
         tokenizer_json,
-        add_special_tokens=options.add_special_tokens,
+        add_special_tokens=options.add_special_tokens and options.targets.messages_field is None,
         bos=options.bos,
         eos=options.eos,
     )
@@ -112,3 +145,18 @@ def choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
             f"special tokens of each document, expected at least {len(affixes) + 1}"
         )
     return affixes
+
+
+def iter_notices(
+    tokenizer_json: bytes, vocabulary: Vocabulary, affixes: Affixes, options: TokenizeOptions
+) -> Iterator[str]:
+    """Yield notes about settings that have no effect, or not the one that most users want."""
+    for limit in find_saved_limits(tokenizer_json):
+        yield f"tokenizer.json: ignoring its saved {limit}"
+    if options.allow_special_tokens and not vocabulary.special_tokens:
+        yield "--allow-special-tokens: the tokenizer has no special tokens"
+    if options.targets.completion_field is not None and not affixes.suffix:
+        yield (
+            "--completion-field: no end token follows a completion, so a model does not learn to "
+            "stop; pass --eos TOKEN to add one"
+        )

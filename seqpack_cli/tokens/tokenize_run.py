@@ -16,6 +16,7 @@ from seqpack_cli.corpus.file_list import list_inputs
 from seqpack_cli.corpus.input_checks import (
     check_kept_fields,
     check_options_used,
+    check_target_fields,
     iter_input_notes,
     naming_stray,
 )
@@ -41,18 +42,18 @@ from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import is_balanced, make_manifest
+from seqpack_cli.tokens.text_readers import make_text_reader
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_plan import (
     adapt_plan,
     choose_affixes,
     find_kept,
+    iter_notices,
     make_plan,
     make_tasks,
 )
 from seqpack_cli.tokens.vocabulary import (
-    Vocabulary,
     describe_vocabulary,
-    find_saved_limits,
     locate_tokenizer,
     read_tokenizer_json,
 )
@@ -116,18 +117,21 @@ def _tokenize_sources(
     tokenizer_json = read_tokenizer_json(tokenizer)
     with _naming_tokenizer(tokenizer):
         encoder = choose_encoder(
-            options.encoder, tokenizer_json, allow_special_tokens=options.allow_special_tokens
+            options.encoder, tokenizer_json, allow_special_tokens=options.encodes_special_tokens
         )
         _start_encoder(encoder, tokenizer_json, options, sources, workers)
         vocabulary = describe_vocabulary(tokenizer_json)
-    for notice in _iter_notices(tokenizer_json, vocabulary, options):
-        workers.progress.on_notice(notice)
-    check_footers(sources)
     affixes = choose_affixes(tokenizer_json, options)
-    kept = find_kept(sources, options)
-    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept)
+    for notice in iter_notices(tokenizer_json, vocabulary, affixes, options):
+        workers.progress.on_notice(notice)
+    text = make_text_reader(
+        options.targets, tokenizer, allow_special_tokens=options.allow_special_tokens
+    )
+    check_footers(sources)
+    kept = find_kept(sources, options, text)
+    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
     tasks = make_tasks(sources, options)
-    plan = make_plan(sources, vocabulary, options, kept)
+    plan = make_plan(sources, vocabulary, options, kept, text)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
     if run.manifest is not None:
         run.check_whole(open_store)
@@ -186,16 +190,6 @@ def _publish(
     run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
 
 
-def _iter_notices(
-    tokenizer_json: bytes, vocabulary: Vocabulary, options: TokenizeOptions
-) -> Iterator[str]:
-    """Yield notes about settings of a tokenizer that have no effect."""
-    for limit in find_saved_limits(tokenizer_json):
-        yield f"tokenizer.json: ignoring its saved {limit}"
-    if options.allow_special_tokens and not vocabulary.special_tokens:
-        yield "--allow-special-tokens: the tokenizer has no special tokens"
-
-
 @contextmanager
 def _naming_tokenizer(name: str) -> Iterator[None]:
     """Name the path of a tokenizer.json that cannot be used."""
@@ -217,7 +211,7 @@ def _start_encoder(
     num_bytes = sum(source.num_bytes for source in sources)
     num_processes, num_threads = share_cores(workers, num_bytes)
     if workers.are_local and num_processes == 1 and name != REFERENCE:
-        start_loading(name, tokenizer_json, options.allow_special_tokens, num_threads)
+        start_loading(name, tokenizer_json, options.encodes_special_tokens, num_threads)
 
 
 def _find_input(
@@ -240,4 +234,5 @@ def _find_input(
     text_field = options.documents.text_field
     check_options_used(sources, document=options.document, text_field=text_field)
     check_kept_fields(sources, [name for name, *_ in check_keep(options.keep)])
+    check_target_fields(sources, options.targets.fields)
     return sources, skipped

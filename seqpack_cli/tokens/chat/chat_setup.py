@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from typing import Any
+
+from blake3 import blake3
 
 from seqpack_cli.errors import check_choice
 
@@ -44,3 +47,12 @@ class ChatSetup:
                 raise ValueError(
                     f"template_date is {self.template_date!r}, expected a date such as 2026-11-23"
                 ) from error
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the texts, as in the options of a manifest."""
+        templates = {"template": self.template, "tool_template": self.tool_template}
+        digests = {
+            f"{name}_blake3": None if source is None else blake3(source.encode()).hexdigest()
+            for name, source in templates.items()
+        }
+        return {**digests, "variables": dict(sorted(self.variables.items()))}

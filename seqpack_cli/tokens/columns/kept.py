@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from seqpack_cli.corpus.kept_fields import FieldReader
@@ -13,12 +14,21 @@ from seqpack_cli.tokens.columns.kind import Collector, Field, Label, PartFile, T
 from seqpack_cli.tokens.columns.kinds import KINDS
 
 
+class ValuesFrom(Enum):
+    """Where the values of a column are from."""
+
+    FIELD = "a field of each record"
+    TEXT = "the reader of texts"
+    PIECES = "how documents are cut"
+
+
 @dataclass(frozen=True)
 class Kept:
-    """A field to keep, and the kind of its column."""
+    """A column of a store that is made, in most cases from a field to keep."""
 
     field: Field
     kind: str
+    values_from: ValuesFrom = ValuesFrom.FIELD
 
     def make_reader(self) -> FieldReader:
         """Return the reader of the field's values."""

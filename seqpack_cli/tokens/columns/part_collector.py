@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, cast
@@ -13,11 +13,12 @@ import xxhash
 
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.files.url import Place
-from seqpack_cli.tokens.columns.kept import Kept
+from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.columns.kind import Collector, Label, PartFile, TokenCollector
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.part_columns import write_part_columns
 from seqpack_cli.tokens.sequences import DocumentSequences, TokenColumn
+from seqpack_cli.tokens.target_text import TargetText
 from seqpack_cli.tokens.text_batches import TextBatch
 
 
@@ -30,17 +31,15 @@ class PartCollector:
     """
 
     def __init__(self, kept: Sequence[Kept], path: Place, *, subtokens: str = "first") -> None:
-        self.readers: list[FieldReader] = [each.make_reader() for each in kept]
+        of_fields = [each for each in kept if each.values_from is ValuesFrom.FIELD]
+        self.readers: list[FieldReader] = [each.make_reader() for each in of_fields]
         self._kept = kept
         self._path = path
         self._subtokens = subtokens
         self._stack = ExitStack()
         self._collectors = [each.make_collector(PartFile(path, self._stack)) for each in kept]
-        self._token_collectors = {
-            index: cast(TokenCollector, self._collectors[index])
-            for index, each in enumerate(kept)
-            if KINDS[each.kind].is_per_token
-        }
+        read = [each for each in kept if each.values_from is not ValuesFrom.PIECES]
+        self._field_of = {each.field.name: number for number, each in enumerate(read)}
         self._hashes: list[np.ndarray] = []
 
     def __enter__(self) -> PartCollector:
@@ -54,44 +53,60 @@ class PartCollector:
     @property
     def needs_offsets(self) -> bool:
         """Return whether a column has an entry per token, found by its place in the text."""
-        return bool(self._token_collectors)
+        return any(each.field.name in self._field_of for each, _ in self._iter_token_collectors())
 
     @property
     def counts(self) -> Counter[str]:
         """Return what the columns per token have counted so far, for the ledger."""
-        return sum((each.counts for each in self._token_collectors.values()), Counter())
+        counts = Counter[str]()
+        for _, collector in self._iter_token_collectors():
+            counts.update(collector.counts)  # a sum would leave out those that are 0
+        return counts
 
     def assign(
-        self, batch: TextBatch, lengths: np.ndarray, offsets: np.ndarray
+        self, batch: TextBatch, lengths: np.ndarray, offsets: np.ndarray | None
     ) -> dict[str, TokenColumn]:
         """Return the entries per token of encoded texts, by the name of the column.
 
         Args:
             lengths: number of tokens of each text.
-            offsets: the place of each token in its text.
+            offsets: the place of each token in its text; None if they were not asked for.
         """
         assigned = {}
-        for index, collector in self._token_collectors.items():
-            kept, values = self._kept[index], batch.fields[index]
+        for kept, collector in self._iter_token_collectors():
+            name = kept.field.name
+            if name not in self._field_of or offsets is None:  # all tokens but repeated ones
+                ones = np.ones(int(lengths.sum()), np.uint8)
+                assigned[name] = TokenColumn(ones, 1, 1, of_overlap=0)
+                continue
+            values = batch.fields[self._field_of[name]]
             entries = collector.assign(values, offsets, lengths, self._subtokens)
-            assigned[kept.field.name] = TokenColumn(entries, KINDS[kept.kind].fill)
+            fill = KINDS[kept.kind].fill
+            if kept.values_from is ValuesFrom.TEXT:
+                assigned[name] = TokenColumn(entries, fill, 1, of_overlap=0)
+            else:
+                assigned[name] = TokenColumn(entries, fill, fill)
         return assigned
 
     def add(self, batch: TextBatch, made: DocumentSequences) -> None:
         """Add the hashes of some documents, and the values of those that have sequences."""
-        self._hashes.append(hash_texts(batch.texts))
-        if not self._kept:
-            return
+        of_text = [each for each in self._kept if each.values_from is ValuesFrom.TEXT]
+        texts = _list_canonical(batch.fields[0]) if of_text else batch.texts
+        self._hashes.append(hash_texts(texts))
         has_sequences = made.num_sequences > 0
         num_sequences = made.num_sequences[has_sequences]
         alive = None if has_sequences.all() else np.flatnonzero(has_sequences).tolist()
-        for index, values in enumerate(batch.fields):
-            if index in self._token_collectors:
-                entries = made.columns[self._kept[index].field.name]
-                self._token_collectors[index].add(entries)
-                continue
-            kept = values if alive is None else [values[place] for place in alive]
-            cast(Collector, self._collectors[index]).add(kept, num_sequences)
+        for kept, collector in zip(self._kept, self._collectors, strict=True):
+            name = kept.field.name
+            if KINDS[kept.kind].is_per_token:
+                cast(TokenCollector, collector).add(made.columns[name])
+            elif name in self._field_of:
+                values = batch.fields[self._field_of[name]]
+                values = values if alive is None else [values[place] for place in alive]
+                cast(Collector, collector).add(values, num_sequences)
+            else:
+                once = np.ones(len(made.overlaps), np.int64)
+                cast(Collector, collector).add(made.overlaps.tolist(), once)
 
     def write(self) -> tuple[dict[str, Any], dict[str, list[Label]]]:
         """Write the file; return its entry for the manifest, and the class names of the part."""
@@ -107,8 +122,17 @@ class PartCollector:
         }
         return {"name": self._path.name, **entry}, class_names
 
+    def _iter_token_collectors(self) -> Iterator[tuple[Kept, TokenCollector]]:
+        for kept, collector in zip(self._kept, self._collectors, strict=True):
+            if KINDS[kept.kind].is_per_token:
+                yield kept, cast(TokenCollector, collector)
+
 
 def hash_texts(texts: Sequence[str]) -> np.ndarray:
     """Return the XXH3-64 of the UTF-8 of each text, uint64[N]."""
     digests = map(xxhash.xxh3_64_intdigest, map(str.encode, texts))
     return np.fromiter(digests, np.uint64, len(texts))
+
+
+def _list_canonical(made: Sequence[TargetText | None]) -> list[str]:
+    return ["" if each is None else each.canonical for each in made]

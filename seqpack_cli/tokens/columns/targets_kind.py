@@ -62,7 +62,7 @@ class TargetsCollector:
         return entries
 
     def add(self, entries: np.ndarray) -> None:
-        """Add the entries of the tokens of some sequences."""
+        """Add the entries of the tokens of some sequences, and count the targets."""
         self.counts["num_target_tokens"] += int(np.count_nonzero(entries))
         self._pieces.append(entries.astype(DTYPE))
 

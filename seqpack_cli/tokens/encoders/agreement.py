@@ -19,6 +19,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncodedTexts,
     Encoder,
     EncodersDifferError,
+    interleave,
 )
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, open_encoder
 from seqpack_cli.tokens.encoders.fastokens_encoder import DISPUTED_CHARACTER
@@ -113,12 +114,7 @@ def send_disputed(encoder: Encoder, reference: Encoder) -> Encoder:
         few = reference([text for text in texts if DISPUTED_CHARACTER in text])
         if len(most.lengths) != (~is_disputed).sum() or most.lengths.sum() != len(most.ids):
             raise EncodersDifferError("lengths do not match its ids and texts")
-        lengths = np.empty(len(texts), np.int64)
-        lengths[is_disputed], lengths[~is_disputed] = few.lengths, most.lengths
-        of_disputed = np.repeat(is_disputed, lengths)
-        ids = np.empty(len(of_disputed), np.promote_types(most.ids.dtype, few.ids.dtype))
-        ids[of_disputed], ids[~of_disputed] = few.ids, most.ids
-        return EncodedTexts(ids, lengths)
+        return interleave(few, most, is_disputed)
 
     return encode
 

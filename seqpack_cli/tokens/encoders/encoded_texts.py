@@ -16,6 +16,24 @@ class EncodedTexts:
     lengths: np.ndarray  # int64[number of texts]
 
 
+def interleave(few: EncodedTexts, most: EncodedTexts, is_few: np.ndarray) -> EncodedTexts:
+    """Join texts that two encoders encoded, in their order.
+
+    Args:
+        is_few: of all texts, bool.
+
+    >>> few = EncodedTexts(np.array([7, 8]), np.array([2]))
+    >>> interleave(few, EncodedTexts(np.array([5]), np.array([1])), np.array([True, False])).ids
+    array([7, 8, 5])
+    """
+    lengths = np.empty(len(is_few), np.int64)
+    lengths[is_few], lengths[~is_few] = few.lengths, most.lengths
+    of_few = np.repeat(is_few, lengths)
+    ids = np.empty(len(of_few), np.promote_types(most.ids.dtype, few.ids.dtype))
+    ids[of_few], ids[~of_few] = few.ids, most.ids
+    return EncodedTexts(ids, lengths)
+
+
 Encoder = Callable[[list[str]], EncodedTexts]
 
 

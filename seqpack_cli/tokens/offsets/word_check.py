@@ -7,7 +7,7 @@ another word, or have no place, are found. Words that one token spans are checke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from seqpack_cli.errors import quote
@@ -35,15 +35,17 @@ class _Group(NamedTuple):
     spelled: bytes
 
 
-def trim(text: str, places: Iterable[Place], spelled: Iterable[bytes]) -> list[Place]:
-    """Leave out the spaces around each token; a token that spells nothing is empty.
+def trim(
+    text: str, places: Sequence[Place], spelled: Iterable[bytes | None] | None = None
+) -> list[Place]:
+    """Leave out the spaces around each token; a token that is known to spell nothing is empty.
 
     >>> trim("a b", [(0, 1), (1, 3), (1, 2)], [b"a", b"b", b""])
     [(0, 1), (2, 3), (1, 1)]
     """
     trimmed = []
-    for (start, end), bytes_ in zip(places, spelled, strict=True):
-        if not bytes_:
+    for (start, end), bytes_ in zip(places, spelled or [None] * len(places), strict=True):
+        if bytes_ == b"":
             end = start
         elif text[start : start + 1] in SPACES or text[end - 1 : end] in SPACES:
             piece = text[start:end]
@@ -51,6 +53,27 @@ def trim(text: str, places: Iterable[Place], spelled: Iterable[bytes]) -> list[P
             end = start + len(piece.strip(SPACE_CHARACTERS))
         trimmed.append((start, end))
     return trimmed
+
+
+def cover_lost(places: Sequence[Place], has_bytes: Sequence[bool]) -> list[Place]:
+    """Extend each token over the characters behind it that have bytes and no token.
+
+    Args:
+        has_bytes: of each character, whether it has bytes by itself, and is not a space.
+
+    >>> cover_lost([(0, 1), (1, 2), (3, 5)], [True, True, True, False, True])
+    [(0, 1), (1, 3), (3, 5)]
+    """
+    is_lost = [*has_bytes, False]
+    for start, end in places:
+        is_lost[start:end] = [False] * (end - start)
+    covered = []
+    for start, end in places:
+        behind = end
+        while start < end and is_lost[behind]:
+            behind += 1
+        covered.append((start, behind))
+    return covered
 
 
 def check_words(

@@ -1,0 +1,100 @@
+"""Encode texts in which special tokens are ids at some places, and text wherever else they occur.
+
+For conversations in which a message spells a special token of the chat template. In a copy of the
+tokenizer each special token is spelled otherwise: by as many characters of its own, from a private
+area of Unicode. The places are spelled in that way too, so that the offsets stay those of the text.
+Everything else of the tokenizer is the same, so the ids are, where no message spells such a token.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import DataError, quote
+from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
+from seqpack_cli.tokens.encoders.encoder import REFERENCE, open_encoder
+from seqpack_cli.tokens.offsets.offsets import open_offset_finder
+from seqpack_cli.tokens.target_text import Span, TargetText
+from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
+
+FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
+
+
+class PlacedEncoder:
+    """Encodes texts with special tokens at the places that they name.
+
+    Args:
+        tokenizer_json: of the tokenizer.
+    """
+
+    def __init__(self, tokenizer_json: bytes) -> None:
+        saved = json.loads(usable_json(tokenizer_json))
+        added = [token for token in saved.get("added_tokens") or [] if token["special"]]
+        self._private = {
+            token["content"]: chr(FIRST_PRIVATE + number) * len(token["content"])
+            for number, token in enumerate(added)
+        }
+        self._json = _rename(saved, self._private)
+        self._encode = open_encoder(REFERENCE, self._json, allow_special_tokens=True)
+        self._find_offsets = open_offset_finder(
+            self._json, allow_special_tokens=True, with_spaces=True
+        )
+        self._ids = self._make_table(tokenizer_json)
+
+    def encode(self, texts: Sequence[TargetText]) -> tuple[EncodedTexts, np.ndarray]:
+        """Return the ids of texts, and the characters of each token, int32[S, 2].
+
+        Raises:
+            DataError: a text holds a character that stands for a special token here.
+            WrongOffsetsError: the characters of a token cannot be found.
+        """
+        spelled = [self._spell(each.text, each.special or ()) for each in texts]
+        encoded = self._encode(spelled)
+        offsets = self._find_offsets(spelled, encoded)
+        return EncodedTexts(self._ids[encoded.ids], encoded.lengths), offsets
+
+    def _spell(self, text: str, places: Sequence[Span]) -> str:
+        """Spell the special tokens at some places in the private way."""
+        pieces, end = [], 0
+        for start, stop in places:
+            pieces += [text[end:start], self._private[text[start:stop]]]
+            end = stop
+        pieces.append(text[end:])
+        own = {private[0] for private in self._private.values()}
+        if found := own.intersection("".join(pieces[::2])):
+            raise DataError(
+                f"the text holds {quote(min(found))}, a private character, beside a special token "
+                "that is spelled out",
+                hint="remove the character, or pass --allow-special-tokens",
+            )
+        return "".join(pieces)
+
+    def _make_table(self, tokenizer_json: bytes) -> np.ndarray:
+        """Return the id of each token in the tokenizer, by its id in the copy."""
+        tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=True)
+        ids = tokenizer.get_vocab(with_added_tokens=True)
+        content_of = {private: content for content, private in self._private.items()}
+        copied = build_tokenizer(self._json, allow_special_tokens=True)
+        found = copied.get_vocab(with_added_tokens=True)
+        table = np.zeros(max(found.values()) + 1, np.int64)
+        for token, id_ in found.items():
+            table[id_] = ids[content_of.get(token, token)]
+        return table
+
+
+open_placed_encoder = functools.lru_cache(maxsize=1)(PlacedEncoder)
+
+
+def _rename(saved: dict[str, Any], names: Mapping[str, str]) -> bytes:
+    """Return a tokenizer.json whose special tokens have other names."""
+    added = [
+        {**token, "content": names.get(token["content"], token["content"])}
+        for token in saved["added_tokens"]
+    ]
+    template = {"truncation": None, "padding": None, "post_processor": None}
+    return json.dumps({**saved, **template, "added_tokens": added}, ensure_ascii=False).encode()
