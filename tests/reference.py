@@ -77,7 +77,11 @@ def slow_sequences(
     overflow: str,
     overlap: int = 0,
 ) -> SlowSequences:
-    """Put special tokens around documents and cut the long ones, document by document."""
+    """Put special tokens around documents and cut the long ones, document by document.
+
+    Args:
+        overlap: how many entries each later piece repeats of the one before.
+    """
     made = SlowSequences()
     for text in documents:
         if not text:

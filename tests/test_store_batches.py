@@ -61,7 +61,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }
 # Options that select documents: tests/test_training_several_stores.py
 SELECTION = {"split", "split_name", "split_seed", "split_by", "passes", "share", "max_passes"}
-SELECTION |= {"drop_column", "store_column"}
+SELECTION |= {"drop_column", "store_column", "keep_without_target"}
 NUM_DRAWS = 6000
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -287,7 +287,9 @@ def test_labels_are_the_next_ids(dataset: StoreDataset, options: dict[str, Any])
                     expected[starts[step] + row] = batch.sequences.data[starts[step + 1] + row]
         assert torch.equal(batch.labels, expected)
     assert next(iter(make_loader(batches, EpochSampler(batches)))).labels is None
-    with pytest.raises(ValueError, match=r"^labels is 'previous', expected None, 'next' or a col"):
+    with pytest.raises(
+        ValueError, match=r"^labels is 'previous', expected None, 'next', 'same' or a col"
+    ):
         batches.make_collate(labels="previous")
 
 

@@ -25,6 +25,7 @@ from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import check_dropped, name_stores
 from seqpack_cli.training.batch_keys import BatchKeys
 from seqpack_cli.training.chosen_columns import find_texts, list_class_names
@@ -35,7 +36,7 @@ from seqpack_cli.training.store_dataset import StoreDataset
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
 IGNORED_OPTIONS = ("shuffle", "seed", "shard_bytes")
-COLUMN_OPTIONS = ("drop_column", "store_column")  # they decide on no batch
+COLUMN_OPTIONS = ("drop_column", "store_column")  # they decide on no batch, but for targets
 
 
 class StoreBatches:
@@ -196,13 +197,16 @@ def _change_columns(
     if store_column is not None:
         numbers = np.searchsorted(offsets, rows.original_indices, "right") - 1
         kept[store_column] = np.where(rows.original_indices < 0, IGNORED, numbers)
-    found = TokenSequences(rows.ids, rows.lengths, rows.original_indices, kept, beside)
-    return lay_out(found)
+    found = (rows.ids, rows.lengths, rows.original_indices, kept, beside, rows.piece_starts)
+    return lay_out(TokenSequences(*found))
 
 
 def _describe(options: PackOptions) -> str:
     """Name what decides on batches and differs from the defaults, in every version the same."""
-    return repr(_find_chosen(options, COLUMN_OPTIONS))
+    found = _find_chosen(options, COLUMN_OPTIONS)
+    if TARGETS in options.drop_column:  # then no sequence is dropped for want of a target
+        found["drop_column"] = (TARGETS,)
+    return repr(found)
 
 
 def _spell_options(options: PackOptions) -> str:
