@@ -14,8 +14,8 @@ from strategies import PIECES
 from tokenizer_kinds import ADDED_TOKEN, KINDS, tokenizer_of
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers, processors
 
-from seqpack_cli.tokens.columns.targets_kind import TargetsCollector
 from seqpack_cli.tokens.encoders.encoder import open_encoder
+from seqpack_cli.tokens.offsets.character_targets import find_character_targets
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.offsets.spelling import SPACE_CHARACTERS
 from seqpack_cli.tokens.target_text import TargetText
@@ -52,7 +52,7 @@ WITH_SPACE = pre_tokenizers.ByteLevel(add_prefix_space=True)
 OTHERS: dict[str, Callable[[], Tokenizer]] = {
     "always": lambda: split("metaspace", pre_tokenizers.Metaspace(prepend_scheme="always")),
     "never": lambda: split("metaspace", pre_tokenizers.Metaspace(prepend_scheme="never")),
-    "lowercase": lambda: normalized("byte_level", *STRIP_ACCENTS),
+    "accents": lambda: normalized("metaspace", *STRIP_ACCENTS),
     "collapse": lambda: normalized("unigram", normalizers.Replace(Regex(" {2,}"), " ")),
     "strip": lambda: normalized("metaspace", normalizers.Strip()),
     "digits": lambda: split("byte_level", DIGITS, WITH_SPACE),
@@ -142,15 +142,14 @@ def test_targets_are_exact_at_every_border(kind: str, text: str) -> None:
     encoded = open_encoder("tokenizers", data, allow_special_tokens=True)([text] * num_borders)
     finder = open_offset_finder(data, allow_special_tokens=True, with_spaces=True)
     offsets = finder([text] * num_borders, encoded)
-    collector = TargetsCollector()
-    found = collector.assign(cut, offsets, encoded.lengths, "first").reshape(num_borders, -1)
+    found = find_character_targets(cut, offsets, encoded.lengths)
     places = ask_library(data, text)
     if kind in DROPS_SPACES:
         places = [trim(text, *place) for place in places]
     expected = [[at <= start < len(text) for start, _ in places] for at in range(num_borders)]
-    assert found.tolist() == expected
+    assert found.entries.reshape(num_borders, -1).tolist() == expected
     straddling = sum(start < at < end for start, end in places for at in range(num_borders))
-    assert collector.counts["num_straddling_tokens"] == straddling
+    assert found.num_straddling == straddling
 
 
 @pytest.mark.parametrize(
@@ -164,6 +163,10 @@ def test_targets_are_exact_at_every_border(kind: str, text: str) -> None:
         ("word_piece", "a \n a", [(0, 1), (4, 5)]),
         ("byte_level_nfc", "xe\u0301 x", [(0, 1), (1, 3), (3, 4), (4, 5)]),
         ("byte_level", "x🙂", [(0, 1), *[(1, 2)] * 4]),
+        ("metaspace", "<right>▁a", [(0, 7), (7, 9)]),  # ▁ is not white space
+        ("accents", "<right>\u0301 a", [(0, 7), (8, 10)]),
+        ("t5", "a ▁b", [(0, 1), (2, 4)]),
+        ("digits", " 1", [(0, 1), (1, 2)]),
     ],
 )
 def test_tokens_have_their_spaces(kind: str, text: str, offsets: list[tuple[int, int]]) -> None:
