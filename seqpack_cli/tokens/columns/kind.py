@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import KEEP_HINT, BadRecordError
+from seqpack_cli.corpus.document_block import BadRecordError
 from seqpack_cli.corpus.kept_fields import FieldReader
+from seqpack_cli.corpus.missing_fields import KEEP
 from seqpack_cli.errors import quote
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.files.url import Place
@@ -51,6 +52,16 @@ class TokenCollector(Protocol):
 
     counts: Counter[str]  # so far, by their names in a store's ledger
 
+    def add(self, entries: np.ndarray) -> None:
+        """Add the entries of the tokens of some sequences."""
+
+    def finish(self, name: str) -> Collected:
+        """Return the column; called once, at the end of the part."""
+
+
+class PlaceCollector(TokenCollector, Protocol):
+    """Collects a column whose entries follow from the place of each token in its text."""
+
     def assign(
         self, values: Sequence[Any], offsets: np.ndarray, lengths: np.ndarray, subtokens: str
     ) -> np.ndarray:
@@ -62,12 +73,6 @@ class TokenCollector(Protocol):
             lengths: number of tokens of each text.
             subtokens: "all" tokens of a word have its value, or only the "first".
         """
-
-    def add(self, entries: np.ndarray) -> None:
-        """Add the entries of the tokens of some sequences."""
-
-    def finish(self, name: str) -> Collected:
-        """Return the column; called once, at the end of the part."""
 
 
 class Field(NamedTuple):
@@ -116,4 +121,4 @@ def wrong_value_error(
     reason = f"field {quote(name)} is {found}, expected {expected}"
     if other_kind is None:
         return BadRecordError(reason)
-    return BadRecordError(reason, f"{KEEP_HINT} {shlex.quote(f'{name}:{other_kind}')}")
+    return BadRecordError(reason, f"pass {KEEP} {shlex.quote(f'{name}:{other_kind}')}")
