@@ -43,8 +43,9 @@ def make_next_labels(batch: Batch) -> np.ndarray:
 def make_same_labels(batch: Batch) -> np.ndarray:
     """Return the labels of a batch that was checked, for models that shift labels themselves.
 
-    The label at each token is the token itself, and IGNORED where it is not a target and in
-    padding.
+    The label at each token is the token itself. It is IGNORED where the token is not a target, at
+    the first token of a sequence, or of a piece of one, which would be learned from what stands
+    before it, and in padding. Shifted by one token, these are the next-token labels.
 
     Returns:
         int64, in the shape of the batch's ids: [S], or [B, width] for padded.
@@ -52,9 +53,11 @@ def make_same_labels(batch: Batch) -> np.ndarray:
     Raises:
         ValueError: the column `targets` has not one value per token.
     """
-    targets = _find_targets(batch)
-    counts = batch.mask if targets is None else batch.mask & targets
-    return np.where(counts, batch.data.reshape(batch.shape), np.int64(IGNORED))
+    labels = make_next_labels(batch)
+    cells = batch.follow(np.arange(labels.size).reshape(batch.shape), IGNORED)
+    made = np.full(labels.size, IGNORED, np.int64)
+    made[cells[cells >= 0]] = labels[cells >= 0]
+    return made.reshape(batch.shape)
 
 
 def make_labels(batch: Batch, labels: str) -> np.ndarray:
