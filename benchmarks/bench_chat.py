@@ -31,7 +31,9 @@ TURN = 500  # characters
 TURNS = 6  # of a conversation
 SPECIAL = ("<|im_start|>", "<|im_end|>")
 BLOCKS = """{% for message in messages %}<|im_start|>{{ message.role }}
-{% if message.role == 'assistant' %}{% generation %}{{ message.content }}<|im_end|>{% endgeneration %}
+{% if message.role == 'assistant' -%}
+{% generation %}{{ message.content }}<|im_end|>{% endgeneration %}
+
 {% else %}{{ message.content }}<|im_end|>
 {% endif %}{% endfor %}"""
 PREFIXES = """{% for message in messages %}<|im_start|>{{ message.role }}

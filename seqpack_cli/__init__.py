@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.combined_store import CombinedStore
     from seqpack_cli.tokens.open_store import open_store
     from seqpack_cli.tokens.origin import Origin
-    from seqpack_cli.tokens.token_store import TokenStore
     from seqpack_cli.tokens.target_options import TargetOptions
+    from seqpack_cli.tokens.token_store import TokenStore
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
@@ -181,11 +181,11 @@ __all__ = [
     "SplitsReport",
     "StoreBatches",
     "StoreDataset",
+    "TargetOptions",
     "TextValues",
     "TokenSequence",
     "TokenSequences",
     "TokenStore",
-    "TargetOptions",
     "TokenizeOptions",
     "TrackedLoader",
     "TrainTokenizerOptions",

@@ -42,7 +42,7 @@ OWNERS = {
     "ray": {"runs"},
     "pyarrow": {"corpus"},
     "matplotlib": {"reporting"},
-    "jinja2": {"reporting"},
+    "jinja2": {"reporting", "tokens"},
     "huggingface_hub": {"tokens"},
     "safetensors": {"files"},
     "torch": {"training", "verification"},

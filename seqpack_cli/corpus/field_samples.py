@@ -90,6 +90,9 @@ class _UnmadeText:
         del values
         return "", []
 
+    def describe(self) -> dict[str, Any]:
+        return {}
+
 
 def _iter_blocks(
     sources: Sequence[Source],

@@ -47,6 +47,9 @@ class TextReader(Protocol):
     def read(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
         """Return one text, and what stands beside it; raises BadRecordError."""
 
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the texts besides the records and options, as plain values."""
+
 
 @dataclass(frozen=True)
 class FieldText:
@@ -74,3 +77,7 @@ class FieldText:
     def read(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
         """Return the text; raises BadRecordError."""
         return join_words(values[0], self.name, takes_words=self.takes_words), []
+
+    def describe(self) -> dict[str, Any]:
+        """Return nothing: the name is an option."""
+        return {}

@@ -116,6 +116,7 @@ def open_batch_encoder(setup: PartSetup, encoder: Encoder, *, needs_offsets: boo
         find_offsets = open_offset_finder(
             setup.tokenizer_json,
             allow_special_tokens=setup.options.encodes_special_tokens,
+            with_spaces=setup.text is not None,
         )
     if not setup.renders_texts:
         return BatchEncoder(encoder, find_offsets)

@@ -1,6 +1,6 @@
-"""Download a tokenizer.json from the Hugging Face Hub, by the name of its repository.
+"""Download the files of a tokenizer from the Hugging Face Hub, by the name of its repository.
 
-huggingface_hub, which `tokenizers` depends on, downloads and caches the file. It takes half a
+huggingface_hub, which `tokenizers` depends on, downloads and caches them. It takes half a
 minute to notice that the Hub cannot be reached; so that is checked first, and then only its cache
 is used.
 """
@@ -20,30 +20,42 @@ HINT = "pass a tokenizer.json, a folder that contains one, or 'bytes'"
 
 
 def download_tokenizer_json(name: str) -> bytes:
-    """Download the tokenizer.json of a repository, or read its cached copy.
+    """Download the tokenizer.json of a repository; see `download_files`."""
+    return download_files(name, "tokenizer.json")["tokenizer.json"]
+
+
+def download_files(name: str, needed: str, *optional: str) -> dict[str, bytes]:
+    """Download files of a repository, or read their cached copies; return those that exist.
 
     Raises:
-        OptionError: the Hub has no such repository, or no tokenizer.json in it.
+        OptionError: the Hub has no such repository, or the file that is needed is not in it.
         MachineError: the Hub cannot be reached, and there is no cached copy.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
 
     is_online = not constants.HF_HUB_OFFLINE and can_reach(constants.ENDPOINT)
-    try:
-        path = hf_hub_download(name, "tokenizer.json", local_files_only=not is_online)
-        return Path(path).read_bytes()
-    except Exception as error:  # of a dozen types, from no network to no such repository
-        if not is_online:
-            raise MachineError(
-                f"{name}: no such file or folder, and the Hub ({constants.ENDPOINT}) cannot be "
-                "reached",
+    found = {}
+    for file in (needed, *optional):
+        try:
+            path = hf_hub_download(name, file, local_files_only=not is_online)
+            found[file] = Path(path).read_bytes()
+        except Exception as error:  # of a dozen types, from no network to no such repository
+            if file != needed and isinstance(error, EntryNotFoundError):
+                continue  # not in the repository, or, without the Hub, not in the cache
+            if not is_online:
+                raise MachineError(
+                    f"{name}: no such file or folder, and the Hub ({constants.ENDPOINT}) cannot "
+                    "be reached",
+                    hint=HINT,
+                ) from error
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise OptionError(
+                f"{name}: no such file or folder, and not found on the Hub: {reason[:200]}",
                 hint=HINT,
             ) from error
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise OptionError(
-            f"{name}: no such file or folder, and not found on the Hub: {reason[:200]}", hint=HINT
-        ) from error
+    return found
 
 
 def can_reach(endpoint: str) -> bool:

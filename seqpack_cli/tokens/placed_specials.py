@@ -41,7 +41,9 @@ class PlacedEncoder:
         }
         self._json = _rename(saved, self._private)
         self._encode = open_encoder(REFERENCE, self._json, allow_special_tokens=True)
-        self._find_offsets = open_offset_finder(self._json, allow_special_tokens=True)
+        self._find_offsets = open_offset_finder(
+            self._json, allow_special_tokens=True, with_spaces=True
+        )
         self._ids = self._make_table(tokenizer_json)
 
     def encode(self, texts: Sequence[TargetText]) -> tuple[EncodedTexts, np.ndarray]:

@@ -46,9 +46,8 @@ class SpecialTokenCounts:
     """
 
     def __init__(self, special_tokens: Sequence[str]) -> None:
-        groups = _group(filter(None, special_tokens))
-        self._prefixes = list(groups)
-        self._find = re.compile("|".join(_match(*group) for group in groups.items())).findall
+        self._prefixes = list_prefixes(special_tokens)
+        self._find = compile_tokens(special_tokens).findall
         self._counts: Counter[str] = Counter()
         self._documents: dict[str, list[int]] = {}
         self._full: set[str] = set()  # tokens with MAX_PLACES documents
@@ -77,6 +76,17 @@ class SpecialTokenCounts:
     def describe(self) -> dict[str, list[object]]:
         """Return, by token, its count and the first documents that contain it."""
         return {token: [self._counts[token], self._documents[token]] for token in self._counts}
+
+
+def list_prefixes(tokens: Iterable[str]) -> list[str]:
+    """Return texts of which a text contains one if it contains a token."""
+    return list(_group(filter(None, tokens)))
+
+
+def compile_tokens(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Return a regex for any of some tokens, longer ones first; for none if there are none."""
+    groups = _group(filter(None, tokens))
+    return re.compile("|".join(_match(*group) for group in groups.items()) or "(?!)")
 
 
 def write_spelled_tokens(

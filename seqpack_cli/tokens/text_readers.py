@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seqpack_cli.corpus.document_block import check_unicode
 from seqpack_cli.corpus.text_reader import Made, TextReader
 from seqpack_cli.corpus.words import join_words
+from seqpack_cli.files.url import parse_place
+from seqpack_cli.tokens.chat.chat_setup import ChatSetup
+from seqpack_cli.tokens.chat.find_setup import find_chat_setup
+from seqpack_cli.tokens.chat.renderer import open_renderer
 from seqpack_cli.tokens.target_options import TargetOptions
 from seqpack_cli.tokens.target_text import TargetText
-from seqpack_cli.tokens.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,52 @@ class PromptText:
         made = _join(*texts)
         return made.text, [made]
 
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the texts besides the options: nothing."""
+        return {}
+
+
+@dataclass(frozen=True)
+class MessagesText:
+    """A text that a chat template renders from messages, of which the assistant's are targets."""
+
+    setup: ChatSetup
+    messages_field: str
+    tools_field: str | None = None
+    options = ("--messages-field",)
+    takes_strings = False
+    num_values = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The field of the messages."""
+        return (self.messages_field,)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """The field of the tools, which a record may lack."""
+        return () if self.tools_field is None else (self.tools_field,)
+
+    def read_all(self, columns: Sequence[list[Any]]) -> Made:
+        """Return the texts; raises BadRecordError if one cannot be rendered."""
+        render = open_renderer(self.setup).render
+        made = list(map(render, *columns))
+        return [each.text for each in made], [made]
+
+    def read(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
+        """Return the text of a record; raises BadRecordError."""
+        for name, value in zip((*self.names, *self.optional), values, strict=True):
+            check_unicode(name, value)
+        made = open_renderer(self.setup).render(*values)
+        return made.text, [made]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the texts besides the records."""
+        return self.setup.describe()
+
 
 def make_text_reader(
-    options: TargetOptions, tokenizer: str, vocabulary: Vocabulary, allow_special_tokens: bool
+    options: TargetOptions, tokenizer: str, *, allow_special_tokens: bool
 ) -> TextReader | None:
     """Return what makes the texts of a run; None if they are one field.
 
@@ -62,7 +109,17 @@ def make_text_reader(
     """
     if options.prompt_field is not None and options.completion_field is not None:
         return PromptText(options.prompt_field, options.completion_field)
-    return None
+    if options.messages_field is None:
+        return None
+    template = None if options.chat_template is None else parse_place(options.chat_template)
+    setup = find_chat_setup(
+        tokenizer,
+        template,
+        target_turns=options.target_turns,
+        template_date=options.template_date,
+        allow_special_tokens=allow_special_tokens,
+    )
+    return MessagesText(setup, options.messages_field, options.tools_field)
 
 
 def _join(prompt: str, completion: str) -> TargetText:

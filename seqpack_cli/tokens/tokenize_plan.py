@@ -85,7 +85,11 @@ def make_plan(
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
-        "options": {**options.record(), "keep": [each.describe() for each in fields]},
+        "options": {
+            **options.record(),
+            "chat": {} if text is None else text.describe(),
+            "keep": [each.describe() for each in fields],
+        },
         "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
     }
 

@@ -124,7 +124,9 @@ def _tokenize_sources(
     affixes = choose_affixes(tokenizer_json, options)
     for notice in iter_notices(tokenizer_json, vocabulary, affixes, options):
         workers.progress.on_notice(notice)
-    text = make_text_reader(options.targets, tokenizer, vocabulary, options.allow_special_tokens)
+    text = make_text_reader(
+        options.targets, tokenizer, allow_special_tokens=options.allow_special_tokens
+    )
     check_footers(sources)
     kept = find_kept(sources, options, text)
     setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.offsets.flat_bytes import FlatBytes, join_bytes
+from seqpack_cli.tokens.offsets.space_rules import normalize_inside
 from seqpack_cli.tokens.offsets.spelling import SPACE_CHARACTERS, Writing
 from seqpack_cli.tokens.panics import hiding_panics
 from seqpack_cli.tokens.vocabulary import catch_failure
@@ -22,7 +23,9 @@ UNKNOWN = -1
 
 
 class CharacterTable:
-    """The bytes of every character seen so far, without spaces, and whether it is a space.
+    """The bytes of every character seen so far, without spaces unless the writing keeps them.
+
+    `is_space` says which characters are left out, `is_like_space` which others become spaces.
 
     Several threads may use it: an entry never changes.
     """
@@ -30,8 +33,9 @@ class CharacterTable:
     def __init__(self, tokenizer: Tokenizer, writing: Writing) -> None:
         self.bytes: FlatBytes = join_bytes([])
         self.is_space = np.empty(0, bool)
+        self.is_like_space = np.empty(0, bool)
         self._lock = threading.Lock()
-        self._normalizer = tokenizer.normalizer
+        self._tokenizer = tokenizer
         self._writing = writing
         self._strings: list[bytes] = []
         self._places = np.full(NUM_CHARACTERS, UNKNOWN, np.int32)
@@ -50,18 +54,30 @@ class CharacterTable:
     def _add(self, codes: np.ndarray) -> None:
         characters = [chr(code) for code in codes.tolist()]
         first = len(self._strings)
-        self._strings += map(self._spell, characters)
+        spelled = list(map(self._spell, characters))
+        self._strings += spelled
         self.bytes = join_bytes(self._strings)
-        spaces = [character in SPACE_CHARACTERS for character in characters]
-        self.is_space = np.concatenate([self.is_space, np.array(spaces, bool)])
+        keeps_spaces = self._writing.keeps_spaces
+        is_space = np.array([character in SPACE_CHARACTERS for character in characters], bool)
+        is_blank = np.array([each.isspace() for each in spelled], bool)
+        self.is_space = np.concatenate([self.is_space, is_space & (not keeps_spaces)])
+        self.is_like_space = np.concatenate([self.is_like_space, is_blank & ~is_space])
         self._places[codes] = np.arange(first, len(self._strings))  # last: now it may be looked up
 
     def _spell(self, character: str) -> bytes:
         normalized = character
-        if self._normalizer is not None and not self._writing.normalizer_writes_bytes:
+        normalizer = self._tokenizer.normalizer
+        if normalizer is not None and not self._writing.normalizer_writes_bytes:
             try:
                 with hiding_panics(DataError), catch_failure():
-                    normalized = self._normalizer.normalize_str(character)
+                    normalized = self._normalize(character)
             except DataError:
                 normalized = character  # it fails on a character alone
         return self._writing.spell_text(normalized)
+
+    def _normalize(self, character: str) -> str:
+        inside = None
+        if self._writing.keeps_spaces:
+            inside = normalize_inside(self._tokenizer, character)
+        alone: str = self._tokenizer.normalizer.normalize_str(character)
+        return alone if inside is None else inside

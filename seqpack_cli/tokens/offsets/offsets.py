@@ -9,65 +9,85 @@ normalizer removes shifts all that follow it).
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 
 import numpy as np
 
-from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, EncodersDifferError
-from seqpack_cli.tokens.offsets.alignment import align
+from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
+from seqpack_cli.tokens.offsets.alignment import Alignment, align
 from seqpack_cli.tokens.offsets.characters import CharacterTable
 from seqpack_cli.tokens.offsets.flat_bytes import join_bytes
+from seqpack_cli.tokens.offsets.library_offsets import LibraryOffsets
+from seqpack_cli.tokens.offsets.space_alignment import align_with_spaces, align_without_spaces
+from seqpack_cli.tokens.offsets.space_rules import DROPPED, KEPT, find_space_rules
 from seqpack_cli.tokens.offsets.spelling import find_writing, spell_tokens
-from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError, check_words, trim
-from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
+from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
+from seqpack_cli.tokens.vocabulary import build_tokenizer
 
 OffsetFinder = Callable[[list[str], EncodedTexts], np.ndarray]
+Aligner = Callable[[list[str], EncodedTexts], Alignment]
 
 
-@functools.lru_cache(maxsize=1)
-def open_offset_finder(tokenizer_json: bytes, *, allow_special_tokens: bool) -> OffsetFinder:
+@functools.lru_cache(maxsize=2)
+def open_offset_finder(
+    tokenizer_json: bytes, *, allow_special_tokens: bool, with_spaces: bool = False
+) -> OffsetFinder:
     """Build a function that returns the offsets of all tokens of some texts: int32[S, 2].
 
-    They are the first character of a token in its text and the end of its last one, in characters;
-    the spaces around it are left out, so a token without text is empty. The function raises
-    WrongOffsetsError where the place of a token cannot be found.
+    They are the first character of a token in its text and the end of its last one, in characters.
+    The function raises WrongOffsetsError where the place of a token cannot be found.
+
+    Args:
+        with_spaces: a token has the spaces that it stands for. A space that the tokenizer added has
+            the place of the next character. By default the spaces around a token are left out, so
+            a token without text is empty.
     """
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=allow_special_tokens)
     writing = find_writing(tokenizer_json)
     spelled = spell_tokens(tokenizer_json, writing)
-    tokens = join_bytes(spelled)
     characters = CharacterTable(tokenizer, writing)
+    library = LibraryOffsets(tokenizer_json, tokenizer, spelled, characters)
+    plain = functools.partial(align, tokens=join_bytes(spelled), characters=characters)
+    if not with_spaces:
+        return _make_finder(plain, library.find)
+    rules = find_space_rules(tokenizer, tokenizer_json, writing, len(spelled))
+    if rules.treatment == DROPPED:
+        dropping = functools.partial(
+            align_without_spaces,
+            tokens=join_bytes(spelled),
+            characters=characters,
+            markers=writing.markers,
+        )
+        return _make_finder(dropping, library.find_with_spaces)
+    if rules.treatment != KEPT:
+        return _make_finder(_align_nothing, library.find_with_spaces)
+    writing = writing.keeping_spaces()
+    exact = functools.partial(
+        align_with_spaces,
+        tokens=join_bytes(spell_tokens(tokenizer_json, writing)),
+        characters=CharacterTable(tokenizer, writing),
+        rules=rules,
+    )
+    return _make_finder(exact, library.find_with_spaces)
 
-    def encode(texts: list[str]) -> list[list[int]]:
-        with catch_failure():
-            encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
 
-    def find_by_library(texts: list[str], expected: np.ndarray) -> np.ndarray:
-        with catch_failure():
-            encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        flat = itertools.chain.from_iterable(ids)
-        if not np.array_equal(np.fromiter(flat, np.int64), expected):
-            raise EncodersDifferError("different ids from tokenizers for a text with tags")
-        places = [
-            trim(text, encoding.offsets, [spelled[id_] for id_ in encoding.ids])
-            for text, encoding in zip(texts, encodings, strict=True)
-        ]
-        check_words(texts, ids, places, spelled, encode)
-        return np.array(list(itertools.chain.from_iterable(places)), np.int32).reshape(-1, 2)
-
+def _make_finder(
+    align_texts: Aligner, find_others: Callable[[list[str], np.ndarray], np.ndarray]
+) -> OffsetFinder:
     def find_offsets(texts: list[str], encoded: EncodedTexts) -> np.ndarray:
-        offsets, is_aligned = align(texts, encoded, tokens, characters)
+        offsets, is_aligned = align_texts(texts, encoded)
         others = np.flatnonzero(~is_aligned)
         if len(others):
             is_other = np.repeat(~is_aligned, encoded.lengths)
             try:
-                found = find_by_library([texts[i] for i in others], encoded.ids[is_other])
+                found = find_others([texts[i] for i in others], encoded.ids[is_other])
             except WrongOffsetsError as error:
                 raise WrongOffsetsError(int(others[error.text]), error.reason) from error
             offsets[is_other] = found
         return offsets
 
     return find_offsets
+
+
+def _align_nothing(texts: list[str], encoded: EncodedTexts) -> Alignment:
+    return Alignment(np.zeros((len(encoded.ids), 2), np.int32), np.zeros(len(texts), bool))

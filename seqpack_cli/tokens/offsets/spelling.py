@@ -1,8 +1,8 @@
-"""What each token of a tokenizer.json spells in the text: bytes, without the spaces.
+"""What each token of a tokenizer.json spells in the text: bytes, with spaces or without.
 
 A vocabulary writes a token in its own way: byte-level BPE with one printable character per byte,
 SentencePiece with ▁ for a space and `<0x41>` for a byte, WordPiece with ## inside a word. Spaces
-are left out, since most kinds of tokenizers add or drop some.
+may be left out, since many kinds of tokenizers add or drop some.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
 
 from seqpack_cli.tokens.byte_tokenizer import byte_of_character
 from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
@@ -36,31 +38,39 @@ class Writing:
     markers: str  # characters that stand for a space
     prefix: str  # of a token inside a word
     suffix: str  # of the last token of a word
+    keeps_spaces: bool = False  # what is spelled has them
+
+    def keeping_spaces(self) -> Writing:
+        """Return the same with spaces in what is spelled."""
+        return replace(self, keeps_spaces=True)
 
     def spell_token(self, content: str) -> bytes:
-        """Return the bytes that a token of the vocabulary stands for, without spaces."""
+        """Return the bytes that a token of the vocabulary stands for."""
         found = FALLBACK_BYTE.fullmatch(content) if self.has_fallback_bytes else None
         if found:
-            return bytes([int(found[1], 16)]).translate(None, SPACES)
+            return self._leave_out_spaces(bytes([int(found[1], 16)]))
         content = content.removeprefix(self.prefix).removesuffix(self.suffix)
         if self.is_byte_level:
             table = byte_of_character()
             if all(character in table for character in content):
-                return bytes(table[character] for character in content).translate(None, SPACES)
+                return self._leave_out_spaces(bytes(map(table.__getitem__, content)))
         return self.spell_text(content)
 
     def spell_text(self, normalized: str) -> bytes:
-        """Return the bytes of text that was normalized, without spaces."""
+        """Return the bytes of text that was normalized."""
         for marker in self.markers:
-            normalized = normalized.replace(marker, "")
-        return normalized.encode().translate(None, SPACES)
+            normalized = normalized.replace(marker, " " * self.keeps_spaces)
+        return self._leave_out_spaces(normalized.encode())
+
+    def _leave_out_spaces(self, spelled: bytes) -> bytes:
+        return spelled if self.keeps_spaces else spelled.translate(None, SPACES)
 
 
 def find_writing(tokenizer_json: bytes) -> Writing:
     """Find out from a tokenizer.json how it writes its tokens."""
     saved = json.loads(usable_json(tokenizer_json))
-    of_normalizer = list(_iter_parts(saved.get("normalizer")))
-    parts = [*of_normalizer, *_iter_parts(saved.get("pre_tokenizer"))]
+    of_normalizer = list(iter_parts(saved.get("normalizer")))
+    parts = [*of_normalizer, *iter_parts(saved.get("pre_tokenizer"))]
     is_byte_level = any(part["type"] == "ByteLevel" for part in parts)
     replacements = [part.get("replacement") for part in parts if part["type"] == "Metaspace"]
     markers = [METASPACE, *filter(None, replacements)]
@@ -84,11 +94,20 @@ def spell_tokens(tokenizer_json: bytes, writing: Writing) -> list[bytes]:
     for content, id_ in vocabulary.items():
         spelled[id_] = writing.spell_token(content)
     for id_, token in added.items():  # as in the text
-        spelled[id_] = token.content.encode().translate(None, SPACES)
+        spelled[id_] = _spell_added(token, tokenizer, writing)
     return spelled
 
 
-def _iter_parts(node: Any) -> Iterator[dict[str, Any]]:
+def _spell_added(token: AddedToken, tokenizer: Tokenizer, writing: Writing) -> bytes:
+    content: str = token.content
+    if not writing.keeps_spaces:
+        return content.encode().translate(None, SPACES)
+    if token.normalized and tokenizer.normalizer and not writing.normalizer_writes_bytes:
+        content = tokenizer.normalizer.normalize_str(content)  # this is what a text must have
+    return writing.spell_text(content)
+
+
+def iter_parts(node: Any) -> Iterator[dict[str, Any]]:
     """Yield every component of a normalizer or pre-tokenizer, those in a sequence too."""
     if isinstance(node, dict):
         if isinstance(node.get("type"), str):
@@ -96,4 +115,4 @@ def _iter_parts(node: Any) -> Iterator[dict[str, Any]]:
         node = list(node.values())
     if isinstance(node, list):
         for child in node:
-            yield from _iter_parts(child)
+            yield from iter_parts(child)

@@ -7,7 +7,7 @@ another word, or have no place, are found. Words that one token spans are checke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from seqpack_cli.errors import quote
@@ -51,6 +51,27 @@ def trim(text: str, places: Iterable[Place], spelled: Iterable[bytes]) -> list[P
             end = start + len(piece.strip(SPACE_CHARACTERS))
         trimmed.append((start, end))
     return trimmed
+
+
+def cover_lost(places: Sequence[Place], has_bytes: Sequence[bool]) -> list[Place]:
+    """Extend each token over the characters behind it that have bytes and no token.
+
+    Args:
+        has_bytes: of each character, whether it has bytes by itself, and is not a space.
+
+    >>> cover_lost([(0, 1), (1, 2), (3, 5)], [True, True, True, False, True])
+    [(0, 1), (1, 3), (3, 5)]
+    """
+    is_lost = [*has_bytes, False]
+    for start, end in places:
+        is_lost[start:end] = [False] * (end - start)
+    covered = []
+    for start, end in places:
+        behind = end
+        while start < end and is_lost[behind]:
+            behind += 1
+        covered.append((start, behind))
+    return covered
 
 
 def check_words(

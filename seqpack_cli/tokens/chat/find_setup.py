@@ -1,0 +1,188 @@
+"""Find the chat template of a tokenizer, and the tokens that it may name, as transformers does.
+
+Both are in files beside tokenizer.json, in a folder or on the Hub. A chat_template.jinja replaces
+the templates in tokenizer_config.json; special_tokens_map.json is from older versions, and read
+only if tokenizer_config.json does not list the added tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from seqpack_cli.errors import DataError, OptionError, join_items, quote
+from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.url import Place
+from seqpack_cli.tokens.chat.chat_setup import ChatSetup
+from seqpack_cli.tokens.chat.renderer import compile_template
+from seqpack_cli.tokens.hub import download_files
+from seqpack_cli.tokens.vocabulary import (
+    BYTES,
+    build_tokenizer,
+    describe_vocabulary,
+    locate_tokenizer,
+    read_tokenizer_json,
+)
+
+CONFIG, TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
+TEMPLATE, TOOL_TEMPLATE = "chat_template.jinja", "additional_chat_templates/tool_use.jinja"
+OPTIONAL = (TOKENS_MAP, TEMPLATE, TOOL_TEMPLATE)
+ROLES = ("bos", "eos", "unk", "pad")
+HINT = "pass --chat-template FILE"
+Found = tuple[str, str]  # the source of a template, and where it is from
+
+
+def find_chat_setup(
+    tokenizer: str,
+    chat_template: Place | None = None,
+    *,
+    target_turns: str = "all",
+    template_date: str | None = None,
+    allow_special_tokens: bool = False,
+) -> ChatSetup:
+    """Find what conversations are rendered with, and check that the templates compile.
+
+    Args:
+        tokenizer: `bytes`, a tokenizer.json, a folder that contains one, or a name on the Hub.
+        chat_template: a file to use instead of the tokenizer's own template.
+
+    Raises:
+        OptionError: there is no chat template, or no such file or tokenizer.
+        DataError: a template or a file beside the tokenizer cannot be read.
+        MachineError: jinja2 is missing, or the Hub cannot be reached.
+    """
+    tokenizer_json = read_tokenizer_json(tokenizer)
+    files, place = _read_files(tokenizer)
+    config, tokens_map = (_read_json(files, name, place) for name in (CONFIG, TOKENS_MAP))
+    if chat_template is not None:
+        templates = {"default": _read_template(chat_template)}
+    else:
+        templates = _find_templates(files, config, place)
+    if "default" not in templates:
+        others = f"only {join_items(map(quote, templates))}" if templates else "none"
+        raise OptionError(f"{tokenizer}: no chat template (found: {others})", hint=HINT)
+    added = build_tokenizer(tokenizer_json, allow_special_tokens=False).get_added_tokens_decoder()
+    special = [token for _, token in sorted(added.items()) if token.special]
+    source, path = templates["default"]
+    setup = ChatSetup(
+        template=source,
+        path=path,
+        variables=_find_variables(config, tokens_map) or _find_roles(tokenizer_json, files),
+        special_tokens=tuple(token.content for token in special),
+        target_turns=target_turns,
+        template_date=template_date,
+        allow_special_tokens=allow_special_tokens,
+        space_taking=tuple(token.content for token in special if token.rstrip),
+    )
+    compile_template(setup)
+    if tool_use := templates.get("tool_use"):
+        compile_template(replace(setup, template=tool_use[0], path=tool_use[1]))
+        setup = replace(setup, tool_template=tool_use[0])
+    return setup
+
+
+def _read_files(tokenizer: str) -> tuple[dict[str, bytes], str]:
+    """Return the files beside a tokenizer.json that exist, and the name of their folder."""
+    if tokenizer == BYTES:
+        return {}, tokenizer
+    path = locate_tokenizer(tokenizer)
+    if not path.exists():
+        return download_files(tokenizer, CONFIG, *OPTIONAL), tokenizer
+    contents = {name: _read(path.parent / name) for name in (CONFIG, *OPTIONAL)}
+    found = {name: content for name, content in contents.items() if content is not None}
+    return found, str(path.parent)
+
+
+def _read(path: Place) -> bytes | None:
+    return find_input(str(path)).read() if path.exists() else None
+
+
+def _read_template(path: Place) -> Found:
+    content = _read(path)
+    if content is None:
+        raise OptionError(f"{path}: no such file", hint=HINT)
+    return _decode(content, str(path)), str(path)
+
+
+def _decode(content: bytes, path: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        found = content[error.start]
+        raise DataError(f"{path}: byte {found:#04x}, expected UTF-8") from error
+
+
+def _read_json(files: dict[str, bytes], name: str, place: str) -> dict[str, Any]:
+    if name not in files:
+        return {}
+    path = f"{place}/{name}"
+    try:
+        value = json.loads(_decode(files[name], path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: {quote(value)}, expected an object")
+    return value
+
+
+def _find_templates(
+    files: dict[str, bytes], config: dict[str, Any], place: str
+) -> dict[str, Found]:
+    """Return the templates of a tokenizer by their names."""
+    named = {"default": TEMPLATE, "tool_use": TOOL_TEMPLATE}
+    found = {
+        name: (_decode(files[file], f"{place}/{file}"), f"{place}/{file}")
+        for name, file in named.items()
+        if file in files
+    }
+    if found:
+        return found
+    path = f"{place}/{CONFIG}: chat_template"
+    value = config.get("chat_template")
+    if isinstance(value, str):
+        return {"default": (value, path)}
+    if isinstance(value, list):
+        value = {each.get("name"): each.get("template") for each in value if _is_object(each)}
+    if value is None:
+        return {}
+    if not _is_object(value) or not all(
+        isinstance(text, str) for pair in value.items() for text in pair
+    ):
+        raise DataError(f"{path}: {quote(config['chat_template'])}, expected a template, or a list")
+    return {name: (source, f"{path} {quote(name)}") for name, source in value.items()}
+
+
+def _find_variables(config: dict[str, Any], tokens_map: dict[str, Any]) -> dict[str, str]:
+    """Return the named special tokens, such as bos_token."""
+    values = {**config, **({} if "added_tokens_decoder" in config else tokens_map)}
+    named = {name: value for name, value in values.items() if name.endswith("_token")}
+    for name in ("extra_special_tokens", "model_specific_special_tokens"):
+        if isinstance(values.get(name), dict):
+            named |= values[name]
+    spelled = {name: _spell(value) for name, value in named.items()}
+    return {name: token for name, token in spelled.items() if token is not None}
+
+
+def _spell(value: Any) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _find_roles(tokenizer_json: bytes, files: dict[str, bytes]) -> dict[str, str]:
+    """Return the special tokens of common names; none if there are files that name none."""
+    if CONFIG in files or TOKENS_MAP in files:
+        return {}
+    vocabulary = describe_vocabulary(tokenizer_json)
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    named = {}
+    for role in ROLES:
+        id_ = getattr(vocabulary, f"{role}_id")
+        if id_ is not None:
+            named[f"{role}_token"] = str(tokenizer.id_to_token(id_))
+    return named
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)

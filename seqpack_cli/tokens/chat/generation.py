@@ -1,0 +1,89 @@
+"""The {% generation %} blocks of a chat template, which mark what the assistant writes.
+
+Transformers runs such a block as a function, and takes its place from what was written before: in a
+macro or a {% set %} block that is the wrong place. Here a block stands where it is, as a scope of
+its own, between two marks that the text of the conversation does not contain; the marks are then
+removed from the rendered text.
+"""
+
+from __future__ import annotations
+
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+
+from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.tokens.target_text import Span
+
+START, END = "seqpack_generation_start", "seqpack_generation_end"  # variables of the template
+MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # noncharacters: no text should have them
+Marks = tuple[str, str]
+NO_MARKS: Marks = ("", "")
+PARTIAL = "the chat template writes a part of a {% generation %} block, expected a whole one"
+
+
+class GenerationBlocks(Extension):
+    """Compile {% generation %}...{% endgeneration %} to mark, body, mark."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja's interface
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Parse a block."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        marks = [nodes.Output([nodes.Name(name, "load")], lineno=line) for name in (START, END)]
+        return nodes.Scope([marks[0], *body, marks[1]], lineno=line)
+
+
+def count_blocks(tree: nodes.Node) -> int:
+    """Return the number of generation blocks in a template."""
+    return sum(name.name == START for name in tree.find_all(nodes.Name))
+
+
+def is_captured(tree: nodes.Node) -> bool:
+    """Return whether the text of a generation block may become a value, which filters change."""
+    kinds = (nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.FilterBlock, nodes.Block)
+    captures = [*tree.find_all(kinds), *(f for f in tree.find_all(nodes.For) if f.recursive)]
+    return any(count_blocks(capture) for capture in captures)
+
+
+def choose_marks(texts: tuple[str, ...]) -> Marks:
+    """Return two marks that none of the texts contains.
+
+    Raises:
+        BadRecordError: they contain almost all.
+    """
+    free = [mark for mark in MARKS if not any(mark in text for text in texts)][:2]
+    if len(free) < 2:
+        raise BadRecordError("the conversation contains almost all of U+FDD0 to U+FDEF")
+    return free[0], free[1]
+
+
+def take_blocks(marked: str, marks: Marks) -> tuple[str, list[Span]]:
+    """Remove the marks from a rendered text; return it and the outermost blocks, in order.
+
+    Raises:
+        BadRecordError: a block has no end, or no beginning.
+
+    >>> take_blocks("a(b(c)d)e()", ("(", ")"))
+    ('abcde', [(1, 4), (5, 5)])
+    """
+    texts: list[str] = []
+    blocks: list[Span] = []
+    position = depth = first = 0
+    for num_begun, part in enumerate(marked.split(marks[0])):
+        if num_begun > 0:
+            first = position if depth == 0 else first
+            depth += 1
+        for num_ended, text in enumerate(part.split(marks[1])):
+            if num_ended > 0:
+                depth -= 1
+                if depth < 0:
+                    raise BadRecordError(PARTIAL)
+                if depth == 0:
+                    blocks.append((first, position))
+            texts.append(text)
+            position += len(text)
+    if depth > 0:
+        raise BadRecordError(PARTIAL)
+    return "".join(texts), blocks
