@@ -20,7 +20,7 @@ from seqpack_cli.training.batch_tensors import (
 )
 
 # A model does not compute with these, and torch's own functions need them on the CPU.
-ON_CPU = ("lengths", "original_indices", "sequences.batch_sizes")
+ON_CPU = ("lengths", "original_indices", "piece_starts", "sequences.batch_sizes")
 
 
 def to_tensors(batch: Batch, *, labels: str | None = None) -> Any:

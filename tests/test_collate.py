@@ -373,7 +373,9 @@ def test_padding_out_of_range_is_refused(options: dict[str, Any], said: str) -> 
 
 @pytest.mark.parametrize("layout", COLLATES)
 def test_labels_that_nobody_makes_are_a_value_error(layout: str) -> None:
-    said = r"^labels is 'previous', expected None, 'next' or a column \(found: no columns\)$"
+    said = (
+        r"^labels is 'previous', expected None, 'next', 'same' or a column \(found: no columns\)$"
+    )
     with pytest.raises(ValueError, match=said):
         COLLATES[layout](make_sequences([[1, 2]]), labels="previous")
 

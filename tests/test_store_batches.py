@@ -287,7 +287,9 @@ def test_labels_are_the_next_ids(dataset: StoreDataset, options: dict[str, Any])
                     expected[starts[step] + row] = batch.sequences.data[starts[step + 1] + row]
         assert torch.equal(batch.labels, expected)
     assert next(iter(make_loader(batches, EpochSampler(batches)))).labels is None
-    with pytest.raises(ValueError, match=r"^labels is 'previous', expected None, 'next' or a col"):
+    with pytest.raises(
+        ValueError, match=r"^labels is 'previous', expected None, 'next', 'same' or a col"
+    ):
         batches.make_collate(labels="previous")
 
 

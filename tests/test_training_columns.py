@@ -192,7 +192,7 @@ def test_columns_that_are_not_asked_for_are_not_read(folder: Path, tmp_path: Pat
         batches.make_collate(labels="source")
     with pytest.raises(ValueError, match=said):
         seqpack.collate_varlen(batches.dataset.__getitems__([0]), labels="source")
-    with pytest.raises(ValueError, match=r"^labels is 'Size', expected None, 'next' or a column "):
+    with pytest.raises(ValueError, match=r"^labels is 'Size', expected None, 'next', 'same' or a "):
         ShardDataset(tmp_path / "shards", labels="Size")
 
 

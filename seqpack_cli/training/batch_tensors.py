@@ -1,8 +1,8 @@
 """The batch classes, one per layout: torch tensors that a DataLoader returns and a model takes.
 
 Ids are int64, which `nn.Embedding` and `cross_entropy` need on every device. `to` moves the tensors
-that a model and a loss compute with; `lengths`, `original_indices` and torch's `batch_sizes` stay
-on the CPU, where torch's functions need them.
+that a model and a loss compute with; `lengths`, `original_indices`, `piece_starts` and torch's
+`batch_sizes` stay on the CPU, where torch's functions need them.
 
 When a DataLoader's worker returns a batch, torch puts each tensor into a file of shared memory.
 Tensors of up to MAX_INLINE_BYTES are sent through the pipe instead: 0.8 ms, not 3.3 ms, for a batch
@@ -11,7 +11,7 @@ of 60 kB.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -23,18 +23,20 @@ from seqpack_cli.shards.layouts import Batch, describe_fields
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.training.labels import NEXT, make_labels
+from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.training.labels import OF_TARGETS, make_labels
 
 MAX_INLINE_BYTES = 1 << 20
 INT64, FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)  # looked up once: 0.1 us each
-ON_CPU = ("lengths", "original_indices")  # they stay there when the others move
+ON_CPU = ("lengths", "original_indices", "piece_starts")  # they stay there when the others move
+COMPUTED = (*OF_TARGETS, TARGETS.name)  # labels that are not a column as it is
 Device = torch.device | str | int
 Columns = dict[str, torch.Tensor | list[str]]
 Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")
 
 
 def _to(tensors: Tensors, device: Device, non_blocking: bool = False) -> Tensors:
-    """Return the batch on a device; lengths, original_indices and batch_sizes stay."""
+    """Return the batch on a device; all of ON_CPU and batch_sizes stay."""
     return _changed(tensors, lambda it: it.to(device, non_blocking=non_blocking))
 
 
@@ -66,12 +68,18 @@ class PackedTensors:
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(cls, batch: PackedBatch, labels: str | None = None) -> PackedTensors:
-        """Return tensors of a checked batch, copied so that they may be changed."""
+    def from_batch(
+        cls, batch: PackedBatch, labels: str | None = None, hidden: Collection[str] = ()
+    ) -> PackedTensors:
+        """Return tensors of a checked batch, copied so that they may be changed.
+
+        Args:
+            hidden: columns that only labels may follow from.
+        """
         batch_sizes = torch.from_numpy(batch.batch_sizes.copy())
         # skips the checks of PackedSequence's constructor, which were made already
         sequences = PackedSequence._make((_widen(batch.data), batch_sizes, None, None))
-        return cls(sequences, *_copy_rows(batch, labels))
+        return cls(sequences, *_copy_rows(batch), *_copy_columns(batch, labels, hidden))
 
 
 @dataclass(slots=True, eq=False)
@@ -88,15 +96,22 @@ class PaddedTensors:
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(cls, batch: PaddedBatch, labels: str | None = None) -> PaddedTensors:
-        """Return tensors of a checked batch, copied so that they may be changed."""
+    def from_batch(
+        cls, batch: PaddedBatch, labels: str | None = None, hidden: Collection[str] = ()
+    ) -> PaddedTensors:
+        """Return tensors of a checked batch, copied so that they may be changed.
+
+        Args:
+            hidden: columns that only labels may follow from.
+        """
         mask = torch.from_numpy(batch.mask.copy())  # for left padding it is a reversed view
-        return cls(_widen(batch.ids), mask, *_copy_rows(batch, labels))
+        columns = _copy_columns(batch, labels, hidden)
+        return cls(_widen(batch.ids), mask, *_copy_rows(batch), *columns)
 
 
 @dataclass(slots=True, eq=False)
 class VarlenTensors:
-    """A `varlen` batch: one row that several sequences share."""
+    """A `varlen` batch: one row that several sequences, or pieces of sequences, share."""
 
     ids: torch.Tensor  # int64[S]
     cu_seqlens: torch.Tensor  # int32[B + 1], where each sequence begins, and the end
@@ -104,18 +119,34 @@ class VarlenTensors:
     position_ids: torch.Tensor  # int64[S], from 0 in each sequence
     lengths: torch.Tensor  # int64[B], on the CPU
     original_indices: torch.Tensor  # int64[B], of the token store, on the CPU
+    piece_starts: torch.Tensor  # int64[B], where in its sequence each one begins, on the CPU
     labels: torch.Tensor | None = None  # int64[S], beside ids, or of a column [B]
     columns: Columns = field(default_factory=dict)  # by name: [B], or [S] beside ids
 
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
 
     @classmethod
-    def from_batch(cls, batch: VarlenBatch, labels: str | None = None) -> VarlenTensors:
-        """Return tensors of a checked batch, copied so that they may be changed."""
+    def from_batch(
+        cls, batch: VarlenBatch, labels: str | None = None, hidden: Collection[str] = ()
+    ) -> VarlenTensors:
+        """Return tensors of a checked batch, copied so that they may be changed.
+
+        Args:
+            hidden: columns that only labels may follow from.
+        """
         cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
         longest = int(batch.lengths.max())
+        rows = _copy_rows(batch)
+        starts = batch.piece_starts
+        starts = np.zeros_like(batch.lengths) if starts is None else starts.copy()
         return cls(
-            _widen(batch.data), cu_seqlens, longest, position_ids, *_copy_rows(batch, labels)
+            _widen(batch.data),
+            cu_seqlens,
+            longest,
+            position_ids,
+            *rows,
+            torch.from_numpy(starts),
+            *_copy_columns(batch, labels, hidden),
         )
 
 
@@ -126,27 +157,31 @@ def _widen(ids: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(ids.astype(INT64))
 
 
-def _copy_rows(
-    batch: Batch, labels: str | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Columns]:
-    """Return the fields of all layouts: lengths, original_indices, labels and columns."""
+def _copy_rows(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return lengths and original_indices."""
     assert batch.original_indices is not None  # noqa: S101 - shards and stores have them
-    lengths = torch.from_numpy(batch.lengths.copy())
-    original_indices = torch.from_numpy(batch.original_indices.copy())
+    return torch.from_numpy(batch.lengths.copy()), torch.from_numpy(batch.original_indices.copy())
+
+
+def _copy_columns(
+    batch: Batch, labels: str | None, hidden: Collection[str]
+) -> tuple[torch.Tensor | None, Columns]:
+    """Return labels and the columns that are not hidden."""
     columns: Columns = {}
     for name, values in batch.columns.items():  # without a call for each: 2 of 25 us a batch
+        if name in hidden:
+            continue
         if isinstance(values, np.ndarray):
             wide = FLOAT64 if values.dtype.kind == "f" else INT64
             columns[name] = torch.from_numpy(values.astype(wide))
         else:
             columns[name] = values.tolist()
-    made = None if labels is None else _make_labels(batch, labels, columns)
-    return lengths, original_indices, made, columns
+    return None if labels is None else _make_labels(batch, labels, columns), columns
 
 
 def _make_labels(batch: Batch, labels: str, columns: Columns) -> torch.Tensor:
     """Return labels; a column of integers whose rows all hold a sequence is not copied again."""
-    found = None if labels == NEXT else columns.get(labels)
+    found = None if labels in COMPUTED else columns.get(labels)
     if not isinstance(found, torch.Tensor) or found.dtype is not torch.int64:
         return torch.from_numpy(make_labels(batch, labels))
     if np.count_nonzero(batch.lengths) == len(batch.lengths):

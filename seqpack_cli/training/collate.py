@@ -21,6 +21,7 @@ from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.runs.arguments import convert
 from seqpack_cli.shards.sequence_arrays import pack_ids, pad_ids
 from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
@@ -29,6 +30,8 @@ from seqpack_cli.training.batch_tensors import (
 )
 from seqpack_cli.training.labels import IGNORED
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
+
+FILLS = {TARGETS.name: TARGETS.fill}  # in the padding of other columns per token: IGNORED
 
 
 def collate_packed(
@@ -101,7 +104,8 @@ def collate_padded(
         pad_ids, lengths=rows.lengths, total_length=width, padding_side=padding_side
     )
     beside = {
-        name: pad(values, padding_value=IGNORED).ids for name, values in rows.token_columns.items()
+        name: pad(values, padding_value=FILLS.get(name, IGNORED)).ids
+        for name, values in rows.token_columns.items()
     }
     batch = replace(
         pad(rows.ids, padding_value=pad_id),
@@ -134,7 +138,8 @@ def collate_varlen(
         rows.ids,
         rows.lengths,
         rows.original_indices,
-        columns={**rows.columns, **rows.token_columns},
+        rows.piece_starts,
+        {**rows.columns, **rows.token_columns},
     )
     return VarlenTensors.from_batch(batch, _check_labels(labels))
 

@@ -111,7 +111,9 @@ def _find_fixed(dataset: Any) -> str:
 def _check_parts(dataset: Any) -> None:
     """Raise ValueError unless a model can take the batches of all parts."""
     parts = _iter_parts(dataset)
-    check_alike([shards for part in parts for shards in part.open_shards()])
+    check_alike(
+        [shards.with_columns(part.columns) for part in parts for shards in part.open_shards()]
+    )
 
 
 def _iter_parts(dataset: Any) -> Iterator[ShardDataset]:

@@ -1,4 +1,7 @@
-"""Labels of a batch: the next tokens, or one of its columns."""
+"""Labels of a batch: its targets, at their own places or one token earlier, or one of its columns.
+
+The column `targets` decides which tokens count in the loss. A batch without it counts every token.
+"""
 
 from __future__ import annotations
 
@@ -8,41 +11,72 @@ import numpy as np
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 IGNORED = -100  # cross_entropy's ignore_index
-NEXT = "next"  # the labels that are the next tokens
+NEXT = "next"  # at each token the one after it
+SAME = "same"  # at each token the token itself
+OF_TARGETS = (NEXT, SAME)  # these follow from the column `targets`
 
 
 def make_next_labels(batch: Batch) -> np.ndarray:
     """Return the next-token labels of a batch that was checked.
 
     The label at each token is the next token, so that a model's outputs and labels are aligned.
-    The last token of a sequence, or of a piece of one, and padding have IGNORED.
+    It is IGNORED where the next token is not a target, at the last token of a sequence, or of a
+    piece of one, and in padding.
 
     Returns:
         int64, in the shape of the batch's ids: [S], or [B, width] for padded.
+
+    Raises:
+        ValueError: the column `targets` has not one value per token.
     """
-    return batch.follow(batch.data.reshape(batch.shape), IGNORED)
+    ids = batch.data.reshape(batch.shape)
+    targets = _find_targets(batch)
+    if targets is not None:
+        ids = np.where(targets, ids, np.int64(IGNORED))
+    return batch.follow(ids, IGNORED)
+
+
+def make_same_labels(batch: Batch) -> np.ndarray:
+    """Return the labels of a batch that was checked, for models that shift labels themselves.
+
+    The label at each token is the token itself, and IGNORED where it is not a target and in
+    padding.
+
+    Returns:
+        int64, in the shape of the batch's ids: [S], or [B, width] for padded.
+
+    Raises:
+        ValueError: the column `targets` has not one value per token.
+    """
+    targets = _find_targets(batch)
+    counts = batch.mask if targets is None else batch.mask & targets
+    return np.where(counts, batch.data.reshape(batch.shape), np.int64(IGNORED))
 
 
 def make_labels(batch: Batch, labels: str) -> np.ndarray:
-    """Return the labels of a batch that was checked: next tokens, or one of its columns.
+    """Return the labels of a batch that was checked: tokens, or one of its columns.
 
     Args:
-        labels: NEXT or the name of a column.
+        labels: NEXT, SAME or the name of a column.
 
     Returns:
-        Next tokens and columns per token: int64 in the shape of the batch's ids. Columns per
-        sequence: int64[B], or float32[B] of floating-point numbers, rounded: one that is too small
-        becomes 0. Padding, filler rows and what has no class have IGNORED, but 0 in a column of
-        floating-point numbers.
+        Tokens and columns per token: int64 in the shape of the batch's ids. Columns per sequence:
+        int64[B], or float32[B] of floating-point numbers, rounded: one that is too small becomes 0.
+        Padding, filler rows and what has no class have IGNORED, but 0 in a column of floating-point
+        numbers.
 
     Raises:
-        ValueError: the batch has no such column, it is text, or a number is too large for float32.
+        ValueError: the batch has no such column, it is text, or a number is too large for float32,
+            or the column `targets` has not one value per token.
     """
     if labels == NEXT:
         return make_next_labels(batch)
+    if labels == SAME:
+        return make_same_labels(batch)
     values = batch.columns.get(labels)
     if values is None or isinstance(values, TextValues):
         are_texts = {name: isinstance(each, TextValues) for name, each in batch.columns.items()}
@@ -50,19 +84,32 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
     if values.dtype.kind == "f":
         return _to_float32(values, labels)
     made = values.astype(np.int64)
-    if made.shape == batch.lengths.shape:
+    if labels == TARGETS.name:
+        made[~batch.mask] = IGNORED  # it has 0 in padding
+    elif made.shape == batch.lengths.shape:
         made[batch.lengths == 0] = IGNORED  # a filler row of a column of integers has 0
     return made
 
 
 def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
-    """Raise ValueError unless labels is None, NEXT, or a column that can be labels.
+    """Raise ValueError unless labels is None, NEXT, SAME, or a column that can be labels.
 
     Args:
         is_text: the columns that there are, and whether each is text.
     """
-    if labels is not None and labels != NEXT and is_text.get(labels, True):
+    if labels not in (None, *OF_TARGETS) and is_text.get(labels, True):
         raise _wrong_labels(labels, is_text)
+
+
+def _find_targets(batch: Batch) -> np.ndarray | None:
+    """Return which tokens are targets, bool in the shape of the ids; None if all are."""
+    targets = batch.columns.get(TARGETS.name)
+    if targets is None:
+        return None
+    if not isinstance(targets, np.ndarray) or targets.shape != batch.shape:
+        raise ValueError(f"column {quote(TARGETS.name)}: expected one 0 or 1 for each token")
+    is_target: np.ndarray = targets == 1
+    return is_target
 
 
 def _to_float32(values: np.ndarray, name: str) -> np.ndarray:
@@ -84,5 +131,6 @@ def _wrong_labels(labels: str, is_text: Mapping[str, bool]) -> ValueError:
         )
     columns = join_items(map(quote, is_text)) or "no columns"
     return ValueError(
-        f"labels is {quote(labels)}, expected None, {NEXT!r} or a column (found: {columns})"
+        f"labels is {quote(labels)}, expected None, {NEXT!r}, {SAME!r} or a column "
+        f"(found: {columns})"
     )

@@ -9,7 +9,7 @@ when a batch is read, and pages that were read are released again.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import SupportsIndex, overload
 
 import numpy as np
@@ -22,13 +22,14 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, parse_places
 from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
 from seqpack_cli.training.batch_tensors import BatchTensors
 from seqpack_cli.training.chosen_columns import choose_columns, find_texts, list_class_names
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan
-from seqpack_cli.training.labels import NEXT, check_labels
+from seqpack_cli.training.labels import OF_TARGETS, check_labels
 
 BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
@@ -47,10 +48,13 @@ class ShardDataset(Dataset[BatchTensors]):
             have the same layout, tokenizer, padding and columns (or choose by `columns` those that
             they share).
         labels: "next" adds next-token labels to every item: at each token the one after it, -100
-            at the end of a sequence and in padding. The name of a column adds that column: int64,
-            or float32, rounded, for one of kind float, [B] or in the shape of the ids; -100 in
-            padding, in filler rows and where there is no class (0 in a filler row of kind float).
-        columns: the names of the columns to read; None reads all. That of labels is always read.
+            where that is not a target, at the end of a sequence and in padding. "same" adds each
+            token itself, -100 where it is not a target and in padding, for models that shift labels
+            themselves. The name of a column adds that column: int64, or float32, rounded, for one
+            of kind float, [B] or in the shape of the ids; -100 in padding, in filler rows and where
+            there is no class (0 in a filler row of kind float).
+        columns: the names of the columns of an item; None is all. That of labels is always there.
+            Labels depend on the column `targets` even if it is not among them.
 
     Raises:
         FolderError: the shards are incomplete or damaged, found on opening or at the item.
@@ -71,14 +75,17 @@ class ShardDataset(Dataset[BatchTensors]):
             raise ValueError("path is empty, expected at least one folder")
         found = {name: column for shards in opened for name, column in shards.columns.items()}
         check_labels(labels, find_texts(found))
-        if columns is not None and labels not in (None, NEXT, *columns):
+        if columns is not None and labels not in (None, *OF_TARGETS, *columns):
             columns = [*columns, str(labels)]
         self.labels = labels
-        self._shards: list[ShardSet] | None = _choose(opened, choose_columns(found, columns))
-        check_alike(self._shards)
-        check_different(self._shards)
-        first = self._shards[0]
-        self.columns: Mapping[str, Column] = first.columns
+        chosen = choose_columns(found, columns)
+        needed = [TARGETS.name] if labels in OF_TARGETS else []
+        self._hidden = [name for name in needed if name not in chosen]
+        check_alike([shards.with_columns(chosen) for shards in opened])
+        check_different(opened)
+        first = opened[0]
+        self.columns: Mapping[str, Column] = chosen
+        self._shards: list[ShardSet] | None = self._choose(opened)
         self.layout = first.layout
         self._tensors, _ = OF_LAYOUT[self.layout]
         self.vocab_size: int = first.manifest["vocab_size"]
@@ -136,7 +143,7 @@ class ShardDataset(Dataset[BatchTensors]):
             number = bisect.bisect_right(self._starts, index) - 1
             index -= self._starts[number]
         batch = sets[number].take(index, bytes_kept=bytes_kept)
-        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels)
+        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels, self._hidden)
         return tensors
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
@@ -152,21 +159,21 @@ class ShardDataset(Dataset[BatchTensors]):
             opened = [open_shards(path) for path in self.paths]
             for folder, shards in zip(self._folders, opened, strict=True):
                 folder.check_digest(shards.folder.digest)
-            self._shards = _choose(opened, self.columns)
+            self._shards = self._choose(opened)
         return self._shards
+
+    def _choose(self, opened: Sequence[ShardSet]) -> list[ShardSet]:
+        """Return the shard sets with the columns that are read, and with the limits of one."""
+        names = [*self.columns, *self._hidden]
+        chosen = [shards.with_columns(names) for shards in opened]
+        share_limits(chosen)
+        return chosen
 
     def _count_cells(self) -> np.ndarray:
         return np.concatenate([shards.count_cells() for shards in self.open_shards()])
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_shards": None}  # a spawned worker opens its own maps
-
-
-def _choose(opened: Sequence[ShardSet], columns: Collection[str]) -> list[ShardSet]:
-    """Return the shard sets with some of their columns, and with the limits of one."""
-    chosen = [shards.with_columns(columns) for shards in opened]
-    share_limits(chosen)
-    return chosen
 
 
 def _join_keys(keys: Sequence[list[int] | None]) -> list[int] | None:

@@ -196,8 +196,8 @@ def _change_columns(
     if store_column is not None:
         numbers = np.searchsorted(offsets, rows.original_indices, "right") - 1
         kept[store_column] = np.where(rows.original_indices < 0, IGNORED, numbers)
-    found = TokenSequences(rows.ids, rows.lengths, rows.original_indices, kept, beside)
-    return lay_out(found)
+    found = (rows.ids, rows.lengths, rows.original_indices, kept, beside, rows.piece_starts)
+    return lay_out(TokenSequences(*found))
 
 
 def _describe(options: PackOptions) -> str:

@@ -20,6 +20,7 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label, Values
+from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, AnyStore, open_stores, parse_places
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
@@ -51,6 +52,7 @@ class StoreDataset(Dataset[TokenSequence]):
         path: the token store's folder, or several folders: sequences are numbered over all, in the
             order given, and the classes of a column are those of all stores.
         columns: the names of the columns to read; None reads all. Stores may differ in the others.
+            `targets` is always read if there is one, since the labels of a batch depend on it.
 
     Raises:
         FolderError: a store is incomplete or damaged, found on opening or at the item.
@@ -60,9 +62,11 @@ class StoreDataset(Dataset[TokenSequence]):
 
     @checks_arguments
     def __init__(self, path: AnyPaths, *, columns: Sequence[str] | None = None) -> None:
-        store = open_stores(parse_places(path), wanted=columns)
-        self.columns: Mapping[str, Column] = choose_columns(store.columns, columns)
-        self._wanted = columns
+        wanted = None if columns is None else [*columns, TARGETS.name]
+        store = open_stores(parse_places(path), wanted=wanted)
+        found = wanted if TARGETS.name in store.columns else columns
+        self.columns: Mapping[str, Column] = choose_columns(store.columns, found)
+        self._wanted = wanted
         self._folders = [each.folder for each in store.stores]
         self._num_sequences = len(store)
         self._store: AnyStore | None = store
@@ -131,7 +135,7 @@ class StoreDataset(Dataset[TokenSequence]):
         if self._num_bytes_read > BYTES_KEPT and get_worker_info() is not None:
             store.let_pages_go()
             self._num_bytes_read = 0
-        return TokenSequences(ids, lengths, indices, columns, token_columns)
+        return TokenSequences(ids, lengths, indices, columns, token_columns, starts)
 
     def open_store(self) -> AnyStore:
         """Return the store, or several as one; a spawned worker opens them again."""

@@ -26,6 +26,7 @@ class TokenSequence(NamedTuple):
     original_index: int
     # by name: the value of the sequence, or int64[length], a value for each token
     columns: Mapping[str, int | float | str | torch.Tensor] = {}
+    piece_start: int = 0  # where in its sequence a piece begins
 
 
 class TokenSequences(Sequence[TokenSequence]):
@@ -38,12 +39,14 @@ class TokenSequences(Sequence[TokenSequence]):
         original_indices: np.ndarray,
         columns: Mapping[str, Values] | None = None,
         token_columns: Mapping[str, np.ndarray] | None = None,
+        piece_starts: np.ndarray | None = None,
     ) -> None:
         self.ids = ids  # [S], one after another
         self.lengths = lengths  # int64[B]
         self.original_indices = original_indices  # int64[B]
         self.columns = columns or {}  # a value per sequence, [B]
         self.token_columns = token_columns or {}  # a value per token, [S], beside ids
+        self.piece_starts = np.zeros_like(lengths) if piece_starts is None else piece_starts
 
     @classmethod
     def join(cls, sequences: Sequence[TokenSequence]) -> TokenSequences:
@@ -54,6 +57,7 @@ class TokenSequences(Sequence[TokenSequence]):
             rows = [sequence.ids for sequence in sequences]
             indices = np.array([sequence.original_index for sequence in sequences], np.int64)
             columns = [sequence.columns for sequence in sequences]
+            starts = np.array([sequence.piece_start for sequence in sequences], np.int64)
         except AttributeError as error:
             kinds = " and ".join(sorted({type(sequence).__name__ for sequence in sequences}))
             raise TypeError(f"sequences are {kinds}, expected TokenSequence") from error
@@ -61,7 +65,7 @@ class TokenSequences(Sequence[TokenSequence]):
         ids = torch.cat(rows).numpy() if rows else np.empty(0, np.int64)
         if ids.dtype.kind not in "iu":
             raise TypeError(f"the ids are {ids.dtype}, expected integers")
-        return cls(ids, lengths, indices, *_join_columns(columns, lengths))
+        return cls(ids, lengths, indices, *_join_columns(columns, lengths), starts)
 
     def longest_first(self) -> TokenSequences:
         """Sort by length, equal ones as they come."""
@@ -88,6 +92,7 @@ class TokenSequences(Sequence[TokenSequence]):
             self.original_indices[order],
             {name: values.take(order) for name, values in self.columns.items()},
             {name: take_tokens(values) for name, values in self.token_columns.items()},
+            self.piece_starts[order],
         )
 
     def __repr__(self) -> str:
@@ -112,10 +117,11 @@ class TokenSequences(Sequence[TokenSequence]):
         columns = [values.tolist() for values in self.columns.values()]
         columns += [self._split(values) for values in self.token_columns.values()]
         rows = zip(*columns, strict=True) if columns else [()] * len(self)
-        for ids, index, values in zip(
-            self._split(self.ids), self.original_indices.tolist(), rows, strict=True
+        indices, starts = self.original_indices.tolist(), self.piece_starts.tolist()
+        for ids, index, values, start in zip(
+            self._split(self.ids), indices, rows, starts, strict=True
         ):
-            yield TokenSequence(ids, index, dict(zip(names, values, strict=True)))
+            yield TokenSequence(ids, index, dict(zip(names, values, strict=True)), start)
 
     def _split(self, values: np.ndarray) -> Sequence[torch.Tensor]:
         """Return a tensor of each sequence, of values of all tokens."""
