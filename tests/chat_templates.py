@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jinja2
 from tokenizers import AddedToken, Tokenizer
 
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 
+assert jinja2  # what templates run in
 SAMPLE_TOKENIZER = Path(__file__).parent.parent / "sample_data" / "tokenizer.json"
 SPECIAL_TOKENS = (
     *("<pad>", "<bos>", "<eos>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|eot_id|>"),

@@ -152,6 +152,7 @@ def _describe(forgery: Forgery, batches: list[Batch], path: Path) -> dict[str, A
         "num_sequences": starts.count(0),
         "num_split_sequences": starts.count(forgery.options["max_tokens"] or -1),
         "num_tokens": num_tokens,
+        "num_target_tokens": num_tokens,
         "num_padding_cells": num_cells - num_tokens,
         "longest": max(len(ids) for _, _, ids in rows),
         "stores": _count_stores(forgery.manifest["stores"], rows),

@@ -31,6 +31,9 @@ COMMANDS = {
     "tokens_fields": "tokenize input/fields.jsonl --keep label:class --keep meta.id:int "
     "--keep score:float --keep title:text --keep known:class --keep tags:tags "
     "--tag-subtokens all --eos <eos> --max-length 12 --part-bytes 350",
+    "tokens_targets": "tokenize input/answers.jsonl --prompt-field question "
+    "--completion-field answer --keep id:text --bos <bos> --eos <eos> --max-length 16 --overlap 5 "
+    "--part-bytes 150",
     "packed": "pack tokens_bytes --batch-size 3 --shard-bytes 1300",
     "padded": "pack tokens_words --layout padded --batch-size 3 --pad-to-multiple 4 "
     "--shard-bytes 1000",
@@ -48,6 +51,9 @@ COMMANDS = {
     "--seed 3 --batch-size 5 --store-column store --shard-bytes 3000 --drop-column label "
     "--drop-column meta.id --drop-column score --drop-column title --drop-column known "
     "--drop-column tags",
+    "varlen_targets": "pack tokens_targets --layout varlen --max-tokens 10 --shard-bytes 1900",
+    "padded_targets": "pack tokens_targets tokens_bytes --layout padded --padding-side left "
+    "--keep-without-target --batch-size 5 --drop-column id --shard-bytes 2600",
     "splits": "pack tokens_fields --split train=0.6,test=rest --layout padded --batch-size 2",
 }
 STORES = [name for name, command in COMMANDS.items() if command.startswith("tokenize")]
@@ -56,6 +62,7 @@ SHARDS = [name for name in COMMANDS if name not in (*STORES, "splits")] + SPLITS
 BYTES_BOS, BYTES_EOS = 257, 258
 WORDS_BOS, WORDS_EOS = 2, 3
 MAX_LENGTH = 12  # of tokens_fields
+TARGETS_LENGTH, OVERLAP = 16, 5  # of tokens_targets
 
 LINES = """\
 The ferry leaves at nine.
@@ -99,6 +106,15 @@ FIELDS = [
     ("sea", "sea", -1, 1 / 3, "a", False, []),
 ]
 FIELD_NAMES = ("text", "label", "meta", "score", "title", "known", "tags")
+# Prompts and completions: short, both empty, a long prompt alone, a long completion.
+ANSWERS = [
+    ("2+2? ", "4"),
+    ("", ""),
+    ("Where does the ferry go at nine? ", ""),
+    ("Count: ", "one, two, three, four, fünf, six"),
+    ("", "no prompt"),
+    ("海は? ", "静か"),
+]
 VOCABULARY = {
     "<unk>": 0,
     "<pad>": 1,
@@ -159,6 +175,11 @@ def write_input(folder: Path) -> None:
         for record in FIELDS
     ]
     (folder / "fields.jsonl").write_text("\n".join(records) + "\n")
+    answers = [
+        json.dumps({"question": prompt, "answer": completion, "id": f"n{number}"})
+        for number, (prompt, completion) in enumerate(ANSWERS)
+    ]
+    (folder / "answers.jsonl").write_text("\n".join(answers) + "\n")
     (folder / "words.tokenizer.json").write_bytes(words_tokenizer_json())
 
 
@@ -172,7 +193,7 @@ def run_commands(version: Path) -> None:
 
 
 def expect_documents(folder: Path) -> dict[str, list[list[list[int]]]]:
-    """Return the sequences of each document of both stores, from the input alone."""
+    """Return the sequences of each document of all stores, from the input alone."""
     lines = slow_lines((folder / "lines.txt").read_bytes())
     records = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
     records[1] = '{"text": ""}'  # this record is rejected
@@ -199,7 +220,16 @@ def expect_documents(folder: Path) -> dict[str, list[list[list[int]]]]:
         max_length=MAX_LENGTH,
         overflow="split",
     )
-    made = tuple(each.sequences_of_document for each in (of_bytes, of_words, of_fields))
+    of_targets = slow_sequences(
+        [list((prompt + completion).encode()) for prompt, completion in ANSWERS],
+        prefix=[BYTES_BOS],
+        suffix=[BYTES_EOS],
+        max_length=TARGETS_LENGTH,
+        overflow="split",
+        overlap=OVERLAP,
+    )
+    of_stores = (of_bytes, of_words, of_fields, of_targets)
+    made = tuple(each.sequences_of_document for each in of_stores)
     return dict(zip(STORES, made, strict=True))
 
 
@@ -217,6 +247,26 @@ def expect_columns() -> list[dict[str, Any]]:
             {**values, "tags": tags[start : start + MAX_LENGTH]}
             for start in range(0, len(tags), MAX_LENGTH)
         ]
+    return sequences
+
+
+def expect_targets() -> list[dict[str, Any]]:
+    """Return the columns of each sequence of tokens_targets, from its records alone."""
+    sequences = []
+    for number, (prompt, completion) in enumerate(ANSWERS):
+        targets = [0] * len(prompt.encode()) + [1] * len(completion.encode())
+        cut = slow_sequences(
+            [targets],
+            prefix=[0],
+            suffix=[1],
+            max_length=TARGETS_LENGTH,
+            overflow="split",
+            overlap=OVERLAP,
+        )
+        for piece, found in enumerate(cut.sequences_of_document[0]):
+            overlap = OVERLAP if piece else 0
+            found[:overlap] = [0] * overlap
+            sequences.append({"targets": found, "overlap": overlap, "id": f"n{number}"})
     return sequences
 
 

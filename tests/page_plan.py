@@ -27,6 +27,7 @@ DEFAULTS: Options = {
     "drop_shorter": None,
     "drop_longer": None,
     "where": [],
+    "keep_without_target": False,
     "split": None,
     "split_name": None,
     "split_seed": 0,
@@ -156,6 +157,8 @@ def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> d
         drop("drop_shorter", lambda length: length < options["drop_shorter"])
     if options["drop_longer"] is not None:
         drop("drop_longer", lambda length: length > options["drop_longer"])
+    if (has_target := selected.has_target) is not None:
+        leave_out("no_target", [index for index in left if not has_target[index]])
     if is_first_split(options) and (options["passes"] or options["share"]):
         leave_out("passes", [index for index in left if not selected.visits[index]])
     if isinstance(options["buckets"], list):

@@ -26,6 +26,7 @@ class Selected:
     visits: list[int]  # of each sequence
     rounds: list[set[int]]  # the sequences of each
     in_split: list[bool]  # of each sequence
+    has_target: list[bool] | None  # of each sequence; None if all are packed
 
 
 def mix(number: int, seed: int, purpose: str) -> int:
@@ -79,27 +80,32 @@ def select(stores: list[PageStore], options: Options) -> Selected:
     """Choose sequences and count their visits."""
     least, most = options["drop_shorter"] or 0, options["drop_longer"] or WRAP
     in_split, inside, hashes, store_of = [], list[bool](), list[int](), list[int]()
+    has_target, has_column = [], any("targets" in store.columns for store in stores)
+    asks = has_column and not options["keep_without_target"]
+    asks = asks and "targets" not in options["drop_column"]
     num_tokens = [0] * len(stores)
     for number, store in enumerate(stores):
         splits = list(_find_splits(store, options)) if options["split_name"] else []
         for index, ids in enumerate(store.sequences):
             in_split.append(not splits or splits[index] == options["split_name"])
             inside.append(least <= len(ids) <= most)
+            has_target.append(not asks or any(store.columns.get("targets", {index: [1]})[index]))
             hashes.append(store.hashes[store.documents[index]])
             store_of.append(number)
-            num_tokens[number] += len(ids) * (in_split[-1] and inside[-1])
+            num_tokens[number] += len(ids) * (in_split[-1] and inside[-1] and has_target[-1])
     passes = _find_passes(num_tokens, options)
     num_rounds = max(1, *(-int(-number // 1) for number in passes))
     seed, visits, rounds = options["seed"], list[int](), [set[int]() for _ in range(num_rounds)]
     for index, number in enumerate(hashes):
         wanted = passes[store_of[index]] if inside[index] else Fraction(1)
         count = int(wanted) + (mix(number, seed, "passes") < int(wanted % 1 * WRAP))
-        visits.append(count * in_split[index])
+        count *= in_split[index] and has_target[index]
+        visits.append(count)
         offset = mix(number, seed, "rounds") % num_rounds
         for place, some in enumerate(rounds):
-            if -((place - offset) % num_rounds) * count % num_rounds < count * in_split[index]:
+            if -((place - offset) % num_rounds) * count % num_rounds < count:
                 some.add(index)
-    return Selected(passes, visits, rounds, in_split)
+    return Selected(passes, visits, rounds, in_split, has_target if asks else None)
 
 
 def _find_passes(num_tokens: list[int], options: Options) -> list[Fraction]:

@@ -16,6 +16,7 @@ from page_plan import Options, PlannedBatch, fill_in, make_plan
 from page_selection import select, spell
 from page_store import (
     DTYPES,
+    PER_TOKEN,
     PageStore,
     describe_file,
     make_column,
@@ -24,7 +25,7 @@ from page_store import (
 )
 
 COUNTS = ["num_batches", "num_rows", "num_filler_rows", "num_sequences", "num_split_sequences"]
-COUNTS += ["num_tokens", "num_padding_cells"]
+COUNTS += ["num_tokens", "num_target_tokens", "num_padding_cells"]
 STORE_COUNTS = ["num_sequences", "num_tokens"]
 TENSORS = {
     "packed": ["lengths", "original_indices", "batch_sizes", "sequence_offsets", "step_offsets"],
@@ -72,7 +73,7 @@ class ShardWriter:
         kept = ("dtype", "vocab_size", "max_id", "tokenizer_blake3", "columns")
         manifest = {
             "format": "seqpack.shards",
-            "format_version": 6,
+            "format_version": 7,
             "plan_version": 1,
             "layout": self.layout,
             **{name: self.store.manifest[name] for name in kept},
@@ -117,16 +118,17 @@ class ShardWriter:
     def _mean_text(self) -> int:
         """The mean bytes of all texts of a sequence, with the headers of the files, rounded up."""
         parts = [part for each in self.stores for part in each.manifest["parts"]]
-        sequences = self.store.sequences
         left = sum(part["files"][2]["bytes"] for part in parts) - 8 * len(self.store.hashes)
         for column in self.store.manifest["columns"]:
             size = 8 if column["kind"] == "text" else np.dtype(column["dtype"]).itemsize
-            is_tags = column["kind"] == "tags"
-            left -= size * (sum(map(len, sequences)) if is_tags else len(sequences))
-        return -(-max(left, 0) // len(sequences))
+            is_per_token = column["kind"] in PER_TOKEN
+            for store in (each for each in self.stores if column["name"] in each.columns):
+                sequences = store.sequences
+                left -= size * (sum(map(len, sequences)) if is_per_token else len(sequences))
+        return -(-max(left, 0) // len(self.store.sequences))
 
     def _make_file(self, arrays: dict[str, np.ndarray]) -> bytes:
-        values = {"format": "seqpack.shards", "format_version": "6", "layout": self.layout}
+        values = {"format": "seqpack.shards", "format_version": "7", "layout": self.layout}
         return make_tensor_file({**values, "stores_blake3": ",".join(self.digests)}, arrays)
 
     def _lay_out(self, batches: list[PlannedBatch]) -> dict[str, np.ndarray]:
@@ -145,15 +147,14 @@ class ShardWriter:
                 name, kind = column["name"], column["kind"]
                 of_store, names = self.store.columns[name], column.get("class_names")
                 values: list[Any] = [of_store[row.index] for row in rows]
-                fill = {"text": "", "int": 0, "float": 0.0}.get(kind, -100)
-                if kind == "tags":
-                    pieces = [
-                        [-100 if tag is None else names.index(tag) for tag in tags][
-                            row.start : row.start + row.length
-                        ]
-                        for row, tags in zip(rows, values, strict=True)
-                    ]
-                    found_of[name] += self._lay_out_cells(pieces, batch, -100)
+                fill = {"text": "", "int": 0, "float": 0.0, "targets": 0}.get(kind, -100)
+                if kind in PER_TOKEN:
+                    pieces = []
+                    for row, tags in zip(rows, values, strict=True):
+                        if names is not None:
+                            tags = [-100 if tag is None else names.index(tag) for tag in tags]
+                        pieces.append(tags[row.start : row.start + row.length])
+                    found_of[name] += self._lay_out_cells(pieces, batch, fill)
                     continue
                 values = values if names is None else [names.index(value) for value in values]
                 found_of[name] += [*values, *[fill] * num_filler]
@@ -205,6 +206,7 @@ class ShardWriter:
             "num_sequences": starts.count(0),
             "num_split_sequences": starts.count(most) if self.layout == "varlen" else 0,
             "num_tokens": num_tokens,
+            "num_target_tokens": int(arrays.get("column.targets", arrays["lengths"]).sum()),
             "num_padding_cells": len(arrays["data"]) - num_tokens,
             "longest": int(arrays["lengths"].max()),
             "stores": self._count_stores(batches),
@@ -239,7 +241,12 @@ def combine(stores: list[PageStore], options: Options) -> PageStore:
     """Return the sequences and columns of several stores, one after another."""
     found = PageStore(stores[0].folder, dict(stores[0].manifest), [], [], {}, [], [])
     found.manifest["columns"] = []
-    for column in stores[0].manifest["columns"]:
+    missing = {"targets": lambda ids: [1] * len(ids), "overlap": lambda _: 0}
+    of_stores = [each for store in stores for each in store.manifest["columns"]]
+    made = {each["name"]: each for each in of_stores if each["name"] in missing}
+    in_order = [made[name] for name in missing if name in made]
+    in_order += [each for each in stores[0].manifest["columns"] if each["name"] not in missing]
+    for column in in_order:
         name = column["name"]
         if name in options["drop_column"]:
             continue
@@ -253,7 +260,10 @@ def combine(stores: list[PageStore], options: Options) -> PageStore:
             union = {label for names in all_names for label in names}
             column = {**column, "class_names": sorted(union)}
         found.manifest["columns"].append(column)
-        found.columns[name] = [value for store in stores for value in store.columns[name]]
+        found.columns[name] = []
+        for store in stores:
+            values = store.columns.get(name)
+            found.columns[name] += values or map(missing[name], store.sequences)
     for store in stores:
         found.sequences += store.sequences
         found.hashes += store.hashes
@@ -315,7 +325,7 @@ def read_rows(folder: Path) -> dict[int, dict[str, Any]]:
     """Read the ids of sequences, as `ids`, and their columns."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 6)
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 7)
     pieces: dict[int, dict[int, dict[str, Any]]] = {}
     for entry in manifest["shards"]:
         path = folder / entry["name"]
@@ -324,7 +334,7 @@ def read_rows(folder: Path) -> dict[int, dict[str, Any]]:
         by_cell, by_row = {"ids": arrays["data"].tolist()}, dict[str, list[Any]]()
         for column in manifest["columns"]:
             name, names = column["name"], column.get("class_names")
-            target = by_cell if column["kind"] == "tags" else by_row
+            target = by_cell if column["kind"] in PER_TOKEN else by_row
             target[name] = spell_column(name, column["kind"], arrays, names)
             assert arrays[f"column.{name}"].dtype.name == DTYPES[column["kind"]]
         for batch in range(entry["num_batches"]):

@@ -24,6 +24,8 @@ ROLES = {
 }
 TYPES = {"<i8": "I64", "<u8": "U64", "<f8": "F64", "<i4": "I32", "<u2": "U16", "|u1": "U8"}
 DTYPES = {"int": "int64", "float": "float64", "class": "int32", "text": "uint8", "tags": "int32"}
+DTYPES["targets"] = "uint8"
+PER_TOKEN = ("tags", "targets")
 TOKENIZE_OPTIONS: dict[str, Any] = {
     "file_format": "auto",
     "document": "line",
@@ -35,11 +37,19 @@ TOKENIZE_OPTIONS: dict[str, Any] = {
     "allow_special_tokens": False,
     "max_length": None,
     "overflow": "split",
+    "overlap": None,
     "part_bytes": 67_108_864,
     "text_field": "text",
     "encoding_errors": "error",
     "on_bad_record": "error",
     "max_document_bytes": 67_108_864,
+    "prompt_field": None,
+    "completion_field": None,
+    "messages_field": None,
+    "tools_field": None,
+    "target_turns": "all",
+    "template_date": None,
+    "chat": {},
 }
 
 
@@ -83,7 +93,10 @@ def make_column(name: str, kind: str, values: list[Any]) -> dict[str, np.ndarray
 
 
 class StoreWriter:
-    """Write a store of lines or JSON lines, an id a byte; fields are kept as their given types."""
+    """Write a store of lines or JSON lines, an id a byte; fields are kept as their given types.
+
+    With `prompt_field` and `completion_field` the text is made from both.
+    """
 
     def __init__(self, folder: Path, tokenizer_json: bytes, given: dict[str, Any]) -> None:
         self.folder = folder
@@ -92,7 +105,7 @@ class StoreWriter:
         self.affixes = [[ids[given[name]]] if name in given else [] for name in ("bos", "eos")]
         self.manifest: dict[str, Any] = {
             "format": "seqpack.tokens",
-            "format_version": 3,
+            "format_version": 4,
             "dtype": "uint16" if max(ids.values()) <= 65_535 else "int32",
             "vocab_size": len(ids),
             "max_id": max(ids.values()),
@@ -103,7 +116,10 @@ class StoreWriter:
             "tokenizer_blake3": blake3(tokenizer_json).hexdigest(),
             "options": self.options,
         }
-        self.kinds = dict(keep.rsplit(":", 1) for keep in self.options["keep"])
+        kinds = dict(keep.rsplit(":", 1) for keep in self.options["keep"])
+        made = {"targets": "targets"} if given.keys() & {"prompt_field", "overlap"} else {}
+        made |= {"overlap": "int"} if "overlap" in given else {}
+        self.kinds = {**made, **kinds}
         self.class_names: dict[str, set[Any]] = {
             name: set() for name, kind in self.kinds.items() if kind in ("class", "tags")
         }
@@ -111,7 +127,8 @@ class StoreWriter:
             [f"num_{name}_documents" for name in ("empty", "dropped")]
             + ["num_documents", "num_rejected", "num_sequences", "num_tokens"]
             + ["num_encoded_tokens", "num_special_tokens_added", "num_truncated_tokens"]
-            + ["num_dropped_tokens", "num_special_tokens_in_text", "num_words_without_token"],
+            + ["num_dropped_tokens", "num_special_tokens_in_text", "num_words_without_token"]
+            + ["num_target_tokens", "num_straddling_tokens", "num_overlap_tokens"],
             0,
         )
         folder.mkdir()
@@ -151,7 +168,7 @@ class StoreWriter:
                     }
                 )
                 read = [self._read(names[source], line) for line in lines]
-                made += [self._make_sequences(list(record["text"].encode())) for record in read]
+                made += [self._make_sequences(record) for record in read]
                 records += read
             entries.append(
                 {
@@ -173,7 +190,10 @@ class StoreWriter:
         self.options["keep"] = [
             {"name": name, "kind": kind, "value_type": types.get(name), "class_names": None}
             for name, kind in self.kinds.items()
+            if name not in ("targets", "overlap")
         ]
+        if "targets" not in self.kinds:
+            self.ledger["num_target_tokens"] = self.ledger["num_tokens"]
         self.manifest |= {"ledger": self.ledger, "sources": sources, "parts": entries}
         (self.folder / "manifest.json").write_text(json.dumps(self.manifest))
 
@@ -182,6 +202,14 @@ class StoreWriter:
         if not name.endswith(".jsonl"):
             return {"text": line.decode()}
         record: dict[str, Any] = json.loads(line)
+        if self.options["prompt_field"]:
+            prompt, completion = (
+                record[self.options[f"{name}_field"]] for name in ("prompt", "completion")
+            )
+            record["text"] = prompt + completion
+            record["is_target"] = [0] * len(prompt.encode()) + [1] * len(completion.encode())
+            fields = {"completion": completion, "prompt": prompt}
+            record["hashed"] = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
         words = record["text"]
         if isinstance(words, list):
             record["text"] = " ".join(words)
@@ -197,16 +225,22 @@ class StoreWriter:
     def _make_columns(
         self, documents: list[list[list[int]]], records: list[dict[str, Any]]
     ) -> dict[str, np.ndarray]:
-        hashes = [xxhash.xxh3_64_intdigest(record["text"].encode()) for record in records]
+        texts = [record.get("hashed", record["text"]) for record in records]
+        hashes = [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
         arrays = {"document_hashes": np.array(hashes, "<u8")}
         for name, kind in self.kinds.items():
             values: list[Any] = []
             for pieces, record in zip(documents, records, strict=True):
-                if kind != "tags":
+                if name == "overlap":
+                    values += [0, *[self.options["overlap"]] * (len(pieces) - 1)][: len(pieces)]
+                elif name == "targets":
+                    values += record["targets"] if pieces else []
+                elif kind != "tags":
                     values += [record[name]] * len(pieces)
                 elif pieces:
                     before, behind = ([None] * len(affix) for affix in self.affixes)
-                    values += [*before, *record[name], *behind]
+                    cut = self._cut([*before, *record[name], *behind])
+                    values += [value for piece in cut for value in piece]
             labels = sorted({value for value in values if value is not None})
             if name in self.class_names:
                 self.class_names[name] |= set(labels)
@@ -217,8 +251,19 @@ class StoreWriter:
                 arrays[f"class_names.{name}"] = np.frombuffer(spelled, np.uint8)
         return arrays
 
-    def _make_sequences(self, ids: list[int]) -> list[list[int]]:
+    def _cut(self, values: list[Any]) -> list[list[Any]]:
+        """Cut what the tokens of a document have beside them, or their ids, into pieces."""
+        most, starts = self.options["max_length"] or len(values), [0]
+        while starts[-1] + most < len(values):
+            starts.append(starts[-1] + most - (self.options["overlap"] or 0))
+        return [values[start : start + most] for start in starts]
+
+    def _make_sequences(self, record: dict[str, Any]) -> list[list[int]]:
         ledger, (before, behind) = self.ledger, self.affixes
+        ids, overlap = list(record["text"].encode()), self.options["overlap"] or 0
+        is_target = [0] * len(before) + record.get("is_target", [1] * len(ids))
+        is_target = is_target if "is_target" in record else [1] * len(is_target)
+        is_target += [1] * len(behind)
         most, overflow = self.options["max_length"], self.options["overflow"]
         num_added = len(before) + len(behind)
         ledger["num_documents"] += 1
@@ -234,12 +279,17 @@ class StoreWriter:
                 return []
             ledger["num_truncated_tokens"] += len(ids) - (most - num_added)
             ids = ids[: most - num_added]
-        ids = [*before, *ids, *behind]
-        step = most or len(ids)
-        pieces = [ids[start : start + step] for start in range(0, len(ids), step)]
+            is_target = is_target[: most - len(behind)] + [0] * len(behind)
+        pieces = self._cut([*before, *ids, *behind])
+        if "targets" in self.kinds:
+            first, *later = self._cut(is_target)
+            targets = [*first, *(x for piece in later for x in [0] * overlap + piece[overlap:])]
+            record["targets"] = targets
+            ledger["num_target_tokens"] += sum(targets)
+        ledger["num_overlap_tokens"] += overlap * (len(pieces) - 1)
         ledger["num_special_tokens_added"] += num_added
         ledger["num_sequences"] += len(pieces)
-        ledger["num_tokens"] += len(ids)
+        ledger["num_tokens"] += sum(map(len, pieces))
         return pieces
 
     def _write_part(
@@ -285,7 +335,7 @@ def read_store(folder: Path) -> PageStore:
     """Read all sequences and where they come from."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.tokens", 3)
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.tokens", 4)
     columns: dict[str, list[Any]] = {column["name"]: [] for column in manifest["columns"]}
     store = PageStore(folder, manifest, [], [], columns, [], [])
     num_documents = 0
@@ -312,7 +362,7 @@ def read_store(folder: Path) -> PageStore:
             labels = arrays.get(f"class_names.{column['name']}")
             names = None if labels is None else json.loads(labels.tobytes())
             values = spell_column(column["name"], column["kind"], arrays, names)
-            if column["kind"] == "tags":
+            if column["kind"] in PER_TOKEN:
                 first = starts // ids.itemsize
                 values = [values[a : a + n] for a, n in zip(first, lengths, strict=True)]
             store.columns[column["name"]] += values

@@ -57,6 +57,7 @@ class SlowSequences:
     """The sequences of a list of documents, and the ledger for them."""
 
     sequences_of_document: list[list[list[int]]] = field(default_factory=list)
+    overlaps: list[int] = field(default_factory=list)  # of each sequence with the one before
     num_special_tokens: int = 0
     num_truncated_tokens: int = 0
     num_dropped_tokens: int = 0
@@ -74,8 +75,13 @@ def slow_sequences(
     suffix: list[int],
     max_length: int | None,
     overflow: str,
+    overlap: int = 0,
 ) -> SlowSequences:
-    """Put special tokens around documents and cut the long ones, document by document."""
+    """Put special tokens around documents and cut the long ones, document by document.
+
+    Args:
+        overlap: how many entries each later piece repeats of the one before.
+    """
     made = SlowSequences()
     for text in documents:
         if not text:
@@ -95,7 +101,8 @@ def slow_sequences(
         pieces = []
         while max_length is not None and len(rest) > max_length:
             pieces.append(rest[:max_length])
-            rest = rest[max_length:]
+            rest = rest[max_length - overlap :]
+        made.overlaps += [0] + [overlap] * len(pieces)
         made.sequences_of_document.append([*pieces, rest])
     return made
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 from chat_templates import (
     SPECIAL_TOKENS,
@@ -23,7 +24,6 @@ from seqpack_cli.tokens.chat.find_setup import find_chat_setup
 from seqpack_cli.tokens.chat.renderer import open_renderer
 
 transformers = pytest.importorskip("transformers")
-jinja2 = pytest.importorskip("jinja2")
 
 TOOL = {
     "type": "function",

@@ -535,6 +535,7 @@ def test_show_differences_of_two_stores(tmp_path: Path, monkeypatch: pytest.Monk
         "  sequences                                  2               3              +1",
         "  encoded tokens                            21              11             -10",
         "  tokens                                    21              11             -10",
+        "  target tokens                             21              11             -10",
         "",
         "sources",
         "  changed            a.txt: 23 to 14 bytes, 2 to 3 documents",

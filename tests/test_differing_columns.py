@@ -19,6 +19,7 @@ from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.reporting.wording import count_columns
 from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.tokens.target_options import TargetOptions
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -225,6 +226,7 @@ def test_values_of_shards_are_compared_by_sequence_whatever_the_layout(tmp_path:
         {
             "name": "tags",
             "num_differing": 2,
+            "num_differing_tokens": 4,
             "places": [place(5, 0, "X", "O"), place(6, 0, "X", "Y")],
         },
     ]
@@ -232,6 +234,26 @@ def test_values_of_shards_are_compared_by_sequence_whatever_the_layout(tmp_path:
     for one, other in zip(of_a, [*of_b[1:], of_b[0]], strict=True):
         assert find(one, other)["columns"]["values"] == expected
     assert find(of_a[0], of_a[1])["columns"]["changed"] == []
+
+
+def test_targets_that_differ_are_counted_by_sequence_and_token(tmp_path: Path) -> None:
+    """The same ids, of which other completions are targets; the third lacks one token."""
+    pairs = [("ab", "cd"), ("efgh", ""), ("x", "yz")]
+    others = [("a", "bcd"), ("efgh", ""), ("", "xy")]
+    stores = []
+    for name, texts in (("a", pairs), ("b", others)):
+        records = [{"q": prompt, "r": completion} for prompt, completion in texts]
+        targets = TargetOptions(prompt_field="q", completion_field="r")
+        stores.append(store(tmp_path, name, records, (), targets=targets))
+    counts = {"name": "targets", "num_differing": 2, "num_differing_tokens": 3}
+    expected = {**counts, "places": [place(0, 1, 0, 1), place(2, 0, 0, 1)]}
+    assert find(*stores)["columns"]["values"] == [expected]
+    shards = [tmp_path / f"{tokens.name} packed" for tokens in stores]
+    for tokens, folder in zip(stores, shards, strict=True):
+        pack(tokens, folder, PackOptions(keep_without_target=True), executor=HERE)
+    assert find(*shards)["columns"]["values"] == [expected]
+    lines = show_differences(compare(*map(open_any, stores)))
+    assert "  targets            differs in 2 sequences, 3 tokens" in lines
 
 
 def place(sequence: int, position: int | None, a: object, b: object) -> Record:

@@ -69,6 +69,7 @@ def store(folder: Path) -> PageStore:
         {"max_length": 7, "bos": "<bos>", "eos": "<eos>"},
         {"max_length": 9, "overflow": "truncate", "eos": "<eos>"},
         {"max_length": 9, "overflow": "drop", "bos": "<bos>"},
+        {"max_length": 9, "overlap": 4, "bos": "<bos>", "eos": "<eos>"},
     ],
 )
 def test_store_written_from_the_page_is_that_of_tokenize(
@@ -79,7 +80,7 @@ def test_store_written_from_the_page_is_that_of_tokenize(
     assert run("tokenize", *FILES, *arguments, "-o", tmp_path / "theirs", "-q").exit_code == 0
     tokenizer_json = (tmp_path / "theirs" / "tokenizer.json").read_bytes()
     StoreWriter(tmp_path / "ours", tokenizer_json, given).write(FILES, [[0, 1, 2, 3]])
-    for name in ("part-00000.bin", "part-00000.idx"):
+    for name in ("part-00000.bin", "part-00000.idx", "part-00000.columns.safetensors"):
         assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
     ours, theirs = (
         json.loads((tmp_path / x / "manifest.json").read_bytes()) for x in ("ours", "theirs")
@@ -274,19 +275,120 @@ def check_same(ours: Path, theirs: Path) -> None:
         assert (ours / entry["name"]).read_bytes() == (theirs / entry["name"]).read_bytes()
 
 
+def make_answers() -> dict[str, bytes]:
+    """Return a file of prompts and completions: some without an answer, some with nothing else."""
+    drawn = random.Random(5)
+    lines = []
+    for number in range(60):
+        question, answer = ("é".join(drawn.choices(LETTERS, k=drawn.randint(0, 20))) for _ in "qa")
+        record = {"question": question, "answer": answer if number % 3 else "", "id": number}
+        lines.append(json.dumps({**record, "title": "ü" * (number % 5)}))
+    return {"answers.jsonl": "\n".join(lines).encode()}
+
+
+ANSWERS = {
+    "keep": ["id:int", "title:text"],
+    "prompt_field": "question",
+    "completion_field": "answer",
+}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_length": 12},
+        {"max_length": 9, "overflow": "truncate", "eos": "<eos>", "bos": "<bos>"},
+        {"max_length": 12, "overlap": 5, "eos": "<eos>"},
+    ],
+)
+def test_targets_written_from_the_page_are_those_of_tokenize(
+    kept: PageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    make_with_targets(kept, tmp_path, monkeypatch, given)
+
+
+def make_with_targets(
+    kept: PageStore, folder: Path, patch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> PageStore:
+    """Return a store with targets that was written from the page, once it equals tokenize's."""
+    patch.chdir(folder)
+    (folder / "answers.jsonl").write_bytes(make_answers()["answers.jsonl"])
+    given = {**ANSWERS, **given}
+    options = [f"--{name.replace('_', '-')}={given[name]}" for name in given if name != "keep"]
+    keep = [f"--keep={field}" for field in given["keep"]]
+    result = run("tokenize", "answers.jsonl", *keep, *options, "-o", "theirs", "-q")
+    assert result.exit_code == 0, result.output
+    tokenizer_json = (kept.folder / "tokenizer.json").read_bytes()
+    StoreWriter(folder / "answers", tokenizer_json, given).write(make_answers(), [[0]])
+    for suffix in ("bin", "idx", "columns.safetensors"):
+        name = f"part-00000.{suffix}"
+        assert (folder / "answers" / name).read_bytes() == (folder / "theirs" / name).read_bytes()
+    ours, theirs = (
+        json.loads((folder / x / "manifest.json").read_bytes()) for x in ("answers", "theirs")
+    )
+    assert ours == theirs
+    return read_store(folder / "answers")
+
+
+@pytest.fixture(scope="module")
+def with_targets(tmp_path_factory: pytest.TempPathFactory, kept: PageStore) -> list[PageStore]:
+    """Return a store without targets, and one with targets and overlap."""
+    folder = tmp_path_factory.mktemp("targets")
+    given = {"max_length": 12, "overlap": 5, "eos": "<eos>"}
+    with pytest.MonkeyPatch.context() as patch:
+        found = make_with_targets(kept, folder, patch, given)
+    tokenizer_json = (kept.folder / "tokenizer.json").read_bytes()
+    writer = StoreWriter(folder / "plain", tokenizer_json, {"keep": ANSWERS["keep"]})
+    writer.write({"b.jsonl": make_records()["a.jsonl"]}, [[0]])
+    return [read_store(folder / "plain"), found]
+
+
+TARGET_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("packed", {"batch_size": 5, "shard_bytes": 3000, "shuffle": True, "seed": 3}),
+    ("padded", {"keep_without_target": True, "padding_side": "left", "store_column": "store"}),
+    ("padded", {"drop_column": ["targets"], "batch_size": 9, "last_batch": "pad"}),
+    ("varlen", {"max_tokens": 7, "passes": "1=0.5,2=2.5", "seed": 3, "drop_longer": 40}),
+    ("packed", {"share": "1=0.5,2=0.5", "max_passes": "2", "drop_shorter": 6}),
+]
+
+
+@pytest.mark.parametrize(("layout", "given"), TARGET_CASES)
+def test_targets_written_from_the_page_are_those_of_pack(
+    with_targets: list[PageStore], tmp_path: Path, layout: str, given: dict[str, Any]
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    pack([store.folder for store in with_targets], theirs, PackOptions(layout=layout, **given))
+    ShardWriter(ours, with_targets, layout, given).write()
+    check_same(ours, theirs)
+    result = run("verify", theirs, "--level", "roundtrip")
+    assert result.exit_code == 0, result.output
+
+
 SPLIT_CASES: list[tuple[str, dict[str, Any]]] = [
     ("packed", {"split": "train=0.75,test=0.25", "split_seed": 2, "passes": "2=2", "seed": 3}),
     ("padded", {"split": "a=0.5,b=0.1,c=0.4", "split_by": "label", "padding_side": "left"}),
     ("packed", {"split": "a=0.5,b=0.5", "split_by": "score", "share": "1=0.5,2=0.5"}),
     ("varlen", {"split": "true,false", "split_by": "flag", "max_tokens": 30}),
 ]
+SPLIT_OF_TARGETS = {"split": "a=0.5,b=0.5", "batch_size": 4, "passes": "2=2"}
 
 
 @pytest.mark.parametrize(("layout", "given"), SPLIT_CASES)
 def test_splits_written_from_the_page_are_those_of_pack(
     two: list[PageStore], tmp_path: Path, layout: str, given: dict[str, Any]
 ) -> None:
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    check_splits(two, tmp_path, layout, given)
+
+
+def test_splits_of_stores_with_targets_written_from_the_page_are_those_of_pack(
+    with_targets: list[PageStore], tmp_path: Path
+) -> None:
+    check_splits(with_targets, tmp_path, "packed", SPLIT_OF_TARGETS)
+
+
+def check_splits(two: list[PageStore], folder: Path, layout: str, given: dict[str, Any]) -> None:
+    """Compare splits that are written from the page with those of pack."""
+    ours, theirs = folder / "ours", folder / "theirs"
     pack([store.folder for store in two], theirs, PackOptions(layout=layout, **given))
     write_splits(ours, two, layout, given)
     manifests = [json.loads((path / "manifest.json").read_bytes()) for path in (ours, theirs)]

@@ -16,6 +16,7 @@ import pytest
 import xxhash
 from command import run
 from make_golden import (
+    ANSWERS,
     COMMANDS,
     FIELDS,
     GOLDEN,
@@ -24,6 +25,7 @@ from make_golden import (
     STORES,
     expect_columns,
     expect_documents,
+    expect_targets,
     hash_files,
     make,
     read_batches,
@@ -39,71 +41,77 @@ from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.tokens import store_manifest
 from seqpack_cli.tokens.columns.kinds import KINDS
 
-MAX_GOLDEN_BYTES = 160_000
+MAX_GOLDEN_BYTES = 200_000
 WRITES_OTHERWISE = (
     "a changed byte is another format: raise format_version and make golden files of it; "
     "other batches from the same options are another plan: raise PLAN_VERSION too"
 )
 # Of every file of every version, so that none is edited unseen.
 DIGEST = {
-    "v6": """
-3e214993966f9431a0a67fa56814b89a9654fd20501e891f3eaec3fea412386c expected.json
-cb6ab5ce654f7c5820538c8a350a0d26cce5148f4c9b4555c06edb1680b31cd4 filler/manifest.json
-1247c92274bd047d73a4d149a2c2dd7a213ff3b166bcbd68302b7e987e23f6fd filler/run.json
-f9acf0b07fbd3c3e279a6fbe9844c808fa97af7350d70296f887ac9a2400457d filler/shard-00000.safetensors
-7bb8ef247b47a709b1bbe995c30fdad96d650ddbd45138a19043c40ff04244c5 filler/shard-00001.safetensors
+    "v7": """
+fce58f5702d85d7f964c8f4c784b731bf8d3fd42c7a85fbdede5069d58eac5b4 expected.json
+5619cd44a18efc21d8e73fc827cf0bff8c529af6190ccdf8e5b980115dc59f2d filler/manifest.json
+4d911d3fed12e26698c25b590d6ca8425620b544ae3e1cca83e259fa3c68e02d filler/run.json
+e517231fb4af105912ffcd69c6538f0cde525931c1cc17fccd59bff4889ee1bb filler/shard-00000.safetensors
+35afe9f68fb29ae667450d38c0a53947ccfbd945f5d808c5d6e88871f3aba94a filler/shard-00001.safetensors
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 filler/tokenizer.json
-66e9a36467e6cc354a13e7bfae4f0c4d99dae74ea30456f7e364acd5fbb1324c filler_columns/manifest.json
-2aa81e1854cd44a225f4eb6902a2272ed89c3bf1059164d01cbe6e2f691b24e8 filler_columns/run.json
-cc1d3d52778ac694692b265f03b310e927b89da0231e0252ab4005f7e069edd3 filler_columns/shard-00000.safetensors
-6896c55537c20c4672dc20d4b9270f281b5943b2db282d7fce9558f5a1047a63 filler_columns/shard-00001.safetensors
-5a44c39bf297a7a4b0696634e8a5bfb08c6a8b83569e4a2b315e369b95641823 filler_columns/shard-00002.safetensors
+b294d086dcfd857fc297622970a99dc8bc6a43568d8d84c5af0fc7cd21c2a26d filler_columns/manifest.json
+974c2b2d29235b812abda0cfb11726b4441ebef1683a2443139d082b2fb37129 filler_columns/run.json
+b366b1cb3eaafb519712b6930acce7d756365b49fd4852a8846bd2b7c90c0978 filler_columns/shard-00000.safetensors
+764ef8276151b8d30eea9fd04c2fdaec0cf54d3a92c80c988be56168268b2cd1 filler_columns/shard-00001.safetensors
+2eaac2c1595475d6d2152eef1867c86d9f50bd873484b3eb82698c5490de6a61 filler_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 filler_columns/tokenizer.json
+3914cc720f3d0454aecaacbfb473753cc950008709f51612be31772659eaec5a input/answers.jsonl
 007e026f733d945108a5108c880697d513664ea51858ac61074ce02aa8551d9f input/fields.jsonl
 f0877793769040f348faa1ecc99de8895a66cffc7c63db97366289dad422075b input/lines.txt
 c0f3e06336f06fca817dffba8db85b8445bc31c4a00c69a939227daf792ccb90 input/records.jsonl
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 input/words.tokenizer.json
 5c7b8708eb7551a6fff67bdb846a7da5c9bc97565ec8ba34b0d94660013eeb49 input/words.txt
-4e2088c1423e793193081042763b52f45300f5e25e384ac21d6ef80cdddab0fe mixed/manifest.json
-f417467b7e2e10d27f165b27cef6e77ec0bf65eadb1b27323d0f56223716b2a8 mixed/run.json
-42ebedc91ee1ad1b48a0e70d13fc2d4dae7bb784198cfa2ab625bbd50ae8f2bc mixed/shard-00000.safetensors
-59e5214db6d60f337cc28244c6b3562407e4c7590f958200b1100c3ae0beeca1 mixed/shard-00001.safetensors
-9809deae0bf1163ab99238cce034d19a30261f464654694de6eac6ccc06d6aa5 mixed/shard-00002.safetensors
+1822c4f4422606ff057deed54fee60706c999c89eac9e2eec39fbd37f9a9ec20 mixed/manifest.json
+2f11969d7c7b7688edc0b435fc95feecbee21d98c0b6ee7d777688496d8a62fa mixed/run.json
+eef7c30f580dcd2a0930b462312c1a3af44eb685942171ce5ede8daf6685ed24 mixed/shard-00000.safetensors
+78923ea003464340e1e3fc12194447096fc1641a349a19d6b7f13484bc803026 mixed/shard-00001.safetensors
+2b9887e59da1473b83c3ac4dd770ac8b01cf670738b0134447aaa574e0db9b5b mixed/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 mixed/tokenizer.json
-ed56c827d380453f6b586e121487e2d77d663ab4556730dc31dc3e864a4377f4 packed/manifest.json
-a2807b5f99c23638190869ad410961621e76f24ef3c0494271d666c91f55a719 packed/run.json
-6faf6310d87ba72ffef1b5e0e968081ad23c2cbc4ceef4287add943d0d07adf6 packed/shard-00000.safetensors
-b3cc7d8d81259f7f6cd8e6a4288888630457d4e1ffe4d3f9104c8392e8d93087 packed/shard-00001.safetensors
-a736c08cf1f625de0ddfc675c0216c6789e063d0145ff9f11a21aab0ef09a22a packed/shard-00002.safetensors
-49f6578bf6b7505a880c44e652d8abd98e6f754b8d7d409b8a7bf5459bba55d8 packed/shard-00003.safetensors
+47def92992d454d2731247a04ebea557b63a860645c4723155ec495a8f63bf12 packed/manifest.json
+83d37b8f043097ce838860ae3e322be6da35b5e96bbb9662895ddf008d5dfa35 packed/run.json
+64a9ddb65afeb977376a933065b9dd57abe04be5708e7dae5750c52e92bc7b35 packed/shard-00000.safetensors
+cc028f2448ff50c7e9875afad68149f860f5eb5c1ef5c6b599697a69355c4490 packed/shard-00001.safetensors
+2afaddcfa76037a345a45bcdc09971338f03396139dbbda828fa817cd3e5cf37 packed/shard-00002.safetensors
+dbabdd3c98c269c5de87d28d1618174538d81c8f13ad0f9737e03db946a584ff packed/shard-00003.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 packed/tokenizer.json
-bbf29091fd25e41694454c7f312d38e228daf8d7fe089f383db39ee028fd63ff packed_columns/manifest.json
-08b43ab7b64188cc716595668dca0c88baa20bc70cea6f6a16d971603c13298a packed_columns/run.json
-a2612d2b9634e806f7e8854780fe0f0ce1322d5d50b8694090f30d582ea0b7e3 packed_columns/shard-00000.safetensors
-594eddd5240a7d53362d770e0393e60a141ca99d0059cb28d757095de7dd3b6b packed_columns/shard-00001.safetensors
-c438a3aec19a0b4d7727509000a25b5f89388331246e1a9111c714ec77893cc5 packed_columns/shard-00002.safetensors
+60411041e26cb24f8374e7f99f57715b6af2dc17dce63a17d6016c84ae750ec9 packed_columns/manifest.json
+0d8be34f303f84221dfcef8bfa1459954bb65e879155d22921b43565a151b09f packed_columns/run.json
+97f8d3027aa9293bee83149bcc15110bf8c070321a02680a9ce50eeb37a9527b packed_columns/shard-00000.safetensors
+48f6d4a4bf8cf2e368a3fa06e2dc48ff2cded81c7acbbb1b3cd7e0c1fd6496db packed_columns/shard-00001.safetensors
+1dfcbe6e04d9567f810cbff415f1227db99fa94fbdc5ab280d61bfeca6e7aad3 packed_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 packed_columns/tokenizer.json
-2be124e2526e2d360c106cebb4f800ed165a02cbaac86208f227b76a26372a44 padded/manifest.json
-33e40a65b9124729163cfe451278286fa6478f548434fdc0543a234986a18fe2 padded/run.json
-d46289c729af998412c585b39f556208db019754e6f13c3fa09690f6ed92f792 padded/shard-00000.safetensors
-4608f797b39d44d60cf2a915bfbcb7acec16698bfcd45979faa2202c54055a2e padded/shard-00001.safetensors
+b7237825efd34c1008defd243a6b78a39fd7b285dc9f0694101acc846de0bb7e padded/manifest.json
+7c6bd713199a954cc6d403f5752802632186fe26ec15921b45e27b48c9308e86 padded/run.json
+a4c453b208bd2e6320027c30855a1d8e3d4b3ca97cee68557f3f7ffdecddbe6a padded/shard-00000.safetensors
+53566a42c4b7c25f5473c9bb0b84098fdd23398f0f4eae5ad6a1f27db402a87b padded/shard-00001.safetensors
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 padded/tokenizer.json
-44898bd167ce7d70fec4b9127dae4d8e8b9315f97bd1040974c08d6ea0233116 padded_left/manifest.json
-10145ba5761865b1f416ab44379475fabc7d0102f5a697121dfbc5a4c3629361 padded_left/run.json
-91b1049611d9f853acb36531062ff0e60174f8bf88fece64492774899a1f8067 padded_left/shard-00000.safetensors
-8aac2ad6f935c3ee3336c080caa1db3d3ca97f87fe9365325a67d17f98b4689a padded_left/shard-00001.safetensors
+d12aaf4859206339b41519f8c97c6f75ea46c248cf11edbfa63c7fb29bd7aff9 padded_left/manifest.json
+e318ad2c740c67d24b4bb9fa8a91dd975fa92bfe4008fbeb6b632ea8a6b68ec1 padded_left/run.json
+419749d50fb27483be94c255a3d971d6246ef71f70ffcba2a11701ee93b6582c padded_left/shard-00000.safetensors
+97b3e818f84296b8cdb0fed311bfe82c38a246f67f92de14de3c0ffce40cfbc3 padded_left/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 padded_left/tokenizer.json
-969e3db8a4f45589b272ea19ae13408244854fe58a15af5b53e2dd63fd6c2d82 splits/manifest.json
-61a5e7ee845acd250dc49ccafb46a898d1b492a9cc3ad3126113faeb8876b5cc splits/run.json
-3e97e37484ce5d72a1e5412df8b0f9b1ed817c7f737126e8f762c7149c9b2260 splits/test/manifest.json
-52f89d02c6a41a5def670ffb7985e1daee51cf969da3de29c916b11333ec96db splits/test/run.json
-0941a3996bf31d79bc69a962f9623547ba41271226e29ed62b6392b452722916 splits/test/shard-00000.safetensors
+b75210d613e641e80cc827323b35b1d3d479239e189c16d0a5c130b3aa14c0df padded_targets/manifest.json
+b164d26eb2a26e3594d90564646c85c1b650a7f27cc86b49420a42a8db397410 padded_targets/run.json
+f3d07759daf7faa1b059fb1aa8a5011fe4d8b45495c1c59ed1987cceff70f77d padded_targets/shard-00000.safetensors
+3db6f51a58e0ec05e18006836988f0cea72dd982d3b003a56380ab8b6b7461fd padded_targets/shard-00001.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 padded_targets/tokenizer.json
+c55fe056bf2d88d64370d71a676e9f9cb1050a1e8aefad52c2ec4e7ed456060c splits/manifest.json
+75ec78fbc31b86c0f3cab24d970f4c859a747cea4880ec469b114db6d76c88aa splits/run.json
+9230bb9f90738cb9ce330ce3dec953820d5beabb6a9b665ebb72b26fb9802a10 splits/test/manifest.json
+0982d049c17f9dd8442f867a6ddb394014ea1c759c46d3ebfa19f157ca3cfdd0 splits/test/run.json
+43406cdf759c8c12de3e4dc685eb3abac6e19491c7a7e4dec443d4ee5f45b7c6 splits/test/shard-00000.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 splits/test/tokenizer.json
-f055ef043aeae1d912b6d45b8b0eeb2a6d275e0d3b53c3d9e1c217aa443f7f14 splits/train/manifest.json
-b3b6255b897d59ee70b3651ab9de18827cf0c07ab4a5bbbc1faa648b6e125d2b splits/train/run.json
-0443dee5ae4d51a2ff9db2c44c3a891e6d7c9c7f68464184942f6be7cb9bda89 splits/train/shard-00000.safetensors
+bd5a6fe6cecc4a3dc670b498dc9fe71f30ee153de1a48fa3d92245e3a2173213 splits/train/manifest.json
+61cc8a0affebcbe8e5a050e9fee1f52751c0d291e6bb0d6d8795c078d32c9923 splits/train/run.json
+c88bf86623f3ef01aef3c8e264775121ac0aabf8ca8ffc3e146d52c6533cdf88 splits/train/shard-00000.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 splits/train/tokenizer.json
-019e76a879273090002dd76a57ed3205082be732896b9495d449df96054a5978 tokens_bytes/manifest.json
+d25561d91bd22cc66dda0ea762d6f214a592119f130fdb2abaff144d9b66e48e tokens_bytes/manifest.json
 b4aa4ea8fa3bfbe941bb7efc1e627f2f3f1bb35ec3176b0f56d73d9cdafe46b1 tokens_bytes/part-00000.bin
 7b8499db58694974e75d1d4ca19b2499af8c2d9b818ed50b0b7f339a993c9e0e tokens_bytes/part-00000.columns.safetensors
 bff95ec07187b06c05fb8233a01e7596fb5800069c1ec0565ff14d095bbbe21f tokens_bytes/part-00000.idx
@@ -111,10 +119,10 @@ bff95ec07187b06c05fb8233a01e7596fb5800069c1ec0565ff14d095bbbe21f tokens_bytes/pa
 9a82c971a4a5701a784596e64e7979180adfbc8cf9e9cf2a75477fe3394458d9 tokens_bytes/part-00001.columns.safetensors
 00094060a61e9dfdf64950f41d76bc287b073449fe4e28bc2864a2856e7fb1f3 tokens_bytes/part-00001.idx
 4bc1c5219fe284c6bc197016e3bcc219d663e9bd97b96bab78549e510011b327 tokens_bytes/rejects.jsonl
-9a95460db45d665d25ba52d363b91ae242b12c60c73f7c17b0b71af2dbf4efd0 tokens_bytes/run.json
+18825dc6dbfa0fe76d13cf946a3583c1ddaf7abfe91fe09b2b9a25228b9f9de1 tokens_bytes/run.json
 9b7a58b10cbefe06ba7b2b8e0d0ecec79aee32cf86136cadfacea8514c6eff14 tokens_bytes/special_tokens.jsonl
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_bytes/tokenizer.json
-394636fac1e751ddbb4d673300701ab234aaa6823ab9459c4efd5e423fee5d82 tokens_fields/manifest.json
+7f9ddca4fb6848a2e34f4443fdd2522572d271b5121767349365f2cb7cf112fc tokens_fields/manifest.json
 e6696c2494829d013782f9f9d72f02545a461ffdfc946f7cb61226b89830437d tokens_fields/part-00000.bin
 2b1425671d974a9b90f51734c40520e32b2ff6e7a8493ae536c502e74686d56e tokens_fields/part-00000.columns.safetensors
 be3441081c1a5c6e9136efc73edeba17a4976d68bbee81fa767bd24af709ea98 tokens_fields/part-00000.idx
@@ -124,33 +132,48 @@ be3441081c1a5c6e9136efc73edeba17a4976d68bbee81fa767bd24af709ea98 tokens_fields/p
 e03dcf6b84bcf2e0c62c9965ca027c6af7e032ed445411509b06de65640beada tokens_fields/part-00002.bin
 ece00e5700a1788117e5153e8015f2fe95382e053b1e27e24d5b0d28132c875c tokens_fields/part-00002.columns.safetensors
 f37c9b9395ef5f242ce732222f9caa4d69c0f5b759846581fa6ce0dbd9b5c667 tokens_fields/part-00002.idx
-f4c4955ac670693e740e2f52fdc58e86dbc11c31b966da81727e2b71cd32dbdd tokens_fields/run.json
+287d79f9159950fb58abe00ce8b4212ba551cf70a291f3a84f2ad7f2432153d5 tokens_fields/run.json
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_fields/tokenizer.json
-60ca3ec45dcfb5a102c754a33845bed953cdad0be131b39c84125c120b2bc7e2 tokens_words/manifest.json
+6548e0b287e6b333c637dbd15e43bdaba4dab93f3add9a0fc8adbfd238bb9e5f tokens_targets/manifest.json
+92aad386f286fd595f57838b11ebfab62f77b927fe3cb23d735257b2c5cb43f2 tokens_targets/part-00000.bin
+99f61184fd777cba78042379763ec0d42da19d80f583e6c7e2ce81ebdf179509 tokens_targets/part-00000.columns.safetensors
+b2470352ff4f22b8d7ab58e61489adafb180c5f3a68d7fd5e4bfc555a2874ee9 tokens_targets/part-00000.idx
+427485682b63da2c52bfcfae3145bb3843b2458d809254628c9759e44ef4f0df tokens_targets/part-00001.bin
+7d163faa801b37d5d3fe34151992fd006c25a98fe6c0af71ba373727e1c8b80e tokens_targets/part-00001.columns.safetensors
+4e7de0299d502ff87145ec4233edad6d8d34707d23de20e1417b5544874091db tokens_targets/part-00001.idx
+6d366f91f902bbdfeb4ce5eb606a333d9dab5c1b50ac7fd15849d74781e4cdb2 tokens_targets/run.json
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_targets/tokenizer.json
+c3705bec831545ccfa510e3300e39da5940f1b2b32d5ab47d3adbe9431133001 tokens_words/manifest.json
 573234eac418fa74e54431fce20a18f23d53c4a531bb27d8d57010f00cfd7c89 tokens_words/part-00000.bin
 2d24240961c3eb136307223680db3ec5277c01d0c9f2bbb680b5e72919894456 tokens_words/part-00000.columns.safetensors
 8ecfd8efb9ffb00352070c6ce5d8d3fbc0e626e4982c5ff0a863d754e3602d72 tokens_words/part-00000.idx
 c3ff1cb6bc73d7fc98b090b875b0dde96ae1883911b50a856ed15533c583f370 tokens_words/part-00001.bin
 edf9c450dabfe3c1c8ca031b158bfe8cfb261b3f6d8340ba93bcf0a6550ffefb tokens_words/part-00001.columns.safetensors
 d53e769de5d15cf68032d0bb768f732a32a79aead3aec77c87d466da72587925 tokens_words/part-00001.idx
-47ee0658691a2b08cfde835f8e16e8d2fb90f2d442ae6d7190777aba5cd99fe4 tokens_words/run.json
+66fdb8ed306c7bff6d55d0610b11774c9cacda22a3fbab78cbd2e67697f32e94 tokens_words/run.json
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 tokens_words/tokenizer.json
-f041936d05ca6cb225fd6e487b34085320f3556234f850dd361859e732e1c124 varlen/manifest.json
-861e2faf2194c46bdfc94bc87d77902131dbe7f7df1ada36c46923951cf40155 varlen/run.json
-fe8b00c1a773682c1f4d21f94a1cb83527ca82d6bf9a7f28d2f670cdc0d4777a varlen/shard-00000.safetensors
-e3138282b145ef38c952881751e3affebcadbb5f1f37e5f2bfa742c570cfa070 varlen/shard-00001.safetensors
+76e43fed8dda861348a7a259204e0683f776756ebe2e70aec32e08b93dd0eaab varlen/manifest.json
+6a8abbd64358b4b69149dc8b1bf8e3b26f6db3956c90fc1415af15becdc6dce4 varlen/run.json
+56fbf6eb64d44a6e3041e0afc4b7f715c17d94b8cca8d870dc41357450d69502 varlen/shard-00000.safetensors
+d943a5a7716bba6a7b1522b06d2a1631e3acbc724cbbbc5f7ec189f810c7ab3b varlen/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen/tokenizer.json
-953b62d4bb86864b3272d09d7a990b3cd3a649f504efa70eaf71f8447c6349fa varlen_columns/manifest.json
-60c55bdd094eb6d543100734987f4b9182ed7e943a486dbc0f7018f82f1cb22c varlen_columns/run.json
-640d6fbf1f02fd7dc8bed10bd09675124173222d715eedb8fbb12306bd2d61cd varlen_columns/shard-00000.safetensors
-0b995850bca85ec5b5e2dc56b48e26af9f273c81f6a95bab0b982fff52b69b68 varlen_columns/shard-00001.safetensors
-803534f4383a977ab18d9afb60cc0359b84be1f864903e6383ad519516ef7a3b varlen_columns/shard-00002.safetensors
+47c013fd0b85e93a67e32793503cc869088df650f32336436a28ae8be8689722 varlen_columns/manifest.json
+e70234914a677cf17322e6283d19ec867f6c62dd2cf91ece4c4daf3a173bd8b3 varlen_columns/run.json
+f35d62538cb6a2ba80a9af8e5a6cdcba9477ae718d39b036db9cc433934a5b04 varlen_columns/shard-00000.safetensors
+9cf7125f4b31f1b596c2eea122f0be6db650ea48ed41bb6cb6c7d5231da495b0 varlen_columns/shard-00001.safetensors
+8eb9853b4fd623c104437a7ee48cc25d2e89684b921446b039067355ba5012a2 varlen_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen_columns/tokenizer.json
+eea7c451927f57ccb5cf5733f78c407685a2b815ff0603bc0110ea3ed392cc73 varlen_targets/manifest.json
+5322381741cd1df4f8f61230b3baf36b6cd9307a5536081054e708a12d4a273d varlen_targets/run.json
+c1138be4b70f291be36e39b5a8b9d7a1203b221cb355db041692229ec0161d04 varlen_targets/shard-00000.safetensors
+d605fd48c0fb1111e0048a9ccb10c9798089287dc791c875afb02b7ba5d5c111 varlen_targets/shard-00001.safetensors
+416e81ad8594183693f4810135d0e595a6ccfa0b8cc658d2541f8dad86bd42f2 varlen_targets/shard-00002.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen_targets/tokenizer.json
 """  # noqa: E501
 }
 VERSIONS = sorted(DIGEST)
 # Both formats are written into one folder, which has the larger of their versions.
-FILTERED = ("packed_columns", *SPLITS)
+FILTERED = ("packed_columns", "varlen_targets", *SPLITS)
 LATEST = f"v{max(store_manifest.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
 ALL_STORES = [(version, name) for version in VERSIONS for name in STORES]
 ALL_SHARDS = [(version, name) for version in VERSIONS for name in SHARDS]
@@ -188,7 +211,8 @@ def test_golden_files_are_small() -> None:
 def test_golden_files_hold_what_they_are_for() -> None:
     """Several parts and shards, both dtypes, all layouts, and every odd kind of document."""
     stores = {name: open_store(GOLDEN / LATEST / name) for name in STORES}
-    assert [store.dtype for store in stores.values()] == ["uint16", "int32", "uint16"]
+    dtypes = [store.dtype for store in stores.values()]
+    assert dtypes == ["uint16", "int32", "uint16", "uint16"]
     assert all(len(store.manifest["parts"]) >= 2 for store in stores.values())
     assert stores["tokens_words"].max_id == 70_000
     documents = expected(LATEST, "tokens_bytes")
@@ -207,6 +231,10 @@ def test_golden_files_hold_what_they_are_for() -> None:
     assert shards["varlen_columns"].manifest["ledger"]["num_split_sequences"] > 0
     assert shards["mixed"].manifest["ledger"]["num_repeated_sequences"] > 0
     assert [*shards["mixed"].columns] == ["store"]
+    dropped = shards["varlen_targets"].manifest["ledger"]["num_dropped_sequences"]
+    assert dropped["no_target"] > 0
+    assert shards["varlen_targets"].manifest["ledger"]["num_split_sequences"] > 0
+    assert len(shards["padded_targets"].manifest["stores"]) == 2
     assert [*open_splits(GOLDEN / LATEST / "splits").splits] == ["train", "test"]
     assert shards["packed_columns"].manifest["ledger"]["num_dropped_sequences"]["where"] > 0
 
@@ -350,32 +378,46 @@ def test_golden_shards_are_verified(version: str, name: str) -> None:
 def test_golden_shards_are_unpacked(tmp_path: Path, version: str, name: str) -> None:
     assert run("unpack", GOLDEN / version / name, "-o", tmp_path / "rows.jsonl").exit_code == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    sequences = expected_sequences(version, *stores_of(name))
+    sequences, stores = expected_sequences(version, *stores_of(name)), stores_of(name)
     kept = [row["index"] for row in rows]
-    assert [row["ids"] for row in rows] == [sequences[index] for index in kept]
+    repeated = [row.get("columns", {}).get("overlap", 0) for row in rows]
+    both = list(zip(kept, repeated, strict=True))
+    assert [row["ids"] for row in rows] == [sequences[index][start:] for index, start in both]
     if name not in (*FILTERED, "mixed"):
         assert kept == list(range(len(sequences)))
-    if stores_of(name) == ["tokens_fields"]:
+    if stores == ["tokens_fields"]:
         columns = expect_columns()
         assert [row["columns"] for row in rows] == [columns[index] for index in kept]
+    if stores == ["tokens_targets"]:
+        columns = expect_targets()
+        assert repeated == [columns[index]["overlap"] for index in kept]
+        assert [row["columns"] for row in rows] == [
+            {**columns[index], "targets": columns[index]["targets"][start:]}
+            for index, start in both
+        ]
 
 
 def test_golden_columns_are_read() -> None:
     """From each part, and hashes of the texts of all documents."""
-    store = open_store(GOLDEN / LATEST / "tokens_fields")
-    numbers = range(len(store.manifest["parts"]))
-    hashes = [found for number in numbers for found in store.part_hashes(number).tolist()]
-    assert hashes == [xxhash.xxh3_64_intdigest(text.encode()) for text, *_ in FIELDS]
-    expected_columns = expect_columns()
-    for name, column in store.columns.items():
-        found = [
-            value for number in numbers for value in column.spell(store.part_column(number, name))
-        ]
-        values = [sequence[name] for sequence in expected_columns]
-        if column.is_per_token:
-            values = [value for tags in values for value in tags]
-        assert found == values
-    kinds = {column.kind for column in store.columns.values()}
+    kinds = set()
+    canonical = [
+        f'{{"completion":"{answer}","prompt":"{question}"}}' for question, answer in ANSWERS
+    ]
+    for name, texts, expected_columns in (
+        ("tokens_fields", [text for text, *_ in FIELDS], expect_columns()),
+        ("tokens_targets", canonical, expect_targets()),
+    ):
+        store = open_store(GOLDEN / LATEST / name)
+        numbers = range(len(store.manifest["parts"]))
+        hashes = [found for number in numbers for found in store.part_hashes(number).tolist()]
+        assert hashes == [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
+        for name, column in store.columns.items():
+            parts = (column.spell(store.part_column(number, name)) for number in numbers)
+            values = [sequence[name] for sequence in expected_columns]
+            if column.is_per_token:
+                values = [value for entries in values for value in entries]
+            assert [value for part in parts for value in part] == values
+        kinds |= {column.kind for column in store.columns.values()}
     assert kinds == set(KINDS)
 
 

@@ -13,7 +13,7 @@ import pytest
 from command import run
 
 from seqpack_cli.errors import MachineError, OptionError
-from seqpack_cli.tokens.hub import can_reach
+from seqpack_cli.tokens.hub import can_reach, download_files
 from seqpack_cli.tokens.vocabulary import read_tokenizer_json
 
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -81,7 +81,12 @@ def test_the_cached_copy_is_read_offline(nowhere: str, empty_cache: Path) -> Non
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (snapshot / "tokenizer.json").write_bytes(b"{}")
+    (snapshot / "more.json").write_bytes(b"[]")
     assert read_tokenizer_json("some/name") == b"{}"
+    found = download_files("some/name", "tokenizer.json", "more.json", "none.json")
+    assert found == {"tokenizer.json": b"{}", "more.json": b"[]"}
+    with pytest.raises(MachineError, match=r"cannot be reached\n"):
+        download_files("some/name", "none.json")
     with pytest.raises(MachineError, match=r"cannot be reached\n"):
         read_tokenizer_json("other/name")
 

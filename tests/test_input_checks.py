@@ -52,8 +52,10 @@ def test_hint_about_a_stray_file_names_exclude() -> None:
     result = run("tokenize", "corpus", "-o", "store")
     advice = "pass --exclude 'my table.csv' to leave out this file"
     assert result.stderr.endswith(f"hint: pass --text-field body, or {advice}\n")
+    stray.write_text("text\nx\n")
     result = run("tokenize", "corpus", "-o", "store", "--keep", "id")
-    assert result.stderr.endswith(f"no column 'id' (found: 'body')\n\nhint: {advice}\n")
+    assert result.stderr.endswith(f"no column 'id' (found: 'text')\n\nhint: {advice}\n")
+    stray.write_text("body\nx\n")
     for names in ([stray], [stray, "corpus/a.jsonl"]):  # a file that is named is always read
         result = run("tokenize", *names, "-o", "store")
         assert result.stderr.endswith("hint: pass --text-field body\n")

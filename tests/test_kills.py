@@ -90,6 +90,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     ("command", "kinds"),
     [
         ("tokenize", ("parent", "worker", "interrupt")),
+        ("tokenize prompts", ("parent", "worker")),
         ("pack", ("parent, at once", "all", "terminate")),
     ],
 )
@@ -100,6 +101,11 @@ def test_runs_killed_at_random_times_end_with_the_same_bytes(
     tokenizer = write_long_tokenizer(tmp_path / "tokenizer.json")
     arguments = {
         "tokenize": ["tokenize", text, "--tokenizer", tokenizer, "--part-bytes", "100kB"],
+        "tokenize prompts": [
+            *("tokenize", write_pairs(tmp_path / "pairs.csv", text), "--tokenizer", tokenizer),
+            *("--prompt-field", "q", "--completion-field", "a", "--part-bytes", "100kB"),
+            *("--max-length", "16", "--overlap", "4"),
+        ],
         "pack": ["pack", store, "--shard-bytes", "150kB"],
     }[command]
     (tmp_path / "runs").mkdir()

@@ -147,9 +147,15 @@ def test_wrong_offsets_of_the_library_are_repaired_where_the_tokens_spell_the_te
     assert find(removing, ["\x10a b"]) == [[[1, 2], [3, 4]]]
 
 
-def test_wrong_offsets_of_the_library_are_an_error_elsewhere(removing: bytes) -> None:
+@pytest.mark.parametrize("with_spaces", [False, True])
+def test_wrong_offsets_of_the_library_are_an_error_elsewhere(
+    removing: bytes, with_spaces: bool
+) -> None:
+    texts = ["b a", "?", "\x10? b"]
+    encoded = open_encoder("tokenizers", removing, allow_special_tokens=False)(texts)
+    finder = open_offset_finder(removing, allow_special_tokens=False, with_spaces=with_spaces)
     with pytest.raises(WrongOffsetsError) as caught:
-        find(removing, ["b a", "?", "\x10? b"])
+        finder(texts, encoded)
     assert caught.value.text == 2
     assert caught.value.reason == "the tokens at 'b' spell nothing, expected 'b'"
 

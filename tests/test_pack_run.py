@@ -89,6 +89,7 @@ def test_pack_holds_every_sequence_once(
         "num_sequences": 7,
         "num_split_sequences": 0,
         "num_tokens": 37,
+        "num_target_tokens": 37,
         "num_padding_cells": num_padding_cells if layout == "padded" else 0,
         "num_dropped_sequences": {},
         "num_dropped_tokens": {},
@@ -114,7 +115,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 6,
+        "format_version": 7,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
@@ -149,6 +150,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "drop_shorter": None,
             "drop_longer": None,
             "where": [],
+            "keep_without_target": False,
             "split": None,
             "split_name": None,
             "split_seed": 0,
@@ -321,6 +323,7 @@ def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str
         "num_sequences": len(indices),
         "num_split_sequences": len({int(index) for index, start, _ in kept if start > 0}),
         "num_tokens": num_tokens,
+        "num_target_tokens": num_tokens,
         "num_padding_cells": num_cells - num_tokens,
         "num_repeated_sequences": 0,
         "num_repeated_tokens": 0,

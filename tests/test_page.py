@@ -419,3 +419,39 @@ def test_page_shows_columns_beside_their_rows_and_tokens(work: Path) -> None:
         assert '<span title="id 32">' in page  # the space has no tag
         pictures = re.findall(r'<figure id="picture-([^"]*)"', page)
         assert pictures[-3:] == ["column-0", "column-1", "column-2"]
+
+
+def test_page_marks_targets_and_warns(work: Path) -> None:
+    lines = [{"q": "ab", "a": "c<"}, {"q": "d", "a": "雨"}, {"q": "only a prompt", "a": ""}]
+    Path("qa.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    fields = ("--prompt-field", "q", "--completion-field", "a")
+    assert run("tokenize", "qa.jsonl", *fields, "-o", "store").exit_code == 0
+    assert run("pack", "store", "-o", "shards", "--batch-size", 1).exit_code == 0
+    for name in ("store", "shards"):
+        page = make_page(name)
+        assert '<p class="warning"><b>no special token is a target' in page
+        assert "<dt>targets</dt><dd>5 tokens" in page
+        assert "<dt>completion field</dt><dd>a</dd>" in page
+        assert '<span title="id 98">b</span>' in page
+        assert '<span title="id 99, target" class="all">c</span>' in page
+        assert '<span title="id 60, target" class="all">&lt;</span>' in page
+        assert '<span title="id 233 155 168, target" class="all">雨</span>' in page
+        assert "Targets</span> are underlined" in page
+    headings = {heading for heading, _ in read_rows(page)}
+    assert headings == {
+        "batch 0, row 0, sequence 1: 4 tokens, 3 targets (75.00%)",
+        "batch 1, row 0, sequence 0: 4 tokens, 2 targets (50.00%)",
+    } or headings == {
+        "batch 1, row 0, sequence 1: 4 tokens, 3 targets (75.00%)",
+        "batch 0, row 0, sequence 0: 4 tokens, 2 targets (50.00%)",
+    }
+    section = page.split('<section id="batches">')[1].split("</section>")[0]
+    assert re.findall(r"<th>(.*?)</th>", section)[3:5] == ["tokens", "targets"]
+    assert "Targets" not in make("tokens")
+
+
+def make_page(name: str) -> str:
+    """Write a page; its warnings are on stderr too."""
+    result = run("inspect", name, "--html", f"{name}.html")
+    assert (result.exit_code, result.stderr.count("warning: ")) == (0, 1)
+    return Path(f"{name}.html").read_text()

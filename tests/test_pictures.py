@@ -523,6 +523,17 @@ def test_number_panel_of_any_numbers_has_a_bar_for_each_bin(values: list[float])
     assert [bar.get_height() for bar in draw(panel).patches] == [1] * (len(values) - 1)
 
 
+def test_target_panel_has_a_bar_for_each_tenth() -> None:
+    bins = [{"from": n / 10, "to": (n + 1) / 10, "count": n % 3} for n in range(10)]
+    column = {"name": "targets", "kind": "targets", "unit": "tokens", "row": "row"}
+    (panel,) = make_column_panels([{**column, "share": 0.25, "shares": bins}])
+    assert panel.title == "targets: 25.00% of the tokens; share per row"
+    axes = draw(panel)
+    assert [bar.get_height() for bar in axes.patches] == [n % 3 for n in range(10)]
+    assert axes.get_xticklabels()[-1].get_text() == "90%\nto 100%"
+    assert axes.get_ylabel() == "rows"
+
+
 def test_at_most_four_columns_are_drawn_and_the_others_counted() -> None:
     text = {"name": "id", "kind": "text", "unit": "rows", "example": None}
     panels = make_column_panels([make_classes(2)] * 5 + [text])

@@ -127,6 +127,7 @@ def test_plan_table_names_the_batches_and_the_best_padded_way() -> None:
         plan("--layout varlen --max-tokens 2048 --fill sequential", 3),
     ]
     compared = {"path": "p", "num_sequences": 9, "num_tokens": 40, "longest": 5, "plans": plans}
+    compared["num_sequences_without_target"] = 0
     assert show_plans(compared) == [
         "p: 9 sequences, 40 tokens, longest 5",
         "",
@@ -156,6 +157,7 @@ def test_plan_table_names_the_batches_and_the_best_padded_way() -> None:
 def test_plan_table_shows_large_numbers_in_three_digits(number: int, shown: str) -> None:
     plans = [plan("--layout padded --batch-size 64", number)]
     compared = {"path": "p", "num_sequences": 1, "num_tokens": 1, "longest": 1, "plans": plans}
+    compared["num_sequences_without_target"] = 0
     assert f" {shown}  0.00%*" in show_plans(compared)[3]
 
 
@@ -173,6 +175,7 @@ def test_plan_table_fits_and_cuts_nothing(
         for way in ways
     ]
     compared = {"num_sequences": numbers[4], "num_tokens": numbers[5], "longest": longest}
+    compared["num_sequences_without_target"] = 0
     lines = show_plans({"path": "path" * 30, "plans": plans, **compared})
     assert max(map(count_columns, lines[1:])) <= WIDTH
     assert not any("…" in line for line in lines[1:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,35 +25,36 @@ def split(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
     return [piece.tolist() for piece in np.split(ids, np.cumsum(lengths)[:-1])] if len(ids) else []
 
 
+@st.composite
+def cuts(draw: st.DrawFn, num_affixes: int) -> dict[str, Any]:
+    """How documents are cut, as the options of a run allow it."""
+    overflow = draw(st.sampled_from(["split", "split", "truncate", "drop"]))
+    max_length = draw(st.none() | st.integers(1, 12))
+    if max_length is None:
+        return {"max_length": None, "overflow": overflow}
+    if overflow == "truncate":
+        max_length += num_affixes  # the run refuses less
+    overlap = draw(st.integers(0, max_length - 1)) if overflow == "split" else 0
+    return {"max_length": max_length, "overflow": overflow, "overlap": overlap}
+
+
 @given(
     texts=documents(),
     prefix=st.lists(st.integers(1, 4), max_size=2),
     suffix=st.lists(st.integers(5, 9), max_size=2),
-    max_length=st.none() | st.integers(1, 12),
-    overflow=st.sampled_from(["split", "truncate", "drop"]),
     dtype=st.sampled_from(["int64", "uint8"]),
+    data=st.data(),
 )
 def test_sequences_and_ledger_equal_slow_splitter(
-    texts: list[list[int]],
-    prefix: list[int],
-    suffix: list[int],
-    max_length: int | None,
-    overflow: str,
-    dtype: str,
+    texts: list[list[int]], prefix: list[int], suffix: list[int], dtype: str, data: st.DataObject
 ) -> None:
-    if overflow == "truncate" and max_length is not None:
-        max_length += len(prefix) + len(suffix)  # the run refuses less
-    slow = slow_sequences(
-        texts, prefix=prefix, suffix=suffix, max_length=max_length, overflow=overflow
-    )
-    made = make_sequences(
-        encode(texts, dtype),
-        affixes=Affixes(tuple(prefix), tuple(suffix)),
-        max_length=max_length,
-        overflow=overflow,
-    )
+    cut = data.draw(cuts(len(prefix) + len(suffix)))
+    slow = slow_sequences(texts, prefix=prefix, suffix=suffix, **cut)
+    affixes = Affixes(tuple(prefix), tuple(suffix))
+    made = make_sequences(encode(texts, dtype), affixes=affixes, **cut)
     assert split(made.ids, made.lengths) == slow.sequences
     assert made.num_sequences.tolist() == [len(pieces) for pieces in slow.sequences_of_document]
+    assert made.overlaps.tolist() == slow.overlaps
     for name in (
         "num_special_tokens",
         "num_truncated_tokens",
@@ -59,49 +62,55 @@ def test_sequences_and_ledger_equal_slow_splitter(
         "num_dropped_documents",
     ):
         assert getattr(made, name) == getattr(slow, name)
-    came_in = sum(map(len, texts)) + made.num_special_tokens
+    came_in = sum(map(len, texts)) + made.num_special_tokens + sum(slow.overlaps)
     assert came_in == len(made.ids) + made.num_truncated_tokens + made.num_dropped_tokens
 
 
 @given(
     texts=documents(),
-    prefix=st.lists(st.integers(1, 4), max_size=2),
-    suffix=st.lists(st.integers(5, 9), max_size=2),
-    max_length=st.none() | st.integers(5, 12),
-    overflow=st.sampled_from(["split", "truncate", "drop"]),
+    num_prefix=st.integers(0, 2),
+    num_suffix=st.integers(0, 2),
+    of_overlap=st.none() | st.just(-3),
+    data=st.data(),
 )
-def test_columns_stay_beside_their_tokens(
+def test_columns_are_cut_as_a_text_of_their_values_would_be(
     texts: list[list[int]],
-    prefix: list[int],
-    suffix: list[int],
-    max_length: int | None,
-    overflow: str,
+    num_prefix: int,
+    num_suffix: int,
+    of_overlap: int | None,
+    data: st.DataObject,
 ) -> None:
-    """A column that repeats the text's ids, all above 9, is the ids without special tokens."""
-    encoded = encode(texts)
-    columns = {
-        "same": TokenColumn(encoded.ids, -100),
-        "place": TokenColumn(np.arange(len(encoded.ids), dtype=np.int8), 0),
-    }
-    made = make_sequences(
-        encoded,
-        affixes=Affixes(tuple(prefix), tuple(suffix)),
-        max_length=max_length,
-        overflow=overflow,
-        columns=columns,
-    )
-    is_text = made.ids > 9
-    assert made.columns["same"].tolist() == np.where(is_text, made.ids, -100).tolist()
-    assert made.columns["place"].dtype == np.int8
-    places = made.columns["place"][is_text]
-    assert encoded.ids[places].tolist() == made.ids[is_text].tolist()
-    assert (np.diff(places) > 0).all()
+    """Values that are the places of their tokens; -1 in front, -2 behind what is not truncated."""
+    cut = data.draw(cuts(num_prefix + num_suffix))
+    encoded, lengths = encode(texts), list(map(len, texts))
+    values = np.arange(len(encoded.ids), dtype=np.int16)
+    affixes = Affixes((1,) * num_prefix, (2,) * num_suffix)
+    columns = {"place": TokenColumn(values, -1, -2, of_overlap)}
+    made = make_sequences(encoded, affixes=affixes, columns=columns, **cut).columns["place"]
+    expected: list[int] = []
+    for document in np.split(values, np.cumsum(lengths)[:-1]):
+        around = {"prefix": [-1] * num_prefix, "suffix": [-2] * num_suffix}
+        slow = slow_sequences([document.tolist()], **around, **cut)
+        if slow.num_truncated_tokens:
+            slow = slow_sequences(
+                [document.tolist()], **{**around, "suffix": [-1] * num_suffix}, **cut
+            )
+        for piece, overlap in zip(slow.sequences, slow.overlaps, strict=True):
+            expected += piece if of_overlap is None else [of_overlap] * overlap + piece[overlap:]
+    assert made.dtype == np.int16
+    assert made.tolist() == expected
 
 
-@given(texts=documents(), max_length=st.integers(1, 12))
-def test_split_loses_nothing(texts: list[list[int]], max_length: int) -> None:
-    made = make_sequences(encode(texts), affixes=Affixes(), max_length=max_length)
-    assert made.ids.tolist() == encode(texts).ids.tolist()
+@given(texts=documents(), max_length=st.integers(1, 12), data=st.data())
+def test_split_loses_and_repeats_nothing_but_the_overlap(
+    texts: list[list[int]], max_length: int, data: st.DataObject
+) -> None:
+    overlap = data.draw(st.integers(0, max_length - 1))
+    made = make_sequences(encode(texts), affixes=Affixes(), max_length=max_length, overlap=overlap)
+    pieces = zip(split(made.ids, made.lengths), made.overlaps.tolist(), strict=True)
+    once = [id_ for piece, repeated in pieces for id_ in piece[repeated:]]
+    assert once == encode(texts).ids.tolist()
+    assert (made.lengths > made.overlaps).all()
     assert made.lengths.max(initial=1) <= max_length
 
 

@@ -223,6 +223,7 @@ def test_dropped_row_is_missing(tmp_path: Path) -> None:
     path = make_shards(tmp_path, shard_bytes=1)
     of_store = [{"num_sequences": 2, "num_tokens": 21}]
     counts = {"num_rows": 2, "num_sequences": 2, "num_tokens": 21, "stores": of_store}
+    counts["num_target_tokens"] = 21
     change_shard(path, drop_last_row, **counts)
     assert check(path)[0][0] == (
         "structure: manifest.json: 1 sequences are missing, the ledger says 0 were dropped"
@@ -476,6 +477,7 @@ def test_dropped_piece_is_found(tmp_path: Path, mended: int) -> None:
         "num_batches": ledger["num_batches"] - 1,
         "num_rows": ledger["num_rows"] - 1,
         "num_tokens": 33,
+        "num_target_tokens": 33,
         "stores": [{"num_sequences": 7, "num_tokens": 33}],
     }
     piece = "manifest.json: a piece of sequence 5 begins at token 8, expected one at 4"

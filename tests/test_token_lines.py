@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpack_cli.errors import CONTROLS
+from seqpack_cli.reporting.terminal.styles import GREEN, RESET, YELLOW, StyledLine
 from seqpack_cli.reporting.terminal.token_lines import (
     LEFT_TO_RIGHT_MARK,
     MAX_LINES,
@@ -47,6 +48,36 @@ def test_tags_stand_below_the_ids_of_their_token() -> None:
         "  │1  │2 3 4      │true│",
         "  below the ids: ner, n",
     ]
+
+
+TARGETS = [
+    {**token("It", 5), "targets": "none"},
+    {**token(" is\x1b", 17), "targets": "all"},
+    {**token("雨", 233, 155), "targets": "some"},
+]
+
+
+def test_targets_are_marked_below_their_text_without_colours() -> None:
+    assert draw(*TARGETS, n=[1, 2, 3, 4]) == [
+        "  │It│ is\\x1b│雨     │",
+        "  │  │^^^^^^^│~~     │",
+        "  │ 5│     17│233 155│",
+        "  │1 │2      │3 4    │",
+        "  ^ target, ~ token of which some ids are targets",
+        "  below the ids: n",
+    ]
+    unmarked = {**token("a", 97), "targets": "none"}
+    assert draw(unmarked) == ["  │a │", "  │97│"]
+
+
+def test_targets_are_coloured_and_underlined_where_colours_are_shown() -> None:
+    lines = draw_tokens(TARGETS, num_tokens=4, tags={}, colour=True)
+    assert lines == [
+        f"  │It│{GREEN} is\\x1b{RESET}│{YELLOW}雨{RESET}     │",
+        "  │ 5│     17│233 155│",
+        f"  {GREEN}target{RESET}, {YELLOW}token of which some ids are targets{RESET}",
+    ]
+    assert [isinstance(line, StyledLine) for line in lines] == [True, False, True]
 
 
 def test_what_has_no_width_is_shown_escaped() -> None:

@@ -32,6 +32,7 @@ from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.target_options import TargetOptions
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -262,6 +263,9 @@ def test_ledger_equals_slow_oracle(
         "num_tokens": sum(map(len, slow.sequences)),
         "num_special_tokens_in_text": 0,
         "num_words_without_token": 0,
+        "num_overlap_tokens": 0,
+        "num_straddling_tokens": 0,
+        "num_target_tokens": sum(map(len, slow.sequences)),  # every token counts
     }
 
 
@@ -377,7 +381,7 @@ def test_manifest_does_not_depend_on_how_the_run_was_done(tmp_path: Path) -> Non
         "parts",
     ]
     assert manifest["format"] == "seqpack.tokens"
-    assert manifest["format_version"] == 3
+    assert manifest["format_version"] == 4
     assert manifest["sources"] == [
         {
             "path": str(corpus),
@@ -718,5 +722,7 @@ def test_options_cover_all_fields_of_the_plan(tmp_path: Path) -> None:
     manifest = run([write_lines(tmp_path / "a.txt")], tmp_path / "store")
     names = {field.name for field in dataclasses.fields(TokenizeOptions)}
     names |= {field.name for field in dataclasses.fields(DocumentOptions)}
-    not_recorded = {"tokenizer", "documents", "encoder", "files"}  # `sources` are the files
+    names |= {field.name for field in dataclasses.fields(TargetOptions)}
+    not_recorded = {"tokenizer", "documents", "encoder", "targets"}
+    not_recorded |= {"files", "chat_template"}  # `sources` are the files
     assert set(manifest["options"]) == names - not_recorded

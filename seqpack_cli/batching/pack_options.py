@@ -65,6 +65,7 @@ class PackOptions:
     drop_shorter: int | None = None
     drop_longer: int | None = None
     where: Sequence[str] = ()  # conditions that all hold for a packed sequence: "lang = de"
+    keep_without_target: bool = False  # pack sequences of which no token is a target, too
     split: str | None = None  # "train=0.98,validation=0.01,test=rest"; names alone with split_by
     split_name: str | None = None  # pack this split alone; None packs each into its own folder
     split_seed: int = 0  # for split

@@ -64,7 +64,8 @@ def select(source: PartLengths, counts: SourceCounts, options: PackOptions) -> S
     """Select the sequences to pack: drop those that the options drop or that do not fit a batch.
 
     A sequence that is visited several times is kept or dropped as often. Each dropped one has one
-    reason: another split, else its length, else a condition or its passes, else overflow.
+    reason: another split, else its length, else a condition, no target or its passes, else
+    overflow.
 
     Args:
         counts: of the source's lengths.
@@ -79,7 +80,7 @@ def select(source: PartLengths, counts: SourceCounts, options: PackOptions) -> S
     if others is not None:
         selection.count_dropped("other_splits", others.num_sequences, others.num_tokens)
     drop_by_length(selection, options)
-    for reason in ("where", "passes"):
+    for reason in ("where", "no_target", "passes"):
         if reason in counts.left_out:
             others = counts.left_out[reason]
             _count_left_out(selection, Selection(source, others), reason, options)

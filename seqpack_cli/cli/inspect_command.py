@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from seqpack_cli.cli.options import OneValueCommand, json_option, plot_option, quiet_option
-from seqpack_cli.cli.output import print_answer
+from seqpack_cli.cli.output import print_answer, print_warnings, wants_colour
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import NATURAL, PLACE
 from seqpack_cli.files.url import Place
@@ -33,8 +34,8 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     type=NATURAL,
     metavar="I",
     help="Show sequence I of the token store, counted from 0: its tokens, ids, text and columns, "
-    "and the file and record it came from (if PATH is a folder of shards, also its batch and row; "
-    "the origin only while the store is where pack found it).",
+    "which tokens are targets, and the file and record it came from (if PATH is a folder of "
+    "shards, also its batch and row; the origin only while the store is where pack found it).",
 )
 @click.option(
     "--vocabulary",
@@ -86,6 +87,8 @@ def command(paths: tuple[Place, ...], as_json: bool, quiet: bool, **asked: Any) 
         if len(paths) > 1:
             raise click.UsageError(f"found {len(paths)} folders: only --vocabulary takes several")
         found, show = _answer(paths[0], asked, None if as_json else MAX_TEXT_IDS)
+    if not quiet:
+        print_warnings(found.get("warnings", ()))
     files = [asked["plot"], asked["html"]]
     print_answer(found, show, written=files, as_json=as_json, quiet=quiet)
 
@@ -138,7 +141,7 @@ def _answer(path: Place, asked: dict[str, Any], max_text_ids: int | None) -> Ans
     opened = open_any_or_splits(path)
     if asked["sequence"] is not None:
         found = rows.describe_sequence(opened, asked["sequence"], max_text_ids=max_text_ids)
-        return found, row_lines.show_sequence
+        return found, functools.partial(row_lines.show_sequence, colour=wants_colour())
     for name in ("batch", "plot", "html"):
         if asked[name] is not None:
             opened = check_one(opened, f"--{name} {asked[name]}")

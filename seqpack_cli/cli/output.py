@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,11 +13,27 @@ import click
 from seqpack_cli.cli.streams import OutputError
 from seqpack_cli.errors import MachineError, escape_controls
 from seqpack_cli.files.url import Place
+from seqpack_cli.reporting.terminal.styles import StyledLine
 
 
 def print_lines(*lines: str, err: bool = False) -> None:
     """Print lines on stdout or stderr; control characters in names and texts are escaped."""
-    _print("\n".join(map(escape_controls, lines)), err=err)
+    shown = (line if isinstance(line, StyledLine) else escape_controls(line) for line in lines)
+    _print("\n".join(shown), err=err)
+
+
+def print_warnings(warnings: Sequence[dict[str, Any]]) -> None:
+    """Print warnings on stderr, each with a line that says what to do."""
+    for warning in warnings:
+        where = f"{warning['split']}: " if "split" in warning else ""
+        print_lines(f"warning: {where}{warning['message']}", f"hint: {warning['hint']}", err=True)
+
+
+def wants_colour() -> bool:
+    """Return whether stdout shows colours: a terminal, unless NO_COLOR or FORCE_COLOR is set."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
 def print_json(value: Any) -> None:
@@ -63,7 +80,7 @@ def write_stdout(data: bytes) -> None:
 
 def _print(text: str, *, err: bool = False) -> None:
     try:
-        click.echo(text, err=err)
+        click.echo(text, err=err, color=True)  # colours are left out by who makes the lines
     except OutputError as error:
         if not error.reader_has_gone:  # the reader stopped reading, but the work is done
             raise

@@ -7,6 +7,7 @@ import click
 from seqpack_cli.cli.options import OneValueCommand, json_option, plot_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.selection_options import keep_without_target_option
 from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.url import Place
 
@@ -14,16 +15,23 @@ from seqpack_cli.files.url import Place
 @click.command("plan", cls=OneValueCommand, short_help="Compare what each way to pack would cost.")
 @click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @plot_option("Write a picture of the comparison to FILE instead of printing it.")
+@keep_without_target_option
 @json_option
 @quiet_option
-def command(stores: tuple[Place, ...], plot: Place | None, as_json: bool, quiet: bool) -> None:
+def command(
+    stores: tuple[Place, ...],
+    plot: Place | None,
+    keep_without_target: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Compare the ways to pack a token store, or several as one, before packing.
 
     For each layout and a fixed list of batch sizes, buckets and row lengths (--batch-size,
     --buckets and --max-tokens of `seqpack pack`): the number of batches, the share of padding, and
     the size of the shards. Other options have their defaults: without splits, conditions or passes,
-    all sequences are packed once. --shuffle with --window needs more padding. Only the lengths of
-    the sequences are read.
+    all sequences that have a target are packed once. --shuffle with --window needs more padding.
+    Only the lengths of the sequences are read, and their targets if a store has them.
 
     \b
     As a table:
@@ -41,7 +49,7 @@ def command(stores: tuple[Place, ...], plot: Place | None, as_json: bool, quiet:
         check_picture_path(plot)
     opened = open_any_as_one(stores)
     with show_progress("plan", "way", quiet=quiet) as progress:
-        found = compare_plans(opened, progress)
+        found = compare_plans(opened, progress, keep_without_target=keep_without_target)
     if plot is not None:
         from seqpack_cli.reporting.pictures.panels import make_plan_panels, make_title
         from seqpack_cli.reporting.pictures.picture import save_picture

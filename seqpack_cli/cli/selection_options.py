@@ -10,6 +10,12 @@ import click
 from seqpack_cli.cli.values import NATURAL, POSITIVE
 
 Command = Callable[..., None]
+keep_without_target_option = click.option(
+    "--keep-without-target",
+    is_flag=True,
+    help="Also pack sequences of which no token is a target (tokenize --completion-field). By "
+    "default they are dropped (counted), after --where, since they add nothing to the loss.",
+)
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--split",
@@ -57,6 +63,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "around a name with = ! < > in it, and around a value that begins or ends with a space. "
         "Repeat the option for several conditions: all must hold.  [default: all sequences]",
     ),
+    keep_without_target_option,
     click.option(
         "--passes",
         metavar="STORE=N,...",

@@ -35,7 +35,8 @@ def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: 
     """Write the sequences of shards as JSON lines, in the order of the token stores.
 
     The inverse of `seqpack pack`: batches are taken apart, padding is removed, and pieces of a
-    sequence that pack cut are joined (those that tokenize cut are sequences of their own).
+    sequence that pack cut are joined (those that tokenize cut are sequences of their own; tokens
+    that tokenize --overlap repeated are written once, as those of the earlier piece).
     Sequences that pack dropped are missing; those that it packed several times (--passes) are
     compared and written once. A folder of splits is refused: name one of them, such as
     splits/train. Token stores are not needed. If they have columns (tokenize --keep),

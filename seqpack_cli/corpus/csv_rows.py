@@ -21,11 +21,10 @@ from seqpack_cli.corpus.document_block import (
     DocumentBlock,
     DocumentOptions,
     Texts,
-    missing_field_error,
-    missing_kept_error,
     oversized_error,
 )
 from seqpack_cli.corpus.kept_fields import Readers, read_values
+from seqpack_cli.corpus.missing_fields import KEEP, missing_field_error
 from seqpack_cli.corpus.records import split_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import Made, TextReader
@@ -34,6 +33,8 @@ from seqpack_cli.errors import DataError, quote
 BLOCK_CHARACTERS = 1 << 20
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_FIELD = 2**31 - 1  # the limit of the csv module
+
+Wanted = Sequence[tuple[str, str]]  # each column, and the option that asks for it
 
 
 @dataclass
@@ -70,8 +71,9 @@ def iter_csv_documents(
     source = source_range.source
     num_records = 0
     num_lists = text.num_values + len(readers)
-    names = [reader.name for reader in readers]
-    for rows in _iter_rows(source_range, options, on_read, text.names, names):
+    wanted = list(zip(text.names, text.options, strict=True))
+    wanted += [(reader.name, KEEP) for reader in readers]
+    for rows in _iter_rows(source_range, options, on_read, wanted):
         found = Texts(options, num_records, fields=[[] for _ in range(num_lists)])
         quick = _read_all(rows, options, text, readers)
         if quick is None:
@@ -89,8 +91,7 @@ def _iter_rows(
     source_range: SourceRange,
     options: DocumentOptions,
     on_read: OnRead,
-    text_names: Sequence[str],
-    names: Sequence[str],
+    wanted: Wanted,
 ) -> Iterator[_Rows]:
     """Yield the fields of the text and the kept ones of rows, block by block."""
     source = source_range.source
@@ -109,7 +110,7 @@ def _iter_rows(
             if row is None:
                 break
             if columns is None:
-                columns = _find_columns(row, text_names, names, place)
+                columns = [_find_column(row, *each, wanted, place) for each in wanted]
                 num_columns = len(row)
                 continue
             rows.add(_take(row, columns, num_columns), line, byte)
@@ -197,23 +198,15 @@ def _iter_lines(
             yield line + "\n"
 
 
-def _find_columns(
-    row: list[str], text_names: Sequence[str], names: Sequence[str], place: str
-) -> list[int]:
-    """Return the numbers of the columns of the text and of the kept fields."""
-    for name in names:
-        if name not in row:
-            error = missing_kept_error("column", name, list(filter(None, row)))
-            raise DataError(f"{place}: {error.reason}", hint=error.hint)
-    return [_find_column(row, name, place) for name in (*text_names, *names)]
-
-
-def _find_column(names: list[str], wanted: str, place: str) -> int:
-    if names.count(wanted) == 1:
-        return names.index(wanted)
-    if wanted in names:
-        raise DataError(f"{place}: {names.count(wanted)} columns named {quote(wanted)}")
-    error = missing_field_error("column", wanted, dict.fromkeys(filter(None, names), ""), hint=None)
+def _find_column(row: list[str], name: str, option: str, wanted: Wanted, place: str) -> int:
+    """Return the number of a column."""
+    if row.count(name) == 1:
+        return row.index(name)
+    if name in row:
+        raise DataError(f"{place}: {row.count(name)} columns named {quote(name)}")
+    found = dict.fromkeys(filter(None, row), "")
+    taken = [name for name, option in wanted if option != KEEP]
+    error = missing_field_error("column", option, name, found, taken=taken)
     raise DataError(f"{place}: {error.reason}", hint=error.hint)
 
 

@@ -8,10 +8,8 @@ documents are numbered as the input's records are.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.sources import Source
@@ -20,7 +18,6 @@ from seqpack_cli.errors import (
     DataError,
     check_choice,
     check_positive,
-    join_items,
     quote,
 )
 from seqpack_cli.runs.arguments import check_fields
@@ -31,8 +28,6 @@ ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --enco
 BINARY_HINT = (
     "the record contains NUL bytes, so the file is probably not text: pass text files only"
 )
-TEXT_FIELD_HINT = "pass --text-field"
-KEEP_HINT = "pass --keep"
 
 
 @dataclass(frozen=True)
@@ -158,28 +153,6 @@ def check_unicode(name: str, value: Any) -> None:
         raise BadRecordError(
             f"field {quote(name)} has the lone surrogate {found}, expected Unicode text"
         )
-
-
-def missing_field_error(
-    kind: str, text_field: str, value: dict[str, Any], *, hint: str | None = SKIP_HINT
-) -> BadRecordError:
-    """Return the error about a missing field; the hint names `text`, or else the longest string."""
-    found = join_items(map(quote, value)) or "none"
-    names = [name for name, field in value.items() if isinstance(field, str) and name.isprintable()]
-    if names:
-        likely = max(names, key=lambda name: (name == "text", len(value[name])))
-        hint = f"{TEXT_FIELD_HINT} {shlex.quote(likely)}"
-    return BadRecordError(f"no {kind} {quote(text_field)} (found: {found})", hint=hint)
-
-
-def missing_kept_error(kind: str, name: str, names: Sequence[str]) -> BadRecordError:
-    """Return the error about a missing field that is to be kept; similar names come first."""
-    close = get_close_matches(name, names, cutoff=0.7)
-    found = join_items(map(quote, dict.fromkeys([*close, *names]))) or "none"
-    hint = SKIP_HINT if kind == "field" else None
-    if close:
-        hint = f"{KEEP_HINT} {shlex.quote(close[0])}"
-    return BadRecordError(f"no {kind} {quote(name)} (found: {found})", hint)
 
 
 def oversized_error(place: str, limit: int) -> DataError:

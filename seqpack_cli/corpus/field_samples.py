@@ -79,9 +79,14 @@ class _UnmadeText:
     """Read the fields of a text, and make none."""
 
     names: tuple[str, ...]
+    options: tuple[str, ...]
     optional: tuple[str, ...]
     takes_strings: bool
     num_values = 0
+
+    @classmethod
+    def like(cls, text: TextReader) -> _UnmadeText:
+        return cls(text.names, text.options, text.optional, text.takes_strings)
 
     def read_all(self, columns: Sequence[list[Any]]) -> Made:
         return [""] * len(columns[0]), []
@@ -107,8 +112,6 @@ def _iter_blocks(
             yield [[find_folder_name(source)] for _ in names], 0  # the file need not be read
             continue
         whole = SourceRange(index, source, 0, source.num_bytes)
-        unmade = (
-            None if text is None else _UnmadeText(text.names, text.optional, text.takes_strings)
-        )
+        unmade = None if text is None else _UnmadeText.like(text)
         for block in iter_documents(whole, options, lambda _: None, readers, unmade):
             yield block.fields, block.num_bytes

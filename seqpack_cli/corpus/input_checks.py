@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from seqpack_cli.corpus.document_block import KEEP_HINT, TEXT_FIELD_HINT
 from seqpack_cli.corpus.formats import find_file_format
 from seqpack_cli.corpus.kept_fields import FOLDER_FIELD
+from seqpack_cli.corpus.missing_fields import proposes_field
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import DataError, OptionError, join_items
@@ -122,7 +122,7 @@ def naming_stray(inputs: Sequence[str], sources: Sequence[Source]) -> Iterator[N
     except DataError as error:
         of_file = (each for each in sources if error.message.startswith(f"{each.path}:"))
         stray = next(of_file, None)
-        is_field = error.hint is None or error.hint.startswith((TEXT_FIELD_HINT, KEEP_HINT))
+        is_field = error.hint is None or proposes_field(error.hint)
         is_alike = stray is None or all(each.format == stray.format for each in sources)
         if stray is None or not is_field or is_alike or stray.path in inputs:
             raise

@@ -14,18 +14,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from seqpack_cli.corpus.document_block import (
-    BadRecordError,
-    check_unicode,
-    missing_kept_error,
-)
-from seqpack_cli.corpus.json_lines import (
-    find_field,
-    find_parser,
-    list_keys,
-    parse_object,
-)
+from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
+from seqpack_cli.corpus.json_lines import find_field, find_parser, list_keys, parse_object
 from seqpack_cli.corpus.kept_fields import Readers, read_values
+from seqpack_cli.corpus.missing_fields import KEEP, missing_field_error
 from seqpack_cli.corpus.text_reader import Made, TextReader
 
 CHUNK_BYTES = 1 << 16  # larger arrays cost page faults
@@ -71,31 +63,33 @@ def read_json_record(line: str, text: TextReader, readers: Readers) -> tuple[str
     names = (*text.names, *text.optional, *(reader.name for reader in readers))
     keys = {key for name in names for key in list_keys(name)} if text.takes_strings else EVERY_KEY
     value = parse_object(line, keys, text.names[0])
-    raw_texts = [find_field(value, name) for name in text.names]
+    raw_texts = [
+        _find_needed(value, name, option, text.names)
+        for name, option in zip(text.names, text.options, strict=True)
+    ]
     raw_texts += [_find_optional(value, name) for name in text.optional]
+    if not text.takes_strings:
+        for name, raw_text in zip((*text.names, *text.optional), raw_texts, strict=True):
+            check_unicode(name, raw_text)
     made, found = text.read(raw_texts)
     for reader in readers:
-        try:
-            field = find_field(value, reader.name)
-        except BadRecordError as error:
-            raise missing_kept_error("field", reader.name, list_names(value)) from error
+        field = _find_needed(value, reader.name, KEEP)
         check_unicode(reader.name, field)
         found.append(reader.read(field, raw_texts[0]))
     return made, found
 
 
-def list_names(value: dict[str, Any]) -> list[str]:
-    """Return the fields of an object, and those of the objects in it as dotted paths."""
-    inside = [
-        f"{name}.{key}" for name, inner in value.items() if isinstance(inner, dict) for key in inner
-    ]
-    return [*value, *inside]
+def _find_needed(value: dict[str, Any], name: str, option: str, taken: Sequence[str] = ()) -> Any:
+    try:
+        return find_field(value, name)
+    except KeyError as error:
+        raise missing_field_error("field", option, name, value, taken=taken) from error
 
 
 def _find_optional(value: dict[str, Any], name: str) -> Any:
     try:
         return find_field(value, name)
-    except BadRecordError:
+    except KeyError:
         return None
 
 

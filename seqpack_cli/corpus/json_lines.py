@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from seqpack_cli.corpus.document_block import (
     BadRecordError,
     is_unicode,
-    missing_field_error,
 )
+from seqpack_cli.corpus.missing_fields import TEXT_FIELD, missing_field_error
 from seqpack_cli.corpus.words import join_words
 from seqpack_cli.errors import quote
 
@@ -60,7 +60,10 @@ def read_json_text(line: str, text_field: str) -> str:
     raw = line.encode()
     keys = {key for key in list_keys(text_field) if raw.count(_spell(key)) > 1}
     value = parse_object(line, keys, text_field)
-    text = find_field(value, text_field, has_literal=_spell(text_field) in raw)
+    try:
+        text = find_field(value, text_field, has_literal=_spell(text_field) in raw)
+    except KeyError as error:
+        raise missing_field_error("field", TEXT_FIELD, text_field, value) from error
     return join_words(text, text_field, takes_words=False)
 
 
@@ -110,14 +113,14 @@ def find_field(value: dict[str, Any], name: str, *, has_literal: bool = True) ->
     """Return a field of an object: the whole name as one key, or else a dotted path of keys.
 
     Raises:
-        BadRecordError: there is none.
+        KeyError: there is none.
     """
     if has_literal and name in value:
         return value[name]
     inner: Any = value
     for key in name.split("."):
         if not isinstance(inner, dict) or key not in inner:
-            raise missing_field_error("field", name, value)
+            raise KeyError(name)
         inner = inner[key]
     return inner
 

@@ -1,4 +1,4 @@
-"""Find the columns of a Parquet file by their names, and convert their values.
+"""Find the columns of a Parquet file by their names, and check their types.
 
 A name is that of a column, or a dotted path of the fields of structs.
 """
@@ -9,16 +9,21 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from seqpack_cli.corpus.document_block import BadEncodingError, decode, missing_field_error
 from seqpack_cli.corpus.kept_fields import Readers, takes_words
+from seqpack_cli.corpus.missing_fields import KEEP, missing_field_error
+from seqpack_cli.corpus.parquet_types import (
+    JSON_TYPES,
+    KEPT_TYPES,
+    is_json,
+    is_kept,
+    is_list,
+    is_text,
+    make_like,
+)
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, quote
-
-KEPT_TYPES = "numbers, booleans, strings or lists of them"
 
 
 def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) -> list[str | None]:
@@ -30,20 +35,21 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
         DataError: a column is missing, or of another type.
     """
     schema = file.schema_arrow
-    for name in text.names:
+    for name, option in zip(text.names, text.options, strict=True):
+        kind = _find_needed(schema, name, option, text.names, source)
+        if text.takes_strings:
+            _check_strings(kind, name, source, takes_words=takes_words(readers))
+        else:
+            _check_json(kind, name, source)
+    optional: list[str | None] = []
+    for name in text.optional:
         kind = _find_type(schema, name, source)
-        is_words = _is_list(kind) and _is_text(kind.value_type)
-        is_right = _is_text(kind) or (is_words and takes_words(readers))
-        if text.takes_strings and not is_right:
-            message = f"{source.path}: column {quote(name)} is {kind}, expected strings"
-            raise DataError(message, hint=WORDS_HINT if is_words else None)
-    optional = [name if _has_column(schema, name, source) else None for name in text.optional]
+        optional.append(None if kind is None else name)
+        if kind is not None:
+            _check_json(kind, name, source)
     for reader in readers:
-        try:
-            kind = _find_type(schema, reader.name, source)
-        except DataError as error:
-            raise DataError(error.message) from error  # without the hint about the text
-        if not _is_kept(kind):
+        kind = _find_needed(schema, reader.name, KEEP, (), source)
+        if not is_kept(kind):
             raise DataError(
                 f"{source.path}: column {quote(reader.name)} is {kind}, expected {KEPT_TYPES}",
                 hint="convert the column, or keep another one",
@@ -51,12 +57,19 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
     return [*text.names, *optional, *(reader.name for reader in readers)]
 
 
-def _has_column(schema: Any, name: str, source: Source) -> bool:
-    try:
-        _find_type(schema, name, source)
-    except DataError:
-        return False
-    return True
+def _check_strings(kind: Any, name: str, source: Source, *, takes_words: bool) -> None:
+    is_words = is_list(kind) and is_text(kind.value_type)
+    if not is_text(kind) and not (is_words and takes_words):
+        message = f"{source.path}: column {quote(name)} is {kind}, expected strings"
+        raise DataError(message, hint=WORDS_HINT if is_words else None)
+
+
+def _check_json(kind: Any, name: str, source: Source) -> None:
+    if not is_json(kind):
+        raise DataError(
+            f"{source.path}: column {quote(name)} is {kind}, expected {JSON_TYPES}",
+            hint="convert the column, or write the records as JSON lines",
+        )
 
 
 def look_up(batch: Any, column: str) -> Any:
@@ -64,64 +77,9 @@ def look_up(batch: Any, column: str) -> Any:
     import pyarrow as pa
 
     values = functools.reduce(_look_up, _path_to(column, batch.schema.names), batch)
-    if _is_text(values.type):
+    if is_text(values.type):
         return values.cast(pa.large_string(), safe=False)
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-
-
-def count_bytes(texts: Any) -> np.ndarray:
-    """Return the bytes of each text, or of the words of each, int64; 0 for null.
-
-    Of other values, about as many on average.
-    """
-    import pyarrow.compute as pc
-
-    is_words = _is_list(texts.type) and _is_text(texts.type.value_type)
-    if not is_words and not _is_text(texts.type):
-        return np.full(len(texts), texts.nbytes // max(len(texts), 1), np.int64)
-    words = texts.flatten() if _is_list(texts.type) else texts
-    sizes = pc.fill_null(pc.binary_length(words), 0).to_numpy(zero_copy_only=False)
-    if _is_list(texts.type):
-        parents = pc.list_parent_indices(texts).to_numpy()
-        sizes = np.bincount(parents, sizes, len(texts))
-    return np.asarray(sizes, np.int64)
-
-
-def to_python(values: Any) -> list[Any]:
-    """Convert values; numbers without a null among them are ten times faster.
-
-    Raises:
-        UnicodeDecodeError: a string is not UTF-8.
-    """
-    import pyarrow as pa
-
-    kind = values.type
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if is_number and not values.null_count:
-        numbers: list[Any] = values.to_numpy(zero_copy_only=False).tolist()
-        return numbers
-    found: list[Any] = values.to_pylist()
-    return found
-
-
-def read_scalar(scalar: Any, encoding_errors: str) -> Any:
-    """Convert one value.
-
-    Raises:
-        BadEncodingError: it is not UTF-8.
-    """
-    import pyarrow as pa
-
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError as error:
-        found = error.object[error.start]
-        if not _is_text(scalar.type):
-            raise BadEncodingError(found, 0) from error
-    try:
-        return decode(scalar.cast(pa.large_binary()).as_py(), encoding_errors)
-    except BadEncodingError as error:
-        raise BadEncodingError(found, 0) from error
 
 
 def _look_up(values: Any, name: str) -> Any:
@@ -134,8 +92,18 @@ def _path_to(column: str, names: Sequence[str]) -> list[str]:
     return [column] if column in names else column.split(".")
 
 
+def _find_needed(schema: Any, name: str, option: str, taken: Sequence[str], source: Source) -> Any:
+    """Return the type of a column; an error if there is none."""
+    kind = _find_type(schema, name, source)
+    if kind is None:
+        found = {field.name: make_like(field.type) for field in schema}
+        error = missing_field_error("column", option, name, found, taken=taken)
+        raise DataError(f"{source.path}: {error.reason}", hint=error.hint)
+    return kind
+
+
 def _find_type(schema: Any, wanted: str, source: Source) -> Any:
-    """Return the type of a column."""
+    """Return the type of a column, None if there is none."""
     import pyarrow as pa
 
     kind: Any = None
@@ -146,40 +114,6 @@ def _find_type(schema: Any, wanted: str, source: Source) -> Any:
         if num_same > 1:
             raise DataError(f"{source.path}: {num_same} columns named {quote(name)}")
         if name not in fields:
-            strings = {inner.name: "" if _is_text(inner.type) else None for inner in schema}
-            error = missing_field_error("column", wanted, strings, hint=None)
-            raise DataError(f"{source.path}: {error.reason}", hint=error.hint)
+            return None
         kind = fields[name].type
     return kind
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
-
-
-def _is_kept(kind: Any) -> bool:
-    """Return whether values of a type can be kept; in lists, structs of such values too."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return _is_kept(kind.value_type)
-    if _is_list(kind):
-        inner = kind.value_type
-        fields = [field.type for field in inner] if pa.types.is_struct(inner) else [inner]
-        return all(map(_is_kept, fields))
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return bool(is_number or pa.types.is_boolean(kind) or _is_text(kind))

@@ -23,14 +23,9 @@ from seqpack_cli.corpus.document_block import (
     oversized_error,
 )
 from seqpack_cli.corpus.kept_fields import Readers, read_values
-from seqpack_cli.corpus.parquet_columns import (
-    count_bytes,
-    find_columns,
-    look_up,
-    read_scalar,
-    to_python,
-)
+from seqpack_cli.corpus.parquet_columns import find_columns, look_up
 from seqpack_cli.corpus.parquet_pages import bound_length, find_chunks, find_first_page
+from seqpack_cli.corpus.parquet_values import count_bytes, read_scalar, to_json, to_python
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import DataError, MachineError
@@ -120,6 +115,11 @@ def _read_arrays(
         raise oversized_error(find_place(int((sizes > limit).argmax())), limit)
     try:
         of_text, kept = _divide([to_python(array) for array in arrays], text)
+        if not text.takes_strings:
+            of_text = [
+                [to_json(value, array.type) for value in values]
+                for values, array in zip(of_text, arrays, strict=False)
+            ]
         found.texts, beside = text.read_all(of_text)
         found.fields = beside + [
             read_values(reader, values, of_text[0])
@@ -154,6 +154,10 @@ def _read_each(
     for index, row in enumerate(zip(*arrays, strict=True)):
         try:
             of_text, kept = _divide([read_scalar(scalar, policy) for scalar in row], text)
+            if not text.takes_strings:
+                of_text = [
+                    to_json(value, scalar.type) for value, scalar in zip(of_text, row, strict=False)
+                ]
             made, beside = text.read(of_text)
             fields = [
                 reader.read(value, of_text[0]) for reader, value in zip(readers, kept, strict=True)

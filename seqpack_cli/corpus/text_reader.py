@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from seqpack_cli.corpus.missing_fields import TEXT_FIELD
 from seqpack_cli.corpus.words import join_all_words, join_words
 
 Made = tuple[list[str], list[list[Any]]]  # texts, and lists of what stands beside them
@@ -21,6 +22,10 @@ class TextReader(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """The fields that are needed, at least one: keys, or dotted paths of keys."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The option that asks for each of them."""
 
     @property
     def optional(self) -> tuple[str, ...]:
@@ -61,6 +66,7 @@ class FieldText:
 
     name: str
     takes_words: bool = False
+    options = (TEXT_FIELD,)
     optional = ()
     takes_strings = True
     num_values = 0

@@ -14,10 +14,12 @@ import numpy as np
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.reporting.opened import Opened
+from seqpack_cli.reporting.target_counts import count_targets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 MAX_BINS = 8  # of a histogram of values
@@ -42,6 +44,8 @@ def describe_columns(opened: Opened) -> list[dict[str, Any]]:
 
 
 def _choose(column: Column) -> Callable[[Opened, Column], dict[str, Any]]:
+    if column.name == TARGETS:
+        return count_targets
     if column.class_names is not None:
         return _count_classes
     return _measure_texts if column.is_text else _measure_numbers

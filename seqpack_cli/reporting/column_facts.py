@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.reporting.wording import count, cut, quote_text, show_bytes, show_share
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 MAX_LISTED_COLUMNS = 130  # of the classes of a column: they fit three lines of a terminal
 MAX_NAME_COLUMNS = 24  # of a class
@@ -55,13 +56,24 @@ def list_values(columns: Mapping[str, Any], *, in_short: bool = False) -> list[t
 
 
 def select_tags(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the values of a row from columns that have one value per token."""
-    return {name: value for name, value in columns.items() if isinstance(value, list)}
+    """Return the values of a row per token, without its targets, which are marked otherwise."""
+    return {
+        name: value
+        for name, value in columns.items()
+        if isinstance(value, list) and name != TARGETS
+    }
+
+
+def find_counts(columns: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the counts of the targets, from `describe_columns`; None if they are no column."""
+    return next((column for column in columns if "num_targets" in column), None)
 
 
 def _describe(column: dict[str, Any]) -> str:
     if "classes" in column:
         return _describe_classes(column)
+    if "shares" in column:
+        return _describe_targets(column)
     return _describe_numbers(column) if "histogram" in column else _describe_texts(column)
 
 
@@ -98,6 +110,14 @@ def _describe_numbers(column: dict[str, Any]) -> str:
         return f"{smallest} everywhere"
     span = f"{smallest} to {largest}, mean {spell_number(column['mean'])}"
     return f"{span}  {_draw_histogram([entry['count'] for entry in column['histogram']])}"
+
+
+def _describe_targets(column: dict[str, Any]) -> str:
+    words = f"{show_share(column['share'])} of the tokens"
+    if not column["num_rows"]:
+        return words
+    shares = _draw_histogram([entry["count"] for entry in column["shares"]])
+    return f"{words}; per {column['row']}  {shares}"
 
 
 def _draw_histogram(counts: Sequence[int]) -> str:

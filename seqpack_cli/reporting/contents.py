@@ -13,15 +13,18 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.reporting.column_contents import describe_columns
+from seqpack_cli.reporting.column_facts import find_counts
 from seqpack_cli.reporting.duplicates import count_duplicates
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.reporting.opened import Opened, open_any_or_splits
+from seqpack_cli.reporting.opened import Opened, find_store, open_any_or_splits
 from seqpack_cli.reporting.selection_counts import describe_splits, describe_stores
+from seqpack_cli.reporting.target_warnings import find_warnings, list_target_options
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
@@ -57,7 +60,8 @@ def describe(opened: Opened | SplitSet) -> dict[str, Any]:
         FolderError: its tokenizer.json is damaged.
     """
     if isinstance(opened, SplitSet):
-        return {**describe_splits(opened), "run": _read_run(opened.path)}
+        more = {"warnings": _warn_of_splits(opened), "run": _read_run(opened.path)}
+        return {**describe_splits(opened), **more}
     check_kept_tokenizer(opened.path, opened.manifest)
     if isinstance(opened, ShardSet):
         return _describe_shards(opened)
@@ -77,7 +81,7 @@ def _describe_store(store: TokenStore) -> dict[str, Any]:
         "bytes": sum(file["bytes"] for file in files),
         "ledger": manifest["ledger"],
         "duplicates": count_duplicates(store),
-        "columns": describe_columns(store),
+        **_describe_columns(store),
         "options": manifest["options"],
         "lengths": summarize_lengths(read_lengths(store)),
         "run": _read_run(store.path),
@@ -102,11 +106,33 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
             "fewest": int(num_rows.min()) if len(num_rows) else None,
             "most": int(num_rows.max()) if len(num_rows) else None,
         },
-        "columns": describe_columns(shards),
+        **_describe_columns(shards),
         "options": manifest["options"],
         "lengths": summarize_lengths(read_lengths(shards)),
         "run": _read_run(shards.path),
     }
+
+
+def _describe_columns(opened: Opened) -> dict[str, Any]:
+    """Return what the columns hold, what made the targets, and what may be wrong with them."""
+    store, columns = find_store(opened, check_indices=False), describe_columns(opened)
+    targets = find_counts(columns)
+    counted = {} if targets is None else {"": (targets["num_targets"], targets["num_values"])}
+    return {
+        "columns": columns,
+        "target_options": list_target_options(store) if counted else None,
+        "warnings": find_warnings(store, counted),
+    }
+
+
+def _warn_of_splits(splits: SplitSet) -> list[dict[str, Any]]:
+    """Return what may be wrong with the targets of each split, and with their stores."""
+    counted = {}
+    for name, shards in splits.splits.items():
+        ledger = shards.manifest["ledger"]
+        if TARGETS in shards.columns:
+            counted[name] = ledger["num_target_tokens"], ledger["num_tokens"]
+    return find_warnings(find_store(shards, check_indices=False), counted)
 
 
 def measure_batches(shards: ShardSet) -> BatchTable:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.ranges import find_differing
+from seqpack_cli.ranges import find_differing, to_offsets
 from seqpack_cli.tokens.columns.class_kind import map_numbers
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
@@ -66,7 +66,7 @@ class ColumnPair:
         self.name = first.name
         self._columns = first, second
         self._table = _match_classes(first, second)
-        self._num_differing = 0
+        self._num_differing = self._num_tokens = 0
         self._places: list[dict[str, Any]] = []
 
     def compare(
@@ -79,8 +79,11 @@ class ColumnPair:
             first, second: of either side: N values, or one per token.
             lengths: the numbers of tokens of the sequences, on either side.
         """
-        differing = self._find_differing(first, second, lengths)
+        renumbered = second if self._table is None else self._table[np.asarray(second)]
+        differing = self._find_differing(first, renumbered, lengths)
         self._num_differing += len(differing)
+        if self._columns[0].is_per_token:
+            self._num_tokens += _count_tokens(differing, first, renumbered, lengths)
         for place in differing[: MAX_PLACES - len(self._places)].tolist():
             spelled = [
                 self._spell(column, place, values, counts)
@@ -94,16 +97,23 @@ class ColumnPair:
         """Compare the values of one sequence, above those of earlier calls, as JSON has them."""
         if not _is_same(value, other):
             self._num_differing += 1
+            if self._columns[0].is_per_token:
+                same = sum(_is_same(*pair) for pair in zip(value, other, strict=False))
+                self._num_tokens += max(len(value), len(other)) - same
             if len(self._places) < MAX_PLACES:
                 self._places.append(_describe_place(sequence, value, other))
 
     def report(self) -> dict[str, Any]:
-        """Return how many sequences have other values, and the first places with both values."""
-        return {"name": self.name, "num_differing": self._num_differing, "places": self._places}
+        """Return how many sequences have other values, and the first places with both values.
+
+        Of a column per token also how many tokens have, those that only one side has among them.
+        """
+        found: dict[str, Any] = {"name": self.name, "num_differing": self._num_differing}
+        if self._columns[0].is_per_token:
+            found["num_differing_tokens"] = self._num_tokens
+        return {**found, "places": self._places}
 
     def _find_differing(self, first: Values, second: Values, lengths: Lengths) -> np.ndarray:
-        if self._table is not None:
-            second = self._table[np.asarray(second)]
         if self._columns[0].is_per_token:
             return find_differing(np.asarray(first), np.asarray(second), *lengths)
         return find_differing_values(first, second)
@@ -114,6 +124,19 @@ class ColumnPair:
             return column.spell(values[place : place + 1])[0]
         start = int(lengths[:place].sum(dtype=np.int64))
         return column.spell(values[start : start + int(lengths[place])])
+
+
+def _count_tokens(differing: np.ndarray, first: Values, second: Values, lengths: Lengths) -> int:
+    """Count the tokens with other values in some of the sequences of a block."""
+    values, others = np.asarray(first), np.asarray(second)
+    starts, other_starts = (to_offsets(each) for each in lengths)
+    total = 0
+    for place in differing.tolist():
+        a = values[starts[place] : starts[place + 1]]
+        b = others[other_starts[place] : other_starts[place + 1]]
+        common = min(len(a), len(b))
+        total += int(np.count_nonzero(a[:common] != b[:common])) + max(len(a), len(b)) - common
+    return total
 
 
 def _describe_place(sequence: int, value: Any, other: Any) -> dict[str, Any]:

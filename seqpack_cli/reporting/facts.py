@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.reporting.column_facts import find_counts
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
-from seqpack_cli.shards.selected_store import OTHER_SPLITS, PASSES
+from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
@@ -57,6 +58,32 @@ def _spell_date(date: object) -> str | None:
 def list_nonzero(ledger: dict[str, int], labels: dict[str, str]) -> Facts:
     """Return the counts of a ledger that are not 0, with their labels."""
     return [(label, f"{ledger[name]:,}") for name, label in labels.items() if ledger[name]]
+
+
+def list_target_facts(numbers: dict[str, Any]) -> Facts:
+    """Return the number of targets and what made them; nothing if there is no such column."""
+    found = find_counts(numbers["columns"])
+    if found is None:
+        return []
+    words = f"{count(found['num_targets'], 'token')}, {show_share(found['share'])}"
+    if found["num_rows_without"]:
+        words += f"; {found['num_rows_without']:,} of {count(found['num_rows'], found['row'])}"
+        words += " without one"
+    return [("targets", words), *_list_target_options(numbers["target_options"] or [])]
+
+
+def _list_target_options(options: list[dict[str, Any]]) -> Facts:
+    """Return the options of `tokenize` that made the targets, of several stores if they agree."""
+    if any(each != options[0] for each in options):
+        return [("targets from", "stores with different options")]
+    return [
+        (
+            "chat template" if name.startswith("chat_template") else name.replace("_", " "),
+            str(value),
+        )
+        for each in options[:1]
+        for name, value in each.items()
+    ]
 
 
 def list_not_packed(ledger: dict[str, Any], options: dict[str, Any]) -> Facts:
@@ -118,6 +145,8 @@ def _spell_reason(reason: str, options: dict[str, Any]) -> str:
         return "in other splits"
     if reason == PASSES:
         return f"left out by {_name_passes(options)}"
+    if reason == NO_TARGET:
+        return "dropped, without a target"
     return f"dropped by --{reason.replace('_', '-')}"
 
 
@@ -130,6 +159,7 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("duplicates", _duplicates(numbers["duplicates"])),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
+        *list_target_facts(numbers),
         ("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
         ("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
         ("special ids", _special_ids(numbers)),
@@ -151,6 +181,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
         ("rows per batch", show_span(rows["fewest"], rows["most"])),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
+        *list_target_facts(numbers),
         ("padding", _padding(numbers)),
         ("size", f"{size}, {numbers['dtype']}"),
         *list_store_facts(numbers["stores"]),
@@ -187,6 +218,8 @@ _STORE_LEDGER = {
     "num_truncated_tokens": "truncated tokens",
     "num_words_without_token": "words with a tag and no token",
     "num_dropped_tokens": "dropped tokens",
+    "num_straddling_tokens": "straddling tokens",
+    "num_overlap_tokens": "overlap tokens",
 }
 
 

@@ -81,12 +81,17 @@ def show_path(opened: AnyOpened) -> str:
     return str(opened.path) if isinstance(opened, ShardSet) else opened.shown_path
 
 
-def find_store(opened: AnyOpened) -> AnyStore | None:
-    """Return the token store; of shards theirs, None if one is no longer there or has changed."""
+def find_store(opened: AnyOpened, *, check_indices: bool = True) -> AnyStore | None:
+    """Return the token store; of shards theirs, None if one is no longer there or has changed.
+
+    Args:
+        check_indices: check every index of the stores of shards now.
+    """
     if not isinstance(opened, ShardSet):
         return opened
     try:
-        return show_packed_columns(open_packed_stores(opened), opened)
+        store = open_packed_stores(opened, check_indices=check_indices)
+        return show_packed_columns(store, opened)
     except SeqpackError:
         return None
 

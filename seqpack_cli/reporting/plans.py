@@ -9,15 +9,15 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.plan import count_source, plan_batches
 from seqpack_cli.errors import MAX_COUNT, OptionError
 from seqpack_cli.reporting.opened import AnyOpened, open_any_as_one
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.pack_plan import count_bytes
+from seqpack_cli.shards.pack_plan import count_bytes, plan_store
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.open_store import AnyPaths, AnyStore
+from seqpack_cli.tokens.open_store import AnyPaths
 
 BATCH_SIZES = (32, 64, 128)
 USUAL_BATCH_SIZE = 64
@@ -27,50 +27,63 @@ ROW_LENGTHS = (2048, 4096, 8192)
 
 
 @checks_arguments
-def plan(stores: AnyPaths, *, progress: Progress | None = None) -> dict[str, Any]:
+def plan(
+    stores: AnyPaths, *, keep_without_target: bool = False, progress: Progress | None = None
+) -> dict[str, Any]:
     """Compare the ways to pack a token store, as `seqpack plan --json` prints them.
 
-    Nothing is packed: only the lengths are read, and all ways together take 0.8 us per sequence.
+    Nothing is packed: only lengths and targets are read, and all ways together take 0.8 us per
+    sequence.
 
     Args:
         stores: the store's folder, or those of several, which are packed as one.
+        keep_without_target: as for `PackOptions`.
 
     Returns:
         Under "plans", for each way: the options of `seqpack pack`, the number of batches, the
         padding ratio and the bytes of the shards.
 
     Raises:
-        OptionError: these are shards, or several stores differ in tokenizer or columns.
+        OptionError: these are shards, several stores differ in tokenizer or columns, or an option
+            has no effect.
+        DataError: no sequence has a target.
         FolderError: a store is incomplete or damaged.
     """
-    return compare_plans(open_any_as_one(stores), progress)
+    opened = open_any_as_one(stores)
+    return compare_plans(opened, progress, keep_without_target=keep_without_target)
 
 
-def compare_plans(opened: AnyOpened, progress: Progress | None = None) -> dict[str, Any]:
+def compare_plans(
+    opened: AnyOpened, progress: Progress | None = None, *, keep_without_target: bool = False
+) -> dict[str, Any]:
     """Plan a store in many ways and return the numbers of each; 0.8 us per sequence for all.
 
     Raises:
-        OptionError: these are shards.
+        OptionError: these are shards, or the option has no effect.
+        DataError: no sequence has a target.
     """
     if isinstance(opened, ShardSet):
         raise OptionError(
             f"{opened.path}: shards are packed already", hint="name their token store"
         )
     progress = progress or Progress()
-    found = count_source(opened)
-    longest = int(found.lengths[0])
+    source = SelectedStore(opened, PackOptions(keep_without_target=keep_without_target))
+    counts = source.count()
+    kept = counts.kept
+    longest = int(kept.lengths.max(initial=1))
     ways = list_ways(longest)
     progress.on_total(len(ways))
     plans = []
     for way in ways:
-        plans.append(_measure(opened, SourceCounts(found), way))
+        plans.append(_measure(source, counts, way))
         progress.on_advance(1)
     return {
         "kind": "plans",
         "path": opened.shown_path,
         "stores": [str(store.path) for store in opened.stores],
-        "num_sequences": len(opened),
-        "num_tokens": opened.num_tokens,
+        "num_sequences": kept.num_sequences,
+        "num_tokens": kept.num_tokens,
+        "num_sequences_without_target": len(opened) - kept.num_sequences,  # which are not packed
         "longest": longest,
         "plans": plans,
     }
@@ -123,11 +136,11 @@ def find_best(plans: list[dict[str, Any]]) -> dict[str, Any]:
     return min(padded, key=lambda plan: (plan["padding_ratio"], plan["num_batches"]))
 
 
-def _measure(store: AnyStore, found: SourceCounts, way: PackOptions) -> dict[str, Any]:
+def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> dict[str, Any]:
     options = replace(way.resolve(), shuffle=False)  # the numbers are the same
-    plan = plan_batches(store, options, found)
+    plan = plan_store(source, options, counts)
     table = plan.table
-    num_bytes = count_bytes(table, options, EntryBytes.of(store))
+    num_bytes = count_bytes(table, options, EntryBytes.of(source.store))
     measured = {
         "options": spell_options(way),
         "num_batches": table.num_batches,

@@ -13,10 +13,12 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
+from seqpack_cli.reporting.row_targets import count_row_targets, judge_pieces
 from seqpack_cli.reporting.row_values import join_pieces, read_row_values, read_sequence_values
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_borders import split_at_tokens
 
@@ -74,18 +76,21 @@ def describe_batch(
         "longest": int(batch.lengths.max()),
         **_describe_shape(batch, opened),
     }
-    described["rows"] = [
-        {
-            "original_index": int(original),
-            "length": len(ids),
-            "columns": read_row_values(whole, opened.columns, row),
-            "ids": ids.tolist(),
-            "text": text,
-        }
-        for row, (original, ids, text) in enumerate(
-            zip(whole.original_indices, rows, texts, strict=True)
+    described["rows"] = []
+    for row, (original, ids, text) in enumerate(
+        zip(whole.original_indices, rows, texts, strict=True)
+    ):
+        columns = read_row_values(whole, opened.columns, row)
+        described["rows"].append(
+            {
+                "original_index": int(original),
+                "length": len(ids),
+                **count_row_targets(columns),
+                "columns": columns,
+                "ids": ids.tolist(),
+                "text": text,
+            }
         )
-    ]
     if whole.piece_starts is not None:
         for row, start in zip(described["rows"], whole.piece_starts.tolist(), strict=True):
             row["piece_start"] = start
@@ -97,8 +102,9 @@ def describe_sequence(
 ) -> dict[str, Any]:
     """Return one sequence by its index in the token store, from the store, shards or all splits.
 
-    `tokens` has the text and ids of its first tokens. Of shards, `visits` lists the place of its
-    first row for each time that it was packed, and `split` is the one of all splits that has it.
+    `tokens` has the text and ids of its first tokens, and whether all, some or none of these are
+    targets. Of shards, `visits` lists the place of its first row for each time that it was packed,
+    and `split` is the one of all splits that has it.
 
     Args:
         max_text_ids: decode only so many of its ids; decoding may be slow.
@@ -120,15 +126,20 @@ def describe_sequence(
         place, ids, columns = {}, opened[index], read_sequence_values(opened, index)
     decode = open_decoder(opened.read_tokenizer_json())
     pieces = split_at_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
+    tokens: list[dict[str, Any]] = [{"text": each.text, "ids": list(each.ids)} for each in pieces]
+    if TARGETS in columns:
+        for token, judged in zip(tokens, judge_pieces(pieces, columns[TARGETS]), strict=True):
+            token["targets"] = judged
     return {
         "sequence": index,
         **place,
         "length": len(ids),
+        **count_row_targets(columns),
         "origin": describe_origin(find_store(opened), index),
         "columns": columns,
         "ids": ids.tolist(),
         "text": decode([ids[:max_text_ids]])[0],
-        "tokens": [{"text": piece.text, "ids": list(piece.ids)} for piece in pieces],
+        "tokens": tokens,
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.reporting.target_counts import measure_share
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 
 def describe_stores(manifest: dict[str, Any]) -> list[dict[str, Any]]:
@@ -56,6 +58,15 @@ def _describe_packed(shards: ShardSet) -> dict[str, Any]:
         "num_shards": shards.num_shards,
         "bytes": sum(entry["bytes"] for entry in manifest["shards"]),
         "padding_ratio": round(ledger["num_padding_cells"] / max(num_cells, 1), 6),
+        **_describe_targets(shards),
         "stores": describe_stores(manifest),
         "ledger": ledger,
     }
+
+
+def _describe_targets(shards: ShardSet) -> dict[str, Any]:
+    """Return the share of targets; nothing if they are no column."""
+    if TARGETS not in shards.columns:
+        return {}
+    ledger = shards.manifest["ledger"]
+    return {"target_share": measure_share(ledger["num_target_tokens"], ledger["num_tokens"])}

@@ -67,5 +67,10 @@ def _count_text_bytes(entries: EntryBytes, store: AnyStore) -> int:
     parts: list[dict[str, Any]] = [part for it in store.stores for part in it.manifest["parts"]]
     num_bytes: int = sum(part["files"][COLUMNS_FILE]["bytes"] for part in parts)
     num_bytes -= BYTES_PER_HASH * store.num_documents
-    num_bytes -= (entries.per_cell - np.dtype(store.dtype).itemsize) * store.num_tokens
-    return max(num_bytes - entries.per_row * len(store), 0)
+    for each in store.stores:
+        constants = each.stored_columns.constants
+        stored = {name: it for name, it in entries.columns.items() if name not in constants}
+        held = replace(entries, columns=stored)
+        num_bytes -= (held.per_cell - np.dtype(store.dtype).itemsize) * each.num_tokens
+        num_bytes -= held.per_row * len(each)
+    return max(num_bytes, 0)

@@ -17,7 +17,7 @@ from seqpack_cli.errors import DataError, MachineError, OptionError, join_items,
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.selected_store import OTHER_SPLITS, PASSES, SelectedStore
+from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES, SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.tokens.decoder import spell_ids
@@ -28,6 +28,8 @@ LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
     "where": "leave out a --where, or look at the values: seqpack inspect {store}",
+    NO_TARGET: "check which fields are the prompt and the completion, or pack them with "
+    "--keep-without-target",
     PASSES: "pass a larger number to --passes",
     OTHER_SPLITS: "pass a larger share to --split",
     "last_batch": "pass --last-batch keep",
@@ -97,6 +99,8 @@ def _check_batches(store: AnyStore, plan: Plan, options: PackOptions) -> None:
 def _spell_reason(reason: str, options: PackOptions) -> str:
     if reason == OTHER_SPLITS:
         return "in other splits"
+    if reason == NO_TARGET:
+        return "without a target"
     option = "share" if reason == PASSES and options.share is not None else reason
     return f"by --{option.replace('_', '-')}"
 

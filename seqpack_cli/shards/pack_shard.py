@@ -17,11 +17,17 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.shards.layouts import Layout, Tensors, find_layout, iter_pieces
-from seqpack_cli.shards.shard_manifest import describe_shard, has_filler, shard_name
+from seqpack_cli.shards.shard_manifest import (
+    SHARD_FIELDS,
+    describe_shard,
+    has_filler,
+    shard_name,
+)
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
 from seqpack_cli.shards.store_counts import count_of_stores
 from seqpack_cli.shards.store_rows import StoreRows, find_rows
+from seqpack_cli.shards.targets import NUM_TARGETS, TargetCounter
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import ValueReader
@@ -66,32 +72,36 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     path = setup.folder / shard_name(task.number)
     pieces = _report_progress(data, counts["num_tokens"] / num_cells)
     arrays = {name: Tensor.of(array) for name, array in tensors.items()}
+    targets = TargetCounter(store.columns, counts["num_tokens"])
     values = ValueReader(store, tensors["original_indices"]) if store.columns else None
     for column in store.columns.values():
         if column.is_per_token:
-            arrays |= _lay_out_column(store, column, rows, tensors, layout)
+            cells = _lay_out_column(store, column, rows, tensors, layout)
+            pieces_of = targets.watch(column, cells)
+            arrays[column.tensor_name] = Tensor(column.dtype, num_cells, pieces_of)
         elif values is not None:
             found = column.make_arrays(values.read(column.name))
             arrays |= {name: Tensor.of(array) for name, array in found.items()}
     arrays["data"] = Tensor(store.dtype, num_cells, pieces)
     written = write_tensor_file(path, arrays, describe_shard(manifest))
     of_stores = count_of_stores([*map(len, store.stores)], tensors)
-    receipt = {"name": path.name, **written, **counts, "stores": of_stores}
+    counts[NUM_TARGETS] = targets.num_targets
+    known = {"name": path.name, **written, **counts, "stores": of_stores}
+    receipt = {name: known[name] for name in SHARD_FIELDS}
     write_receipt(setup.folder, path.stem, receipt)
     return receipt
 
 
 def _lay_out_column(
     store: AnyStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
-) -> dict[str, Tensor]:
-    """Return the array of a column with a value per token, laid out as `data` is."""
+) -> Iterator[np.ndarray]:
+    """Yield the cells of a column with a value per token, laid out as `data` is."""
     filled = replace(layout, pad_id=column.fill)
-    pieces = filled.iter_data(tensors, StoreRows(store, rows, column=column))
-    return {column.tensor_name: Tensor(column.dtype, int(tensors["data_offsets"][-1]), pieces)}
+    return filled.iter_data(tensors, StoreRows(store, rows, column=column))
 
 
 def count_rows(task: ShardTask) -> dict[str, int]:
-    """Return the counts in a shard's entry of the manifest."""
+    """Return the counts in a shard's entry of the manifest that follow from the plan."""
     table = task.rows.table
     num_tokens = table.add_up(table.num_tokens)
     return {

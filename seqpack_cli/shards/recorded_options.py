@@ -14,6 +14,7 @@ from seqpack_cli.batching.pack_options import COUNTS, PackOptions
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.url import Place
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 MAX_KEY = 2**32  # a length, rounded up to a multiple
 APART = ("layout", "pad_id", "padding_side")  # fields of the manifest itself
@@ -31,6 +32,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "overflow": (str, type(None)),
     "last_batch": (str,),
     "where": (list,),
+    "keep_without_target": (bool,),
     "split_seed": (int,),
     "drop_column": (list,),
     **dict.fromkeys(TEXTS, (str, type(None))),
@@ -97,13 +99,14 @@ def check_plan_fields(manifest: dict[str, Any], options: PackOptions, source: Pl
     """Raise FolderError if bucket keys or reasons for dropped sequences contradict the options.
 
     Args:
+        manifest: one whose columns were checked.
         options: the options recorded in the manifest.
     """
     keys = manifest["bucket_keys"]
     if not _are_keys(keys, options):
         expected = _describe_keys(options)
         raise FolderError(f"{source}: bucket_keys {quote(keys)}, expected {expected}")
-    possible = _list_reasons(options)
+    possible = _list_reasons(options, manifest["columns"])
     for reason, count in manifest["ledger"]["num_dropped_sequences"].items():
         if reason not in possible:
             raise FolderError(
@@ -134,8 +137,13 @@ def _describe_keys(options: PackOptions) -> str:
     return f"1 to {options.num_buckets} rising multiples of {options.pad_to_multiple}"
 
 
-def _list_reasons(options: PackOptions) -> set[str]:
-    """Return the reasons for which sequences may be dropped."""
+def _list_reasons(options: PackOptions, columns: list[dict[str, Any]]) -> set[str]:
+    """Return the reasons for which sequences may be dropped.
+
+    Args:
+        columns: those of the shards.
+    """
+    has_targets = any(column["name"] == TARGETS for column in columns)
     has_keys = isinstance(options.buckets, tuple)
     by_default = has_keys and options.overflow is None
     reasons = {
@@ -143,6 +151,7 @@ def _list_reasons(options: PackOptions) -> set[str]:
         "drop_shorter": options.drop_shorter is not None,
         "drop_longer": options.drop_longer is not None,
         "where": bool(options.where),
+        "no_target": has_targets and not options.keep_without_target,
         "passes": options.has_passes,
         "overflow": options.overflow == "drop" or by_default,
         "last_batch": options.last_batch == "drop",

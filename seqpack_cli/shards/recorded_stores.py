@@ -18,6 +18,7 @@ from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.store_passes import find_store_passes, name_by_position
 from seqpack_cli.tokens.columns.column import read_columns
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import MAX_STORES
 
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -77,10 +78,12 @@ def check_passes(stores: list[dict[str, Any]], options: PackOptions, source: Pla
 
 
 def check_columns(manifest: dict[str, Any], options: PackOptions, source: Place) -> None:
-    """Raise FolderError if the columns contradict `--drop-column` or `--store-column`."""
+    """Raise FolderError if the columns contradict the options about columns."""
     columns = read_columns(manifest, source)
     if found := [name for name in options.drop_column if name in columns]:
         raise FolderError(f"{source}: has column {quote(found[0])}, which its options drop")
+    if options.keep_without_target and TARGETS not in columns:
+        raise FolderError(f"{source}: option keep_without_target, but there is no column targets")
     if options.store_column is None:
         return
     added, num_stores = columns.get(options.store_column), len(manifest["stores"])

@@ -15,11 +15,12 @@ from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
 from seqpack_cli.shards.recorded_stores import check_columns, check_passes, check_stores
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_counts import add_up_stores, check_counts
+from seqpack_cli.shards.targets import NUM_TARGETS
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.open_store import AnyStore
 
 FORMAT = "seqpack.shards"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
 BYTES_PER_ROW = 16  # for its length and its index
 COUNTS = (
@@ -29,6 +30,7 @@ COUNTS = (
     "num_sequences",
     "num_split_sequences",
     "num_tokens",
+    NUM_TARGETS,
     "num_padding_cells",
 )
 MANIFEST_FIELDS: dict[str, type] = {
@@ -146,12 +148,12 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
         raise FolderError(f"{source}: padding_side {found}, expected right or left")
     check_id_range(manifest, source)
     options = read_options(manifest, source)
+    check_columns(manifest, options, source)
     check_plan_fields(manifest, options, source)
     check_stores(manifest["stores"], STORE_FIELDS, source)
     check_passes(manifest["stores"], options, source)
     num_stores = len(manifest["stores"])
     check_counts(manifest["ledger"]["stores"], num_stores, source)
-    check_columns(manifest, options, source)
     if not manifest["shards"]:
         raise FolderError(f"{source}: no shards")
     for number, entry in enumerate(manifest["shards"]):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
+from seqpack_cli.errors import FolderError
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.unpacked import iter_unpacked
+from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.shards.unpacked_lines import ROWS, spell_lines
+from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.decoder import open_decoder
 
 ROWS_PER_WRITE = 1024
@@ -58,9 +60,11 @@ def write_sequences(
 ) -> int:
     """Write every sequence as one JSON line; return their number.
 
-    A line has `index`, `ids` or `text`, and `columns` if there are any.
+    A line has `index`, `ids` or `text`, and `columns` if there are any. Tokens that repeat the end
+    of the piece before, of which the column `overlap` has the number, are left out.
     """
-    sequences = iter_unpacked(shards, shards.columns, progress)
+    whole = iter_unpacked(shards, shards.columns, progress)
+    sequences = (drop_overlap(each, shards) for each in whole)
     decode = open_decoder(shards.read_tokenizer_json()) if as_text else None
     num_sequences = 0
     while rows := list(islice(sequences, ROWS_PER_WRITE)):
@@ -68,3 +72,25 @@ def write_sequences(
         write(spell_lines(rows, texts))
         num_sequences += len(rows)
     return num_sequences
+
+
+def drop_overlap(sequence: UnpackedSequence, shards: ShardSet) -> UnpackedSequence:
+    """Return a sequence without its first tokens if they repeat the end of the piece before.
+
+    Raises:
+        FolderError: it would repeat all of its tokens.
+    """
+    num_repeated = sequence.columns.get(OVERLAP, 0)
+    if not num_repeated:
+        return sequence
+    num_tokens = len(sequence.ids)
+    if not 0 < num_repeated < num_tokens:
+        raise FolderError(
+            f"{shards.path}: sequence {sequence.index}: column {OVERLAP!r} is {num_repeated}, "
+            f"expected less than its {num_tokens:,} tokens"
+        )
+    columns = {
+        name: value[num_repeated:] if shards.columns[name].is_per_token else value
+        for name, value in sequence.columns.items()
+    }
+    return UnpackedSequence(sequence.index, sequence.ids[num_repeated:], columns)

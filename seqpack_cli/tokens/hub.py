@@ -33,7 +33,7 @@ def download_files(name: str, needed: str, *optional: str) -> dict[str, bytes]:
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     is_online = not constants.HF_HUB_OFFLINE and can_reach(constants.ENDPOINT)
     found = {}
@@ -42,8 +42,12 @@ def download_files(name: str, needed: str, *optional: str) -> dict[str, bytes]:
             path = hf_hub_download(name, file, local_files_only=not is_online)
             found[file] = Path(path).read_bytes()
         except Exception as error:  # of a dozen types, from no network to no such repository
-            if file != needed and isinstance(error, EntryNotFoundError):
-                continue  # not in the repository, or, without the Hub, not in the cache
+            # Without the Hub, what is not in the cache counts as not in the repository.
+            is_missing = isinstance(error, EntryNotFoundError) and not (
+                is_online and isinstance(error, LocalEntryNotFoundError)
+            )
+            if is_missing and file != needed:
+                continue
             if not is_online:
                 raise MachineError(
                     f"{name}: no such file or folder, and the Hub ({constants.ENDPOINT}) cannot "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from seqpack_cli.corpus.blocks import hash_range
-from seqpack_cli.corpus.document_block import KEEP_HINT, TEXT_FIELD_HINT
+from seqpack_cli.corpus.missing_fields import proposes_field
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.runs.earlier_run import OVERWRITE_HINT
@@ -110,8 +110,7 @@ def _make_missing(
 
 def _complete_hint(error: DataError, receipts: Receipts) -> DataError:
     """Add --overwrite to a hint that changes an option which finished parts were made with."""
-    is_field = error.hint is not None and error.hint.startswith((TEXT_FIELD_HINT, KEEP_HINT))
-    if not is_field or not any(receipts.values()):
+    if not proposes_field(error.hint) or not any(receipts.values()):
         return error
     return DataError(error.message, f"{error.hint} --overwrite")
 

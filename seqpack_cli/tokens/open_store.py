@@ -11,7 +11,11 @@ from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.tokens.columns.combined_columns import add_store_column, combine_columns
+from seqpack_cli.tokens.columns.combined_columns import (
+    combine_columns,
+    find_constants,
+    make_store_column,
+)
 from seqpack_cli.tokens.columns.part_columns import ShownColumns
 from seqpack_cli.tokens.combined_store import CombinedStore
 from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
@@ -98,7 +102,12 @@ def open_stores(
         known = {name for store in stores for name in store.columns}
         without = {*without, *known.difference(wanted)}
     columns = combine_columns([(str(it.path), it.columns) for it in stores], without=without)
-    return CombinedStore([_show(store, ShownColumns(columns)) for store in stores])
+    return CombinedStore(
+        [
+            _show(store, ShownColumns(columns, find_constants(columns, store.columns)))
+            for store in stores
+        ]
+    )
 
 
 def check_dropped(stores: Iterable[TokenStore], names: Collection[str]) -> None:
@@ -130,15 +139,17 @@ def choose_columns(
     Raises:
         OptionError: there is already a column of that name.
     """
+    if store_column is None and not without:
+        return store
     columns = {name: column for name, column in store.columns.items() if name not in without}
+    constants = [dict(each.stored_columns.constants) for each in store.stores]
     if store_column is not None:
         names = names or name_stores([each.path for each in store.stores])
-        shown = add_store_column(columns, store_column, names)
-    elif without:
-        shown = [ShownColumns(columns)] * len(store.stores)
-    else:
-        return store
-    stores = [_show(each, some) for each, some in zip(store.stores, shown, strict=True)]
+        columns[store_column] = make_store_column(columns, store_column, names)
+        for number, values in enumerate(constants):
+            values[store_column] = number
+    both = zip(store.stores, constants, strict=True)
+    stores = [_show(each, ShownColumns(columns, values)) for each, values in both]
     return stores[0] if len(stores) == 1 else CombinedStore(stores)
 
 

@@ -25,6 +25,7 @@ from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import check_dropped, name_stores
 from seqpack_cli.training.batch_keys import BatchKeys
 from seqpack_cli.training.chosen_columns import find_texts, list_class_names
@@ -35,7 +36,7 @@ from seqpack_cli.training.store_dataset import StoreDataset
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 
 IGNORED_OPTIONS = ("shuffle", "seed", "shard_bytes")
-COLUMN_OPTIONS = ("drop_column", "store_column")  # they decide on no batch
+COLUMN_OPTIONS = ("drop_column", "store_column")  # they decide on no batch, but for targets
 
 
 class StoreBatches:
@@ -202,7 +203,10 @@ def _change_columns(
 
 def _describe(options: PackOptions) -> str:
     """Name what decides on batches and differs from the defaults, in every version the same."""
-    return repr(_find_chosen(options, COLUMN_OPTIONS))
+    found = _find_chosen(options, COLUMN_OPTIONS)
+    if TARGETS in options.drop_column:  # then no sequence is dropped for want of a target
+        found["drop_column"] = (TARGETS,)
+    return repr(found)
 
 
 def _spell_options(options: PackOptions) -> str:

@@ -1,8 +1,4 @@
-"""The state of a verify run, and the levels that compare integers: `structure` and `roundtrip`.
-
-A level is a function that takes batches, adds its findings to the report, and returns the batches
-of the shards without a finding.
-"""
+"""The state of a verify run, which its levels share, and the choice of batches to sample."""
 
 from __future__ import annotations
 
@@ -16,22 +12,14 @@ import torch
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.errors import MAX_SEED
-from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.verification.device import naming_batch, naming_memory
-from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
-from seqpack_cli.verification.integers.column_values import compare_columns
+from seqpack_cli.verification.device import naming_memory
 from seqpack_cli.verification.integers.coverage import Coverage
-from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
-from seqpack_cli.verification.integers.shard_roundtrip import (
-    ID_CELLS_PER_TOKEN,
-    Roundtrip,
-    check_shard,
-)
-from seqpack_cli.verification.integers.structure import check_structure
+from seqpack_cli.verification.integers.plan_comparison import PlannedShards
+from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip
 from seqpack_cli.verification.models.attention import MAX_TOKENS
 from seqpack_cli.verification.models.attention_layer import AttentionLayer, build_layer
 from seqpack_cli.verification.models.model import Model, ModelShape, build_model
@@ -175,70 +163,3 @@ def choose_batches(batches: BatchTable, *, num_batches: int | None, seed: int) -
     drawn = np.random.default_rng(seed).choice(others, size=num_random, replace=False)
     places = np.sort(np.concatenate([np.array(chosen, np.int64), drawn]))
     return [int(index) for index in batches.index[places]]
-
-
-def verify_structure(run: Verification) -> BatchTable:
-    """Check the files and arrays of every batch, and that it is the planned one."""
-    with run.level("structure") as level:
-        source, refusals = None, list[Finding]()
-        if run.whole_store is not None:
-            source, run.planned, refusals = plan_again(
-                run.shards, run.whole_store, is_planned=run.report.plan.compared
-            )
-        findings, batches, run.coverage = check_structure(run.shards, level, source, run.planned)
-        for finding in [*refusals, *findings]:
-            run.add(finding)
-        if run.store is not None:
-            _check_columns(run, run.store)
-    return run.keep_faultless(batches)
-
-
-def _check_columns(run: Verification, store: AnyStore) -> None:
-    """Compare the columns that the manifest of the shards names with those of the token store."""
-    for what in compare_columns(run.shards.columns, store.columns):
-        run.add(Finding("structure", MANIFEST_NAME, what))
-        run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
-
-
-def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) -> BatchTable:
-    """Send every id through the device; check a sample with torch's row-by-row functions too.
-
-    Raises:
-        FolderError: the token store is damaged.
-    """
-    roundtrip, max_tokens = run.roundtrip(store), run.shards.options.max_tokens
-    num_passes = 1 + sum(column.is_per_token for column in run.shards.columns.values())
-    run.progress.on_total(int(batches.num_tokens.sum()) * num_passes)
-    with run.level("roundtrip") as level:
-        if not run.is_store_checked:
-            store.check_digest()
-        for what in compare_manifests(run.shards.manifest, store):
-            run.add(Finding("roundtrip", MANIFEST_NAME, what))
-            run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
-        for number in np.unique(run.find_shards(batches)).tolist():
-            shard = run.shards.open_shard(number)
-            for finding in check_shard(shard, roundtrip, on_advance=run.progress.on_advance):
-                run.add(finding)
-        level.num_batches = len(batches)
-        level.num_tokens = int(batches.num_tokens.sum())
-        level.num_column_values = _count_values(run.shards, batches)
-        batches = run.keep_faultless(batches)
-        max_cells = ID_CELLS_PER_TOKEN * run.options.max_batch_tokens
-        small = batches.take(batches.num_rows * batches.longest <= max_cells)
-        chosen = run.sample(small)
-        for index in chosen:
-            name, batch = run.read(index)
-            with naming_batch(name, index):
-                for row, what in check_batch(batch, store, run.device, max_tokens=max_tokens):
-                    run.add(Finding("roundtrip", name, what, index, row))
-        level.num_sampled_batches = len(chosen)
-    return run.keep_faultless(batches)
-
-
-def _count_values(shards: ShardSet, batches: BatchTable) -> int:
-    """Count the values of all columns of some batches, without filler and padding."""
-    counts = (
-        batches.num_tokens if column.is_per_token else batches.num_real_rows
-        for column in shards.columns.values()
-    )
-    return sum(int(count.sum()) for count in counts)

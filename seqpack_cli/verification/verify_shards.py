@@ -18,7 +18,9 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore, parse_places
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.device import steady_arithmetic
-from seqpack_cli.verification.levels import Verification, verify_roundtrip, verify_structure
+from seqpack_cli.verification.integer_levels import verify_roundtrip, verify_structure
+from seqpack_cli.verification.integers.store_targets import check_store_targets
+from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.model_levels import (
     measure_speeds,
     verify_computation,
@@ -37,6 +39,7 @@ class PackedStore:
     store: AnyStore | None
     why_not: str | None = None
     is_checked: bool = False  # whether its checksums have been compared
+    are_targets_checked: bool = False
 
 
 def verify_shards(
@@ -59,6 +62,9 @@ def verify_shards(
     run = Verification(shards, options, device, report, progress, store, whole_store)
     run.is_store_checked = packed.is_checked
     batches = verify_structure(run)
+    if whole_store is not None and not packed.are_targets_checked:  # once for all splits
+        run.report.findings += check_store_targets(whole_store)
+        packed.are_targets_checked = True
     with steady_arithmetic(device, hidden_size=options.hidden_size):
         if store is not None and "roundtrip" in options.levels:
             batches = verify_roundtrip(run, batches, store)

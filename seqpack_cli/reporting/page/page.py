@@ -28,9 +28,11 @@ from seqpack_cli.reporting.page.token_rows import make_rows
 from seqpack_cli.reporting.pictures.panels import make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.spelled_counts import describe_spelled
+from seqpack_cli.reporting.target_counts import count_targets_of_batches
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -109,7 +111,14 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         ],
         rows=rows,
         rows_title=rows_title,
-        has_tags=any(column.is_per_token for column in opened.columns.values()),
+        warnings=[
+            {name: escape_controls(str(value)) for name, value in warning.items()}
+            for warning in numbers["warnings"]
+        ],
+        has_tags=any(
+            column.is_per_token and name != TARGETS for name, column in opened.columns.items()
+        ),
+        has_targets=TARGETS in opened.columns,
         all_known=store is not None,
         special_tokens=[_clean_entry(entry) for entry in describe_spelled(store)["tokens"] or ()],
         num_sequences=places["num_sequences"],
@@ -158,8 +167,10 @@ def _describe_batches(opened: Opened) -> dict[str, Any]:
         "rows": numbers.num_rows,
         "longest": numbers.longest,
         "tokens": numbers.num_tokens,
-        cells_name: numbers.num_cells,
     }
+    if TARGETS in opened.columns:
+        columns["targets"] = count_targets_of_batches(opened)
+    columns[cells_name] = numbers.num_cells
     return {
         "num_batches": len(opened),
         "columns": [*columns, share_name],

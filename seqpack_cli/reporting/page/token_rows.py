@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise
 from typing import Any
 
@@ -11,9 +11,17 @@ import numpy as np
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.column_facts import list_values, select_tags, spell_tag
 from seqpack_cli.reporting.opened import Opened, describe_origin, spell_source
+from seqpack_cli.reporting.row_targets import (
+    ALL,
+    NONE,
+    SOME,
+    count_row_targets,
+    judge_pieces,
+)
 from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
-from seqpack_cli.reporting.wording import cut
+from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
@@ -40,20 +48,24 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
     for index, name, ids, columns in islice(_iter_rows(opened), MAX_ROWS):
         pieces = _take_pieces(split_at_tokens(decode, ids[:MAX_TOKENS]))
         ends = np.cumsum([0, *(len(piece.ids) for piece in pieces)]).tolist()
-        tags = select_tags(columns)
+        tags, marks = select_tags(columns), [NONE] * len(pieces)
+        if TARGETS in columns:
+            marks = judge_pieces(pieces, columns[TARGETS])
         rows.append(
             {
                 # A split sequence has several rows, and ids must be unique in a page.
                 "anchor": None if index in seen else f"sequence-{index}",
-                "heading": f"{name}: {len(ids):,} {'token' if len(ids) == 1 else 'tokens'}",
+                "heading": f"{name}: {count(len(ids), 'token')}{_tell_targets(columns)}",
                 "place": _spell_place(store, index),
                 "columns": [
                     (escape_controls(label), cut(value, MAX_VALUE_COLUMNS))
                     for label, value in list_values(columns)
                 ],
                 "tokens": [
-                    _show_token(piece, special_tokens, _cut_tags(tags, first, last))
-                    for piece, (first, last) in zip(pieces, pairwise(ends), strict=True)
+                    _show_token(piece, special_tokens, _cut_tags(tags, first, last), mark)
+                    for piece, mark, (first, last) in zip(
+                        pieces, marks, pairwise(ends), strict=True
+                    )
                 ],
                 "num_hidden": len(ids) - sum(len(piece.ids) for piece in pieces),
             }
@@ -61,6 +73,13 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
         seen.add(index)
     kind = "rows" if isinstance(opened, ShardSet) else "sequences"
     return rows, f"First {len(rows)} {kind}"
+
+
+def _tell_targets(columns: Mapping[str, Any]) -> str:
+    counts = count_row_targets(columns)
+    if not counts:
+        return ""
+    return f", {count(counts['num_targets'], 'target')} ({show_share(counts['target_share'])})"
 
 
 def _take_pieces(pieces: list[TextPiece]) -> list[TextPiece]:
@@ -116,14 +135,17 @@ def _spell_place(store: AnyStore | None, index: int) -> str:
 
 
 def _show_token(
-    piece: TextPiece, special_tokens: set[str], tags: list[tuple[str, str]]
+    piece: TextPiece, special_tokens: set[str], tags: list[tuple[str, str]], mark: str
 ) -> dict[str, Any]:
+    """Return a token for the template; `mark` is whether all, some or none of it are targets."""
     ids = "id " + " ".join(map(str, piece.ids))
+    is_special = len(piece.ids) == 1 and piece.text in special_tokens
+    targets = {NONE: [], ALL: ["target"], SOME: ["target in part"]}[mark]
     return {
         "text": _make_visible(piece.text) or "∅",
-        "label": ", ".join([ids, *(f"{name} {shown}" for name, shown in tags)]),
+        "label": ", ".join([ids, *targets, *(f"{name} {shown}" for name, shown in tags)]),
         "tags": " ".join(cut(shown, MAX_TAG_COLUMNS) for _, shown in tags),
-        "is_special": len(piece.ids) == 1 and piece.text in special_tokens,
+        "classes": " ".join(["special"] * is_special + [mark] * bool(targets)),
     }
 
 

@@ -34,12 +34,16 @@ def make_column_panels(columns: Sequence[dict[str, Any]]) -> list[Panel]:
     Args:
         columns: what `describe_columns` returns.
     """
-    drawn = [column for column in columns if "classes" in column or "histogram" in column]
+    makers = {
+        "classes": _make_class_panel,
+        "histogram": _make_number_panel,
+        "shares": _make_target_panel,
+    }
+    found = [
+        (column, maker) for column in columns for key, maker in makers.items() if key in column
+    ]
     panels = [
-        _make_class_panel(column, f"column-{place}")
-        if "classes" in column
-        else _make_number_panel(column, f"column-{place}")
-        for place, column in enumerate(drawn[:MAX_PANELS])
+        maker(column, f"column-{place}") for place, (column, maker) in enumerate(found[:MAX_PANELS])
     ]
     hidden = len(columns) - len(panels)
     if panels and hidden:
@@ -83,22 +87,38 @@ def _make_class_panel(column: dict[str, Any], name: str) -> Panel:
 
 def _make_number_panel(column: dict[str, Any], name: str) -> Panel:
     bins = column["histogram"]
-
-    def draw(axes: Axes) -> None:
-        counts = [entry["count"] for entry in bins]
-        bars = axes.bar(range(len(bins)), counts, width=1, color=DARK, ec="white", lw=0.5)
-        axes.bar_label(bars, [f"{number:,}" for number in counts], fontsize=7, padding=1)
-        axes.set_xticks(range(len(bins)), [_spell_bin(entry) for entry in bins])
-        axes.tick_params("x", length=0, labelsize=7)
-        axes.set_ylim(0, ROOM_FOR_NUMBERS * max([*counts, 1]))
-        label_counts(axes.yaxis)
-        axes.set_ylabel(column["unit"])
-
     title = f"{_name(column['name'])}: no values"
     if bins:
         smallest, largest = spell_number(column["smallest"]), spell_number(column["largest"])
         mean = spell_number(column["mean"])
         title = f"{_name(column['name'])}: {smallest} to {largest}, mean {mean}"
+    return _make_histogram_panel(
+        name, title, bins, [_spell_bin(each) for each in bins], column["unit"]
+    )
+
+
+def _make_target_panel(column: dict[str, Any], name: str) -> Panel:
+    """Return the panel of the shares of targets, row by row."""
+    bins = column["shares"]
+    labels = [f"{entry['from']:.0%}\nto {entry['to']:.0%}" for entry in bins]
+    title = f"{_name(column['name'])}: {show_share(column['share'])} of the tokens; "
+    title += f"share per {column['row']}"
+    return _make_histogram_panel(name, title, bins, labels, f"{column['row']}s")
+
+
+def _make_histogram_panel(
+    name: str, title: str, bins: Sequence[dict[str, Any]], labels: Sequence[str], unit: str
+) -> Panel:
+    def draw(axes: Axes) -> None:
+        counts = [entry["count"] for entry in bins]
+        bars = axes.bar(range(len(bins)), counts, width=1, color=DARK, ec="white", lw=0.5)
+        axes.bar_label(bars, [f"{number:,}" for number in counts], fontsize=7, padding=1)
+        axes.set_xticks(range(len(bins)), labels)
+        axes.tick_params("x", length=0, labelsize=7)
+        axes.set_ylim(0, ROOM_FOR_NUMBERS * max([*counts, 1]))
+        label_counts(axes.yaxis)
+        axes.set_ylabel(unit)
+
     return Panel(name, title, draw, height=2.4)
 
 

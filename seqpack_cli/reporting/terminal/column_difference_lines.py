@@ -80,8 +80,11 @@ def _show_values(values: Mapping[str, Any]) -> list[str]:
     num_differing = values["num_differing"]
     if not num_differing:
         return []
+    where = f"differs in {count(num_differing, 'sequence')}"
+    if "num_differing_tokens" in values:
+        where += f", {count(values['num_differing_tokens'], 'token')}"
     return [
-        pair(_name(values["name"]), f"differs in {count(num_differing, 'sequence')}"),
+        pair(_name(values["name"]), where),
         *(line for place in values["places"] for line in _show_place(place)),
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.plans import find_best, read_options
-from seqpack_cli.reporting.wording import WIDTH, cut, cut_front, show_bytes, show_rounded
+from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, show_bytes, show_rounded
 
 HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "longest", "largest")
 LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)
@@ -20,8 +20,8 @@ FOOTER = [
     "buckets  --buckets auto with this --num-buckets",
     "longest  time steps, columns or tokens in a row of the longest batch",
     "largest  cells of the largest batch",
-    "No sequence is dropped; varlen splits those that are longer than a row.",
 ]
+NONE_DROPPED = "No sequence is dropped; varlen splits those that are longer than a row."
 
 
 def show_plans(compared: dict[str, Any]) -> list[str]:
@@ -46,6 +46,16 @@ def show_plans(compared: dict[str, Any]) -> list[str]:
         f"    {best['options']}",
         "",
         *FOOTER,
+        *_tell_dropped(compared["num_sequences_without_target"]),
+    ]
+
+
+def _tell_dropped(number: int) -> list[str]:
+    if not number:
+        return [NONE_DROPPED]
+    return [
+        f"Left out: {count(number, 'sequence')} without a target (see --keep-without-target).",
+        "varlen splits sequences that are longer than a row.",
     ]
 
 

@@ -20,6 +20,7 @@ from seqpack_cli.reporting.wording import (
     pair_of_path,
     pair_of_text,
     quote_text,
+    show_share,
 )
 
 MAX_ROWS = 20
@@ -45,9 +46,15 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
     lines += ["", *_draw_batch(batch), ""]
     rows = batch["rows"][:MAX_ROWS]
     names, *columns = _make_columns([entry["columns"] for entry in rows])
-    lines.append(f"{'row':>5} {'sequence':>9} {'length':>8}  {names}text")
+    heading = f"{'row':>5} {'sequence':>9} {'length':>8}"
+    if "num_targets" in rows[0]:
+        heading += f" {'targets':>8}   share"
+    lines.append(f"{heading}  {names}text")
     for row, (entry, values) in enumerate(zip(rows, columns, strict=True)):
-        head = f"{row:>5} {entry['original_index']:>9,} {entry['length']:>8,}  {values}"
+        head = f"{row:>5} {entry['original_index']:>9,} {entry['length']:>8,}"
+        if "num_targets" in entry:
+            head += f" {entry['num_targets']:>8,} {show_share(entry['target_share']):>7}"
+        head += f"  {values}"
         if entry.get("piece_start"):
             head += f"(from token {entry['piece_start']:,}) "
         lines.append(cut(head + quote_text(entry["text"]), WIDTH))
@@ -67,8 +74,12 @@ def _make_columns(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def show_sequence(sequence: dict[str, Any]) -> list[str]:
-    """Return the lines of a sequence: its source, its tokens with their ids, and its text."""
+def show_sequence(sequence: dict[str, Any], *, colour: bool = False) -> list[str]:
+    """Return the lines of a sequence: its source, its tokens with their ids, and its text.
+
+    Args:
+        colour: mark targets as only a terminal shows them.
+    """
     lines = [f"sequence {sequence['sequence']:,}"]
     origin = sequence["origin"]
     if "split" in sequence:
@@ -100,16 +111,25 @@ def show_sequence(sequence: dict[str, Any]) -> list[str]:
     return [
         *lines,
         pair("length", count(sequence["length"], "token")),
+        *_tell_targets(sequence),
         *(pair(name, value) for name, value in list_values(sequence["columns"])),
         "",
         *draw_tokens(
             sequence["tokens"],
             num_tokens=sequence["length"],
             tags=select_tags(sequence["columns"]),
+            colour=colour,
         ),
         "",
         *pair_of_text("text", sequence["text"], max_lines=MAX_TEXT_LINES),
     ]
+
+
+def _tell_targets(sequence: dict[str, Any]) -> list[str]:
+    if "num_targets" not in sequence:
+        return []
+    number, share = sequence["num_targets"], show_share(sequence["target_share"])
+    return [pair("targets", f"{count(number, 'token')}, {share}")]
 
 
 def _draw_batch(batch: dict[str, Any]) -> list[str]:

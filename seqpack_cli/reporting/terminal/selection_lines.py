@@ -102,6 +102,9 @@ def draw_splits(found: dict[str, Any]) -> list[str]:
 
 def _tell_packed(entry: dict[str, Any], options: dict[str, Any]) -> Iterator[str]:
     ledger = entry["ledger"]
+    if "target_share" in entry:
+        number, share = ledger["num_target_tokens"], show_share(entry["target_share"])
+        yield f"{GAP}{entry['name']}: {count(number, 'target')}, {share} of the tokens"
     for reason, words in list_not_packed(ledger, options):
         if reason != OTHER_SPLITS:
             yield f"{GAP}{entry['name']}: {words}"

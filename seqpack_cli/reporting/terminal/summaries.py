@@ -11,6 +11,7 @@ from seqpack_cli.reporting.facts import list_nonzero, list_not_packed, list_repe
 from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 OF_STORE = {
     "num_empty_documents": "empty documents, without a sequence",
@@ -66,6 +67,9 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
         )
     else:
         lines.append(f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding")
+    if any(column["name"] == TARGETS for column in manifest["columns"]):
+        share = ledger["num_target_tokens"] / ledger["num_tokens"]
+        lines.append(f"  {share:.2%} of the tokens are targets")
     if manifest["bucket_keys"] is not None:
         lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
     lines += _tell_columns(manifest) + _tell_nonzero(ledger, OF_SHARDS)

@@ -26,7 +26,7 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     for level in report["levels"]:
         lines.append(_show_level(level, report, failed=level["level"] in failed))
     lines.append(_show_plan(report["plan"]))
-    lines += _show_columns(report)
+    lines += [*_show_columns(report), *_show_labels(report)]
     lines += [f"  note: {note}" for note in _coverage_notes(report)]
     lines += _show_speeds(report["layout_speeds"]) + _show_controls(report["controls"])
     lines += _show_findings(findings)
@@ -126,6 +126,17 @@ def _show_columns(report: dict[str, Any]) -> list[str]:
     if not num_values:
         compared = "values not compared"
     return [f"  columns: {len(report['columns']):,}, {compared}"]
+
+
+def _show_labels(report: dict[str, Any]) -> list[str]:
+    num_labels, num_targets = (
+        sum(level[name] for level in report["levels"])
+        for name in ("num_labels", "num_label_targets")
+    )
+    if not num_labels:
+        return []
+    compared = f'compared the labels "next" and "same" of {count(num_labels, "token")}'
+    return [f"  labels: {compared}, {count(num_targets, 'target')} among them"]
 
 
 def _coverage_notes(report: dict[str, Any]) -> list[str]:

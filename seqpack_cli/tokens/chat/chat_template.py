@@ -57,9 +57,8 @@ class ChatTemplate:
             tree = environment.parse(source)
             code = environment.compile(tree)
         except jinja2.TemplateSyntaxError as error:
-            raise DataError(
-                f"{path}:{error.lineno}: {error.message}, expected a Jinja template"
-            ) from error
+            found = str(error.message).rstrip(".")
+            raise DataError(f"{path}:{error.lineno}: {found}, expected a Jinja template") from error
         except Exception as error:  # nested too deeply, or a break outside a loop
             raise DataError(f"{path}: {_spell(error)}, expected a Jinja template") from error
         variables_of_all = environment.make_globals(None)

@@ -149,7 +149,10 @@ def _find_templates(
     if not _is_object(value) or not all(
         isinstance(text, str) for pair in value.items() for text in pair
     ):
-        raise DataError(f"{path}: {quote(config['chat_template'])}, expected a template, or a list")
+        raise DataError(
+            f"{path}: {quote(config['chat_template'])}, expected a template, or a list of named "
+            "templates"
+        )
     return {name: (source, f"{path} {quote(name)}") for name, source in value.items()}
 
 

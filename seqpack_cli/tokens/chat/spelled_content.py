@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,9 +36,12 @@ class _Placeholders(dict[int, int]):
     """
 
     def __missing__(self, code: int) -> int:
-        is_kept = chr(code).isspace() or chr(code) in "\"'\\" or code < 0x20 or 0x7F <= code < 0xA0
-        private = PLANE_15 + code if code < BMP else PLANE_16 + code % BMP
-        self[code] = code if is_kept else private
+        if code >= BMP:
+            return PLANE_16 + code % BMP  # not kept here: there are a million
+        is_kept = (
+            chr(code).isspace() or chr(code) in "\"'\\" or unicodedata.category(chr(code)) == "Cc"
+        )
+        self[code] = code if is_kept else PLANE_15 + code
         return self[code]
 
 

@@ -17,6 +17,7 @@ from seqpack_cli.tokens.columns.class_kind import MAX_CLASSES, NO_CLASS, find_va
 from seqpack_cli.tokens.columns.comparisons import EQUALITY
 from seqpack_cli.tokens.columns.kind import Kind, Label, Test, Values
 from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns.made_columns import KINDS_OF_MADE, TARGETS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 
@@ -184,6 +185,10 @@ def _read_column(entry: dict[str, Any], source: Place) -> Column:
             f"{source}: column {quote(name)} is of kind {quote(kind)}, "
             f"expected {' or '.join(KINDS)}"
         )
+    expected = KINDS_OF_MADE.get(name, kind)
+    if kind != expected or (kind == KINDS_OF_MADE[TARGETS] and name != TARGETS):
+        what = f"column {quote(name)} is of kind {quote(kind)}"
+        raise FolderError(f"{source}: {what}, which tokenize never makes")
     if not KINDS[kind].has_classes:
         return Column(name, kind)
     is_list = isinstance(labels, list) and len(labels) <= MAX_CLASSES

@@ -1,6 +1,7 @@
 """The columns of several token stores as those of one: same names and kinds, all classes of all.
 
-A column must be in every store, of the same kind; another one stops, unless it is to be dropped.
+A column must be in every store, of the same kind; another one stops, unless it is to be dropped. A
+store without `targets` counts every token, and one without `overlap` repeats none.
 Class names that are equal in all stores keep their order, others are sorted, as those of a store.
 """
 
@@ -14,7 +15,7 @@ from seqpack_cli.tokens.columns.class_kind import find_value_type, sort_labels
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.keep_option import RESERVED
 from seqpack_cli.tokens.columns.kind import Label
-from seqpack_cli.tokens.columns.part_columns import ShownColumns
+from seqpack_cli.tokens.columns.made_columns import VALUES_OF_MISSING
 
 Named = Sequence[tuple[str, Mapping[str, Column]]]  # of each store: what names it, its columns
 
@@ -29,12 +30,13 @@ def combine_columns(stores: Named, *, without: Collection[str] = ()) -> dict[str
         OptionError: another column is missing in a store, or differs in kind or type of classes.
         DataError: a column has too many classes.
     """
-    names = dict.fromkeys(chain.from_iterable(columns for _, columns in stores))
+    known = dict.fromkeys(chain.from_iterable(columns for _, columns in stores))
+    made = [name for name in VALUES_OF_MISSING if name in known]  # these are the first of a store
     found = {}
-    for name in names:
-        difference = _find_difference(stores, name)
+    for name in dict.fromkeys([*made, *known]):
+        difference = None if name in made else _find_difference(stores, name)
         if difference is None:
-            found[name] = _combine([columns[name] for _, columns in stores])
+            found[name] = _combine([columns[name] for _, columns in stores if name in columns])
         elif name not in without:
             hint = "tokenize them with the same --keep, or leave the column out: "
             hint += f"--drop-column {name}, or columns=[...] in Python"
@@ -42,10 +44,13 @@ def combine_columns(stores: Named, *, without: Collection[str] = ()) -> dict[str
     return found
 
 
-def add_store_column(
-    columns: Mapping[str, Column], name: str, stores: Sequence[str]
-) -> list[ShownColumns]:
-    """Add a column whose classes are the stores; return what is shown of each store.
+def find_constants(columns: Mapping[str, Column], stored: Mapping[str, Column]) -> dict[str, int]:
+    """Return the value of each combined column that a store does not have."""
+    return {name: VALUES_OF_MISSING[name] for name in columns if name not in stored}
+
+
+def make_store_column(columns: Mapping[str, Column], name: str, stores: Sequence[str]) -> Column:
+    """Return a column whose classes are the stores.
 
     Args:
         stores: the names of the stores.
@@ -65,8 +70,7 @@ def add_store_column(
             f"--store-column {name}: the stores have a column of that name",
             hint="choose another name, or leave that one out with --drop-column",
         )
-    shown = {**columns, name: added}
-    return [ShownColumns(shown, {name: number}) for number in range(len(stores))]
+    return added
 
 
 def _combine(columns: Sequence[Column]) -> Column:

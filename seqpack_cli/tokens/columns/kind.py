@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import KEEP_HINT, BadRecordError
+from seqpack_cli.corpus.document_block import BadRecordError
 from seqpack_cli.corpus.kept_fields import FieldReader
+from seqpack_cli.corpus.missing_fields import KEEP
 from seqpack_cli.errors import quote
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.files.url import Place
@@ -116,4 +117,4 @@ def wrong_value_error(
     reason = f"field {quote(name)} is {found}, expected {expected}"
     if other_kind is None:
         return BadRecordError(reason)
-    return BadRecordError(reason, f"{KEEP_HINT} {shlex.quote(f'{name}:{other_kind}')}")
+    return BadRecordError(reason, f"pass {KEEP} {shlex.quote(f'{name}:{other_kind}')}")

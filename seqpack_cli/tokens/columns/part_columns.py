@@ -52,7 +52,7 @@ class ShownColumns(NamedTuple):
     """
 
     columns: Mapping[str, Column]
-    constants: Mapping[str, int] = {}  # by name: the class of every sequence of the store
+    constants: Mapping[str, int] = {}  # by name: the value of every sequence or token of the store
 
 
 class PartColumns:
@@ -79,7 +79,7 @@ class PartColumns:
         shown: ShownColumns,
     ) -> None:
         self._path = path
-        self._shown, self._num_sequences = shown, part["num_sequences"]
+        self._shown, self._part = shown, part
         self._arrays, metadata = map_tensor_file(file, path, num_bytes=part["files"][2]["bytes"])
         if metadata.get("format") != FORMAT:
             raise FolderError(
@@ -104,9 +104,12 @@ class PartColumns:
 
     def view(self, name: str) -> Values:
         """Return all entries of a column as they are stored: classes in the part's numbers."""
+        column = self._shown.columns[name]
         if name in self._shown.constants:
-            return np.broadcast_to(np.int32(self._shown.constants[name]), self._num_sequences)
-        return self._shown.columns[name].view(self._arrays)
+            count = self._part["num_tokens" if column.is_per_token else "num_sequences"]
+            value = np.array(self._shown.constants[name], column.dtype)
+            return np.broadcast_to(value, count)
+        return column.view(self._arrays)
 
     def finish(self, name: str, values: Values) -> Values:
         """Check entries that were taken from `view`; return them with the shown classes.

@@ -46,6 +46,11 @@ class StoreColumns:
         return self._shown.columns
 
     @property
+    def constants(self) -> Mapping[str, int]:
+        """The value of each column that is read but that no file holds, by name."""
+        return self._shown.constants
+
+    @property
     def num_parts(self) -> int:
         """The number of parts."""
         return len(self._parts)

@@ -46,11 +46,15 @@ class LibraryOffsets:
         _, trimmed = self._find(self._tokenizer, texts, expected)
         return _join(trimmed)
 
-    def find_with_spaces(self, texts: list[str], expected: np.ndarray) -> np.ndarray:
-        """Return the offsets of tokens with their spaces.
+    def find_all(self, texts: list[str], expected: np.ndarray, *, keeps_spaces: bool) -> np.ndarray:
+        """Return the offsets of tokens; one that spells a space alone has a place too.
 
         A character without a token that was normalized together with the one before it belongs to
         the token before it.
+
+        Args:
+            expected: the ids.
+            keeps_spaces: whether tokens have spaces at all.
         """
         encodings, _ = self._find(self._untrimmed, texts, expected)
         characters = self._characters
@@ -58,7 +62,10 @@ class LibraryOffsets:
         for text, encoding in zip(texts, encodings, strict=True):
             items = characters.look_up(text)
             has_bytes = (characters.bytes.lengths[items] > 0) & ~characters.is_space[items]
-            covered.append(cover_lost(encoding.offsets, has_bytes.tolist()))
+            places = encoding.offsets
+            if not keeps_spaces:
+                places = trim(text, places)
+            covered.append(cover_lost(places, has_bytes.tolist()))
         return _join(covered)
 
     def _find(

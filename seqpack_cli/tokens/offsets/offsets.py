@@ -18,7 +18,7 @@ from seqpack_cli.tokens.offsets.alignment import Alignment, align
 from seqpack_cli.tokens.offsets.characters import CharacterTable
 from seqpack_cli.tokens.offsets.flat_bytes import join_bytes
 from seqpack_cli.tokens.offsets.library_offsets import LibraryOffsets
-from seqpack_cli.tokens.offsets.space_alignment import align_with_spaces, align_without_spaces
+from seqpack_cli.tokens.offsets.space_alignment import SpaceAligner, align_without_spaces
 from seqpack_cli.tokens.offsets.space_rules import DROPPED, KEPT, find_space_rules
 from seqpack_cli.tokens.offsets.spelling import find_writing, spell_tokens
 from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
@@ -28,7 +28,7 @@ OffsetFinder = Callable[[list[str], EncodedTexts], np.ndarray]
 Aligner = Callable[[list[str], EncodedTexts], Alignment]
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=3)
 def open_offset_finder(
     tokenizer_json: bytes, *, allow_special_tokens: bool, with_spaces: bool = False
 ) -> OffsetFinder:
@@ -58,17 +58,15 @@ def open_offset_finder(
             characters=characters,
             markers=writing.markers,
         )
-        return _make_finder(dropping, library.find_with_spaces)
+        return _make_finder(dropping, functools.partial(library.find_all, keeps_spaces=False))
+    find_others = functools.partial(library.find_all, keeps_spaces=True)
     if rules.treatment != KEPT:
-        return _make_finder(_align_nothing, library.find_with_spaces)
+        return _make_finder(_align_nothing, find_others)
     writing = writing.keeping_spaces()
-    exact = functools.partial(
-        align_with_spaces,
-        tokens=join_bytes(spell_tokens(tokenizer_json, writing)),
-        characters=CharacterTable(tokenizer, writing),
-        rules=rules,
+    exact = SpaceAligner(
+        spell_tokens(tokenizer_json, writing), CharacterTable(tokenizer, writing), rules
     )
-    return _make_finder(exact, library.find_with_spaces)
+    return _make_finder(exact, find_others)
 
 
 def _make_finder(

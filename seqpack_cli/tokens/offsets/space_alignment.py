@@ -1,93 +1,48 @@
-"""Find the characters of each token, spaces included, where tokens have other spaces than the text.
-
-Without spaces, the bytes of the tokens are those of the text, which divide both into gaps. In a gap
-the tokens must have the spaces of the text, or none of them, or one more in front: one that the
-tokenizer added there, whose place is the next character, as in `tokenizers`. All else is unknown.
-"""
+"""Find the characters of each token, spaces included, in three ways from fast to exact."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 from seqpack_cli.tokens.offsets.alignment import Alignment, align
+from seqpack_cli.tokens.offsets.byte_alignment import align_bytes
 from seqpack_cli.tokens.offsets.characters import CharacterTable
-from seqpack_cli.tokens.offsets.flat_bytes import FlatBytes
+from seqpack_cli.tokens.offsets.flat_bytes import FlatBytes, join_bytes
+from seqpack_cli.tokens.offsets.gap_alignment import align_gaps, find_owners
 from seqpack_cli.tokens.offsets.space_rules import SpaceRules
-from seqpack_cli.tokens.offsets.spelling import SPACES
-
-IS_SPACE = np.isin(np.arange(256), list(SPACES))
 
 
-class _Stream(NamedTuple):
-    """The bytes of some items, characters or tokens, of some texts."""
-
-    data: np.ndarray  # uint8[S]
-    is_space: np.ndarray  # bool[S]
-    gaps: np.ndarray  # int64[S]: the gap of each space, and for other bytes the gap before
-    item_offsets: np.ndarray  # int64[items + 1], in bytes
-    num_solid: np.ndarray  # int64[texts]: bytes that are not spaces
-    num_spaces: np.ndarray  # int64[gaps]
-    gap_starts: np.ndarray  # int64[gaps], in bytes
-
-
-class _Gaps(NamedTuple):
-    """What is known of each gap from the tokens beside it, bool."""
-
-    is_first: np.ndarray  # of a text, or after an added token
-    is_last: np.ndarray  # of a text
-    is_taken: np.ndarray  # its spaces belong to the added token before it
-
-
-def align_with_spaces(
-    texts: list[str],
-    encoded: EncodedTexts,
-    tokens: FlatBytes,
-    characters: CharacterTable,
-    rules: SpaceRules,
-) -> Alignment:
-    """Find the first character of each token and the end of its last one.
+class SpaceAligner:
+    """Finds the characters of each token of a tokenizer that keeps spaces.
 
     Args:
-        tokens: what each id spells, spaces included.
+        spelled: what each id spells, spaces included.
         characters: with spaces, too.
     """
-    offsets, is_aligned = align(texts, encoded, tokens, characters)
-    is_taking = rules.takes_left | rules.takes_right
-    takes = _find_owners(is_taking[encoded.ids], encoded.lengths)
-    if rules.adds_space:
-        is_aligned &= ~takes  # a space that was added may look like one that was taken
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    places = characters.look_up("".join(texts))
-    others = ~is_aligned
-    num_solid = [
-        _count_solid(table, items, counts)
-        for table, items, counts in (
-            (characters.bytes, places, lengths),
-            (tokens, encoded.ids, encoded.lengths),
-        )
-    ]
-    others &= (num_solid[0] == num_solid[1]) & (num_solid[0] > 0)
-    if takes.any():  # which of these characters are taken is not known
-        others &= ~(takes & _find_owners(characters.is_like_space[places], lengths))
-    if not others.any():
+
+    def __init__(self, spelled: list[bytes], characters: CharacterTable, rules: SpaceRules) -> None:
+        self._spelled = spelled
+        self._tokens = join_bytes(spelled)
+        self._characters = characters
+        self._rules = rules
+
+    def __call__(self, texts: list[str], encoded: EncodedTexts) -> Alignment:
+        """Find the first character of each token and the end of its last one."""
+        rules = self._rules
+        num_bytes = self._tokens.lengths
+        offsets, is_aligned = align_bytes(texts, encoded, self._spelled, num_bytes, rules)
+        if rules.adds_space:  # a space that was added may look like one that was taken
+            takes = rules.takes_left | rules.takes_right
+            is_aligned &= ~find_owners(takes[encoded.ids], encoded.lengths)
+        others = np.flatnonzero(~is_aligned).tolist()
+        if others:
+            is_other = np.repeat(~is_aligned, encoded.lengths)
+            rest = EncodedTexts(encoded.ids[is_other], encoded.lengths[others])
+            chosen = [texts[index] for index in others]
+            found = align_gaps(chosen, rest, self._tokens, self._characters, rules)
+            offsets[is_other], is_aligned[others] = found
         return Alignment(offsets, is_aligned)
-    is_other = np.repeat(others, encoded.lengths)
-    ids = encoded.ids[is_other]
-    text = _read(characters.bytes, places[np.repeat(others, lengths)], lengths[others])
-    spelled = _read(tokens, ids, encoded.lengths[others])
-    gaps = _describe_gaps(spelled, ids, rules)
-    found, is_right = _match(text, spelled, gaps, rules)
-    starts, ends = _find_characters(found, text, spelled, gaps, rules.takes_left[ids])
-    first = np.repeat(to_offsets(lengths[others])[:-1], encoded.lengths[others])
-    ends = np.maximum(np.maximum.accumulate(ends), first)
-    starts = np.where(starts < 0, ends, starts)
-    offsets[is_other] = np.stack([starts - first, ends - first], axis=1)
-    is_aligned[others] = is_right
-    return Alignment(offsets, is_aligned)
 
 
 def align_without_spaces(
@@ -117,84 +72,3 @@ def align_without_spaces(
         is_there = (behind > empty) & (owners[behind] == owners[empty])
         offsets[empty[is_there]] = offsets[behind[is_there], :1] + np.array([0, 1])
     return Alignment(offsets, is_aligned)
-
-
-def _match(
-    text: _Stream, spelled: _Stream, gaps: _Gaps, rules: SpaceRules
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the byte of the text for each byte of the tokens, and which texts are right."""
-    num_open = np.where(gaps.is_taken, 0, text.num_spaces)  # spaces that tokens may spell
-    extra = spelled.num_spaces - num_open
-    may_add = (num_open == 0) & ~gaps.is_last
-    if rules.adds_in_front:
-        may_add |= gaps.is_first & ~gaps.is_taken
-    is_right = (spelled.num_spaces == 0) | (extra == 0) | (extra == 1) & may_add & rules.adds_space
-    ranks = np.arange(len(spelled.data)) - spelled.gap_starts[spelled.gaps]
-    starts = text.gap_starts + text.num_spaces - num_open
-    extra = extra[spelled.gaps]
-    places = starts[spelled.gaps] + np.maximum(ranks - extra, 0)
-    np.minimum(places, len(text.data) - 1, out=places)  # those of a gap that is not right
-    differs = (text.data[places] != spelled.data) & (ranks >= extra)
-    is_right[spelled.gaps[differs]] = False
-    owners = np.repeat(np.arange(len(text.num_solid)), text.num_solid + 1)
-    return places, np.bincount(owners[~is_right], minlength=len(text.num_solid)) == 0
-
-
-def _find_characters(
-    places: np.ndarray, text: _Stream, spelled: _Stream, gaps: _Gaps, takes_left: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first character and the end of each token; of one without bytes, -1 and 0."""
-    lengths = np.diff(text.item_offsets)
-    owners = np.repeat(np.arange(len(lengths)), lengths)
-    first, last = spelled.item_offsets[:-1], spelled.item_offsets[1:] - 1
-    has_bytes = np.flatnonzero(first <= last)
-    first, last = first[has_bytes], last[has_bytes]
-    starts, ends = np.full(len(takes_left), -1, np.int64), np.zeros(len(takes_left), np.int64)
-    starts[has_bytes], ends[has_bytes] = owners[places[first]], owners[places[last]] + 1
-    before, behind = spelled.gaps[first], spelled.gaps[last] + 1
-    takes = takes_left[has_bytes] & ~spelled.is_space[first] & ~gaps.is_taken[before]
-    takes &= (spelled.num_spaces[before] == 0) & (text.num_spaces[before] > 0)
-    starts[has_bytes[takes]] = owners[text.gap_starts[before[takes]]]
-    takes = ~spelled.is_space[last]
-    takes[takes] = gaps.is_taken[behind[takes]] & (text.num_spaces[behind[takes]] > 0)
-    behind = behind[takes]
-    ends[has_bytes[takes]] = owners[text.gap_starts[behind] + text.num_spaces[behind] - 1] + 1
-    return starts, ends
-
-
-def _describe_gaps(spelled: _Stream, ids: np.ndarray, rules: SpaceRules) -> _Gaps:
-    ends = np.cumsum(spelled.num_solid + 1)
-    is_first, is_last, is_taken = np.zeros((3, int(ends[-1])), bool)
-    is_first[ends[:-1]] = is_first[0] = is_last[ends - 1] = True
-    bounds = spelled.item_offsets
-    for flags, found in ((rules.is_added, is_first), (rules.takes_right, is_taken)):
-        last = bounds[1:][flags[ids] & (np.diff(bounds) > 0)] - 1
-        found[spelled.gaps[last[~spelled.is_space[last]]] + 1] = True
-    return _Gaps(is_first, is_last, is_taken)
-
-
-def _read(table: FlatBytes, items: np.ndarray, num_items: np.ndarray) -> _Stream:
-    data = table.take(items)
-    is_space = IS_SPACE[data]
-    num_before = to_offsets(~is_space)
-    item_offsets = to_offsets(table.lengths[items])
-    bounds = item_offsets[to_offsets(num_items)]
-    num_solid = np.diff(num_before[bounds])
-    gaps = num_before[:-1] + np.repeat(np.arange(len(num_items)), np.diff(bounds))
-    num_gaps = int(num_solid.sum()) + len(num_items)
-    num_spaces = np.bincount(gaps[is_space], minlength=num_gaps)
-    solid_before = np.arange(num_gaps) - np.repeat(np.arange(len(num_items)), num_solid + 1)
-    gap_starts = to_offsets(num_spaces)[:-1] + solid_before
-    return _Stream(data, is_space, gaps, item_offsets, num_solid, num_spaces, gap_starts)
-
-
-def _count_solid(table: FlatBytes, items: np.ndarray, num_items: np.ndarray) -> np.ndarray:
-    """Return the number of bytes of each text that are not spaces."""
-    num_before = to_offsets(~IS_SPACE[table.data])
-    solid = num_before[table.starts + table.lengths] - num_before[table.starts]
-    return np.asarray(np.diff(to_offsets(solid[items])[to_offsets(num_items)]))
-
-
-def _find_owners(flags: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the texts with a token that has a flag, bool."""
-    return np.asarray(np.diff(to_offsets(flags)[to_offsets(lengths)]) > 0)

@@ -35,15 +35,17 @@ class _Group(NamedTuple):
     spelled: bytes
 
 
-def trim(text: str, places: Iterable[Place], spelled: Iterable[bytes]) -> list[Place]:
-    """Leave out the spaces around each token; a token that spells nothing is empty.
+def trim(
+    text: str, places: Sequence[Place], spelled: Iterable[bytes | None] | None = None
+) -> list[Place]:
+    """Leave out the spaces around each token; a token that is known to spell nothing is empty.
 
     >>> trim("a b", [(0, 1), (1, 3), (1, 2)], [b"a", b"b", b""])
     [(0, 1), (2, 3), (1, 1)]
     """
     trimmed = []
-    for (start, end), bytes_ in zip(places, spelled, strict=True):
-        if not bytes_:
+    for (start, end), bytes_ in zip(places, spelled or [None] * len(places), strict=True):
+        if bytes_ == b"":
             end = start
         elif text[start : start + 1] in SPACES or text[end - 1 : end] in SPACES:
             piece = text[start:end]

@@ -110,6 +110,7 @@ def read_block(
         else arrays.tensors["data"]
     )
     has_free_bits = data.dtype == np.uint16 and shard.max_id < np.iinfo(np.uint16).max
+    has_free_bits |= data.itemsize == 1
     dtype, bits = (np.uint16, np.int16) if has_free_bits else (np.int32, np.int32)
     data = data.astype(dtype, copy=False).view(bits)
     num_tokens = sum(stack.num_batches * int(stack.lengths.sum()) for stack in stacks) or len(data)

@@ -32,7 +32,12 @@ from seqpack_cli.verification.integers.plan_comparison import (
 )
 from seqpack_cli.verification.integers.promises import check_promises
 from seqpack_cli.verification.integers.selected_visits import compare_selection
-from seqpack_cli.verification.integers.totals import check_counts, check_store_counts, check_totals
+from seqpack_cli.verification.integers.totals import (
+    check_counts,
+    check_shard_targets,
+    check_store_counts,
+    check_totals,
+)
 from seqpack_cli.verification.report import Finding, LevelReport
 
 LEVEL = "structure"
@@ -99,6 +104,7 @@ def _check_shards(
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
         if shard is not None and not found and not miscounted:
             miscounted += check_store_counts(shard, shards.manifest["stores"])
+            miscounted += check_shard_targets(shard)
         if planned is not None and shard is not None and not found and not miscounted:
             unplanned += compare_shard(shard, planned, number)
         damage += found

@@ -15,6 +15,7 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.store_counts import add_up_stores, count_of_stores
+from seqpack_cli.shards.targets import NUM_TARGETS, count_targets
 from seqpack_cli.verification.integers.coverage import Coverage, show_times
 from seqpack_cli.verification.integers.promises import find_unused_keys
 from seqpack_cli.verification.report import Finding
@@ -33,7 +34,7 @@ def check_totals(shards: ShardSet, coverage: Coverage, batches: BatchTable) -> l
     of_stores = add_up_stores([entry["stores"] for entry in manifest["shards"]])
     for number, (claimed, counted) in enumerate(zip(ledger["stores"], of_stores, strict=True), 1):
         findings += _compare_store(MANIFEST_NAME, number, claimed, counted)
-    findings += _check_split(manifest, batches)
+    findings += [*_check_split(manifest, batches), *_check_targets(manifest)]
     keys = find_unused_keys(batches, shards.options, manifest["bucket_keys"])
     return findings + [
         Finding(LEVEL, MANIFEST_NAME, f"no batch has the width of bucket key {key}") for key in keys
@@ -78,6 +79,22 @@ def check_store_counts(shard: Shard, stores: Sequence[dict[str, Any]]) -> Iterat
     counts = count_of_stores([entry["num_sequences"] for entry in stores], shard.tensors)
     for number, (claimed, counted) in enumerate(zip(shard.entry["stores"], counts, strict=True), 1):
         yield from _compare_store(shard.path.name, number, claimed, counted)
+
+
+def check_shard_targets(shard: Shard) -> Iterator[Finding]:
+    """Compare the number of targets in a shard's entry with its column of them."""
+    claimed, found = shard.entry[NUM_TARGETS], count_targets(shard.columns, shard.tensors)
+    if claimed != found:
+        what = f"{NUM_TARGETS} is {claimed}, the shard has {found}"
+        yield Finding(LEVEL, shard.path.name, what)
+
+
+def _check_targets(manifest: dict[str, Any]) -> Iterator[Finding]:
+    claimed = manifest["ledger"][NUM_TARGETS]
+    found = sum(entry[NUM_TARGETS] for entry in manifest["shards"])
+    if claimed != found:
+        what = f"{NUM_TARGETS} is {claimed}, the shards have {found}"
+        yield Finding(LEVEL, MANIFEST_NAME, what)
 
 
 def _compare_store(

@@ -1,0 +1,70 @@
+"""The error about a field that a record lacks: what it has instead, and which option to change."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.errors import join_items, quote
+
+KEEP = "--keep"
+TEXT_FIELD = "--text-field"
+FIELD_HINT = re.compile(r"pass --(keep|[a-z]+-field) ")
+SIMILAR = 0.7  # of two names, from 0 to 1
+
+
+def missing_field_error(
+    kind: str, option: str, name: str, found: Mapping[str, Any], *, taken: Sequence[str] = ()
+) -> BadRecordError:
+    """Return the error about a missing field.
+
+    The hint names the option and a field: one of a similar name, or else a text, the longest.
+
+    Args:
+        kind: "field" or "column".
+        option: which asks for the field.
+        found: the fields that are there, and their values.
+        taken: fields that other options ask for.
+    """
+    names = list_names(found)
+    similar = get_close_matches(name, filter(str.isprintable, names), cutoff=SIMILAR)
+    listed = join_items(map(quote, dict.fromkeys([*similar, *names]))) or "none"
+    hint = SKIP_HINT if kind == "field" else None
+    likely = _find_likely(option, found, similar, taken)
+    if likely is not None:
+        hint = f"pass {option} {shlex.quote(likely)}"
+    return BadRecordError(f"no {kind} {quote(name)} (found: {listed})", hint)
+
+
+def proposes_field(hint: str | None) -> bool:
+    """Return whether a hint proposes another field."""
+    return hint is not None and FIELD_HINT.match(hint) is not None
+
+
+def list_names(found: Mapping[str, Any]) -> list[str]:
+    """Return the fields of an object, and those of the objects in it as dotted paths."""
+    inside = [
+        f"{name}.{key}" for name, inner in found.items() if isinstance(inner, dict) for key in inner
+    ]
+    return [*found, *inside]
+
+
+def _find_likely(
+    option: str, found: Mapping[str, Any], similar: Sequence[str], taken: Sequence[str]
+) -> str | None:
+    """Return the field that is probably meant, if any."""
+    if option != TEXT_FIELD and similar:
+        return similar[0]
+    if option == KEEP:
+        return None
+    kind = list if option == "--messages-field" else str
+    sizes = {
+        name: len(value)
+        for name, value in found.items()
+        if isinstance(value, kind) and name not in taken and name.isprintable()
+    }
+    return max(sizes, key=lambda name: (name == "text", sizes[name]), default=None)

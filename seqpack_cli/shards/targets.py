@@ -1,0 +1,64 @@
+"""Which sequences of stores have a target, and how many targets shards hold.
+
+A token is a target if the column `targets` has 1 beside it. In stores and shards without the
+column, or if it is dropped, every token is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.store_conditions import PartTest
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.open_store import AnyStore
+
+NUM_TARGETS = "num_target_tokens"
+
+
+def make_targets_test(store: AnyStore) -> PartTest:
+    """Return the test of sequences that have a target; it takes 8 bytes per sequence of a part.
+
+    It raises FolderError for a value that is neither 0 nor 1.
+    """
+
+    def test(number: int) -> np.ndarray:
+        starts = to_offsets(store.part_lengths(number))[:-1]
+        columns = store.stored_columns.open_part(number)
+        values = np.asarray(columns.view(TARGETS))
+        largest = np.maximum.reduceat(values, starts)
+        let_pages_go(values)
+        found: np.ndarray = np.asarray(columns.finish(TARGETS, largest)) > 0
+        return found
+
+    return test
+
+
+class TargetCounter:
+    """Counts the targets of a shard while its arrays are written.
+
+    Args:
+        columns: of the shard.
+        num_tokens: of the shard, which are all targets if there is no column `targets`.
+    """
+
+    def __init__(self, columns: Mapping[str, Column], num_tokens: int) -> None:
+        self.num_targets = 0 if TARGETS in columns else num_tokens
+
+    def watch(self, column: Column, pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the pieces of a column; count those of `targets`, whose padding is 0."""
+        for piece in pieces:
+            if column.name == TARGETS:
+                self.num_targets += int(np.count_nonzero(piece))
+            yield piece
+
+
+def count_targets(columns: Mapping[str, Column], tensors: Mapping[str, np.ndarray]) -> int:
+    """Count the targets in the arrays of a shard."""
+    if TARGETS in columns:
+        return int(np.count_nonzero(tensors[columns[TARGETS].tensor_name]))
+    return int(tensors["lengths"].sum())

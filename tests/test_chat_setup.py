@@ -1,0 +1,133 @@
+"""The chat template of a tokenizer: which one, with which variables, and what is missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from chat_templates import SPACE_TAKING, SPECIAL_TOKENS, chat_tokenizer
+
+from seqpack_cli.errors import DataError, MachineError, OptionError
+from seqpack_cli.tokens.chat.find_setup import find_chat_setup
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    chat_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+def _write_config(folder: Path, **fields: Any) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+
+
+def test_a_file_wins_over_the_folder_and_the_folder_over_the_configuration(folder: Path) -> None:
+    _write_config(folder, chat_template="C", eos_token="</s>")  # noqa: S106
+    setup = find_chat_setup(str(folder))
+    assert (setup.template, setup.path) == ("C", f"{folder}/tokenizer_config.json: chat_template")
+    assert setup.special_tokens == SPECIAL_TOKENS
+    assert setup.space_taking == SPACE_TAKING
+    (folder / "chat_template.jinja").write_text("J")
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("T")
+    setup = find_chat_setup(str(folder / "tokenizer.json"), target_turns="last")
+    assert (setup.template, setup.tool_template, setup.target_turns) == ("J", "T", "last")
+    (folder / "mine.jinja").write_text("M")
+    setup = find_chat_setup(str(folder), folder / "mine.jinja", allow_special_tokens=True)
+    assert (setup.template, setup.tool_template) == ("M", None)
+    assert setup.variables == {"eos_token": "</s>"}
+    assert setup.allow_special_tokens
+
+
+def test_without_configuration_the_names_of_tokens_say_what_they_are_for(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("J")
+    expected = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>"}
+    assert find_chat_setup(str(folder)).variables == expected
+    _write_config(folder)
+    assert find_chat_setup(str(folder)).variables == {}
+    assert find_chat_setup("bytes", folder / "chat_template.jinja").template == "J"
+
+
+WRONG: list[tuple[Callable[[Path], object], type[Exception], str]] = [
+    (lambda _: None, OptionError, "{}: no chat template (found: none)"),
+    (
+        lambda folder: _write_config(folder, chat_template=[{"name": "rag", "template": "a"}]),
+        OptionError,
+        "{}: no chat template (found: only 'rag')",
+    ),
+    (
+        lambda folder: _write_config(folder, chat_template={"default": 1}),
+        DataError,
+        "{}/tokenizer_config.json: chat_template: {{'default': 1}}, expected a template, or a list "
+        "of named templates",
+    ),
+    (
+        lambda folder: _write_config(folder, chat_template="a\n{% if %}"),
+        DataError,
+        "{}/tokenizer_config.json: chat_template:2: Expected an expression, got 'end of statement "
+        "block', expected a Jinja template",
+    ),
+    (
+        lambda folder: (folder / "chat_template.jinja").write_text("{{ a | no_such_filter }}"),
+        DataError,
+        "{}/chat_template.jinja:1: No filter named 'no_such_filter', expected a Jinja template",
+    ),
+    (
+        lambda folder: (folder / "chat_template.jinja").write_text("{% break %}"),
+        DataError,
+        "{}/chat_template.jinja: 'break' outside loop",
+    ),
+    (
+        lambda folder: (folder / "chat_template.jinja").write_bytes(b"\xff"),
+        DataError,
+        "{}/chat_template.jinja: byte 0xff, expected UTF-8",
+    ),
+    (
+        lambda folder: (folder / "tokenizer_config.json").write_text("[]"),
+        DataError,
+        "{}/tokenizer_config.json: [], expected an object",
+    ),
+    (
+        lambda folder: (folder / "special_tokens_map.json").write_text("{"),
+        DataError,
+        "{}/special_tokens_map.json: not JSON (Expecting property name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "kind", "message"), WRONG)
+def test_what_is_wrong_with_a_template_is_said(
+    folder: Path, spoil: Callable[[Path], object], kind: type[Exception], message: str
+) -> None:
+    spoil(folder)
+    with pytest.raises(kind) as caught:
+        find_chat_setup(str(folder))
+    assert str(caught.value).startswith(message.format(folder))
+    if kind is OptionError:
+        assert str(caught.value).endswith("\n\nhint: pass --chat-template FILE")
+
+
+def test_a_file_that_does_not_exist_is_named(folder: Path) -> None:
+    with pytest.raises(OptionError, match=r"mine\.jinja: no such file"):
+        find_chat_setup(str(folder), folder / "mine.jinja")
+
+
+def test_without_jinja2_the_package_to_install_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "chat_template.jinja").write_text("J")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MachineError) as caught:
+        find_chat_setup(str(folder))
+    assert str(caught.value) == (
+        "jinja2 is not installed, chat templates need it\n\nhint: pip install jinja2"
+    )
+    monkeypatch.undo()
+    monkeypatch.setattr(jinja2, "__version__", "3.1.5")
+    with pytest.raises(MachineError, match=r"jinja2 3\.1\.5, expected 3\.1\.6 or later"):
+        find_chat_setup(str(folder))
