@@ -52,7 +52,7 @@ WITH_SPACE = pre_tokenizers.ByteLevel(add_prefix_space=True)
 OTHERS: dict[str, Callable[[], Tokenizer]] = {
     "always": lambda: split("metaspace", pre_tokenizers.Metaspace(prepend_scheme="always")),
     "never": lambda: split("metaspace", pre_tokenizers.Metaspace(prepend_scheme="never")),
-    "lowercase": lambda: normalized("byte_level", *STRIP_ACCENTS),
+    "accents": lambda: normalized("metaspace", *STRIP_ACCENTS),
     "collapse": lambda: normalized("unigram", normalizers.Replace(Regex(" {2,}"), " ")),
     "strip": lambda: normalized("metaspace", normalizers.Strip()),
     "digits": lambda: split("byte_level", DIGITS, WITH_SPACE),
@@ -164,6 +164,10 @@ def test_targets_are_exact_at_every_border(kind: str, text: str) -> None:
         ("word_piece", "a \n a", [(0, 1), (4, 5)]),
         ("byte_level_nfc", "xe\u0301 x", [(0, 1), (1, 3), (3, 4), (4, 5)]),
         ("byte_level", "x🙂", [(0, 1), *[(1, 2)] * 4]),
+        ("metaspace", "<right>▁a", [(0, 7), (7, 9)]),  # ▁ is not white space
+        ("accents", "<right>\u0301 a", [(0, 7), (8, 10)]),
+        ("t5", "a ▁b", [(0, 1), (2, 4)]),
+        ("digits", " 1", [(0, 1), (1, 2)]),
     ],
 )
 def test_tokens_have_their_spaces(kind: str, text: str, offsets: list[tuple[int, int]]) -> None:

@@ -77,7 +77,7 @@ class LibraryOffsets:
         ids = [encoding.ids for encoding in encodings]
         flat = itertools.chain.from_iterable(ids)
         if not np.array_equal(np.fromiter(flat, np.int64), expected):
-            raise EncodersDifferError("different ids from tokenizers for a text with tags")
+            raise EncodersDifferError("tokenizers gives other ids for a text with tags or targets")
         places = [
             trim(text, encoding.offsets, [self._spelled[id_] for id_ in encoding.ids])
             for text, encoding in zip(texts, encodings, strict=True)
