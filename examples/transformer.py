@@ -103,7 +103,8 @@ def main(inputs, tokenizer, max_tokens, steps, every, device) -> None:
         epochs = chain.from_iterable(repeat(loader))
         for step, batch in enumerate(islice(epochs, steps), start=1):
             batch = batch.to(device)
-            loss = cross_entropy(model(batch), batch.labels)  # ignores labels of -100
+            losses = cross_entropy(model(batch), batch.labels, reduction="sum")  # ignores -100
+            loss = losses / (batch.labels != -100).sum().clamp(min=1)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
