@@ -104,3 +104,22 @@ def test_column_of_targets_is_a_share_in_one_line(tmp_path: Path) -> None:
     columns = describe_columns(open_store(make_store(tmp_path, records)))
     shown = "targets, 60.00% of the tokens; per sequence  █······█··"
     assert list_column_facts(columns) == [("targets", shown)]
+
+
+@pytest.mark.parametrize("question", [(), ("--sequence", 0), ("--html", "page.html")])
+def test_a_target_that_is_neither_0_nor_1_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: tuple[object, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = make_store(tmp_path, [{"prompt": "ab", "completion": "cd"}])
+    assert run("pack", store, "-o", "shards", "-q").exit_code == 0
+    for folder, name in ((store, "part-00000.columns"), (Path("shards"), "shard-00000")):
+        path = folder / f"{name}.safetensors"
+        data = bytearray(path.read_bytes())
+        start = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:start])
+        data[start + header["column.targets"]["data_offsets"][0]] = 2
+        path.write_bytes(data)
+        result = run("inspect", folder, *question)
+        assert result.exit_code == 4
+        assert "column 'targets'" in result.stderr

@@ -87,13 +87,12 @@ def test_sequences_that_begin_with_two_bos_are_counted_over_all_parts(tmp_path: 
     options = ("--bos", "<bos>", "--allow-special-tokens", "--part-bytes", 8)
     store = make_texts(tmp_path, texts, *options)
     found = json.loads(run("inspect", store, "--json", "-q").stdout)["warnings"]
-    message = "3 sequences begin with BOS twice, the first is 1"
+    message = "3 sequences begin with two BOS tokens, the first is 1"
     assert found == [
         {
             "name": "double_bos",
             "message": message,
-            "hint": "if the texts have a BOS of their own, tokenize again with "
-            "--no-add-special-tokens",
+            "hint": "tokenize again without --bos <bos>: the texts have a BOS token of their own",
             "num_sequences": 3,
             "first_sequence": 1,
         }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from seqpack_cli.cli.options import OneValueCommand, json_option, plot_option, quiet_option
-from seqpack_cli.cli.output import print_answer, print_warnings, wants_colour
+from seqpack_cli.cli.output import print_answer, print_lines, wants_colour
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import NATURAL, PLACE
 from seqpack_cli.files.url import Place
@@ -88,9 +88,18 @@ def command(paths: tuple[Place, ...], as_json: bool, quiet: bool, **asked: Any) 
             raise click.UsageError(f"found {len(paths)} folders: only --vocabulary takes several")
         found, show = _answer(paths[0], asked, None if as_json else MAX_TEXT_IDS)
     if not quiet:
-        print_warnings(found.get("warnings", ()))
+        _print_warnings(found.get("warnings", ()))
     files = [asked["plot"], asked["html"]]
     print_answer(found, show, written=files, as_json=as_json, quiet=quiet)
+
+
+def _print_warnings(warnings: Sequence[dict[str, Any]]) -> None:
+    """Print warnings on stderr, each with a line that says what to do."""
+    from seqpack_cli.reporting.facts import spell_warning
+
+    for warning in warnings:
+        message, hint = spell_warning(warning)
+        print_lines(f"warning: {message}", f"hint: {hint}", err=True)
 
 
 def _find_question(asked: dict[str, Any]) -> str | None:

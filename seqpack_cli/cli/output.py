@@ -22,13 +22,6 @@ def print_lines(*lines: str, err: bool = False) -> None:
     _print("\n".join(shown), err=err)
 
 
-def print_warnings(warnings: Sequence[dict[str, Any]]) -> None:
-    """Print warnings on stderr, each with a line that says what to do."""
-    for warning in warnings:
-        where = f"{warning['split']}: " if "split" in warning else ""
-        print_lines(f"warning: {where}{warning['message']}", f"hint: {warning['hint']}", err=True)
-
-
 def wants_colour() -> bool:
     """Return whether stdout shows colours: a terminal, unless NO_COLOR or FORCE_COLOR is set."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

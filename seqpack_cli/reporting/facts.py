@@ -72,6 +72,12 @@ def list_target_facts(numbers: dict[str, Any]) -> Facts:
     return [("targets", words), *_list_target_options(numbers["target_options"] or [])]
 
 
+def spell_warning(warning: dict[str, Any]) -> tuple[str, str]:
+    """Return what a warning of `describe` says, and what to do."""
+    where = f"{warning['split']}: " if "split" in warning else ""
+    return f"{where}{warning['message']}", warning["hint"]
+
+
 def _list_target_options(options: list[dict[str, Any]]) -> Facts:
     """Return the options of `tokenize` that made the targets, of several stores if they agree."""
     if any(each != options[0] for each in options):

@@ -21,7 +21,12 @@ from seqpack_cli.files.single_file import FileKind, publish_alone
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.contents import measure_batches
-from seqpack_cli.reporting.facts import list_facts, list_length_facts, list_run_facts
+from seqpack_cli.reporting.facts import (
+    list_facts,
+    list_length_facts,
+    list_run_facts,
+    spell_warning,
+)
 from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
@@ -111,10 +116,7 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         ],
         rows=rows,
         rows_title=rows_title,
-        warnings=[
-            {name: escape_controls(str(value)) for name, value in warning.items()}
-            for warning in numbers["warnings"]
-        ],
+        warnings=[list(map(escape_controls, spell_warning(it))) for it in numbers["warnings"]],
         has_tags=any(
             column.is_per_token and name != TARGETS for name, column in opened.columns.items()
         ),
