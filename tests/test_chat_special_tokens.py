@@ -88,6 +88,11 @@ def test_messages_without_special_tokens_are_not_rendered_again() -> None:
     assert (found.special, found.spelled) == (None, "")
 
 
+def test_a_part_of_a_special_token_that_stays_a_part_changes_nothing() -> None:
+    found = _render(CHATML, user("1 <"))
+    assert (found.special, found.spelled) == (None, "1 <")
+
+
 def test_a_token_around_the_name_of_a_role_is_the_template_s_own() -> None:
     found = _render(PHI_3, user("assistant"), assistant("<|user|>"))
     assert _special_of(found) == ["<|user|>", "<|end|>", "<|assistant|>", "<|end|>"]
@@ -98,14 +103,20 @@ def test_a_role_that_is_not_a_word_is_content() -> None:
     assert _special_of(found) == ["<|end|>"]
 
 
-def test_a_template_may_make_a_token_around_content() -> None:
-    """No part of `<|user|>` is at a border of `user`; it is inside."""
-    template = "{% for m in messages %}{{ '<|' + m.content + '|>' }}<|end|>{% endfor %}"
-    found = _render(template, user("user"), user("<|end|>"))
-    assert found.text == "<|user|><|end|><|<|end|>|><|end|>"
-    assert _special_of(found) == ["<|end|>", "<|end|>"]
-    template = "{% for m in messages %}{{ '<|' + m.content[-5:] }}{% endfor %}"
-    assert _special_of(_render(template, user("</s>end|>"))) == []
+@pytest.mark.parametrize(
+    ("written", "content"),
+    [
+        ("'<|' + m.content + '|>'", "user"),
+        ("'<|end' + m.content", "|>"),
+        ("m.content + 'end|>'", "\n<|"),
+        ("'<|' + m.content[-5:]", "</s>end|>"),
+    ],
+)
+def test_a_token_of_a_template_and_content_together_is_text(written: str, content: str) -> None:
+    template = "{% for m in messages %}{{ " + written + " }}<|eot_id|>{% endfor %}"
+    found = _render(template, user(content))
+    assert len(re.findall(LONGEST_FIRST, found.text)) == 2
+    assert _special_of(found) == ["<|eot_id|>"]
 
 
 def test_names_of_arguments_are_content() -> None:
@@ -123,8 +134,12 @@ def test_a_template_may_split_the_content() -> None:
     assert found.text.endswith("\n</think>\n\n<|im_end|>.<|im_end|>\n")
 
 
-def test_a_template_that_depends_on_a_spelled_token_is_refused() -> None:
-    template = "{% for m in messages %}{{ m.content.replace('</s>', '') }}</s>{% endfor %}"
+@pytest.mark.parametrize(
+    "written",
+    ["m.content.replace('</s>', '')", "'no' if m.content.startswith('a<') else 'ay'"],
+)
+def test_a_template_that_depends_on_a_spelled_token_is_refused(written: str) -> None:
+    template = "{% for m in messages %}{{ " + written + " }}</s>{% endfor %}"
     assert _render(template, user("a")).special is None
     with pytest.raises(BadRecordError) as caught:
         _render(template, user("a</s>b"))
@@ -133,6 +148,13 @@ def test_a_template_that_depends_on_a_spelled_token_is_refused() -> None:
         "into them, so its own special tokens cannot be told apart"
     )
     assert "--allow-special-tokens" in str(caught.value.hint)
+
+
+def test_white_space_after_a_spelled_token_belongs_to_no_token() -> None:
+    block = "{% generation %}{{ m.content }}{% endgeneration %}{{ '\\n<|end|>' }}"
+    found = _render("{% for m in messages %}" + block + "{% endfor %}", assistant("b<|end|>"))
+    [(start, end)] = found.targets
+    assert found.text[start:end] == "b<|end|>"
 
 
 def test_white_space_after_a_spelled_token_is_a_target() -> None:

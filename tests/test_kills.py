@@ -85,6 +85,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # Kills at random times
 
 
+def write_pairs(path: Path, text: Path) -> Path:
+    """Write the lines of a text as prompts and completions."""
+    lines = text.read_text().split("\n")
+    pairs = zip(lines[::2], lines[1::2], strict=False)
+    path.write_text("".join(json.dumps({"q": q, "a": a}) + "\n" for q, a in pairs))
+    return path
+
+
 @pytest.mark.slow  # cases 29 to 31 of test_cases_folders.py kill at known places
 @pytest.mark.parametrize(
     ("command", "kinds"),
@@ -102,7 +110,7 @@ def test_runs_killed_at_random_times_end_with_the_same_bytes(
     arguments = {
         "tokenize": ["tokenize", text, "--tokenizer", tokenizer, "--part-bytes", "100kB"],
         "tokenize prompts": [
-            *("tokenize", write_pairs(tmp_path / "pairs.csv", text), "--tokenizer", tokenizer),
+            *("tokenize", write_pairs(tmp_path / "pairs.jsonl", text), "--tokenizer", tokenizer),
             *("--prompt-field", "q", "--completion-field", "a", "--part-bytes", "100kB"),
             *("--max-length", "16", "--overlap", "4"),
         ],

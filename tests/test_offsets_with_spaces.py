@@ -14,8 +14,8 @@ from strategies import PIECES
 from tokenizer_kinds import ADDED_TOKEN, KINDS, tokenizer_of
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers, processors
 
-from seqpack_cli.tokens.columns.targets_kind import TargetsCollector
 from seqpack_cli.tokens.encoders.encoder import open_encoder
+from seqpack_cli.tokens.offsets.character_targets import find_character_targets
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.offsets.spelling import SPACE_CHARACTERS
 from seqpack_cli.tokens.target_text import TargetText
@@ -142,15 +142,14 @@ def test_targets_are_exact_at_every_border(kind: str, text: str) -> None:
     encoded = open_encoder("tokenizers", data, allow_special_tokens=True)([text] * num_borders)
     finder = open_offset_finder(data, allow_special_tokens=True, with_spaces=True)
     offsets = finder([text] * num_borders, encoded)
-    collector = TargetsCollector()
-    found = collector.assign(cut, offsets, encoded.lengths, "first").reshape(num_borders, -1)
+    found = find_character_targets(cut, offsets, encoded.lengths)
     places = ask_library(data, text)
     if kind in DROPS_SPACES:
         places = [trim(text, *place) for place in places]
     expected = [[at <= start < len(text) for start, _ in places] for at in range(num_borders)]
-    assert found.tolist() == expected
+    assert found.entries.reshape(num_borders, -1).tolist() == expected
     straddling = sum(start < at < end for start, end in places for at in range(num_borders))
-    assert collector.counts["num_straddling_tokens"] == straddling
+    assert found.num_straddling == straddling
 
 
 @pytest.mark.parametrize(

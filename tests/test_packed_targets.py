@@ -125,8 +125,8 @@ def test_a_store_without_any_target_is_refused_with_the_option(tmp_path: Path) -
     for command in (("pack", "-o", tmp_path / "shards"), ("plan",)):
         result = run(command[0], tmp_path / "store", *command[1:])
         message = f"{tmp_path / 'store'}: no batch is left, sequences dropped: 2 without a target"
-        hint = "check which fields are the prompt and the completion, or pack them with "
-        check_refused(result, 3, message, f"hint: {hint}--keep-without-target")
+        hint = "to pack sequences without a target too, pass --keep-without-target"
+        check_refused(result, 3, message, f"hint: {hint}")
 
 
 @pytest.mark.parametrize("store", ["en", "qa"])

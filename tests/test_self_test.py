@@ -36,6 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
 FLIP, SWAP, TWICE, DROP = "changed id", "swapped rows", "duplicate index", "dropped row"
 SWAPPED = "swapped batches"
 BORDER = "shifted sequence boundary"
+LABELS = "labels shifted by one"
 UNTRIMMED, LACKING = "hidden state not trimmed", "row missing from gradient"
 STEPS, PADDING, BORDERLESS = (
     "wrong batch_sizes entry",
@@ -43,9 +44,9 @@ STEPS, PADDING, BORDERLESS = (
     "attention across sequences",
 )
 NAMES = {  # of the controls, in their order
-    "packed": [FLIP, SWAP, STEPS, TWICE, DROP, SWAPPED, UNTRIMMED, LACKING],
-    "padded": [FLIP, SWAP, TWICE, PADDING, DROP, SWAPPED, UNTRIMMED, LACKING],
-    "varlen": [FLIP, SWAP, BORDER, TWICE, DROP, SWAPPED, UNTRIMMED, BORDERLESS, LACKING],
+    "packed": [FLIP, SWAP, STEPS, TWICE, DROP, SWAPPED, LABELS, UNTRIMMED, LACKING],
+    "padded": [FLIP, SWAP, TWICE, PADDING, DROP, SWAPPED, LABELS, UNTRIMMED, LACKING],
+    "varlen": [FLIP, SWAP, BORDER, TWICE, DROP, SWAPPED, LABELS, UNTRIMMED, BORDERLESS, LACKING],
 }
 
 

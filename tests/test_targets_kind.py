@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.targets_kind import TargetsCollector
+from seqpack_cli.tokens.offsets.character_targets import find_character_targets
 from seqpack_cli.tokens.target_text import Span, TargetText
 
 
@@ -44,12 +45,11 @@ def test_targets_equal_the_rule_character_by_character(
 ) -> None:
     offsets = np.array([token for _, tokens in batch for token in tokens], np.int32).reshape(-1, 2)
     lengths = np.array([len(tokens) for _, tokens in batch], np.int64)
-    collector = TargetsCollector()
-    entries = collector.assign([text for text, _ in batch], offsets, lengths, "first")
+    found = find_character_targets([text for text, _ in batch], offsets, lengths)
     expected = [is_target(text, *token) for text, tokens in batch for token in tokens if text]
-    assert entries.dtype == np.uint8
-    assert entries.tolist() == [int(each or 0) for each in expected]
-    assert collector.counts["num_straddling_tokens"] == expected.count(None)
+    assert found.entries.dtype == np.uint8
+    assert found.entries.tolist() == [int(each or 0) for each in expected]
+    assert found.num_straddling == expected.count(None)
 
 
 def test_collected_targets_are_a_column_and_counted() -> None:

@@ -213,6 +213,21 @@ def test_bad_value_deep_inside_rejects_its_record(tmp_path: Path, fields: str, r
         assert (texts, [reject.reason for reject in rejects]) == (["[[], null]", ""], [reason])
 
 
+def test_bad_row_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    """A block with a bad row is read row by row."""
+    (tmp_path / "a.csv").write_text('q,a\nx,y\nx\n\n"",z\n')
+    columns = {"q": ["x", None, "", ""], "a": ["y", "y", "", "z"]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    reasons = {"csv": "1 fields, expected 2 as in the first row"}
+    reasons["parquet"] = "field 'q' is null, expected a string"
+    for suffix, reason in reasons.items():
+        texts, (made,), rejects = read(tmp_path / f"a.{suffix}", options=SKIP)
+        assert texts == ["xy", "", "", "z"]
+        assert [each and each.targets for each in made[::3]] == [((1, 2),), ((0, 1),)]
+        assert made[1] is None
+        assert [(reject.record, reject.reason) for reject in rejects] == [(1, reason)]
+
+
 def test_bytes_that_are_not_utf8_in_either_field(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"q": "x", "a": "\xff"}\n{"q": "\xff", "a": "y"}\n')

@@ -152,7 +152,7 @@ def _spell_reason(reason: str, options: dict[str, Any]) -> str:
     if reason == PASSES:
         return f"left out by {_name_passes(options)}"
     if reason == NO_TARGET:
-        return "dropped, without a target"
+        return "dropped: no target"
     return f"dropped by --{reason.replace('_', '-')}"
 
 

@@ -28,8 +28,7 @@ LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
     "where": "leave out a --where, or look at the values: seqpack inspect {store}",
-    NO_TARGET: "check which fields are the prompt and the completion, or pack them with "
-    "--keep-without-target",
+    NO_TARGET: "to pack sequences without a target too, pass --keep-without-target",
     PASSES: "pass a larger number to --passes",
     OTHER_SPLITS: "pass a larger share to --split",
     "last_batch": "pass --last-batch keep",

@@ -26,12 +26,10 @@ from seqpack_cli.batching.length_counts import (
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds, is_in_round
 from seqpack_cli.batching.splits import parse_splits
-from seqpack_cli.errors import OptionError
 from seqpack_cli.shards.store_conditions import PartTest, make_test
 from seqpack_cli.shards.store_passes import find_store_passes
 from seqpack_cli.shards.store_splits import PartSplits, make_splitter
 from seqpack_cli.shards.targets import make_targets_test
-from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns
 
 # Why sequences are left out.
@@ -238,14 +236,9 @@ def _make_tests(
         yield OTHER_SPLITS, lambda number: find(number) == wanted
     if options.where:
         yield WHERE, _join_tests([make_test(store, text) for text in options.where])
-    if TARGETS in store.columns and TARGETS not in options.drop_column:
-        if not options.keep_without_target:
-            yield NO_TARGET, make_targets_test(store)
-    elif options.keep_without_target:
-        raise OptionError(
-            "--keep-without-target has no effect: every token is a target",
-            hint="leave out --keep-without-target",
-        )
+    has_target = make_targets_test(store, options)
+    if has_target is not None:
+        yield NO_TARGET, has_target
 
 
 def _join_tests(tests: Sequence[PartTest]) -> PartTest:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.errors import OptionError
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.store_conditions import PartTest
@@ -20,11 +22,25 @@ from seqpack_cli.tokens.open_store import AnyStore
 NUM_TARGETS = "num_target_tokens"
 
 
-def make_targets_test(store: AnyStore) -> PartTest:
-    """Return the test of sequences that have a target; it takes 8 bytes per sequence of a part.
+def make_targets_test(store: AnyStore, options: PackOptions) -> PartTest | None:
+    """Return the test of sequences that have a target; None if those without one are packed too.
 
-    It raises FolderError for a value that is neither 0 nor 1.
+    It takes 8 bytes per sequence of a part, and raises FolderError for a value that is not 0 or 1.
+
+    Args:
+        store: the store, with all columns.
+
+    Raises:
+        OptionError: `--keep-without-target` has no effect.
     """
+    has_targets = TARGETS in store.columns and TARGETS not in options.drop_column
+    if options.keep_without_target and not has_targets:
+        raise OptionError(
+            "--keep-without-target has no effect: every token is a target",
+            hint="leave out --keep-without-target",
+        )
+    if options.keep_without_target or not has_targets:
+        return None
 
     def test(number: int) -> np.ndarray:
         starts = to_offsets(store.part_lengths(number))[:-1]

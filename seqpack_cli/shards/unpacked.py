@@ -46,6 +46,8 @@ def iter_sequences(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (original index, ids) of every sequence in the shards once, in ascending order.
 
+    Sequences are whole: tokens that repeat the piece before (`tokenize --overlap`) are included.
+
     Raises:
         FolderError: a batch is damaged, a sequence occurs more often than its store's passes allow,
             its visits differ, or a piece of it is missing.

@@ -11,7 +11,9 @@ import numpy as np
 
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder, interleave
+from seqpack_cli.tokens.offsets.character_targets import FoundTargets
 from seqpack_cli.tokens.offsets.offsets import OffsetFinder, open_offset_finder
+from seqpack_cli.tokens.offsets.target_finder import TargetFinder, open_target_finder
 from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
 from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.placed_specials import PlacedEncoder, open_placed_encoder
@@ -20,11 +22,12 @@ from seqpack_cli.tokens.text_batches import TextBatch
 
 
 class EncodedBatch(NamedTuple):
-    """Texts and their tokens."""
+    """Texts and their tokens, and what is asked for beside these."""
 
     batch: TextBatch
     encoded: EncodedTexts
-    offsets: np.ndarray | None  # of each token in its text, int32[S, 2]; None if not asked for
+    offsets: np.ndarray | None = None  # of each token in its text, int32[S, 2]
+    targets: FoundTargets | None = None
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,15 @@ class BatchEncoder:
     """How the texts of a part are encoded.
 
     Args:
-        find_offsets: finds the characters of each token; None if nobody asks for them.
+        find_offsets: finds the characters of each token, if they are asked for.
+        find_targets: finds the targets, if the texts have any.
         open_placed: opens the encoder of texts that say where their special tokens are; None if
             there are none.
     """
 
     encoder: Encoder
     find_offsets: OffsetFinder | None = None
+    find_targets: TargetFinder | None = None
     open_placed: Callable[[], PlacedEncoder] | None = None
 
     def encode(self, batch: TextBatch) -> EncodedBatch:
@@ -49,42 +54,46 @@ class BatchEncoder:
         """
         placed = [] if self.open_placed is None else _find_placed(batch)
         if not placed:
-            return EncodedBatch(batch, *self._encode(batch, range(len(batch.texts))))
+            return self._encode(batch, range(len(batch.texts)))
         is_placed = np.zeros(len(batch.texts), bool)
         is_placed[placed] = True
-        few, few_offsets = self._encode_placed(batch, placed)
-        most, offsets = self._encode(batch, np.flatnonzero(~is_placed).tolist())
-        assert offsets is not None  # noqa: S101 - texts with places have targets
+        few, of_few = self._encode_placed(batch, placed)
+        _, most, _, of_most = self._encode(batch, np.flatnonzero(~is_placed).tolist())
+        assert of_most is not None  # noqa: S101 - texts with places have targets
         whole = interleave(few, most, is_placed)
-        joined = np.empty((len(whole.ids), 2), np.int32)
-        of_placed = np.repeat(is_placed, whole.lengths)
-        joined[of_placed], joined[~of_placed] = few_offsets, offsets
-        return EncodedBatch(batch, whole, joined)
+        entries = np.empty(len(whole.ids), np.uint8)
+        is_of_few = np.repeat(is_placed, whole.lengths)
+        entries[is_of_few], entries[~is_of_few] = of_few.entries, of_most.entries
+        num_straddling = of_few.num_straddling + of_most.num_straddling
+        return EncodedBatch(batch, whole, targets=FoundTargets(entries, num_straddling))
 
-    def _encode(
-        self, batch: TextBatch, places: Sequence[int]
-    ) -> tuple[EncodedTexts, np.ndarray | None]:
-        texts = batch.texts if len(places) == len(batch.texts) else [batch.texts[i] for i in places]
+    def _encode(self, batch: TextBatch, places: Sequence[int]) -> EncodedBatch:
+        """Encode some texts of a batch."""
+        is_whole = len(places) == len(batch.texts)
+        texts = batch.texts if is_whole else [batch.texts[index] for index in places]
         try:
             encoded = self.encoder(texts)
         except DataError as error:
             raise self._name_document(batch, places, error) from error
-        if self.find_offsets is None:
-            return encoded, None
         try:
-            return encoded, self.find_offsets(texts, encoded)
+            if self.find_targets is not None:
+                made = batch.fields[0] if is_whole else [batch.fields[0][it] for it in places]
+                found = self.find_targets.find(made, encoded)
+                return EncodedBatch(batch, encoded, targets=found)
+            offsets = None if self.find_offsets is None else self.find_offsets(texts, encoded)
         except WrongOffsetsError as error:
             raise _name_offsets(batch.find_place(places[error.text]), error) from error
+        return EncodedBatch(batch, encoded, offsets)
 
     def _encode_placed(
         self, batch: TextBatch, places: Sequence[int]
-    ) -> tuple[EncodedTexts, np.ndarray]:
+    ) -> tuple[EncodedTexts, FoundTargets]:
         """Encode the texts that say where their special tokens are, one by one."""
         assert self.open_placed is not None  # noqa: S101 - there are such texts
         encoder, found = self.open_placed(), []
         for index in places:
             try:
-                found.append(encoder.encode([batch.fields[0][index]]))
+                found.append(encoder.encode(batch.fields[0][index]))
             except DataError as error:
                 place = batch.find_place(index)
                 raise DataError(f"{place}: {error.message}", error.hint) from error
@@ -92,7 +101,9 @@ class BatchEncoder:
                 raise _name_offsets(batch.find_place(index), error) from error
         ids, lengths = ([getattr(each, name) for each, _ in found] for name in ("ids", "lengths"))
         whole = EncodedTexts(np.concatenate(ids), np.concatenate(lengths))
-        return whole, np.concatenate([offsets for _, offsets in found])
+        entries = np.concatenate([targets.entries for _, targets in found])
+        num_straddling = sum(targets.num_straddling for _, targets in found)
+        return whole, FoundTargets(entries, num_straddling)
 
     def _name_document(
         self, batch: TextBatch, places: Sequence[int], error: DataError
@@ -111,17 +122,18 @@ def open_batch_encoder(setup: PartSetup, encoder: Encoder, *, needs_offsets: boo
     Args:
         needs_offsets: whether the characters of each token are asked for.
     """
-    find_offsets = None
-    if needs_offsets:
-        find_offsets = open_offset_finder(
-            setup.tokenizer_json,
-            allow_special_tokens=setup.options.encodes_special_tokens,
-            with_spaces=setup.text is not None,
+    tokenizer_json, is_special = setup.tokenizer_json, setup.options.encodes_special_tokens
+    if setup.text is not None:
+        finder = open_target_finder(tokenizer_json, allow_special_tokens=is_special)
+        open_placed = functools.partial(open_placed_encoder, tokenizer_json)
+        return BatchEncoder(
+            encoder, find_targets=finder, open_placed=open_placed if setup.renders_texts else None
         )
-    if not setup.renders_texts:
-        return BatchEncoder(encoder, find_offsets)
-    open_placed = functools.partial(open_placed_encoder, setup.tokenizer_json)
-    return BatchEncoder(encoder, find_offsets, open_placed)
+    if not needs_offsets:
+        return BatchEncoder(encoder)
+    return BatchEncoder(
+        encoder, open_offset_finder(tokenizer_json, allow_special_tokens=is_special)
+    )
 
 
 def list_spelled(batch: TextBatch, setup: PartSetup) -> list[str]:

@@ -18,7 +18,8 @@ import numpy as np
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, open_encoder
-from seqpack_cli.tokens.offsets.offsets import open_offset_finder
+from seqpack_cli.tokens.offsets.character_targets import FoundTargets
+from seqpack_cli.tokens.offsets.target_finder import TargetFinder
 from seqpack_cli.tokens.target_text import Span, TargetText
 from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
 
@@ -41,22 +42,20 @@ class PlacedEncoder:
         }
         self._json = _rename(saved, self._private)
         self._encode = open_encoder(REFERENCE, self._json, allow_special_tokens=True)
-        self._find_offsets = open_offset_finder(
-            self._json, allow_special_tokens=True, with_spaces=True
-        )
+        self._find_targets = TargetFinder(self._json, allow_special_tokens=True).find
         self._ids = self._make_table(tokenizer_json)
 
-    def encode(self, texts: Sequence[TargetText]) -> tuple[EncodedTexts, np.ndarray]:
-        """Return the ids of texts, and the characters of each token, int32[S, 2].
+    def encode(self, text: TargetText) -> tuple[EncodedTexts, FoundTargets]:
+        """Return the ids of a text, and its targets.
 
         Raises:
-            DataError: a text holds a character that stands for a special token here.
+            DataError: it holds a character that stands for a special token here.
             WrongOffsetsError: the characters of a token cannot be found.
         """
-        spelled = [self._spell(each.text, each.special or ()) for each in texts]
-        encoded = self._encode(spelled)
-        offsets = self._find_offsets(spelled, encoded)
-        return EncodedTexts(self._ids[encoded.ids], encoded.lengths), offsets
+        spelled = text._replace(text=self._spell(text.text, text.special or ()))
+        encoded = self._encode([spelled.text])
+        targets = self._find_targets([spelled], encoded)
+        return EncodedTexts(self._ids[encoded.ids], encoded.lengths), targets
 
     def _spell(self, text: str, places: Sequence[Span]) -> str:
         """Spell the special tokens at some places in the private way."""

@@ -90,7 +90,10 @@ def _read_entries(
     columns, offsets = store.stored_columns.open_part(part), to_offsets(lengths)
     stored = np.asarray(columns.view(column))
     values = np.empty(int(offsets[-1]), stored.dtype)
-    copy_ranges(stored, begins, values, offsets[:-1], lengths)
+    if stored.strides == (0,):  # one value for all, which `copy_ranges` cannot read
+        values[:] = stored[:1]
+    else:
+        copy_ranges(stored, begins, values, offsets[:-1], lengths)
     return np.asarray(columns.finish(column, values))
 
 

@@ -82,15 +82,13 @@ def make_sequences(
     ([1, 5, 6, 7, 2, 1, 8, 2], [4, 1, 3], [2, 0, 1])
     """
     kept = _find_kept(encoded.lengths, len(affixes), max_length, overflow)
+    is_whole = (kept == encoded.lengths)[kept > 0]
     num_removed = int((encoded.lengths - kept).sum())
     is_dropping = overflow == "drop"
-    ids, *values = (
-        _shorten(array, encoded.lengths, kept)
-        for array in (encoded.ids, *(column.values for column in columns.values()))
-    )
+    arrays = (encoded.ids, *(column.values for column in columns.values()))
+    ids, *values = (_shorten(array, encoded.lengths, kept) for array in arrays)
     whole = add_affixes(EncodedTexts(ids, kept), affixes)
     pieces = _cut(whole.lengths, max_length, overlap)
-    is_whole = (kept == encoded.lengths)[kept > 0]
     return DocumentSequences(
         ids=pieces.take(whole.ids),
         lengths=pieces.lengths,

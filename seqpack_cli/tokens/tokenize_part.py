@@ -125,13 +125,12 @@ def _iter_ids(
         batches = _check_head(batches, task, encoder, reference)
 
     encode = open_batch_encoder(setup, encoder, needs_offsets=columns.needs_offsets).encode
-    for batch, encoded, offsets in map_ahead(encode, batches, num_threads=setup.num_threads):
+    for found in map_ahead(encode, batches, num_threads=setup.num_threads):
+        batch, encoded, *_ = found
         counts.ledger["num_special_tokens_in_text"] += special_tokens.add(
             list_spelled(batch, setup), first_document=counts.ledger["num_documents"]
         )
-        made = _make_sequences(
-            encoded, batch, setup, columns.assign(batch, encoded.lengths, offsets)
-        )
+        made = _make_sequences(encoded, batch, setup, columns.assign(found))
         yield cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id)
         columns.add(batch, made)
         counts.lengths.append(_narrow(made.lengths))

@@ -43,6 +43,25 @@ def move_values(shard: Shard, column: Column) -> Arrays | None:
     return None
 
 
+def swap_entries(shard: Shard, column: Column) -> Arrays | None:
+    """Swap the entries of two rows, as many as the shorter one has."""
+    values = shard.tensors[column.tensor_name].copy()
+    first, *others = (shard.arrays.find_cells(row[None]) for row in find_real_rows(shard))
+    for cells in others:
+        count = min(len(first), len(cells))
+        pair = first[:count], cells[:count]
+        if (values[pair[0]] != values[pair[1]]).any():
+            values[np.stack(pair)] = values[np.stack(pair[::-1])]
+            return {column.tensor_name: values}
+    return None
+
+
+def clear_entries(shard: Shard, column: Column) -> Arrays | None:
+    """Set all entries to 0."""
+    values = shard.tensors[column.tensor_name]
+    return {column.tensor_name: np.zeros_like(values)} if values.any() else None
+
+
 def shift_text(shard: Shard, column: Column) -> Arrays | None:
     """Move the last character of a text to the text of the next row."""
     rows, texts = find_real_rows(shard), column.view(shard.tensors)

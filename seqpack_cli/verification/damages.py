@@ -13,7 +13,9 @@ import numpy as np
 
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.verification.column_damages import (
+    clear_entries,
     drop_from_columns,
     find_real_rows,
     join_columns,
@@ -21,6 +23,7 @@ from seqpack_cli.verification.column_damages import (
     shift_text,
     spoil_column_padding,
     spoil_filler,
+    swap_entries,
     swap_values,
 )
 
@@ -208,8 +211,12 @@ def _is_per_row(column: Column) -> bool:
     return not column.is_per_token
 
 
-def _is_per_token(column: Column) -> bool:
-    return column.is_per_token
+def _is_tags(column: Column) -> bool:
+    return column.is_per_token and column.class_names is not None
+
+
+def _is_targets(column: Column) -> bool:
+    return column.name == TARGETS
 
 
 def _is_text(column: Column) -> bool:
@@ -231,9 +238,13 @@ DAMAGES = (
     Damage("swapped batches", "structure", swap_batches, needs_plan=True),
     damage_column("swapped column values", "roundtrip", swap_values, _is_per_row),
     damage_column("shifted text", "roundtrip", shift_text, _is_text),
-    damage_column("moved tag", "roundtrip", move_values, _is_per_token),
+    damage_column("moved tag", "roundtrip", move_values, _is_tags),
     damage_column(
         "value in filler row", "structure", spoil_filler, _is_row_number, "num_filler_rows"
     ),
-    damage_column("tag in padding", "structure", spoil_column_padding, _is_per_token, "widths"),
+    damage_column("tag in padding", "structure", spoil_column_padding, _is_tags, "widths"),
+    damage_column("targets shifted by one", "roundtrip", move_values, _is_targets),
+    damage_column("targets of another row", "roundtrip", swap_entries, _is_targets),
+    damage_column("targets all zero", "structure", clear_entries, _is_targets),
+    damage_column("target in padding", "structure", spoil_column_padding, _is_targets, "widths"),
 )

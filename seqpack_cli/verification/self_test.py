@@ -24,7 +24,8 @@ from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import compare_shard
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
 from seqpack_cli.verification.integers.structure import check_batches, mark_rows
-from seqpack_cli.verification.integers.totals import check_counts
+from seqpack_cli.verification.integers.totals import check_counts, check_shard_targets
+from seqpack_cli.verification.label_damages import control_labels
 from seqpack_cli.verification.levels import Verification, choose_batches
 from seqpack_cli.verification.models.attention import check_attention, take_window
 from seqpack_cli.verification.models.attention_layer import mask_of
@@ -57,7 +58,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: AnyStore | None
     numbers = np.unique(run.find_shards(batches)).tolist()
     number = min(numbers, key=lambda one: int(run.shards.manifest["shards"][one]["bytes"]))
     controls = [*_damage_arrays(run, number, store), *control_visits(run)]
-    controls += _swap_class_names(run, store)
+    controls += [*_swap_class_names(run, store), *control_labels(run, number, store)]
     first, last = run.shards.batch_offsets[number : number + 2]
     inside = (batches.index >= first) & (batches.index < last)
     controls += _damage_computation(run, batches.take(inside))
@@ -118,6 +119,7 @@ def _find(
     yield from found
     yield from mark_rows(shard, Coverage.of_stores(run.shards.manifest["stores"]))
     yield from check_counts(shard.path.name, shard.entry, batches)
+    yield from check_shard_targets(shard)
     if damage.needs_plan and run.planned is not None:
         yield from compare_shard(shard, run.planned, number)
     if damage.level != "structure" and store is not None:  # others could crash torch

@@ -129,14 +129,12 @@ def _show_columns(report: dict[str, Any]) -> list[str]:
 
 
 def _show_labels(report: dict[str, Any]) -> list[str]:
-    num_labels, num_targets = (
-        sum(level[name] for level in report["levels"])
-        for name in ("num_labels", "num_label_targets")
-    )
-    if not num_labels:
+    num_tokens = sum(level["num_labels"] for level in report["levels"])
+    num_targets = sum(level["num_label_targets"] for level in report["levels"])
+    if not num_tokens:
         return []
-    compared = f'compared the labels "next" and "same" of {count(num_labels, "token")}'
-    return [f"  labels: {compared}, {count(num_targets, 'target')} among them"]
+    compared = f'compared the labels "next" and "same" of {count(num_tokens, "token")}'
+    return [f"  labels: {compared}, {num_targets:,} of them targets"]
 
 
 def _coverage_notes(report: dict[str, Any]) -> list[str]:

@@ -2,8 +2,8 @@
 
 What the assistant writes is in the {% generation %} blocks of the template, if it has any, and
 otherwise found by rendering the beginnings of the conversation: two more renderings for each
-assistant message, one for the last message. Besides, a conversation of four messages and 2 kB takes
-15 µs for its JSON, which is hashed, and for the search for special tokens in it.
+assistant message, one for the last message. A rendering of four messages and 2 kB takes 15 to 150
+µs; all else takes 40 µs, a third of it for the JSON that is hashed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Tell the special tokens of a chat template from those that a message spells.
 
 Content is every string of the messages and tools, and the names of fields, except plain words as
-names and roles: templates make tokens such as <|user|> from a role. Almost all conversations are
-done after a search of their JSON, 1 µs. In others, the conversation is rendered again with its
-content replaced by private characters, one for one: a special token that is still spelled is the
-template's own. A token of nothing but white space and quotes is not told apart.
+names and roles: templates make tokens such as <|user|> from a role. Most conversations are
+done after a search of their JSON, 3 µs, or of their content, 20 µs. Others are rendered again with
+their content replaced by private characters, one for one: a special token that is still spelled is
+the template's own. One of nothing but white space and quotes is not told apart.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class SpelledContent:
         self._beginnings = {token[:end] for token in tokens for end in range(1, len(token))}
         self._ends = {token[start:] for token in tokens for start in range(1, len(token))}
         self._max_length = max(map(len, tokens), default=1) - 1
-        self._first = frozenset(token[0] for token in tokens)
-        self._last = frozenset(token[-1] for token in tokens)
+        self._first = sorted({token[0] for token in tokens})
+        self._last = sorted({token[-1] for token in tokens})
         begins, ends = False, False
         for literal in literals:
             begins |= self._find_beginning(literal.rstrip()) > 0
@@ -128,32 +128,36 @@ class SpelledContent:
         if any(prefix in text for prefix in self._prefixes):
             risks = [found.span() for found in self._compiled.finditer(text)]
         stripped = text.strip()
-        first = text.index(stripped)
-        end = first + len(stripped)
-        if self._encloses and 0 < len(stripped) <= self._max_length and stripped in self._joined:
-            risks.append((first, end))
-        if length := self._find_end(stripped):
-            risks.append((first, first + length))
-        if length := self._find_beginning(stripped):
-            risks.append((end - length, end))
+        at_begin, at_end = self._find_end(stripped), self._find_beginning(stripped)
+        if self._encloses and len(stripped) <= self._max_length and stripped in self._joined:
+            at_begin = len(stripped)
+        if at_begin or at_end:
+            first = len(text) - len(text.lstrip())
+            end = first + len(stripped)
+            risks += [(first, first + at_begin), (end - at_end, end)]
         return risks
 
     def _find_beginning(self, text: str) -> int:
         """Return the length of the longest beginning of a special token that ends a text."""
-        tail = text[-self._max_length :] if self._max_length else ""
-        if self._first.isdisjoint(tail):
-            return 0
-        lengths = range(len(tail), 0, -1)
-        return next((length for length in lengths if tail[-length:] in self._beginnings), 0)
+        tail = text[max(0, len(text) - self._max_length) :]
+        longest = 0
+        for mark in self._first:
+            place = tail.find(mark)
+            while place >= 0 and tail[place:] not in self._beginnings:
+                place = tail.find(mark, place + 1)
+            longest = max(longest, len(tail) - place if place >= 0 else 0)
+        return longest
 
     def _find_end(self, text: str) -> int:
         """Return the length of the longest end of a special token that begins a text."""
         head = text[: self._max_length]
-        if self._last.isdisjoint(head):
-            return 0
-        return next(
-            (length for length in range(len(head), 0, -1) if head[:length] in self._ends), 0
-        )
+        longest = 0
+        for mark in self._last:
+            length = head.rfind(mark) + 1
+            while length > 0 and head[:length] not in self._ends:
+                length = head.rfind(mark, 0, length - 1) + 1
+            longest = max(longest, length)
+        return longest
 
     def _hide_risks(self, text: str) -> str:
         for start, end in self._find_risks(text):

@@ -52,6 +52,16 @@ class TokenCollector(Protocol):
 
     counts: Counter[str]  # so far, by their names in a store's ledger
 
+    def add(self, entries: np.ndarray) -> None:
+        """Add the entries of the tokens of some sequences."""
+
+    def finish(self, name: str) -> Collected:
+        """Return the column; called once, at the end of the part."""
+
+
+class PlaceCollector(TokenCollector, Protocol):
+    """Collects a column whose entries follow from the place of each token in its text."""
+
     def assign(
         self, values: Sequence[Any], offsets: np.ndarray, lengths: np.ndarray, subtokens: str
     ) -> np.ndarray:
@@ -63,12 +73,6 @@ class TokenCollector(Protocol):
             lengths: number of tokens of each text.
             subtokens: "all" tokens of a word have its value, or only the "first".
         """
-
-    def add(self, entries: np.ndarray) -> None:
-        """Add the entries of the tokens of some sequences."""
-
-    def finish(self, name: str) -> Collected:
-        """Return the column; called once, at the end of the part."""
 
 
 class Field(NamedTuple):

@@ -14,9 +14,16 @@ import xxhash
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
-from seqpack_cli.tokens.columns.kind import Collector, Label, PartFile, TokenCollector
+from seqpack_cli.tokens.columns.kind import (
+    Collector,
+    Label,
+    PartFile,
+    PlaceCollector,
+    TokenCollector,
+)
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.part_columns import write_part_columns
+from seqpack_cli.tokens.encode_batch import EncodedBatch
 from seqpack_cli.tokens.sequences import DocumentSequences, TokenColumn
 from seqpack_cli.tokens.target_text import TargetText
 from seqpack_cli.tokens.text_batches import TextBatch
@@ -53,7 +60,8 @@ class PartCollector:
     @property
     def needs_offsets(self) -> bool:
         """Return whether a column has an entry per token, found by its place in the text."""
-        return any(each.field.name in self._field_of for each, _ in self._iter_token_collectors())
+        per_token = (each for each, _ in self._iter_token_collectors())
+        return any(each.values_from is ValuesFrom.FIELD for each in per_token)
 
     @property
     def counts(self) -> Counter[str]:
@@ -63,28 +71,22 @@ class PartCollector:
             counts.update(collector.counts)  # a sum would leave out those that are 0
         return counts
 
-    def assign(
-        self, batch: TextBatch, lengths: np.ndarray, offsets: np.ndarray | None
-    ) -> dict[str, TokenColumn]:
-        """Return the entries per token of encoded texts, by the name of the column.
-
-        Args:
-            lengths: number of tokens of each text.
-            offsets: the place of each token in its text; None if they were not asked for.
-        """
+    def assign(self, found: EncodedBatch) -> dict[str, TokenColumn]:
+        """Return the entries per token of encoded texts, by the name of the column."""
         assigned = {}
+        lengths = found.encoded.lengths
         for kept, collector in self._iter_token_collectors():
-            name = kept.field.name
-            if name not in self._field_of or offsets is None:  # all tokens but repeated ones
+            name, fill = kept.field.name, KINDS[kept.kind].fill
+            if kept.values_from is ValuesFrom.PIECES:  # all tokens but repeated ones
                 ones = np.ones(int(lengths.sum()), np.uint8)
                 assigned[name] = TokenColumn(ones, 1, 1, of_overlap=0)
-                continue
-            values = batch.fields[self._field_of[name]]
-            entries = collector.assign(values, offsets, lengths, self._subtokens)
-            fill = KINDS[kept.kind].fill
-            if kept.values_from is ValuesFrom.TEXT:
-                assigned[name] = TokenColumn(entries, fill, 1, of_overlap=0)
-            else:
+            elif found.targets is not None:
+                collector.counts["num_straddling_tokens"] += found.targets.num_straddling
+                assigned[name] = TokenColumn(found.targets.entries, fill, 1, of_overlap=0)
+            elif found.offsets is not None:
+                values = found.batch.fields[self._field_of[name]]
+                places = cast(PlaceCollector, collector)
+                entries = places.assign(values, found.offsets, lengths, self._subtokens)
                 assigned[name] = TokenColumn(entries, fill, fill)
         return assigned
 

@@ -118,6 +118,8 @@ def _find_wrong(
         yield batch, arrays.find_batch(int(rows[number]))[1], what
     if np.count_nonzero(made != IGNORED) > np.count_nonzero(found != IGNORED):
         made[cells] = IGNORED
-        cell = int((made != IGNORED).argmax())
-        batch = int(np.searchsorted(arrays.tensors["data_offsets"], cell, "right")) - 1
-        yield batch, None, f"{made[cell]} in padding, expected {IGNORED}"
+        wrong = np.flatnonzero(made != IGNORED)
+        inside = np.searchsorted(arrays.tensors["data_offsets"], wrong, "right") - 1
+        batches, firsts = np.unique(inside, return_index=True)
+        for batch, first in zip(batches.tolist(), firsts.tolist(), strict=True):
+            yield batch, None, f"{made[wrong[first]]} in padding, expected {IGNORED}"
