@@ -11,7 +11,7 @@ import numpy as np
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 IGNORED = -100  # cross_entropy's ignore_index
@@ -84,7 +84,7 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
     if values.dtype.kind == "f":
         return _to_float32(values, labels)
     made = values.astype(np.int64)
-    if labels == TARGETS.name:
+    if labels == TARGETS:
         made[~batch.mask] = IGNORED  # it has 0 in padding
     elif made.shape == batch.lengths.shape:
         made[batch.lengths == 0] = IGNORED  # a filler row of a column of integers has 0
@@ -103,11 +103,11 @@ def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
 
 def _find_targets(batch: Batch) -> np.ndarray | None:
     """Return which tokens are targets, bool in the shape of the ids; None if all are."""
-    targets = batch.columns.get(TARGETS.name)
+    targets = batch.columns.get(TARGETS)
     if targets is None:
         return None
     if not isinstance(targets, np.ndarray) or targets.shape != batch.shape:
-        raise ValueError(f"column {quote(TARGETS.name)}: expected one 0 or 1 for each token")
+        raise ValueError(f"column {quote(TARGETS)}: expected one 0 or 1 for each token")
     is_target: np.ndarray = targets == 1
     return is_target
 
