@@ -1,8 +1,9 @@
 """Compare the labels that training makes of batches with those that follow from the token store.
 
 A label must be the id of the next token of its row ("next"), or of its own ("same"), if that token
-is a target and not the first of its row, else -100; padding has -100. What is expected is made row by row, for many batches at
-once, from the ids of the store and from the targets of the shard, which were compared before.
+is a target and not the first of its row, else -100; padding has -100. What is expected is made row
+by row, for many batches at once, from the ids of the store and from the targets of the shard, which
+were compared before.
 """
 
 from __future__ import annotations
