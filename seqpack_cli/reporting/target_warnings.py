@@ -40,8 +40,8 @@ HINTS = {  # by the first of these options that the store has
     },
     "no_end": {
         "prompt_field": "tokenize again with --eos TOKEN, the token that ends an answer",
-        "messages_field": "use a chat template that ends an answer with a special token, inside "
-        "its generation block if it has one",
+        "messages_field": "use a chat template that ends an answer with a special token of the "
+        "tokenizer, inside its generation block if it has one",
     },
     "double_bos": {
         "messages_field": "use a chat template that writes BOS once",
