@@ -65,7 +65,7 @@ def texts(draw: st.DrawFn) -> TargetText:
     text = "".join(draw(st.lists(st.sampled_from(PIECES), max_size=8)))
     borders = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
     spans = [span for span in list(pairwise(borders))[::2] if span[0] < span[1]]
-    return TargetText(text, tuple(spans), "")
+    return TargetText(text, tuple(spans), b"")
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -85,14 +85,14 @@ def test_bytes_before_the_borders_give_the_same_targets(kind: str, batch: list[T
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_tokenizers_are_left_to_the_characters(kind: str) -> None:
-    data, text = make(kind), TargetText("the day", ((4, 7),), "")
+    data, text = make(kind), TargetText("the day", ((4, 7),), b"")
     encoded = open_encoder("tokenizers", data, allow_special_tokens=True)([text.text])
     _, is_known = BorderTargets(data).find([text], encoded)
     assert not is_known.any()
 
 
 def test_tokens_of_another_length_than_the_text_are_not_known() -> None:
-    data, text = make("plain"), TargetText("the day", ((4, 7),), "")
+    data, text = make("plain"), TargetText("the day", ((4, 7),), b"")
     encoded = open_encoder("tokenizers", data, allow_special_tokens=True)(["the days"])
     found, is_known = BorderTargets(data).find([text], encoded)
     assert not is_known.any()

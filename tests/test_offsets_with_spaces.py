@@ -138,7 +138,9 @@ def test_targets_are_exact_at_every_border(kind: str, text: str) -> None:
     """A target has all its characters behind the border, as tokenizers places them."""
     data = make(kind)
     num_borders = len(text) + 1
-    cut = [TargetText(text, ((at, len(text)),) * (at < len(text)), "") for at in range(num_borders)]
+    cut = [
+        TargetText(text, ((at, len(text)),) * (at < len(text)), b"") for at in range(num_borders)
+    ]
     encoded = open_encoder("tokenizers", data, allow_special_tokens=True)([text] * num_borders)
     finder = open_offset_finder(data, allow_special_tokens=True, with_spaces=True)
     offsets = finder([text] * num_borders, encoded)

@@ -49,7 +49,7 @@ def test_places_are_ids_and_the_rest_is_text(kind: str, pieces: list[tuple[str, 
         if is_place and piece in SPECIAL:
             places.append((len(text), len(text) + len(piece)))
         text += piece
-    made = TargetText(text, tuple(places), "", tuple(places))
+    made = TargetText(text, tuple(places), b"", tuple(places))
     encoded, targets = open_encoder(kind).encode(made)
     expected = slow_encode(kind, text, places)
     assert encoded.ids.tolist() == expected
@@ -62,12 +62,12 @@ def test_where_no_message_spells_one_the_ids_are_those_of_the_tokenizer() -> Non
     text = "<|im_start|>the day\n<|im_end|>\n<|im_start|>is</s>"
     places = tuple(match.span() for match in re.finditer(r"<\|im_\w+\|>|</s>", text))
     for kind in ("bytes", "metaspace"):
-        encoded, _ = open_encoder(kind).encode(TargetText(text, (), "", places))
+        encoded, _ = open_encoder(kind).encode(TargetText(text, (), b"", places))
         assert encoded.ids.tolist() == build(kind).encode(text).ids
 
 
 def test_a_character_that_stands_for_a_special_token_is_refused() -> None:
-    made = TargetText("\U00100001</s>", (), "", ())
+    made = TargetText("\U00100001</s>", (), b"", ())
     with pytest.raises(DataError, match="private character"):
         open_encoder("bytes").encode(made)
 

@@ -36,7 +36,7 @@ def cases(draw: st.DrawFn) -> tuple[TargetText | None, list[Span]]:
     tokens = draw(st.lists(st.tuples(place, place).map(lambda pair: (min(pair), max(pair)))))
     if draw(st.booleans()) and not tokens:
         return None, tokens
-    return TargetText("x" * length, tuple(spans), ""), tokens
+    return TargetText("x" * length, tuple(spans), b""), tokens
 
 
 @given(batch=st.lists(cases(), max_size=4))

@@ -91,7 +91,10 @@ def read_rows(path: Path, columns: dict[str, Any], text: TextReader = PAIR) -> l
 
 
 def spans(made: Sequence[Any]) -> list[Any]:
-    return [None if each is None else (each.text, each.targets, each.canonical) for each in made]
+    return [
+        None if each is None else (each.text, each.targets, each.canonical.decode())
+        for each in made
+    ]
 
 
 # Records become texts

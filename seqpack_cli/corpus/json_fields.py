@@ -97,7 +97,7 @@ def _read_columns(
     records: list[bytes], names: Sequence[str], optional: Sequence[str] = ()
 ) -> list[list[Any]]:
     """Return the values of each field; raise ValueError or KeyError if a record is bad."""
-    loads, dumps, _ = find_parser()
+    loads, dumps, *_ = find_parser()
     finders: list[Callable[[Any], Any]] = list(map(_make_finder, names))
     finders += [functools.partial(_find_optional, name=name) for name in optional]
     columns: list[list[Any]] = [[] for _ in finders]

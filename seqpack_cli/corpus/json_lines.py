@@ -36,7 +36,7 @@ def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
             return None
     if len(keys) > 1 and any(_spell(text_field) in record for record in records):
         return None
-    loads, _, may_return_surrogates = find_parser()
+    loads, _, may_return_surrogates, _ = find_parser()
     try:
         if len(keys) == 1:
             texts = [loads(record)[text_field] for record in records]
@@ -131,6 +131,7 @@ class Parser(NamedTuple):
     loads: Callable[[bytes], Any]
     dumps: Callable[[Any], bytes]
     may_return_surrogates: bool
+    dump_sorted: Callable[[Any], bytes] | None = None
 
 
 @functools.cache
@@ -140,7 +141,8 @@ def find_parser() -> Parser:
         import orjson
     except ImportError:
         return Parser(lambda record: json.loads(record.decode()), _dump, True)
-    return Parser(orjson.loads, orjson.dumps, False)
+    dump_sorted = functools.partial(orjson.dumps, option=orjson.OPT_SORT_KEYS)
+    return Parser(orjson.loads, orjson.dumps, False, dump_sorted)
 
 
 def _dump(value: Any) -> bytes:

@@ -12,7 +12,7 @@ class TargetText(NamedTuple):
 
     text: str
     targets: tuple[Span, ...]  # rising, apart from each other, none empty
-    canonical: str  # JSON of the fields, the same for equal values: what is hashed
+    canonical: bytes  # JSON of the fields, the same for equal values: what is hashed
     # Where special tokens are ids; elsewhere they are text. None: wherever they are spelled, or
     # nowhere, as the encoder is set.
     special: tuple[Span, ...] | None = None

@@ -5,11 +5,11 @@ Both are picklable, for spawned workers.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seqpack_cli.corpus.canonical import encode_canonical
 from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
 from seqpack_cli.corpus.text_reader import Made, TextReader
 from seqpack_cli.corpus.words import join_words
@@ -138,6 +138,5 @@ def make_text_reader(
 
 def _join(prompt: str, completion: str) -> TargetText:
     start, text = len(prompt), prompt + completion
-    fields = {"completion": completion, "prompt": prompt}  # sorted
-    canonical = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    canonical = encode_canonical({"completion": completion, "prompt": prompt})
     return TargetText(text, ((start, len(text)),) if completion else (), canonical)

@@ -8,6 +8,8 @@ removed from the rendered text.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -59,31 +61,38 @@ def choose_marks(texts: tuple[str, ...]) -> Marks:
     return free[0], free[1]
 
 
-def take_blocks(marked: str, marks: Marks) -> tuple[str, list[Span]]:
-    """Remove the marks from a rendered text; return it and the outermost blocks, in order.
+def take_blocks(pieces: Iterable[Sequence[str]], marks: Marks) -> tuple[str, list[Span]]:
+    """Join pieces of a text, without those that are marks; return it and the outermost blocks.
+
+    Args:
+        pieces: lists of them; each list is joined before the next one is asked for.
 
     Raises:
         BadRecordError: a block has no end, or no beginning.
 
-    >>> take_blocks("a(b(c)d)e()", ("(", ")"))
+    >>> take_blocks(["a(b(c)", "d)e()"], ("(", ")"))
     ('abcde', [(1, 4), (5, 5)])
     """
     texts: list[str] = []
     blocks: list[Span] = []
     position = depth = first = 0
-    for num_begun, part in enumerate(marked.split(marks[0])):
-        if num_begun > 0:
-            first = position if depth == 0 else first
-            depth += 1
-        for num_ended, text in enumerate(part.split(marks[1])):
-            if num_ended > 0:
-                depth -= 1
-                if depth < 0:
-                    raise BadRecordError(PARTIAL)
-                if depth == 0:
-                    blocks.append((first, position))
-            texts.append(text)
-            position += len(text)
+    for some in pieces:
+        done = 0
+        for place in [place for place, piece in enumerate(some) if piece in marks]:
+            texts.append("".join(some[done:place]))
+            position += len(texts[-1])
+            done = place + 1
+            if some[place] == marks[0]:
+                first = position if depth == 0 else first
+                depth += 1
+                continue
+            depth -= 1
+            if depth < 0:
+                raise BadRecordError(PARTIAL)
+            if depth == 0:
+                blocks.append((first, position))
+        texts.append("".join(some[done:]))
+        position += len(texts[-1])
     if depth > 0:
         raise BadRecordError(PARTIAL)
     return "".join(texts), blocks

@@ -19,7 +19,7 @@ from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.conversation import (
     check_conversation,
     check_text,
-    encode_canonical,
+    encode_conversation,
     prepare_messages,
 )
 from seqpack_cli.tokens.chat.prefixes import ASSISTANT, find_turns
@@ -67,7 +67,7 @@ class Renderer:
         if tools is not None and self._with_tools is not self:
             return self._with_tools.render(messages, tools)
         check_conversation(messages, tools)
-        canonical = encode_canonical(messages, tools)
+        canonical = encode_conversation(messages, tools)
         prepared = prepare_messages(messages)
         if self._template.has_blocks:
             text, spans = self._find_blocks(prepared, tools, canonical)
@@ -83,7 +83,7 @@ class Renderer:
         return TargetText(text, tuple(_join_spans(spans)), canonical, special, spelled)
 
     def _find_blocks(
-        self, messages: list[dict[str, Any]], tools: list[Any] | None, canonical: str
+        self, messages: list[dict[str, Any]], tools: list[Any] | None, canonical: bytes
     ) -> tuple[str, list[Span]]:
         """Return the text and its generation blocks, or those of the last assistant message.
 
@@ -108,7 +108,7 @@ class Renderer:
         return find_turns(messages, text, render, target_turns=self._setup.target_turns)
 
     def _find_special(
-        self, text: str, conversation: Conversation, canonical: str
+        self, text: str, conversation: Conversation, canonical: bytes
     ) -> tuple[tuple[Span, ...] | None, str]:
         """Return the places of the template's own special tokens, and the content."""
         content = self._content.list_content(conversation, canonical)

@@ -13,6 +13,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -73,19 +74,14 @@ class SpelledContent:
         self._encloses = begins and ends  # as in '<|' + name + '|>'
         is_escaped = any(json.dumps(token, ensure_ascii=False)[1:-1] != token for token in tokens)
         marks = {*self._prefixes, *self._first, *self._last}
-        self._marks = [""] if self._encloses or is_escaped else sorted(marks)
+        marks = {""} if self._encloses or is_escaped else marks
+        self._marks = [mark.encode() for mark in sorted(marks)]
 
-    def list_content(self, conversation: Conversation, canonical: str) -> list[str]:
+    def list_content(self, conversation: Conversation, canonical: bytes) -> list[str]:
         """Return the content, if a special token or a part of one at a border is spelled in it."""
         if not any(mark in canonical for mark in self._marks):
             return []
-        content: list[str] = []
-
-        def add(text: str) -> str:
-            content.append(text)
-            return text
-
-        change_content(conversation, add)
+        content = list_content(conversation)
         return content if any(map(self._find_risks, content)) else []
 
     def find(self, text: str) -> tuple[Span, ...]:
@@ -125,8 +121,10 @@ class SpelledContent:
     def _find_risks(self, text: str) -> list[Span]:
         """Return the places of special tokens in a content, and of parts of them at its borders."""
         risks = []
-        if any(prefix in text for prefix in self._prefixes):
-            risks = [found.span() for found in self._compiled.finditer(text)]
+        for prefix in self._prefixes:  # `any` would take longer than the search
+            if prefix in text:
+                risks = [found.span() for found in self._compiled.finditer(text)]
+                break
         stripped = text.strip()
         at_begin, at_end = self._find_end(stripped), self._find_beginning(stripped)
         if self._encloses and len(stripped) <= self._max_length and stripped in self._joined:
@@ -145,7 +143,8 @@ class SpelledContent:
             place = tail.find(mark)
             while place >= 0 and tail[place:] not in self._beginnings:
                 place = tail.find(mark, place + 1)
-            longest = max(longest, len(tail) - place if place >= 0 else 0)
+            if place >= 0:
+                longest = max(longest, len(tail) - place)
         return longest
 
     def _find_end(self, text: str) -> int:
@@ -156,13 +155,40 @@ class SpelledContent:
             length = head.rfind(mark) + 1
             while length > 0 and head[:length] not in self._ends:
                 length = head.rfind(mark, 0, length - 1) + 1
-            longest = max(longest, length)
+            if length > longest:
+                longest = length
         return longest
 
     def _hide_risks(self, text: str) -> str:
         for start, end in self._find_risks(text):
             text = text[:start] + _hide(text[start:end]) + text[end:]
         return text
+
+
+def list_content(conversation: Conversation) -> list[str]:
+    """Return the content of a conversation: what `change_content` changes."""
+    content: list[str] = []
+
+    def visit(value: Any) -> None:
+        if isinstance(value, str):
+            content.append(value)
+        elif isinstance(value, dict):
+            content.extend(key for key in value if not _is_plain(key))
+            for item in value.values():
+                visit(item)
+        elif isinstance(value, list | tuple):
+            for item in value:
+                visit(item)
+
+    messages, tools = conversation
+    for message in messages:
+        for key, item in message.items():
+            if not _is_plain(key):
+                content.append(key)
+            if key != "role" or not _is_plain(item):
+                visit(item)
+    visit(tools)
+    return content
 
 
 def change_content(conversation: Conversation, change: Change) -> Conversation:
@@ -178,7 +204,7 @@ def change_content(conversation: Conversation, change: Change) -> Conversation:
         return value
 
     def name(key: Any) -> Any:
-        return change(key) if isinstance(key, str) and not PLAIN.fullmatch(key) else key
+        return key if _is_plain(key) else change(key)
 
     messages, tools = conversation
     changed = [
@@ -186,6 +212,11 @@ def change_content(conversation: Conversation, change: Change) -> Conversation:
         for message in messages
     ]
     return changed, visit(tools)
+
+
+@lru_cache(maxsize=1024)
+def _is_plain(name: Any) -> bool:
+    return not isinstance(name, str) or PLAIN.fullmatch(name) is not None
 
 
 def _hide(text: str) -> str:

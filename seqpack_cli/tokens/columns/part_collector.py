@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, cast
@@ -93,7 +93,7 @@ class PartCollector:
     def add(self, batch: TextBatch, made: DocumentSequences) -> None:
         """Add the hashes of some documents, and the values of those that have sequences."""
         of_text = [each for each in self._kept if each.values_from is ValuesFrom.TEXT]
-        texts = _list_canonical(batch.fields[0]) if of_text else batch.texts
+        texts = _list_canonical(batch.fields[0]) if of_text else map(str.encode, batch.texts)
         self._hashes.append(hash_texts(texts))
         has_sequences = made.num_sequences > 0
         num_sequences = made.num_sequences[has_sequences]
@@ -130,11 +130,10 @@ class PartCollector:
                 yield kept, cast(TokenCollector, collector)
 
 
-def hash_texts(texts: Sequence[str]) -> np.ndarray:
-    """Return the XXH3-64 of the UTF-8 of each text, uint64[N]."""
-    digests = map(xxhash.xxh3_64_intdigest, map(str.encode, texts))
-    return np.fromiter(digests, np.uint64, len(texts))
+def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
+    """Return the XXH3-64 of each text, uint64[N]."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64)
 
 
-def _list_canonical(made: Sequence[TargetText | None]) -> list[str]:
-    return ["" if each is None else each.canonical for each in made]
+def _list_canonical(made: Sequence[TargetText | None]) -> list[bytes]:
+    return [b"" if each is None else each.canonical for each in made]

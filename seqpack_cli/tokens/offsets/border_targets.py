@@ -7,13 +7,14 @@ place has to be known. Where the tokens have more or fewer bytes than the text, 
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from seqpack_cli.corpus.json_lines import find_parser
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.byte_tokenizer import byte_of_character
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
@@ -29,8 +30,8 @@ class BorderTargets:
     """Finds the targets of texts whose tokens spell their bytes."""
 
     def __init__(self, tokenizer_json: bytes) -> None:
-        """Spell the vocabulary: 0.2 s for 50,000 tokens."""
-        saved = json.loads(usable_json(tokenizer_json))
+        """Spell the vocabulary: 0.15 s for 50,000 tokens."""
+        saved = find_parser().loads(usable_json(tokenizer_json))
         normalizers = [part["type"] for part in iter_parts(saved.get("normalizer"))]
         writing = find_writing(tokenizer_json)
         self._composes = normalizers == [COMPOSING]
@@ -40,10 +41,8 @@ class BorderTargets:
             and not (writing.prefix or writing.suffix)
             and _changes_nothing(saved)
         )
-        self._spelled: list[bytes] = []
-        if self._is_exact:
-            self._spelled = spell_tokens(tokenizer_json, writing.keeping_spaces())
-        self._num_bytes = np.fromiter(map(len, self._spelled), np.int64, len(self._spelled))
+        spelled = spell_tokens(tokenizer_json, writing.keeping_spaces()) if self._is_exact else []
+        self._num_bytes = np.fromiter(map(len, spelled), np.int32, len(spelled))
 
     def find(
         self, texts: Sequence[TargetText | None], encoded: EncodedTexts
@@ -54,33 +53,33 @@ class BorderTargets:
             texts: None for one without tokens.
         """
         entries = np.zeros(len(encoded.ids), np.uint8)
-        is_known = np.zeros(len(texts), bool)
         if not self._is_exact:
-            return FoundTargets(entries, 0), is_known
+            return FoundTargets(entries, 0), np.zeros(len(texts), bool)
         num_bytes = self._num_bytes[encoded.ids]
-        ends = np.cumsum(num_bytes)
+        token_ends = to_offsets(num_bytes)  # token i has the bytes from entry i to i + 1
         bounds = to_offsets(encoded.lengths)
-        of_text = np.concatenate([[0], ends])[bounds]
-        has_empty = np.diff(to_offsets(num_bytes == 0)[bounds]) > 0
-        num_straddling = 0
-        for number, text in enumerate(texts):
-            first, last = int(bounds[number]), int(bounds[number + 1])
-            if text is None or first == last:
-                is_known[number] = first == last
-                continue
-            borders = self._find_borders(text, int(of_text[number + 1] - of_text[number]))
-            if borders is None or has_empty[number]:
-                continue
-            is_known[number] = True
-            num_straddling += _mark(entries, ends, int(of_text[number]), (first, last), borders)
-        return FoundTargets(entries, num_straddling), is_known
+        of_text = token_ends[bounds]
+        with_empty = np.searchsorted(bounds, np.flatnonzero(num_bytes == 0), "right") - 1
+        lengths = np.diff(of_text)
+        lengths[with_empty] = -1  # of no text
+        borders: list[int] = []
+        counts = []
+        for text, length in zip(texts, lengths.tolist(), strict=True):
+            found = [] if text is None or length == 0 else self._find_borders(text, length)
+            counts.append(-1 if found is None else len(found))
+            borders += found or ()
+        num_borders = np.array(counts, np.int64)
+        is_known = num_borders >= 0
+        num_borders[~is_known] = 0
+        places = np.array(borders, np.int64) + np.repeat(of_text[:-1], num_borders)
+        return _mark(token_ends, places, np.repeat(bounds[1:], num_borders)), is_known
 
     def _find_borders(self, text: TargetText, num_bytes: int) -> list[int] | None:
         """Return the bytes before each border, None if the tokens are not the bytes of the text."""
         content = text.text
         if self._composes and not unicodedata.is_normalized("NFC", content):
             return None
-        places = [place for span in text.targets for place in span]
+        places = list(chain.from_iterable(text.targets))
         if content.isascii():
             return places if len(content) == num_bytes else None
         borders, done = [], 0
@@ -99,31 +98,21 @@ def _changes_nothing(saved: dict[str, Any]) -> bool:
     return has_all and not adds_space and not takes_space
 
 
-def _mark(
-    entries: np.ndarray,
-    ends: np.ndarray,
-    base: int,
-    tokens: tuple[int, int],
-    borders: Sequence[int],
-) -> int:
-    """Mark the targets of a text; return the number of tokens that straddle a border.
+def _mark(token_ends: np.ndarray, borders: np.ndarray, last: np.ndarray) -> FoundTargets:
+    """Return the targets of all texts.
 
     Args:
-        ends: where each token of all texts ends.
-        base: where the text begins.
-        tokens: the first one of the text, and the end of the last.
-        borders: where spans begin and end, in bytes of the text.
+        token_ends: where each token begins, and the last one ends, in the bytes of all texts.
+        borders: where spans begin and end, in turn.
+        last: the end of the tokens of each border's text.
     """
-    first, last = tokens
-    own = ends[first:last]
-    after = np.searchsorted(own, np.array(borders, np.int64) + base, "right")
-    straddling = set()
-    for place, (border, index) in enumerate(zip(borders, after.tolist(), strict=True)):
-        is_between = base + border == (own[index - 1] if index else base)
-        if not is_between:
-            straddling.add(index)
-        if place % 2 == 0:
-            begin = first + index + (not is_between)
-        else:
-            entries[begin : first + index] = 1
-    return len(straddling)
+    after = np.searchsorted(token_ends[1:], borders, "right")
+    np.minimum(after, last, out=after)  # the next text may begin with tokens without bytes
+    is_inside = token_ends[after] != borders
+    starts, ends = (after + is_inside)[::2], after[1::2]
+    has_tokens = starts < ends
+    changes = np.zeros(len(token_ends), np.int8)
+    changes[starts[has_tokens]] = 1
+    changes[ends[has_tokens]] -= 1  # 0 where the next span begins at once
+    entries = np.cumsum(changes[:-1], dtype=np.int8).view(np.uint8)
+    return FoundTargets(entries, len(np.unique(after[is_inside])))

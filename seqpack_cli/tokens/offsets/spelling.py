@@ -7,7 +7,6 @@ may be left out, since many kinds of tokenizers add or drop some.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from seqpack_cli.corpus.json_lines import find_parser
 from seqpack_cli.tokens.byte_tokenizer import byte_of_character
 from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
 
@@ -51,9 +51,10 @@ class Writing:
             return self._leave_out_spaces(bytes([int(found[1], 16)]))
         content = content.removeprefix(self.prefix).removesuffix(self.suffix)
         if self.is_byte_level:
-            table = byte_of_character()
-            if all(character in table for character in content):
-                return self._leave_out_spaces(bytes(map(table.__getitem__, content)))
+            try:
+                return self._leave_out_spaces(bytes(map(byte_of_character().__getitem__, content)))
+            except KeyError:  # written as text
+                pass
         return self.spell_text(content)
 
     def spell_text(self, normalized: str) -> bytes:
@@ -68,7 +69,7 @@ class Writing:
 
 def find_writing(tokenizer_json: bytes) -> Writing:
     """Find out from a tokenizer.json how it writes its tokens."""
-    saved = json.loads(usable_json(tokenizer_json))
+    saved = find_parser().loads(usable_json(tokenizer_json))
     of_normalizer = list(iter_parts(saved.get("normalizer")))
     parts = [*of_normalizer, *iter_parts(saved.get("pre_tokenizer"))]
     is_byte_level = any(part["type"] == "ByteLevel" for part in parts)
