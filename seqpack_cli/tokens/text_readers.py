@@ -5,6 +5,7 @@ Both are picklable, for spawned workers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
