@@ -46,7 +46,8 @@ def encode_canonical(record: dict[str, Any]) -> bytes:
 
 def _is_simple(record: dict[str, Any]) -> bool:
     """Return whether a record is of the types that orjson writes as the standard library."""
-    is_simple, level = True, [record]
+    is_simple = True
+    level: list[Any] = [record]
     for _ in range(MAX_DEPTH):
         kinds = set(map(type, level))
         is_simple = is_simple and kinds <= SIMPLE
