@@ -1,7 +1,7 @@
 """Copies of a tokenizer.json in which special tokens cannot be spelled by a text.
 
 Each special token is spelled otherwise: by as many characters of its own, from a private area of
-Unicode, so that places in a text stay the same. Without that, a model that has a special token among
+Unicode, so that places in a text stay the same. Without that, a model with a special token among
 its words writes it where a text spells it, though the library was told to take it as text.
 """
 
