@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from seqpack_cli.corpus.json_lines import find_parser
+from seqpack_cli.corpus.levels import iter_levels
 
 # A template needs a few of Python's frames per level, and 1,000 are allowed, so that whether a
 # record is accepted must not depend on how deep the caller stands.
@@ -47,19 +48,8 @@ def encode_canonical(record: dict[str, Any]) -> bytes:
 def _is_simple(record: dict[str, Any]) -> bool:
     """Return whether a record is of the types that orjson writes as the standard library."""
     is_simple = True
-    level: list[Any] = [record]
-    for _ in range(MAX_DEPTH):
-        kinds = set(map(type, level))
+    for depth, (kinds, _) in enumerate(iter_levels([record])):
+        if depth == MAX_DEPTH:
+            raise RecursionError
         is_simple = is_simple and kinds <= SIMPLE
-        if is_simple and kinds.isdisjoint((dict, list)):
-            return True
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                inner += value.values()
-            elif isinstance(value, list | tuple):
-                inner += value
-        if not inner:
-            return is_simple
-        level = inner
-    raise RecursionError
+    return is_simple

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
 from seqpack_cli.corpus.json_lines import find_field, find_parser, list_keys, parse_object
 from seqpack_cli.corpus.kept_fields import Readers, read_values
+from seqpack_cli.corpus.levels import iter_levels
 from seqpack_cli.corpus.missing_fields import KEEP, missing_field_error
 from seqpack_cli.corpus.text_reader import Made, TextReader
 
@@ -157,15 +157,9 @@ def _has_all_keys(text: bytes, parsed: bytes, num_cut: int) -> bool:
 
 def _may_differ(values: list[Any]) -> bool:
     """Return whether the standard library may have parsed other values."""
-    kinds = set(map(type, values))
-    if float in kinds:
-        sizes = [abs(value) for value in values if type(value) is float]
-        if not max(sizes) < LARGE:
-            return True
-    inner: list[Any] = []
-    if list in kinds:
-        inner.extend(chain.from_iterable(value for value in values if type(value) is list))
-    if dict in kinds:
-        objects = (value for value in values if type(value) is dict)
-        inner.extend(chain.from_iterable(value.values() for value in objects))
-    return bool(inner) and _may_differ(inner)
+    for kinds, level in iter_levels(values):
+        if float in kinds:
+            sizes = [abs(value) for value in level if type(value) is float]
+            if not max(sizes) < LARGE:
+                return True
+    return False

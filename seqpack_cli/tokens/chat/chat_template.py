@@ -68,7 +68,6 @@ class ChatTemplate:
         )
         own = (source, *self.literals, *variables.values())
         self._marks = choose_marks(own)
-        self._encoded_marks = tuple(mark.encode() for mark in self._marks)
         self._own_marks = "".join(mark for mark in MARKS if any(mark in text for text in own))
 
     def render_blocks(
@@ -83,8 +82,10 @@ class ChatTemplate:
             BadRecordError: see `render`; or the template changes a block that it has captured.
         """
         marks = self._marks
-        if any(mark in canonical for mark in self._encoded_marks):
-            marks = choose_marks((canonical.decode(), self._own_marks))
+        if not canonical.isascii():
+            content = canonical.decode()
+            if marks[0] in content or marks[1] in content:
+                marks = choose_marks((content, self._own_marks))
         text, blocks = self._render(messages, tools, marks=marks)
         if self._is_captured and text != self.render(messages, tools):
             raise BadRecordError(

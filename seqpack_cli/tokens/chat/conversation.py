@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from seqpack_cli.corpus.canonical import MAX_DEPTH, encode_canonical
@@ -69,7 +70,8 @@ def prepare_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     read.
     """
     names = set().union(*messages)
-    if names.isdisjoint(REASONING_FIELDS) and not any(None in it.values() for it in messages):
+    values = chain.from_iterable(map(dict.values, messages))
+    if names.isdisjoint(REASONING_FIELDS) and None not in values:
         return messages
     return [_prepare(message) for message in messages]
 

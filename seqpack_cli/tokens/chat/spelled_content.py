@@ -79,10 +79,23 @@ class SpelledContent:
 
     def list_content(self, conversation: Conversation, canonical: bytes) -> list[str]:
         """Return the content, if a special token or a part of one at a border is spelled in it."""
-        if not any(mark in canonical for mark in self._marks):
+        if not any(map(canonical.__contains__, self._marks)):
             return []
         content = list_content(conversation)
+        if not self._encloses and not self._may_risk(content):
+            return []
         return content if any(map(self._find_risks, content)) else []
+
+    def _may_risk(self, content: list[str]) -> bool:
+        """Search all content at once, for what most conversations do not have."""
+        length = self._max_length
+        heads = "\0".join([text.lstrip()[:length] for text in content])
+        tails = "\0".join([text.rstrip()[-length:] for text in content])
+        return (
+            any(map(heads.__contains__, self._last))
+            or any(map(tails.__contains__, self._first))
+            or any(map("\0".join(content).__contains__, self._prefixes))
+        )
 
     def find(self, text: str) -> tuple[Span, ...]:
         """Return the places of the special tokens in a text."""
@@ -186,7 +199,7 @@ def list_content(conversation: Conversation) -> list[str]:
             if not _is_plain(key):
                 content.append(key)
             if key != "role" or not _is_plain(item):
-                visit(item)
+                content.append(item) if type(item) is str else visit(item)
     visit(tools)
     return content
 

@@ -21,7 +21,7 @@ from seqpack_cli.tokens.offsets.flat_bytes import join_bytes
 from seqpack_cli.tokens.offsets.library_offsets import LibraryOffsets
 from seqpack_cli.tokens.offsets.space_alignment import SpaceAligner, align_without_spaces
 from seqpack_cli.tokens.offsets.space_rules import DROPPED, KEPT, find_space_rules
-from seqpack_cli.tokens.offsets.spelling import find_writing, spell_tokens
+from seqpack_cli.tokens.offsets.spelling import find_writing, parse_tokenizer, spell_tokens
 from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
 from seqpack_cli.tokens.vocabulary import build_tokenizer
 
@@ -46,7 +46,7 @@ def open_offset_finder(
     if not allow_special_tokens:
         tokenizer_json = hide_special_tokens(tokenizer_json)  # as it was encoded
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=allow_special_tokens)
-    writing = find_writing(tokenizer_json)
+    writing = find_writing(parse_tokenizer(tokenizer_json))
     spelled = spell_tokens(tokenizer_json, writing)
     characters = CharacterTable(tokenizer, writing)
     library = LibraryOffsets(tokenizer_json, tokenizer, spelled, characters)

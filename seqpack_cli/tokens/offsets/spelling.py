@@ -67,9 +67,14 @@ class Writing:
         return spelled if self.keeps_spaces else spelled.translate(None, SPACES)
 
 
-def find_writing(tokenizer_json: bytes) -> Writing:
-    """Find out from a tokenizer.json how it writes its tokens."""
-    saved = find_parser().loads(usable_json(tokenizer_json))
+def parse_tokenizer(tokenizer_json: bytes) -> dict[str, Any]:
+    """Parse a tokenizer.json that the library has accepted."""
+    saved: dict[str, Any] = find_parser().loads(usable_json(tokenizer_json))
+    return saved
+
+
+def find_writing(saved: dict[str, Any]) -> Writing:
+    """Find out from a parsed tokenizer.json how it writes its tokens."""
     of_normalizer = list(iter_parts(saved.get("normalizer")))
     parts = [*of_normalizer, *iter_parts(saved.get("pre_tokenizer"))]
     is_byte_level = any(part["type"] == "ByteLevel" for part in parts)
