@@ -18,6 +18,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from seqpack_cli import TargetOptions, TokenizeOptions, open_store, tokenize
+from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.read_rows import Slices, read_rows
 
 transformers = pytest.importorskip("transformers")
@@ -106,6 +107,7 @@ def test_special_tokens_that_a_message_spells_are_text(
 def make_store(
     folder: Path, kind: str, template: str, records: list[dict[str, Any]]
 ) -> tuple[dict[str, Any], Any]:
+    folder.mkdir(exist_ok=True)
     (folder / "chat.jsonl").write_text("".join(json.dumps(it) + "\n" for it in records))
     (folder / "tokenizer.json").write_text(build(kind).to_str())
     (folder / "tokenizer_config.json").write_text(
@@ -223,3 +225,15 @@ def wrap(kind: str, template: str) -> Any:
     )
     tokenizer.chat_template = template
     return tokenizer
+
+
+def test_tools_may_be_json_in_a_string(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    messages = [{"role": "user", "content": "x"}]
+    records = [{"messages": messages, "tools": each} for each in (tools, json.dumps(tools), None)]
+    _, store = make_store(tmp_path, "bytes", CHATML, records)
+    assert store[0].tolist() == store[1].tolist() != store[2].tolist()
+    hashes = store.part_hashes(0).tolist()
+    assert hashes[0] == hashes[1] != hashes[2]
+    with pytest.raises(DataError, match=r"chat.jsonl:1: tools: '\[', expected a list, or a string"):
+        make_store(tmp_path / "bad", "bytes", CHATML, [{"messages": messages, "tools": "["}])

@@ -106,7 +106,10 @@ def _complete(shell: str, line: str) -> list[str]:
     [
         ("seqpack ver", ["plain,verify"]),
         ("seqpack pack tokens --layout ", ["plain,packed", "plain,padded", "plain,varlen"]),
-        ("seqpack tokenize a.txt --over", ["plain,--overflow", "plain,--overwrite"]),
+        (
+            "seqpack tokenize a.txt --over",
+            ["plain,--overflow", "plain,--overlap", "plain,--overwrite"],
+        ),
         ("seqpack inspect sha", ["file,sha"]),
     ],
 )

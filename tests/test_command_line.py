@@ -18,11 +18,13 @@ from seqpack_cli import (
     DocumentOptions,
     FileOptions,
     PackOptions,
+    TargetOptions,
     TokenizeOptions,
     pack,
     tokenize,
 )
 from seqpack_cli.cli import pack_command, tokenize_command
+from seqpack_cli.files.url import parse_place
 from seqpack_cli.runs.command_line import spell_command
 
 TOKENIZE_OPTIONS = TokenizeOptions(
@@ -40,6 +42,16 @@ TOKENIZE_OPTIONS = TokenizeOptions(
     part_bytes=99,
     encoder="tokenizers",
 )
+OPTIONS_OF_TARGETS = (
+    TargetOptions("a b", "-c"),
+    TargetOptions(
+        messages_field="-m",
+        tools_field="t",
+        chat_template=parse_place("my chat.jinja"),
+        target_turns="last",
+        template_date="2026-11-23",
+    ),
+)
 PACK_OPTIONS = (
     PackOptions("padded", batch_size=3, window=9, shuffle=True, seed=5, pad_id=2, shard_bytes=99),
     PackOptions("padded", max_tokens=99, buckets=(8, 16), overflow="drop", last_batch="pad"),
@@ -49,7 +61,7 @@ PACK_OPTIONS = (
     PackOptions(where=("a,b = 'it''s'", "-x != -1", "a,b = 'it''s'")),
     PackOptions(split="train=0.9,test=rest", split_seed=5, drop_column=("-x", "it's")),
     PackOptions(split="a,b", split_by="-my split", passes="my a=2.5,-b=.5", store_column="src"),
-    PackOptions(share="a=0.7,b=rest", max_passes="2"),
+    PackOptions(share="a=0.7,b=rest", max_passes="2", keep_without_target=True),
     PackOptions(),
 )
 
@@ -61,16 +73,24 @@ def parse(command: click.Command, line: str | None) -> dict[str, Any]:
     return command.make_context(name, words).params
 
 
-def test_every_option_of_tokenize_is_spelled() -> None:
-    line = spell_command("tokenize", ["a b.txt", "-"], "out", TOKENIZE_OPTIONS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        TOKENIZE_OPTIONS,
+        *(TokenizeOptions(targets=each, max_length=9, overlap=3) for each in OPTIONS_OF_TARGETS),
+    ],
+)
+def test_every_option_of_tokenize_is_spelled(options: TokenizeOptions) -> None:
+    line = spell_command("tokenize", ["a b.txt", "-"], "out", options)
     found = parse(tokenize_command.command, line)
     assert (found["inputs"], str(found["output"])) == (("a b.txt", "-"), "out")
     expected = {
-        **vars(TOKENIZE_OPTIONS),
-        **vars(TOKENIZE_OPTIONS.documents),
-        **vars(TOKENIZE_OPTIONS.files),
+        **vars(options),
+        **vars(options.documents),
+        **vars(options.files),
+        **vars(options.targets),
     }
-    del expected["documents"], expected["files"]
+    del expected["documents"], expected["files"], expected["targets"]
     assert {name: found[name] for name in expected} == expected
 
 

@@ -21,6 +21,7 @@ from seqpack_cli import (
     ShardDataset,
     StoreDataset,
     TokenizeOptions,
+    TokenSequence,
     collate_varlen,
     pack,
     tokenize,
@@ -29,7 +30,7 @@ from seqpack_cli import (
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
 UDHR = Path(__file__).parent.parent.parent / "shared/data/udhr.jsonl"
-NAMES = ["word_language_model", "classifier", "tagger", "transformer", "buckets"]
+NAMES = ["word_language_model", "classifier", "tagger", "transformer", "chat", "buckets"]
 # What torch.compile says once in a process, of this one release of Python.
 ignore_slow_guards = pytest.mark.filterwarnings(
     r"ignore:Guards may run slower on Python 3\.13\.0\.:RuntimeWarning"
@@ -189,6 +190,40 @@ def test_transformer_mask_shows_no_later_token() -> None:
         [0, 0, 0, 1, 0],
         [0, 0, 0, 1, 1],
     ]
+
+
+def test_chat_repeats_its_answers_and_learns_no_prompts(tmp_path: Path) -> None:
+    lines = (EXAMPLES / "conversations.jsonl").read_bytes().splitlines(keepends=True)
+    some = [lines[-1], *lines[12:24]]  # the first has no answer, others have calls of tools
+    (tmp_path / "some.jsonl").write_bytes(b"".join(some))
+    output = run("chat", tmp_path / "some.jsonl", "--steps", 36, "--answers", 8)
+    head, *texts = output.removesuffix("\n").split("\n\n")
+    prompts, targets, prompts_after, targets_after = map(float, re.findall(r"\d+\.\d+", head))
+    assert targets > 6
+    assert targets_after < 0.1
+    assert prompts_after > prompts - 0.5
+    for text, line in zip(texts, some[1:9], strict=True):
+        answer = json.loads(line)["messages"][-1]["content"]
+        assert text.endswith(f"<|im_start|>assistant\n{answer}<|im_end|>")
+
+
+def test_chat_has_no_loss_where_nothing_is_a_target() -> None:
+    example = load("chat")
+    model = example.Transformer(vocab_size=9, hidden_size=8)
+    batch = collate_varlen([TokenSequence(torch.tensor([3, 4, 5]), 0)], labels="next")
+    assert example.compute_loss(model, batch).item() > 0
+    batch.labels = torch.full_like(batch.labels, -100)
+    loss = example.compute_loss(model, batch)
+    loss.backward()
+    assert loss.item() == 0
+    assert all(not values.grad.any() for values in model.parameters())
+
+
+def test_chat_computes_each_sequence_of_a_row_as_alone() -> None:
+    model = load("chat").Transformer(vocab_size=9, hidden_size=8)
+    rows = [TokenSequence(torch.tensor(ids), 0) for ids in ([1, 2, 3], [4], [5, 6, 7, 8])]
+    alone = [model(collate_varlen([row])) for row in rows]
+    torch.testing.assert_close(model(collate_varlen(rows)), torch.cat(alone))
 
 
 @ignore_slow_guards

@@ -28,7 +28,8 @@ STAGES = [
     {"corpus"},
     {"tokens", "batching"},
     {"shards"},
-    {"training", "verification", "reporting"},
+    {"training"},
+    {"verification", "reporting"},
     {"cli"},
     {"__main__", "__init__"},
 ]

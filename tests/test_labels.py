@@ -44,6 +44,7 @@ from seqpack_cli import (
     pack,
     tokenize,
 )
+from seqpack_cli.tokens.open_store import AnyPaths
 from seqpack_cli.tokens.target_options import TargetOptions
 
 EOS = 258  # of the tokenizer `bytes`
@@ -104,7 +105,7 @@ def slow_labels(labels: str, ids: Sequence[int], targets: Sequence[int]) -> list
     for place in range(len(ids)):
         if labels == "next":
             place += 1
-        is_label = place < len(ids) and targets[place] == 1
+        is_label = 0 < place < len(ids) and targets[place] == 1
         found.append(ids[place] if is_label else -100)
     return found
 
@@ -161,7 +162,7 @@ def check_batch(batch: Any, labels: str, sequences: Sequence[Cut]) -> int:
     return num_rows
 
 
-def iter_epoch(store: Path, options: PackOptions, labels: str, **others: Any) -> Iterator[Any]:
+def iter_epoch(store: AnyPaths, options: PackOptions, labels: str, **others: Any) -> Iterator[Any]:
     """Yield the batches of one epoch that are made while training."""
     dataset = StoreDataset(store, **others)
     batches = StoreBatches(dataset, options)
@@ -341,6 +342,21 @@ def test_shard_sets_with_and_without_targets(store: Path, tmp_path: Path) -> Non
         )
 
 
+def test_stores_with_and_without_targets(store: Path, tmp_path: Path) -> None:
+    """As one store, in which every token of the store without targets is one."""
+    plain = make_store(tmp_path / "plain", RECORDS_OF_THREE, has_prompts=False)
+    sequences = [
+        *slow_sequences(RECORDS_OF_THREE, has_prompts=False, max_length=99, overlap=None),
+        *slow_sequences(RECORDS_OF_THREE, has_prompts=True, max_length=6, overlap=2),
+    ]
+    options, both = PackOptions(keep_without_target=True), [plain, store]
+    pack(both, tmp_path / "shards", options, executor=HERE)
+    shards = ShardDataset(tmp_path / "shards", labels="next", columns=["kind"])
+    for batches in (shards, iter_epoch(both, options, "next", columns=["kind"])):
+        num_rows = sum(check_batch(batch, "next", sequences) for batch in batches)
+        assert num_rows == len(sequences)
+
+
 def test_dropped_targets_count_every_token(store: Path, tmp_path: Path) -> None:
     options = PackOptions(drop_column=("targets",))
     pack(store, tmp_path / "shards", options, executor=HERE)
@@ -348,7 +364,9 @@ def test_dropped_targets_count_every_token(store: Path, tmp_path: Path) -> None:
         *ShardDataset(tmp_path / "shards", labels="same"),
         *iter_epoch(store, options, "same"),
     ):
-        assert torch.equal(batch.labels, batch.sequences.data)
+        expected = batch.sequences.data.clone()
+        expected[: batch.sequences.batch_sizes[0]] = -100  # the first tokens
+        assert torch.equal(batch.labels, expected)
 
 
 def test_sequences_with_and_without_targets_do_not_mix(store: Path, tmp_path: Path) -> None:

@@ -111,6 +111,15 @@ def _tokenize_list(as_path: Callable[[str], Any]) -> None:
     assert len(manifest["sources"]) == 1
 
 
+def _tokenize_chat(as_path: Callable[[str], Any]) -> None:
+    Path("chat.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    Path("chat.jsonl").write_text('{"messages": [{"role": "assistant", "content": "Yes."}]}')
+    targets = seqpack.TargetOptions(messages_field="messages", chat_template=as_path("chat.jinja"))
+    options = seqpack.TokenizeOptions(targets=targets)
+    manifest, _ = seqpack.tokenize("chat.jsonl", "chat", options)
+    assert manifest["ledger"]["num_target_tokens"] == 4
+
+
 def _train(as_path: Callable[[str], Any]) -> None:
     options = seqpack.TrainTokenizerOptions(vocab_size=262)
     num_tokens = seqpack.train_tokenizer(
@@ -181,6 +190,7 @@ CALLS = {
     "FileOptions": _tokenize_list,
     "ShardDataset": _shard_dataset,
     "StoreDataset": _store_dataset,
+    "TargetOptions": _tokenize_chat,
     "TokenizeOptions": _tokenize_with,
     "VerifyOptions": _verify_with_tokens,
     "diff": _diff,

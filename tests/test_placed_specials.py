@@ -74,7 +74,7 @@ def test_a_character_that_stands_for_a_special_token_is_refused() -> None:
 
 @functools.cache
 def open_encoder(kind: str) -> PlacedEncoder:
-    return PlacedEncoder(build(kind).to_str().encode())
+    return PlacedEncoder(build(kind).to_str().encode(), ("<unk>", *SPECIAL))
 
 
 def slow_encode(kind: str, text: str, places: list[tuple[int, int]]) -> list[int]:

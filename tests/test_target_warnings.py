@@ -11,6 +11,8 @@ import pytest
 from command import run
 from test_target_counts import make_store
 
+from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
+
 PROMPT_ONLY = [{"prompt": "ab", "completion": ""}, {"prompt": "c", "completion": ""}]
 COMPLETION_ONLY = [{"prompt": "", "completion": "ab"}]
 BOTH = [{"prompt": "ab", "completion": "cd"}, {"prompt": "c", "completion": ""}]
@@ -73,8 +75,11 @@ def test_hint_names_the_field_to_check(tmp_path: Path) -> None:
 def test_shards_tell_of_the_targets_what_their_store_says(tmp_path: Path) -> None:
     shards = pack(make_store(tmp_path, COMPLETION_ONLY))
     assert list_warnings(shards) == [ALL_TARGETS, NO_END]
-    shutil.rmtree(tmp_path / "store")
+    path = tmp_path / "store" / "part-00000.columns.safetensors"
+    path.write_bytes(bytes(path.stat().st_size))
     assert list_warnings(shards) == []  # the targets may be as they were meant
+    shutil.rmtree(tmp_path / "store")
+    assert list_warnings(shards) == []
 
 
 def test_texts_without_prompts_need_no_end_token(tmp_path: Path) -> None:
@@ -98,6 +103,20 @@ def test_sequences_that_begin_with_two_bos_are_counted_over_all_parts(tmp_path: 
         }
     ]
     assert list_warnings(pack(store)) == [message]
+
+
+def test_a_template_that_adds_two_bos_is_found_in_all_sequences(tmp_path: Path) -> None:
+    tokenizer = json.loads(byte_tokenizer_json())
+    pieces = [{"SpecialToken": {"id": "<bos>", "type_id": 0}}] * 2
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [*pieces, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"],
+        "special_tokens": {"<bos>": {"id": "<bos>", "ids": [257], "tokens": ["<bos>"]}},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    store = make_texts(tmp_path, ["ab", "c"], "--tokenizer", tmp_path / "tokenizer.json")
+    assert list_warnings(store) == ["2 sequences begin with two BOS tokens, the first is 0"]
 
 
 def test_one_bos_and_a_text_that_spells_another_is_no_double(tmp_path: Path) -> None:

@@ -204,6 +204,8 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "num_tokens",
         "num_cut_batches",
         "num_column_values",
+        "num_labels",
+        "num_label_targets",
         "num_sampled_batches",
         "seconds",
         "tokens_per_second",
@@ -285,7 +287,7 @@ def test_progress_counts_tokens_then_batches(shards: Path) -> None:
     progress = Progress(on_total=totals.append, on_advance=advanced.append)
     verify_run.verify(shards, VerifyOptions(sample=2), progress=progress)
     assert sum(advanced) == sum(totals)
-    assert totals[-3:] == [37, 2, 2]
+    assert totals == [37, 27, 2, 2]  # ids, the labels of the sample, batches
 
 
 def test_settings_of_torch_are_given_back(shards: Path) -> None:
@@ -472,7 +474,8 @@ def test_last_piece_that_ends_early_is_found(tmp_path: Path) -> None:
         arrays["data"] = arrays["data"][:-1]
         arrays["data_offsets"][-1] -= 1
 
-    counts = {"num_tokens": 36, "stores": [{"num_sequences": 7, "num_tokens": 36}]}
+    of_store = {"num_sequences": 7, "num_tokens": 36}
+    counts = {"num_tokens": 36, "num_target_tokens": 36, "stores": [of_store]}
     change_shard(path, cut, **counts)
     change_manifest(path, lambda manifest: manifest["ledger"].update(counts))
     change_manifest(path, lambda manifest: manifest["stores"][0].update(num_tokens=36))

@@ -25,6 +25,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
@@ -121,8 +122,20 @@ def _describe_columns(opened: Opened) -> dict[str, Any]:
     return {
         "columns": columns,
         "target_options": list_target_options(store) if counted else None,
-        "warnings": find_warnings(store, counted),
+        "warnings": _find_warnings(opened, store, counted),
     }
+
+
+def _find_warnings(
+    opened: Opened | SplitSet, store: AnyStore | None, counted: dict[str, tuple[int, int]]
+) -> list[dict[str, Any]]:
+    """Return what may be wrong; of shards whose token store is damaged, what they tell alone."""
+    try:
+        return find_warnings(store, counted)
+    except FolderError:
+        if store is opened:
+            raise
+        return find_warnings(None, counted)
 
 
 def _warn_of_splits(splits: SplitSet) -> list[dict[str, Any]]:
@@ -132,7 +145,7 @@ def _warn_of_splits(splits: SplitSet) -> list[dict[str, Any]]:
         ledger = shards.manifest["ledger"]
         if TARGETS in shards.columns:
             counted[name] = ledger["num_target_tokens"], ledger["num_tokens"]
-    return find_warnings(find_store(shards, check_indices=False), counted)
+    return _find_warnings(splits, find_store(shards, check_indices=False), counted)
 
 
 def measure_batches(shards: ShardSet) -> BatchTable:

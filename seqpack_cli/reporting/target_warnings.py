@@ -40,8 +40,8 @@ HINTS = {  # by the first of these options that the store has
     },
     "no_end": {
         "prompt_field": "tokenize again with --eos TOKEN, the token that ends an answer",
-        "messages_field": "use a chat template that ends an answer with a special token, inside "
-        "its generation block if it has one",
+        "messages_field": "use a chat template that ends an answer with a special token of the "
+        "tokenizer, inside its generation block if it has one",
     },
     "double_bos": {
         "messages_field": "use a chat template that writes BOS once",
@@ -172,12 +172,15 @@ def _has_end(store: TokenStore) -> bool:
 def _find_double_bos(store: TokenStore) -> np.ndarray:
     """Return the sequences that begin with two BOS, int64.
 
-    Those of one store have the same special tokens added, so that the first one tells of all; those
-    of the text itself are ids only with some options.
+    Tokens of a text are BOS only with some options. Those that are added are the same everywhere,
+    so that the first sequence tells of all.
     """
     bos, options = store.manifest.get("bos_id"), store.manifest["options"]
     is_own = options.get("allow_special_tokens") or options.get("messages_field")
-    if type(bos) is not int or not (is_own or (store[0][:2] == bos).sum() == 2):
+    is_added = store.manifest["ledger"]["num_special_tokens_added"] > 1
+    if type(bos) is not int or not (is_own or is_added):
+        return np.empty(0, np.int64)
+    if not is_own and store[0][:2].tolist() != [bos, bos]:
         return np.empty(0, np.int64)
     found = [np.empty(0, np.int64)]
     for number in range(store.num_parts):

@@ -125,10 +125,12 @@ def open_batch_encoder(setup: PartSetup, encoder: Encoder, *, needs_offsets: boo
     tokenizer_json, is_special = setup.tokenizer_json, setup.options.encodes_special_tokens
     if setup.text is not None:
         finder = open_target_finder(tokenizer_json, allow_special_tokens=is_special)
-        open_placed = functools.partial(open_placed_encoder, tokenizer_json)
-        return BatchEncoder(
-            encoder, find_targets=finder, open_placed=open_placed if setup.renders_texts else None
+        if setup.chat is None:
+            return BatchEncoder(encoder, find_targets=finder)
+        open_placed = functools.partial(
+            open_placed_encoder, tokenizer_json, setup.chat.special_tokens
         )
+        return BatchEncoder(encoder, find_targets=finder, open_placed=open_placed)
     if not needs_offsets:
         return BatchEncoder(encoder)
     return BatchEncoder(
@@ -138,7 +140,7 @@ def open_batch_encoder(setup: PartSetup, encoder: Encoder, *, needs_offsets: boo
 
 def list_spelled(batch: TextBatch, setup: PartSetup) -> list[str]:
     """Return where special tokens that records spell are looked for: not in a template's text."""
-    if not setup.renders_texts:
+    if setup.chat is None:
         return batch.texts
     return ["" if made is None else made.spelled for made in batch.fields[0]]
 

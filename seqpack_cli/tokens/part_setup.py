@@ -8,8 +8,10 @@ from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.affixes import Affixes
+from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
+from seqpack_cli.tokens.text_readers import MessagesText
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
@@ -29,9 +31,9 @@ class PartSetup:
     num_threads: int = 1
 
     @property
-    def renders_texts(self) -> bool:
-        """Whether a chat template renders the texts, special tokens among them."""
-        return self.options.targets.messages_field is not None
+    def chat(self) -> ChatSetup | None:
+        """How a chat template renders the texts, special tokens among them; None if none does."""
+        return self.text.setup if isinstance(self.text, MessagesText) else None
 
     @property
     def dtype(self) -> str:

@@ -9,21 +9,18 @@ Everything else of the tokenizer is the same, so the ids are, where no message s
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, open_encoder
+from seqpack_cli.tokens.hidden_specials import name_privately, rename_tokens
 from seqpack_cli.tokens.offsets.character_targets import FoundTargets
 from seqpack_cli.tokens.offsets.target_finder import TargetFinder
 from seqpack_cli.tokens.target_text import Span, TargetText
-from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
-
-FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
+from seqpack_cli.tokens.vocabulary import build_tokenizer
 
 
 class PlacedEncoder:
@@ -31,16 +28,12 @@ class PlacedEncoder:
 
     Args:
         tokenizer_json: of the tokenizer.
+        special_tokens: those that may be at a place.
     """
 
-    def __init__(self, tokenizer_json: bytes) -> None:
-        saved = json.loads(usable_json(tokenizer_json))
-        added = [token for token in saved.get("added_tokens") or [] if token["special"]]
-        self._private = {
-            token["content"]: chr(FIRST_PRIVATE + number) * len(token["content"])
-            for number, token in enumerate(added)
-        }
-        self._json = _rename(saved, self._private)
+    def __init__(self, tokenizer_json: bytes, special_tokens: tuple[str, ...]) -> None:
+        self._private = name_privately(special_tokens)
+        self._json = rename_tokens(tokenizer_json, self._private)
         self._encode = open_encoder(REFERENCE, self._json, allow_special_tokens=True)
         self._find_targets = TargetFinder(self._json, allow_special_tokens=True).find
         self._ids = self._make_table(tokenizer_json)
@@ -87,13 +80,3 @@ class PlacedEncoder:
 
 
 open_placed_encoder = functools.lru_cache(maxsize=1)(PlacedEncoder)
-
-
-def _rename(saved: dict[str, Any], names: Mapping[str, str]) -> bytes:
-    """Return a tokenizer.json whose special tokens have other names."""
-    added = [
-        {**token, "content": names.get(token["content"], token["content"])}
-        for token in saved["added_tokens"]
-    ]
-    template = {"truncation": None, "padding": None, "post_processor": None}
-    return json.dumps({**saved, **template, "added_tokens": added}, ensure_ascii=False).encode()

@@ -5,14 +5,16 @@ Both are picklable, for spawned workers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from seqpack_cli.corpus.canonical import encode_canonical
-from seqpack_cli.corpus.document_block import check_unicode
+from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
 from seqpack_cli.corpus.text_reader import Made, TextReader
 from seqpack_cli.corpus.words import join_words
+from seqpack_cli.errors import quote
 from seqpack_cli.files.url import parse_place
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.find_setup import find_chat_setup
@@ -82,20 +84,33 @@ class MessagesText:
 
     def read_all(self, columns: Sequence[list[Any]]) -> Made:
         """Return the texts; raises BadRecordError if one cannot be rendered."""
-        render = open_renderer(self.setup).render
-        made = list(map(render, *columns))
+        messages, *others = columns
+        tools = [list(map(_read_tools, values)) for values in others]
+        made = list(map(open_renderer(self.setup).render, messages, *tools))
         return [each.text for each in made], [made]
 
     def read(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
         """Return the text of a record; raises BadRecordError."""
         for name, value in zip((*self.names, *self.optional), values, strict=True):
             check_unicode(name, value)
-        made = open_renderer(self.setup).render(*values)
+        messages, *others = values
+        made = open_renderer(self.setup).render(messages, *map(_read_tools, others))
         return made.text, [made]
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts besides the records."""
         return self.setup.describe()
+
+
+def _read_tools(value: Any) -> Any:
+    """Return the tools of a conversation, which some data sets have as JSON in a string."""
+    if type(value) is not str:
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        what = f"tools: {quote(value)}, expected a list, or a string with JSON of one"
+        raise BadRecordError(what) from error
 
 
 def make_text_reader(

@@ -23,13 +23,13 @@ from seqpack_cli.shards.layouts import Batch, describe_fields
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.training.labels import OF_TARGETS, make_labels
 
 MAX_INLINE_BYTES = 1 << 20
 INT64, FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)  # looked up once: 0.1 us each
 ON_CPU = ("lengths", "original_indices", "piece_starts")  # they stay there when the others move
-COMPUTED = (*OF_TARGETS, TARGETS.name)  # labels that are not a column as it is
+COMPUTED = (*OF_TARGETS, TARGETS)  # labels that are not a column as it is
 Device = torch.device | str | int
 Columns = dict[str, torch.Tensor | list[str]]
 Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")

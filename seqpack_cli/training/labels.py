@@ -11,7 +11,7 @@ import numpy as np
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 IGNORED = -100  # cross_entropy's ignore_index
@@ -43,8 +43,9 @@ def make_next_labels(batch: Batch) -> np.ndarray:
 def make_same_labels(batch: Batch) -> np.ndarray:
     """Return the labels of a batch that was checked, for models that shift labels themselves.
 
-    The label at each token is the token itself, and IGNORED where it is not a target and in
-    padding.
+    The label at each token is the token itself. It is IGNORED where the token is not a target, at
+    the first token of a sequence, or of a piece of one, which would be learned from what stands
+    before it, and in padding. Shifted by one token, these are the next-token labels.
 
     Returns:
         int64, in the shape of the batch's ids: [S], or [B, width] for padded.
@@ -52,9 +53,11 @@ def make_same_labels(batch: Batch) -> np.ndarray:
     Raises:
         ValueError: the column `targets` has not one value per token.
     """
-    targets = _find_targets(batch)
-    counts = batch.mask if targets is None else batch.mask & targets
-    return np.where(counts, batch.data.reshape(batch.shape), np.int64(IGNORED))
+    labels = make_next_labels(batch)
+    cells = batch.follow(np.arange(labels.size).reshape(batch.shape), IGNORED)
+    made = np.full(labels.size, IGNORED, np.int64)
+    made[cells[cells >= 0]] = labels[cells >= 0]
+    return made.reshape(batch.shape)
 
 
 def make_labels(batch: Batch, labels: str) -> np.ndarray:
@@ -84,7 +87,7 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
     if values.dtype.kind == "f":
         return _to_float32(values, labels)
     made = values.astype(np.int64)
-    if labels == TARGETS.name:
+    if labels == TARGETS:
         made[~batch.mask] = IGNORED  # it has 0 in padding
     elif made.shape == batch.lengths.shape:
         made[batch.lengths == 0] = IGNORED  # a filler row of a column of integers has 0
@@ -103,11 +106,11 @@ def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
 
 def _find_targets(batch: Batch) -> np.ndarray | None:
     """Return which tokens are targets, bool in the shape of the ids; None if all are."""
-    targets = batch.columns.get(TARGETS.name)
+    targets = batch.columns.get(TARGETS)
     if targets is None:
         return None
     if not isinstance(targets, np.ndarray) or targets.shape != batch.shape:
-        raise ValueError(f"column {quote(TARGETS.name)}: expected one 0 or 1 for each token")
+        raise ValueError(f"column {quote(TARGETS)}: expected one 0 or 1 for each token")
     is_target: np.ndarray = targets == 1
     return is_target
 

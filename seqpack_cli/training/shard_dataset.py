@@ -22,7 +22,7 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, parse_places
 from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
 from seqpack_cli.training.batch_tensors import BatchTensors
@@ -79,7 +79,7 @@ class ShardDataset(Dataset[BatchTensors]):
             columns = [*columns, str(labels)]
         self.labels = labels
         chosen = choose_columns(found, columns)
-        needed = [TARGETS.name] if labels in OF_TARGETS else []
+        needed = [TARGETS] if labels in OF_TARGETS else []
         self._hidden = [name for name in needed if name not in chosen]
         check_alike([shards.with_columns(chosen) for shards in opened])
         check_different(opened)

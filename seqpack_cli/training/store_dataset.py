@@ -20,7 +20,7 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label, Values
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, AnyStore, open_stores, parse_places
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
@@ -62,9 +62,9 @@ class StoreDataset(Dataset[TokenSequence]):
 
     @checks_arguments
     def __init__(self, path: AnyPaths, *, columns: Sequence[str] | None = None) -> None:
-        wanted = None if columns is None else [*columns, TARGETS.name]
+        wanted = None if columns is None else [*columns, TARGETS]
         store = open_stores(parse_places(path), wanted=wanted)
-        found = wanted if TARGETS.name in store.columns else columns
+        found = wanted if TARGETS in store.columns else columns
         self.columns: Mapping[str, Column] = choose_columns(store.columns, found)
         self._wanted = wanted
         self._folders = [each.folder for each in store.stores]

@@ -58,7 +58,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) ->
     roundtrip, max_tokens = run.roundtrip(store), run.shards.options.max_tokens
     has_targets = TARGETS in run.shards.columns
     num_passes = 1 + sum(column.is_per_token for column in run.shards.columns.values())
-    run.progress.on_total(int(batches.num_tokens.sum()) * (num_passes + has_targets))
+    run.progress.on_total(int(batches.num_tokens.sum()) * num_passes)
     with run.level("roundtrip") as level:
         if not run.is_store_checked:
             store.check_digest()
@@ -92,6 +92,7 @@ def _check_labels(
 ) -> None:
     """Compare the labels that training makes of some batches with the token store."""
     numbers = run.find_shards(batches)
+    run.progress.on_total(int(batches.num_tokens.sum()))
     for number in np.unique(numbers).tolist():
         shard = run.shards.open_shard(number)
         inside = batches.index[numbers == number] - shard.first_batch

@@ -53,7 +53,7 @@ class LevelReport:
     num_cut_batches: int = 0  # of which only a window of time steps was computed
     num_column_values: int = 0  # roundtrip: compared with the token store's
     num_labels: int = 0  # roundtrip: tokens whose labels were compared with the token store
-    num_label_targets: int = 0  # of which are targets
+    num_label_targets: int = 0  # those of them that are targets
     num_sampled_batches: int = 0  # roundtrip: also checked with torch's row-by-row functions
     seconds: float = 0.0
     errors: dict[str, ErrorSize] = field(default_factory=dict)

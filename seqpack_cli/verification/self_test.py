@@ -16,6 +16,7 @@ import torch
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.damages import DAMAGES, Damage, repeat_index
 from seqpack_cli.verification.device import naming_batch
@@ -119,7 +120,8 @@ def _find(
     yield from found
     yield from mark_rows(shard, Coverage.of_stores(run.shards.manifest["stores"]))
     yield from check_counts(shard.path.name, shard.entry, batches)
-    yield from check_shard_targets(shard)
+    if TARGETS in shard.columns:
+        yield from check_shard_targets(shard)
     if damage.needs_plan and run.planned is not None:
         yield from compare_shard(shard, run.planned, number)
     if damage.level != "structure" and store is not None:  # others could crash torch

@@ -18,6 +18,7 @@ OF_STORE = {
     "num_rejected": "records skipped, listed in rejects.jsonl",
     "num_dropped_documents": "documents dropped as too long",
     "num_truncated_tokens": "tokens cut off",
+    "num_straddling_tokens": "tokens of both a prompt and a target, which do not count",
     "num_words_without_token": "words without a token, whose tags are lost",
     "num_special_tokens_in_text": (
         "special tokens spelled out in the text, listed in special_tokens.jsonl"
@@ -38,7 +39,8 @@ def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete:
         f"{count(ledger['num_sequences'], 'sequence')}, {count(ledger['num_tokens'], 'token')} "
         f"({manifest['dtype']}, {count(len(manifest['parts']), 'part')})",
     ]
-    return lines + _tell_columns(manifest) + _tell_nonzero(ledger, OF_STORE)
+    lines += _tell_targets(manifest) + _tell_columns(manifest)
+    return lines + _tell_nonzero(ledger, OF_STORE)
 
 
 def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:
@@ -67,9 +69,7 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
         )
     else:
         lines.append(f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding")
-    if any(column["name"] == TARGETS for column in manifest["columns"]):
-        share = ledger["num_target_tokens"] / ledger["num_tokens"]
-        lines.append(f"  {share:.2%} of the tokens are targets")
+    lines += _tell_targets(manifest)
     if manifest["bucket_keys"] is not None:
         lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
     lines += _tell_columns(manifest) + _tell_nonzero(ledger, OF_SHARDS)
@@ -82,6 +82,14 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
 
 def _done(output: Place, *, was_complete: bool) -> str:
     return f"{output}: already complete" if was_complete else f"{output}: complete"
+
+
+def _tell_targets(manifest: dict[str, Any]) -> list[str]:
+    """Return the line with the share of targets, if there is a column of them."""
+    if all(column["name"] != TARGETS for column in manifest["columns"]):
+        return []
+    share = manifest["ledger"]["num_target_tokens"] / manifest["ledger"]["num_tokens"]
+    return [f"  {share:.2%} of the tokens are targets"]
 
 
 def _tell_columns(manifest: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
+from seqpack_cli.tokens.hidden_specials import hide_special_tokens
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 
@@ -21,6 +22,8 @@ def open_tokenizers_encoder(
     """
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if num_threads > 1 else "false"
     os.environ.setdefault("RAYON_NUM_THREADS", str(num_threads))
+    if not allow_special_tokens:
+        tokenizer_json = hide_special_tokens(tokenizer_json)
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=allow_special_tokens)
     if tokenizer.encode_special_tokens is allow_special_tokens:
         raise AssertionError("tokenizers lost the setting of special tokens")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
+from seqpack_cli.tokens.hidden_specials import hide_special_tokens
 from seqpack_cli.tokens.offsets.alignment import Alignment, align
 from seqpack_cli.tokens.offsets.characters import CharacterTable
 from seqpack_cli.tokens.offsets.flat_bytes import join_bytes
@@ -42,6 +43,8 @@ def open_offset_finder(
             the place of the next character. By default the spaces around a token are left out, so
             a token without text is empty.
     """
+    if not allow_special_tokens:
+        tokenizer_json = hide_special_tokens(tokenizer_json)  # as it was encoded
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=allow_special_tokens)
     writing = find_writing(parse_tokenizer(tokenizer_json))
     spelled = spell_tokens(tokenizer_json, writing)

@@ -1,8 +1,9 @@
 """Compare the labels that training makes of batches with those that follow from the token store.
 
 A label must be the id of the next token of its row ("next"), or of its own ("same"), if that token
-is a target, else -100; padding has -100. What is expected is made row by row, for many batches at
-once, from the ids of the store and from the targets of the shard, which were compared before.
+is a target and not the first of its row, else -100; padding has -100. What is expected is made row
+by row, for many batches at once, from the ids of the store and from the targets of the shard, which
+were compared before.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def _check_span(
     if TARGETS in shard.columns:
         targets = arrays.tensors[shard.columns[TARGETS].tensor_name]
         same[targets[cells] == 0] = IGNORED
+    num_targets = int(np.count_nonzero(same != IGNORED))
+    same[offsets[:-1]] = IGNORED  # nothing stands before it
     following = np.append(same[1:], IGNORED)
     following[offsets[1:] - 1] = IGNORED
     findings = []
@@ -78,7 +81,7 @@ def _check_span(
             number = shard.first_batch + first + batch
             what = f"labels {quote(labels)}: {what}"
             findings.append(Finding(LEVEL, shard.path.name, what, number, row))
-    return CheckedLabels(len(same), int(np.count_nonzero(same != IGNORED)), findings)
+    return CheckedLabels(len(same), num_targets, findings)
 
 
 def _read_ids(
