@@ -115,6 +115,8 @@ def iter_conversations(documents: Path) -> Iterator[list[dict[str, str]]]:
     with documents.open() as source:
         for line in source:
             text = json.loads(line)["text"]
+            if "<|" in text:  # a special token in messages stays text, but not in plain text
+                continue
             for first in range(0, len(text), TURN * TURNS):
                 pieces = [text[first + TURN * turn :][:TURN] for turn in range(TURNS)]
                 roles = ("user", "assistant") * TURNS
