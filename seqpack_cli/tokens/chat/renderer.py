@@ -14,7 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.errors import MachineError
+from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.errors import MachineError, quote
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.conversation import (
     check_conversation,
@@ -24,6 +25,7 @@ from seqpack_cli.tokens.chat.conversation import (
 )
 from seqpack_cli.tokens.chat.prefixes import ASSISTANT, find_turns
 from seqpack_cli.tokens.chat.spelled_content import Conversation, SpelledContent
+from seqpack_cli.tokens.hidden_specials import FIRST_PRIVATE
 from seqpack_cli.tokens.target_text import Span, TargetText
 
 if TYPE_CHECKING:
@@ -122,6 +124,12 @@ class Renderer:
         special = None
         if not self._setup.allow_special_tokens:
             special = self._content.find_own(text, conversation, render)
+        if special is not None and max(text) >= chr(FIRST_PRIVATE):
+            raise BadRecordError(
+                f"messages: {quote(max(text))}, a private character, beside a special token that "
+                "is spelled out, expected none from U+100000 on",
+                SKIP_HINT,
+            )
         return special, "\0".join(content)
 
     def _cut_space(self, span: Span, text: str, special: tuple[Span, ...] | None) -> Span:
