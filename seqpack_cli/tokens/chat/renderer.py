@@ -21,7 +21,8 @@ from seqpack_cli.tokens.chat.conversation import (
     check_conversation,
     check_text,
     encode_conversation,
-    prepare_messages,
+    leave_out_nulls,
+    name_thoughts,
 )
 from seqpack_cli.tokens.chat.prefixes import ASSISTANT, find_turns
 from seqpack_cli.tokens.chat.spelled_content import Conversation, SpelledContent
@@ -69,8 +70,9 @@ class Renderer:
         if tools is not None and self._with_tools is not self:
             return self._with_tools.render(messages, tools)
         check_conversation(messages, tools)
+        messages = leave_out_nulls(messages)
         canonical = encode_conversation(messages, tools)
-        prepared = prepare_messages(messages)
+        prepared = name_thoughts(messages)
         if self._template.has_blocks:
             text, spans = self._find_blocks(prepared, tools, canonical)
         else:
@@ -119,7 +121,7 @@ class Renderer:
 
         def render(changed: Conversation) -> str:
             messages, tools = changed
-            return self._template.render(prepare_messages(messages), tools)
+            return self._template.render(name_thoughts(messages), tools)
 
         special = None
         if not self._setup.allow_special_tokens:
