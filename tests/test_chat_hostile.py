@@ -64,9 +64,10 @@ def test_a_wrong_conversation_is_a_bad_record(messages: Any, tools: Any, reason:
 
 def test_the_field_of_a_record_is_named() -> None:
     reader = MessagesText(setup_of(CHATML), "chat", "functions")
-    for values, reason in (("[]", None), "chat: a string"), (([], 1), "functions: an integer"):
-        with pytest.raises(BadRecordError, match=f"^{reason}, expected a list"):
+    for values, name in (("[]", None), "chat"), (([], "[{}, {}"), "functions"):
+        with pytest.raises(BadRecordError) as caught:
             reader.read(values)
+        assert caught.value.reason.startswith(f"{name}: ")
 
 
 def test_content_that_is_nested_as_deeply_as_allowed_is_rendered() -> None:

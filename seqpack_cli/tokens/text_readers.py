@@ -93,9 +93,9 @@ class MessagesText:
         """Return the text of a record; raises BadRecordError."""
         for name, value in zip((*self.names, *self.optional), values, strict=True):
             check_unicode(name, value)
-        messages, *others = values
+        messages, *tools = values
         try:
-            made = open_renderer(self.setup).render(messages, *map(_read_tools, others))
+            made = open_renderer(self.setup).render(messages, *map(_read_tools, tools))
         except BadRecordError as error:
             raise BadRecordError(self._name_field(error.reason), error.hint) from error
         return made.text, [made]
