@@ -118,7 +118,7 @@ def iter_conversations(documents: Path) -> Iterator[list[dict[str, str]]]:
             if "<|" in text:  # a special token in messages stays text, but not in plain text
                 continue
             for first in range(0, len(text), TURN * TURNS):
-                pieces = [text[first + TURN * turn :][:TURN] for turn in range(TURNS)]
+                pieces = [text[at : at + TURN] for at in range(first, first + TURN * TURNS, TURN)]
                 roles = ("user", "assistant") * TURNS
                 yield [
                     {"role": role, "content": piece}
