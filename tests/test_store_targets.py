@@ -148,7 +148,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], object], str
     ),
     "other options": (
         {},
-        lambda manifest: manifest["options"].update(completion_field=None),
+        lambda manifest: manifest["options"].update(prompt_field=None, completion_field=None),
         "column 'targets', expected none for its options",
     ),
     "overlap of another type": (
@@ -170,6 +170,31 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], object], str
         {},
         change_ledger(num_overlap_tokens=1, num_encoded_tokens=-1),
         "num_overlap_tokens is 1, expected 0",
+    ),
+    "more straddling tokens than tokens": (
+        {},
+        lambda manifest: manifest["ledger"].update(num_straddling_tokens=10**9),
+        "num_straddling_tokens is 1000000000, expected at most ",
+    ),
+    "straddling tokens without a border": (
+        {"targets": TargetOptions()},
+        change_ledger(num_straddling_tokens=1),
+        "num_straddling_tokens is 1, expected 0",
+    ),
+    "a completion without a prompt": (
+        {},
+        lambda manifest: manifest["options"].update(prompt_field=None),
+        "prompt_field is None, completion_field is 'completion', expected both or neither",
+    ),
+    "overlap without a length": (
+        {"max_length": 4, "overlap": 2},
+        lambda manifest: manifest["options"].update(max_length=None),
+        "max_length is None, expected more than overlap, 2",
+    ),
+    "another order": (
+        {"max_length": 4, "overlap": 2},
+        lambda manifest: manifest["columns"].reverse(),
+        "columns 'overlap', 'targets', expected 'targets', 'overlap' first",
     ),
     "lost tokens": (
         {},
