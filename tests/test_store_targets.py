@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from blake3 import blake3
 from shard_reference import (
     Arrays,
     change_manifest,
+    change_shard,
     load_shard,
     pretend_to_be_of,
     read_manifest_json,
@@ -224,6 +226,30 @@ def verify(path: Path, level: str = "structure") -> Report:
     report = verify_run.verify(path, VerifyOptions(level=level))
     assert isinstance(report, Report)
     return report
+
+
+def test_verify_refuses_a_store_that_is_there_but_contradicts_itself(tmp_path: Path) -> None:
+    """A note that the plan was not compared is only for a store that is missing or another."""
+    store = make_store(tmp_path)
+    pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=ONE)
+    change_manifest(store, change_ledger(num_encoded_tokens=1))
+    assert not verify(tmp_path / "shards").plan.compared
+    pretend_to_be_of(tmp_path / "shards", store)
+    with pytest.raises(FolderError, match=r"the tokens in the ledger do not add up"):
+        verify(tmp_path / "shards")
+
+
+def test_verify_says_what_targets_must_be(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=ONE)
+
+    def double(arrays: Arrays) -> None:
+        targets = arrays["column.targets"]
+        targets[int(targets.argmax())] = 2
+
+    change_shard(tmp_path / "shards", double)
+    finding = verify(tmp_path / "shards").findings[0]
+    assert re.fullmatch(r"column 'targets' at cell \d+ is 2, expected 0 or 1", finding.what)
 
 
 def test_verify_finds_a_store_that_lies_though_its_shards_agree(tmp_path: Path) -> None:
