@@ -342,7 +342,7 @@ def test_shards_without_their_store_know_no_places(tmp_path: Path) -> None:
     shutil.rmtree(store)
     found = describe(tmp_path / "shards")
     assert found["spelled_in_text"] == {"num_tokens": None, "tokens": None}
-    assert [example["origin"] for example in found["unknown"]["examples"]] == [None]
+    assert [example["origin"] for example in found["unknown"]["examples"]] == [None, None]
     lines = show_vocabulary_use(found)
     title = "special tokens spelled out in the text"
     assert f"{title}  unknown: the token store cannot be read" in lines
