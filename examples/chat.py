@@ -105,9 +105,9 @@ def main(inputs, steps, answers, device) -> None:
             optimizer.step()
         click.echo(f"after: {measure(model, dataset, device)}")
         rows = seqpack.StoreDataset(f"{folder}/tokens")
-        for row in islice((row for row in rows if row.columns["targets"].any()), answers):
-            begins = row.columns["targets"].diff() == 1  # an answer begins at the next token
-            prompt = row.ids[: begins.nonzero()[-1] + 1]  # all before the last answer
+        begins = ((row, row.columns["targets"].diff() == 1) for row in rows)  # at the next token
+        for row, is_next in islice((pair for pair in begins if pair[1].any()), answers):
+            prompt = row.ids[: is_next.nonzero()[-1] + 1]  # all before the last answer
             ids = generate(model, prompt, tokenizer.token_to_id(MARKS[1]), device)
             click.echo("\n" + tokenizer.decode(ids, skip_special_tokens=False))
 

@@ -90,7 +90,10 @@ def test_inspect_sequence_of_shards_without_their_store(work: Path) -> None:
     (work / "tokens").rename(work / "moved")
     shown = run("inspect", "packed", "--sequence", 0)
     assert shown.exit_code == 0
-    assert "  source             unknown: the token store is no longer there" in shown.stdout
+    assert (
+        "  source             unknown: the token store is missing, changed or damaged"
+        in shown.stdout
+    )
     assert '  text               "ab"' in shown.stdout
 
 

@@ -252,8 +252,20 @@ def test_targets_that_differ_are_counted_by_sequence_and_token(tmp_path: Path) -
     for tokens, folder in zip(stores, shards, strict=True):
         pack(tokens, folder, PackOptions(keep_without_target=True), executor=HERE)
     assert find(*shards)["columns"]["values"] == [expected]
+    pack(stores[1], tmp_path / "short", PackOptions(drop_shorter=4), executor=HERE)
+    shorter = find(shards[0], tmp_path / "short")
+    assert shorter["verdict"] == "different columns; 1 sequence with identical ids, 2 only in A"
     lines = show_differences(compare(*map(open_any, stores)))
     assert "  targets            differs in 2 sequences, 3 tokens" in lines
+
+
+def test_documents_of_equal_ids_and_text_may_differ_in_their_targets(tmp_path: Path) -> None:
+    stores = []
+    for name, record in (("a", {"q": "a", "r": "bc"}), ("b", {"q": "ab", "r": "c"})):
+        targets = TargetOptions(prompt_field="q", completion_field="r")
+        stores.append(store(tmp_path, name, [record], (), targets=targets))
+    verdict = find(*stores)["verdict"]
+    assert verdict == "different counts, sources, documents and columns; same sequences"
 
 
 def place(sequence: int, position: int | None, a: object, b: object) -> Record:

@@ -207,6 +207,18 @@ def test_chat_repeats_its_answers_and_learns_no_prompts(tmp_path: Path) -> None:
         assert text.endswith(f"<|im_start|>assistant\n{answer}<|im_end|>")
 
 
+def test_chat_skips_pieces_in_which_no_answer_begins(tmp_path: Path) -> None:
+    ask = {"role": "user", "content": "?"}
+    answers = ["".join(map(chr, range(0x4E00, 0x4E00 + 60))), "yes"]
+    lines = [{"messages": [ask, {"role": "assistant", "content": text}]} for text in answers]
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    example = load("chat")
+    example.MAX_LENGTH = 64
+    arguments = [str(tmp_path / "long.jsonl"), "--steps", "1", "--answers", "3"]
+    output = CliRunner().invoke(example.main, arguments, catch_exceptions=False).stdout
+    assert output.count("<|im_start|>user\n?<|im_end|>") == len(answers)
+
+
 def test_chat_has_no_loss_where_nothing_is_a_target() -> None:
     example = load("chat")
     model = example.Transformer(vocab_size=9, hidden_size=8)

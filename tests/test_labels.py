@@ -321,7 +321,8 @@ def test_shard_sets_with_and_without_targets(store: Path, tmp_path: Path) -> Non
         for batch, expected in zip(batches, sequences, strict=True):
             assert check_batch(batch, "next", expected) == len(expected)
             assert [*batch.columns] == ["kind"]
-    said = r"^column 'targets': .* has none, .* has targets; pass columns= to leave it out$"
+    said = r"^column 'targets': .* has none, .* has targets; pass columns= to leave it out"
+    said += ": labels still honour the targets of each$"
     with pytest.raises(ValueError, match=said):
         ShardDataset(paths, labels="next", columns=["kind", "targets"])
     with pytest.raises(ValueError, match=said):

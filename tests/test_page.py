@@ -209,7 +209,7 @@ def test_page_without_the_token_store_says_so() -> None:
     Path("tokens").rename("moved")
     page = make("packed")
     assert "unknown source" in page
-    assert "the token store is no longer there" in page
+    assert "the token store is missing, changed or damaged" in page
 
 
 def test_page_shows_some_of_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,9 +216,9 @@ REASONS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: (path.parent / "store").rename(path.parent / "other"),
         "its token store is not at ../store",
     ),
-    "a damaged store": (
-        lambda path: (path.parent / "store" / "part-00000.bin").write_bytes(b""),
-        "part-00000.bin: 0 bytes, manifest says ",
+    "another store": (
+        lambda path: (path.parent / "store" / "manifest.json").write_bytes(b"{}"),
+        "manifest.json: format None, expected 'seqpack.tokens'",
     ),
     "another version": (
         plan_by_another_version,

@@ -205,6 +205,14 @@ def test_values_of_a_column_name_the_splits(store: Path, tmp_path: Path) -> None
         ),
         (
             "a=0.5,b=rest",
+            "overlap",
+            OptionError,
+            "--split-by overlap: differs between the pieces of a document, expected one value per "
+            "document",
+            "split by another column, or by documents: leave out --split-by",
+        ),
+        (
+            "a=0.5,b=rest",
             "language",
             OptionError,
             "--split-by language: {} has no such column (found: 'lang', 'part', 'score', 'year', "

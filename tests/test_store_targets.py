@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from blake3 import blake3
 from shard_reference import (
     Arrays,
     change_manifest,
+    change_shard,
     load_shard,
     pretend_to_be_of,
     read_manifest_json,
@@ -148,7 +150,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], object], str
     ),
     "other options": (
         {},
-        lambda manifest: manifest["options"].update(completion_field=None),
+        lambda manifest: manifest["options"].update(prompt_field=None, completion_field=None),
         "column 'targets', expected none for its options",
     ),
     "overlap of another type": (
@@ -170,6 +172,31 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], object], str
         {},
         change_ledger(num_overlap_tokens=1, num_encoded_tokens=-1),
         "num_overlap_tokens is 1, expected 0",
+    ),
+    "more straddling tokens than tokens": (
+        {},
+        lambda manifest: manifest["ledger"].update(num_straddling_tokens=10**9),
+        "num_straddling_tokens is 1000000000, expected at most ",
+    ),
+    "straddling tokens without a border": (
+        {"targets": TargetOptions()},
+        change_ledger(num_straddling_tokens=1),
+        "num_straddling_tokens is 1, expected 0",
+    ),
+    "a completion without a prompt": (
+        {},
+        lambda manifest: manifest["options"].update(prompt_field=None),
+        "prompt_field is None, completion_field is 'completion', expected both or neither",
+    ),
+    "overlap without a length": (
+        {"max_length": 4, "overlap": 2},
+        lambda manifest: manifest["options"].update(max_length=None),
+        "max_length is None, expected more than overlap, 2",
+    ),
+    "another order": (
+        {"max_length": 4, "overlap": 2},
+        lambda manifest: manifest["columns"].reverse(),
+        "columns 'overlap', 'targets', expected 'targets', 'overlap' first",
     ),
     "lost tokens": (
         {},
@@ -199,6 +226,30 @@ def verify(path: Path, level: str = "structure") -> Report:
     report = verify_run.verify(path, VerifyOptions(level=level))
     assert isinstance(report, Report)
     return report
+
+
+def test_verify_refuses_a_store_that_is_there_but_contradicts_itself(tmp_path: Path) -> None:
+    """A note that the plan was not compared is only for a store that is missing or another."""
+    store = make_store(tmp_path)
+    pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=ONE)
+    change_manifest(store, change_ledger(num_encoded_tokens=1))
+    assert not verify(tmp_path / "shards").plan.compared
+    pretend_to_be_of(tmp_path / "shards", store)
+    with pytest.raises(FolderError, match=r"the tokens in the ledger do not add up"):
+        verify(tmp_path / "shards")
+
+
+def test_verify_says_what_targets_must_be(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=ONE)
+
+    def double(arrays: Arrays) -> None:
+        targets = arrays["column.targets"]
+        targets[int(targets.argmax())] = 2
+
+    change_shard(tmp_path / "shards", double)
+    finding = verify(tmp_path / "shards").findings[0]
+    assert re.fullmatch(r"column 'targets' at cell \d+ is 2, expected 0 or 1", finding.what)
 
 
 def test_verify_finds_a_store_that_lies_though_its_shards_agree(tmp_path: Path) -> None:

@@ -342,11 +342,11 @@ def test_shards_without_their_store_know_no_places(tmp_path: Path) -> None:
     shutil.rmtree(store)
     found = describe(tmp_path / "shards")
     assert found["spelled_in_text"] == {"num_tokens": None, "tokens": None}
-    assert [example["origin"] for example in found["unknown"]["examples"]] == [None]
+    assert [example["origin"] for example in found["unknown"]["examples"]] == [None, None]
     lines = show_vocabulary_use(found)
     title = "special tokens spelled out in the text"
-    assert f"{title}  unknown: the token store is gone" in lines
-    assert "  sequence 2, position 0: the token store is no longer there" in lines
+    assert f"{title}  unknown: the token store cannot be read" in lines
+    assert "  sequence 2, position 0: the token store cannot be read" in lines
 
 
 def test_damaged_list_of_tokens_is_refused(tmp_path: Path) -> None:

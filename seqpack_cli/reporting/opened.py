@@ -82,7 +82,7 @@ def show_path(opened: AnyOpened) -> str:
 
 
 def find_store(opened: AnyOpened, *, check_indices: bool = True) -> AnyStore | None:
-    """Return the token store; of shards theirs, None if one is no longer there or has changed.
+    """Return the token store; of shards theirs, None if one is missing, changed or damaged.
 
     Args:
         check_indices: check every index of the stores of shards now.

@@ -31,7 +31,7 @@ def _name_others(found: Mapping[str, Any]) -> list[str]:
     ):
         others.append("sources")
     if found["documents"].get("num_differing"):
-        others.append("texts")
+        others.append("documents")
     columns = found["columns"]
     if columns is not None and (
         not columns["same_order"]
@@ -59,6 +59,8 @@ def _judge(found: Mapping[str, Any]) -> str:
         )
     elif num_compared:
         verdict = f"{count(num_compared, 'sequence')} identical"
+        if "columns" in _name_others(found):
+            verdict = f"different columns; {count(num_compared, 'sequence')} with identical ids"
     else:
         verdict = "no sequence in both"
     for side in "ab":

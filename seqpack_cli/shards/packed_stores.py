@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seqpack_cli.errors import FolderError
+from blake3 import blake3
+
+from seqpack_cli.errors import FolderError, SeqpackError
+from seqpack_cli.files.json_files import MAX_JSON_BYTES
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns, open_stores
@@ -36,6 +41,18 @@ def open_packed_stores(
             found[number] = _check_found(shards, number, recorded)
     in_order = [found[number] for number in range(len(entries))]
     return open_stores(in_order, check_indices=check_indices, without=shards.options.drop_column)
+
+
+def are_stores_there(shards: ShardSet) -> bool:
+    """Return whether the manifest of each store is still where that of the shards says.
+
+    The stores may be damaged all the same.
+    """
+    places, entries = shards.find_stores(), shards.manifest["stores"]
+    return all(
+        place is not None and _hash_manifest(place) == entry["blake3"]
+        for place, entry in zip(places, entries, strict=True)
+    )
 
 
 def show_packed_columns(store: AnyStore, shards: ShardSet) -> AnyStore:
@@ -81,3 +98,11 @@ def _refuse(what: str) -> FolderError:
 
 def _read_digest(place: Place) -> str:
     return open_stores([place], check_indices=False).digest
+
+
+def _hash_manifest(place: Place) -> str | None:
+    """Return the digest of a store's manifest, whatever it holds; None if it cannot be read."""
+    try:
+        return blake3(at(place / MANIFEST_NAME).read(max_bytes=MAX_JSON_BYTES)).hexdigest()
+    except SeqpackError:
+        return None

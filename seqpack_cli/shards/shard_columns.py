@@ -146,9 +146,5 @@ def _describe(column: Column, values: Values, place: int, *, is_filler: bool = F
     """Return what a wrong value is, and what it must be."""
     if isinstance(values, TextValues):
         return "is not empty, but the row is filler" if is_filler else "is not UTF-8"
-    expected = "a finite number"
-    if is_filler:
-        expected = f"{column.fill} in a filler row"
-    elif column.class_names is not None:
-        expected = f"a class from 0 to {len(column.class_names) - 1}"
+    expected = f"{column.fill} in a filler row" if is_filler else column.expected
     return f"is {values[place]}, expected {expected}"

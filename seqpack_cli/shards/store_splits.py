@@ -16,6 +16,7 @@ from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.columns.text_values import TextValues
 from seqpack_cli.tokens.open_store import AnyStore
 
@@ -29,11 +30,16 @@ def make_splitter(store: AnyStore, splits: Splits) -> PartSplits:
     It raises DataError for a value that names no split.
 
     Raises:
-        OptionError: `--split-by` names no column, or one with a value per token.
+        OptionError: `--split-by` names no column, or one that documents have no single value of.
     """
     if splits.by is None:
         return lambda number: store.spread(number, splits.assign(store.part_hashes(number)))
     name, place = splits.by, f"--split-by {splits.by}"
+    if name == OVERLAP:
+        raise OptionError(
+            f"{place}: differs between the pieces of a document, expected one value per document",
+            hint="split by another column, or by documents: leave out --split-by",
+        )
     if name not in store.columns:
         raise _no_column_error(store, name, place)
     column = store.columns[name]

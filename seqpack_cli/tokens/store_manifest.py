@@ -17,9 +17,9 @@ from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kept import Kept
-from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
 from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.indexed_dataset import check_id_range
+from seqpack_cli.tokens.made_counts import check_targets
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 FORMAT = "seqpack.tokens"
@@ -67,7 +67,6 @@ LEDGER_NAMES = (
     "num_special_tokens_in_text",
     "num_words_without_token",
 )
-TEXT_FIELDS = ("completion_field", "messages_field")  # options by which a text has targets
 SOURCE_FIELDS: dict[str, type] = {
     "path": str,
     "bytes": int,
@@ -206,27 +205,4 @@ def check_totals(manifest: dict[str, Any], source: Place) -> None:
             raise FolderError(f"{source}: the parts have {found} {name}, the ledger has {expected}")
     if not is_balanced(manifest["ledger"]):
         raise FolderError(f"{source}: the tokens in the ledger do not add up")
-    _check_targets(manifest, source)
-
-
-def _check_targets(manifest: dict[str, Any], source: Place) -> None:
-    """Raise unless the columns that tokenize makes, and their counts, are those of the options."""
-    options, ledger = manifest["options"], manifest["ledger"]
-    overlap = options.get(OVERLAP)
-    if overlap is not None and (type(overlap) is not int or overlap < 1):
-        raise FolderError(f"{source}: overlap is {quote(overlap)}, expected null, or 1 or more")
-    has_targets = overlap is not None or any(options.get(name) for name in TEXT_FIELDS)
-    names = {column["name"] for column in manifest["columns"]}
-    for name, is_made in ((TARGETS, has_targets), (OVERLAP, overlap is not None)):
-        if (name in names) != is_made:
-            found, expected = ("no column", "one") if is_made else ("column", "none")
-            raise FolderError(
-                f"{source}: {found} {quote(name)}, expected {expected} for its options"
-            )
-    num_tokens, num_repeated = ledger["num_tokens"], ledger["num_overlap_tokens"]
-    if overlap is None and num_repeated:
-        raise FolderError(f"{source}: num_overlap_tokens is {num_repeated}, expected 0")
-    found, most = ledger["num_target_tokens"], num_tokens - num_repeated
-    if found > most or (found < most and not has_targets):
-        words = "at most " if has_targets else ""
-        raise FolderError(f"{source}: num_target_tokens is {found}, expected {words}{most}")
+    check_targets(manifest, source)

@@ -13,6 +13,7 @@ from blake3 import blake3
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 # Fields of the manifest that must be equal, and what to do if they are not.
 SHARED = {
@@ -59,9 +60,12 @@ def _check_pair(shards: ShardSet, first: ShardSet) -> None:
     for name in {**first.columns, **shards.columns}:
         column, other = shards.columns.get(name), first.columns.get(name)
         if column != other:
+            advice = "pass columns= to leave it out"
+            if name == TARGETS:
+                advice += ": labels still honour the targets of each"
             raise ValueError(
                 f"column {quote(name)}: {shards.path} has {_describe(column)}, "
-                f"{first.path} has {_describe(other)}; pass columns= to leave it out"
+                f"{first.path} has {_describe(other)}; {advice}"
             )
 
 

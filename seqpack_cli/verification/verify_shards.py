@@ -13,7 +13,11 @@ import torch
 from seqpack_cli.batching.pack_options import PLAN_VERSION
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
+from seqpack_cli.shards.packed_stores import (
+    are_stores_there,
+    open_packed_stores,
+    show_packed_columns,
+)
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore, parse_places
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
@@ -87,13 +91,14 @@ def find_packed_store(shards: ShardSet, options: VerifyOptions) -> PackedStore:
     Level `structure` works without them.
 
     Raises:
-        FolderError: a store was named or a level needs it, and it is missing, damaged or another.
+        FolderError: a store was named or a level needs it, and it is missing, damaged or another;
+            or the recorded stores are there, but damaged.
     """
     places = parse_places(options.tokens) if options.tokens is not None else []
     try:
         store = open_packed_stores(shards, places, check_indices=False)
     except SeqpackError as error:
-        if options.level != "structure" or places:
+        if options.level != "structure" or places or are_stores_there(shards):
             raise
         return PackedStore(None, error.message)
     store.check_indices()

@@ -24,7 +24,7 @@ def collect_places(opened: Opened, store: AnyStore | None) -> dict[str, Any]:
     """Return batch, row, length and document of each sequence, by its index in the token store.
 
     Args:
-        store: the token store of the shards; None if it is no longer there.
+        store: the token store of the shards; None if it cannot be read.
 
     Returns:
         `num_sequences`, and `num_sent` of them; base64 of little-endian int32 arrays, in which a

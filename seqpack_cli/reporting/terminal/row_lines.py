@@ -85,7 +85,7 @@ def show_sequence(sequence: dict[str, Any], *, colour: bool = False) -> list[str
     if "split" in sequence:
         lines.append(pair("split", sequence["split"]))
     if origin is None:
-        lines.append(pair("source", "unknown: the token store is no longer there"))
+        lines.append(pair("source", "unknown: the token store is missing, changed or damaged"))
     else:
         if "store_name" in origin:
             lines.append(pair_of_path("token store", origin["store"]))

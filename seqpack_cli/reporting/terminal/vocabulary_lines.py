@@ -73,7 +73,7 @@ def _show_example(example: dict[str, Any], what: str) -> Iterator[str]:
     place = f"  {what}sequence {example['sequence']:,}, position {example['position']:,}: "
     origin = example["origin"]
     if origin is None:
-        yield place + "the token store is no longer there"
+        yield place + "the token store cannot be read"
     else:
         record = f", record {origin['record']:,}"
         source = spell_source(origin["source"], origin.get("store_name"))
@@ -96,7 +96,7 @@ def _show_spelled(spelled: dict[str, Any]) -> Iterator[str]:
     title = "special tokens spelled out in the text"
     number, tokens = spelled["num_tokens"], spelled["tokens"]
     if number is None:
-        yield f"{title}  unknown: the token store is gone"
+        yield f"{title}  unknown: the token store cannot be read"
     elif tokens is None:
         yield f"{title}  {number:,}"
         yield "  which ones is unknown: the store was written by an older seqpack"

@@ -54,6 +54,13 @@ class Column:
         """Whether its values are texts."""
         return self._rules.is_text
 
+    @property
+    def expected(self) -> str:
+        """What a value must be, for messages."""
+        if self.class_names is None:
+            return self._rules.expected
+        return f"a class from 0 to {len(self.class_names) - 1}"
+
     @functools.cached_property
     def class_numbers(self) -> Mapping[Label, int]:
         """The id of each class, by its name."""

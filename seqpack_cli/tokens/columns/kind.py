@@ -104,6 +104,7 @@ class Kind:
     is_text: bool = False
     is_ordered: bool = False  # whether < and > compare its values
     largest: int | None = None  # its largest value, None for that of its dtype
+    expected: str = "a finite number"  # a value, for messages; of classes they name the classes
     # (operator, value, class names) -> Test; None if no condition may ask for its values
     make_test: MakeTest | None = None
 

@@ -43,4 +43,5 @@ TARGETS = Kind(
     lambda _, __: TargetsCollector(),
     is_per_token=True,
     largest=1,
+    expected="0 or 1",
 )
