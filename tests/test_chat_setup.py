@@ -12,7 +12,10 @@ import jinja2
 import pytest
 from chat_templates import SPACE_TAKING, SPECIAL_TOKENS, chat_tokenizer
 
+from seqpack_cli import TargetOptions, TokenizeOptions, open_store, tokenize
 from seqpack_cli.errors import DataError, MachineError, OptionError
+from seqpack_cli.reporting.target_warnings import find_warnings
+from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.chat.find_setup import find_chat_setup
 
 
@@ -51,6 +54,73 @@ def test_without_configuration_the_names_of_tokens_say_what_they_are_for(folder:
     _write_config(folder)
     assert find_chat_setup(str(folder)).variables == {}
     assert find_chat_setup("bytes", folder / "chat_template.jinja").template == "J"
+
+
+def test_tokens_that_the_configuration_calls_special_are_special(folder: Path) -> None:
+    """transformers takes them so, whatever tokenizer.json says."""
+    tokenizer = chat_tokenizer()
+    others = ["<a>", "<b>", "<c>", "<d>", "<e>"]
+    saved = json.loads(tokenizer.to_str())
+    first = max(it["id"] for it in saved["added_tokens"]) + 1
+    plain = {**saved["added_tokens"][0], "special": False}
+    saved["added_tokens"] += [
+        {**plain, "id": first + at, "content": token} for at, token in enumerate(others)
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(saved))
+    (folder / "chat_template.jinja").write_text("{{ eos_token }}<f>")
+    tokens = {"1": {"content": "<c>", "special": True}, "2": {"content": "<d>", "special": False}}
+    fields = {"eos_token": {"content": "<a>"}, "additional_special_tokens": ["<b>", "<no>"]}
+    _write_config(folder, added_tokens_decoder=tokens, **fields)
+    assert find_chat_setup(str(folder)).special_tokens == (*SPECIAL_TOKENS, "<a>", "<b>", "<c>")
+    _write_config(folder)
+    (folder / "special_tokens_map.json").write_text(json.dumps(fields))
+    assert find_chat_setup(str(folder)).special_tokens == (*SPECIAL_TOKENS, "<a>", "<b>")
+
+
+def test_a_message_cannot_spell_a_token_that_only_the_configuration_calls_special(
+    tmp_path: Path,
+) -> None:
+    saved = json.loads(byte_tokenizer_json())
+    [end] = [token for token in saved["added_tokens"] if token["content"] == "<eos>"]
+    end["special"] = False
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved))
+    _write_config(tmp_path, eos_token="<eos>")  # noqa: S106
+    block = "{% generation %}{{ m.content + eos_token }}{% endgeneration %}"
+    template = "x{% for m in messages %}" + block + "{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    record = {"messages": [{"role": "assistant", "content": "a<eos>"}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    options = TokenizeOptions(tokenizer=tmp_path, targets=TargetOptions(messages_field="messages"))
+    manifest, _ = tokenize(tmp_path / "a.jsonl", tmp_path / "store", options)
+    store = open_store(tmp_path / "store")
+    assert store[0].tolist() == [*b"xa<eos>", end["id"]]
+    assert manifest["ledger"]["num_special_tokens_in_text"] == 1
+    assert find_warnings(store, {"": (6, 8)}) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "fields"),
+    [
+        ("<a>", {"extra_special_tokens": ["<a>"]}),
+        ("{{ eos_token }}", {"eos_token": "<a>"}),
+        ("<a>", {"added_tokens_decoder": {"1": {"content": "<a>", "special": False}}}),
+    ],
+)
+def test_a_token_that_the_template_writes_must_be_in_tokenizer_json(
+    folder: Path, template: str, fields: dict[str, Any]
+) -> None:
+    """transformers adds it; here it would be text."""
+    _write_config(folder, chat_template="{# <a>, eos_token2 #}", **fields)
+    assert "<a>" not in find_chat_setup(str(folder)).special_tokens
+    _write_config(folder, chat_template=template, **fields)
+    with pytest.raises(DataError) as caught:
+        find_chat_setup(str(folder))
+    assert str(caught.value) == (
+        f"{folder}/tokenizer.json: no added token '<a>', expected one, because "
+        "tokenizer_config.json or special_tokens_map.json names it and the chat template "
+        f"{folder}/tokenizer_config.json: chat_template writes it\n\nhint: open the tokenizer with "
+        "transformers and save it with save_pretrained"
+    )
 
 
 WRONG: list[tuple[Callable[[Path], object], type[Exception], str]] = [

@@ -173,3 +173,11 @@ def test_targets_are_exact_at_every_border(kind: str, text: str) -> None:
 )
 def test_tokens_have_their_spaces(kind: str, text: str, offsets: list[tuple[int, int]]) -> None:
     assert find(make(kind), [text]) == [offsets]
+
+
+@pytest.mark.parametrize("kind", DROPS_SPACES)
+def test_white_space_that_is_an_added_token_has_its_own_place(kind: str) -> None:
+    tokenizer = Tokenizer.from_str(make(kind).decode())
+    tokenizer.add_tokens([AddedToken("\n", normalized=False)])
+    data = tokenizer.to_str().encode()
+    assert find(data, ["a \n\nb c"]) == [[(0, 1), (2, 3), (3, 4), (4, 5), (6, 7)]]

@@ -151,12 +151,16 @@ def _find_texts(store: AnyStore) -> dict[str, Any]:
 
 
 def _has_end(store: TokenStore) -> bool:
-    """Return whether a special token, or the one of --eos, is a target."""
-    tokenizer_json = store.read_tokenizer_json()
+    """Return whether a special token, or one that is named as the end, is a target."""
+    tokenizer_json, options = store.read_tokenizer_json(), store.manifest["options"]
     ends: list[int | None] = [*list_special_tokens(tokenizer_json)]
-    eos = store.manifest["options"].get("eos")
-    if isinstance(eos, str):  # it may be no special token
-        ends.append(build_tokenizer(tokenizer_json, allow_special_tokens=False).token_to_id(eos))
+    chat = options.get("chat")
+    variables = chat.get("variables") if isinstance(chat, dict) else None
+    of_chat = variables.get("eos_token") if isinstance(variables, dict) else None
+    for eos in options.get("eos"), of_chat:
+        if isinstance(eos, str):  # it may be no special token of tokenizer.json
+            built = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+            ends.append(built.token_to_id(eos))
     is_end = np.isin(np.arange(store.max_id + 1), [id_ for id_ in ends if id_ is not None])
     for number in range(store.num_parts):
         ids = store.view_part(number)[0]

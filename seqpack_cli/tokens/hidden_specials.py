@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
 
 FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
+FALLBACK_BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 def name_privately(tokens: Iterable[str]) -> dict[str, str]:
@@ -35,6 +37,7 @@ def rename_tokens(tokenizer_json: bytes, names: Mapping[str, str]) -> bytes:
         for token in saved.get("added_tokens") or ()
     ]
     model = saved["model"]
+    names = _leave_out_bytes(model, names)
     changed: dict[str, Any] = {"vocab": _rename_vocabulary(model["vocab"], names)}
     if model.get("unk_token") in names:
         changed["unk_token"] = names[model["unk_token"]]
@@ -55,7 +58,9 @@ def hide_special_tokens(tokenizer_json: bytes) -> bytes:
     special = [it["content"] for it in saved.get("added_tokens") or () if it["special"]]
     if not _can_write(saved["model"], special):
         return tokenizer_json
-    names = name_privately(special)
+    # With spaces: nearly all tokenizers take them from words, so that no text can spell these.
+    private = {token: f" {name} " for token, name in name_privately(special).items()}
+    names = _leave_out_bytes(saved["model"], private)
     renamed = rename_tokens(tokenizer_json, names)
     ids, found = (
         build_tokenizer(each, allow_special_tokens=False).get_vocab(with_added_tokens=True)
@@ -76,6 +81,12 @@ def _can_write(model: dict[str, Any], special: list[str]) -> bool:
     if model.get("ignore_merges") or len(whole) < len(found):
         return bool(found)
     return bool(whole) and any(not set(whole).isdisjoint(_parts(it)) for it in model["merges"])
+
+
+def _leave_out_bytes(model: dict[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    """Return the names without those of bytes, by which a model finds them."""
+    is_byte = FALLBACK_BYTE.fullmatch if model.get("byte_fallback") else lambda _: None
+    return {token: name for token, name in names.items() if not is_byte(token)}
 
 
 def _rename_vocabulary(vocabulary: Any, names: Mapping[str, str]) -> Any:

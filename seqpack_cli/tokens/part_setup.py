@@ -36,6 +36,11 @@ class PartSetup:
         return self.text.setup if isinstance(self.text, MessagesText) else None
 
     @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """What is counted where a record spells it."""
+        return self.vocabulary.special_tokens if self.chat is None else self.chat.special_tokens
+
+    @property
     def dtype(self) -> str:
         """The dtype of the ids."""
         return choose_dtype(self.vocabulary.max_id)

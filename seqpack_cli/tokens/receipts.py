@@ -51,7 +51,7 @@ def read_receipt(run: RunFolder, task: PartTask, setup: PartSetup) -> dict[str, 
             _check_reject(entry, indices, source=source)
         _check_counts(receipt["ledger"], source=source)
         _check_class_names(receipt["class_names"], setup.kept, source=source)
-        _check_special_tokens(receipt, setup.vocabulary.special_tokens, source=source)
+        _check_special_tokens(receipt, setup.special_tokens, source=source)
     except FolderError:
         return None
     num_bytes = receipt["ledger"]["num_tokens"] * np.dtype(setup.dtype).itemsize

@@ -119,7 +119,7 @@ def _iter_ids(
     reference: Encoder | None,
 ) -> Iterator[np.ndarray]:
     """Yield the ids of a part, and add what stands beside them to the counts and columns."""
-    special_tokens = SpecialTokenCounts(setup.vocabulary.special_tokens)
+    special_tokens = SpecialTokenCounts(setup.special_tokens)
     batches = gather(_iter_blocks(setup, task, counts, columns.readers))
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)

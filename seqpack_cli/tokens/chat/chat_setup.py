@@ -20,7 +20,7 @@ class ChatSetup:
         template: the source of the chat template, in Jinja.
         path: where it is from, for messages.
         variables: what it may use besides the conversation: bos_token, eos_token and so on.
-        special_tokens: of the tokenizer.
+        special_tokens: of the tokenizer; their ids are written by the template alone.
         target_turns: "all" assistant messages are targets, or only the "last".
         template_date: what strftime_now returns, as YYYY-MM-DD; without it, strftime_now fails.
         allow_special_tokens: special tokens spelled in content become ids too.
@@ -49,10 +49,14 @@ class ChatSetup:
                 ) from error
 
     def describe(self) -> dict[str, Any]:
-        """Return what decides the texts, as in the options of a manifest."""
-        templates = {"template": self.template, "tool_template": self.tool_template}
+        """Return what decides the texts and their ids, as in the options of a manifest."""
+        decisive = {
+            "template": self.template,
+            "tool_template": self.tool_template,
+            "special_tokens": "\n".join(self.special_tokens),
+        }
         digests = {
             f"{name}_blake3": None if source is None else blake3(source.encode()).hexdigest()
-            for name, source in templates.items()
+            for name, source in decisive.items()
         }
         return {**digests, "variables": dict(sorted(self.variables.items()))}

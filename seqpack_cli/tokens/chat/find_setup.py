@@ -1,20 +1,28 @@
 """Find the chat template of a tokenizer, and the tokens that it may name, as transformers does.
 
 Both are in files beside tokenizer.json, in a folder or on the Hub. A chat_template.jinja replaces
-the templates in tokenizer_config.json; special_tokens_map.json is from older versions, and read
-only if tokenizer_config.json does not list the added tokens.
+the templates in tokenizer_config.json.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
+from seqpack_cli.tokens.chat.named_tokens import (
+    CONFIG,
+    TOKENS_MAP,
+    find_missing,
+    find_variables,
+    list_special,
+    merge_files,
+)
 from seqpack_cli.tokens.chat.renderer import compile_template
 from seqpack_cli.tokens.hub import download_files
 from seqpack_cli.tokens.vocabulary import (
@@ -25,11 +33,14 @@ from seqpack_cli.tokens.vocabulary import (
     read_tokenizer_json,
 )
 
-CONFIG, TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
+
 TEMPLATE, TOOL_TEMPLATE = "chat_template.jinja", "additional_chat_templates/tool_use.jinja"
 OPTIONAL = (TOKENS_MAP, TEMPLATE, TOOL_TEMPLATE)
 ROLES = ("bos", "eos", "unk", "pad")
 HINT = "pass --chat-template FILE"
+SAVE_HINT = "open the tokenizer with transformers and save it with save_pretrained"
 Found = tuple[str, str]  # the source of a template, and where it is from
 
 
@@ -62,24 +73,45 @@ def find_chat_setup(
     if "default" not in templates:
         others = f"only {join_items(map(quote, templates))}" if templates else "none"
         raise OptionError(f"{tokenizer}: no chat template (found: {others})", hint=HINT)
-    added = build_tokenizer(tokenizer_json, allow_special_tokens=False).get_added_tokens_decoder()
-    special = [token for _, token in sorted(added.items()) if token.special]
-    source, path = templates["default"]
+    values = merge_files(config, tokens_map)
+    variables = find_variables(values) or _find_roles(tokenizer_json, files)
+    added = _list_added(tokenizer_json)
+    named = {*list_special(values), *variables.values()}
+    special = [token for token in added if token.special or token.content in named]
     setup = ChatSetup(
-        template=source,
-        path=path,
-        variables=_find_variables(config, tokens_map) or _find_roles(tokenizer_json, files),
+        *templates["default"],
+        variables=variables,
         special_tokens=tuple(token.content for token in special),
         target_turns=target_turns,
         template_date=template_date,
         allow_special_tokens=allow_special_tokens,
         space_taking=tuple(token.content for token in special if token.rstrip),
     )
-    compile_template(setup)
+    _compile(setup, values, added, place)
     if tool_use := templates.get("tool_use"):
-        compile_template(replace(setup, template=tool_use[0], path=tool_use[1]))
+        _compile(replace(setup, template=tool_use[0], path=tool_use[1]), values, added, place)
         setup = replace(setup, tool_template=tool_use[0])
     return setup
+
+
+def _list_added(tokenizer_json: bytes) -> list[AddedToken]:
+    added = build_tokenizer(tokenizer_json, allow_special_tokens=False).get_added_tokens_decoder()
+    return [token for _, token in sorted(added.items())]
+
+
+def _compile(
+    setup: ChatSetup, values: dict[str, Any], added: Iterable[AddedToken], place: str
+) -> None:
+    """Check that a template compiles, and that tokenizer.json has the tokens that it writes."""
+    literals = compile_template(setup).literals
+    contents = {token.content for token in added}
+    missing = find_missing(values, contents, setup.template, literals)
+    if missing is not None:
+        raise DataError(
+            f"{place}/tokenizer.json: no added token {quote(missing)}, expected one, because "
+            f"{CONFIG} or {TOKENS_MAP} names it and the chat template {setup.path} writes it",
+            hint=SAVE_HINT,
+        )
 
 
 def _read_files(tokenizer: str) -> tuple[dict[str, bytes], str]:
@@ -154,23 +186,6 @@ def _find_templates(
             "templates"
         )
     return {name: (source, f"{path} {quote(name)}") for name, source in value.items()}
-
-
-def _find_variables(config: dict[str, Any], tokens_map: dict[str, Any]) -> dict[str, str]:
-    """Return the named special tokens, such as bos_token."""
-    values = {**config, **({} if "added_tokens_decoder" in config else tokens_map)}
-    named = {name: value for name, value in values.items() if name.endswith("_token")}
-    for name in ("extra_special_tokens", "model_specific_special_tokens"):
-        if isinstance(values.get(name), dict):
-            named |= values[name]
-    spelled = {name: _spell(value) for name, value in named.items()}
-    return {name: token for name, token in spelled.items() if token is not None}
-
-
-def _spell(value: Any) -> str | None:
-    if isinstance(value, dict):
-        value = value.get("content")
-    return value if isinstance(value, str) else None
 
 
 def _find_roles(tokenizer_json: bytes, files: dict[str, bytes]) -> dict[str, str]:

@@ -39,13 +39,17 @@ def find_space_rules(
     places = [place for place, part in enumerate(parts) if _adds_space(part)]
     prepends = any(part["type"] == "Prepend" for part in iter_parts(saved.get("normalizer")))
     flags = np.zeros((3, num_ids), bool)
+    is_space = False
     for id_, token in tokenizer.get_added_tokens_decoder().items():
         if not (token.special and tokenizer.encode_special_tokens):
             flags[:, id_] = True, token.lstrip, token.rstrip
+            is_space |= not token.content.strip(SPACE_CHARACTERS)
     try:
         with hiding_panics(DataError), catch_failure():
             treatment = _find_treatment(tokenizer, writing)
     except DataError:
+        treatment = MIXED
+    if treatment == DROPPED and is_space:  # some spaces have a token
         treatment = MIXED
     return SpaceRules(treatment, bool(places) or prepends, not any(places), *flags)
 
