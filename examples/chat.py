@@ -4,7 +4,7 @@
 
 The chat template turns each conversation into a text, and marks what the assistant writes in it:
 the targets. With labels="next" all other labels are -100, which cross_entropy ignores. So the loss
-of the prompts does not fall. In the end the model repeats the last answer of some conversations.
+of the prompts rises: the model expects answers there. In the end it repeats some last answers.
 """
 
 from itertools import chain, islice, repeat

@@ -201,7 +201,7 @@ def test_chat_repeats_its_answers_and_learns_no_prompts(tmp_path: Path) -> None:
     prompts, targets, prompts_after, targets_after = map(float, re.findall(r"\d+\.\d+", head))
     assert targets > 6
     assert targets_after < 0.1
-    assert prompts_after > prompts - 0.5
+    assert prompts_after > prompts
     for text, line in zip(texts, some[1:9], strict=True):
         answer = json.loads(line)["messages"][-1]["content"]
         assert text.endswith(f"<|im_start|>assistant\n{answer}<|im_end|>")

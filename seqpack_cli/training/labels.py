@@ -65,7 +65,7 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
     """Return the labels of a batch that was checked: tokens, or one of its columns.
 
     Args:
-        labels: NEXT, SAME or the name of a column that the user kept.
+        labels: NEXT, SAME or the name of a column other than `targets` and `overlap`.
 
     Returns:
         Tokens and columns per token: int64 in the shape of the batch's ids. Columns per sequence:
