@@ -124,7 +124,7 @@ def test_a_token_that_the_template_writes_must_be_in_tokenizer_json(
 
 
 WRONG: list[tuple[Callable[[Path], object], type[Exception], str]] = [
-    (lambda _: None, OptionError, "{}: no chat template (found: none)"),
+    (lambda _: None, OptionError, "{}: no chat template"),
     (
         lambda folder: _write_config(folder, chat_template=[{"name": "rag", "template": "a"}]),
         OptionError,
@@ -179,7 +179,10 @@ def test_what_is_wrong_with_a_template_is_said(
         find_chat_setup(str(folder))
     assert str(caught.value).startswith(message.format(folder))
     if kind is OptionError:
-        assert str(caught.value).endswith("\n\nhint: pass --chat-template FILE")
+        assert str(caught.value).endswith(
+            "\n\nhint: pass a model's folder, or its name on the Hub, as --tokenizer, or "
+            "--chat-template FILE"
+        )
 
 
 def test_a_file_that_does_not_exist_is_named(folder: Path) -> None:

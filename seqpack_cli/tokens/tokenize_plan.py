@@ -23,6 +23,7 @@ from seqpack_cli.tokens.columns.number_kinds import INT
 from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.part_setup import PartTask
+from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary, find_saved_limits
@@ -84,6 +85,7 @@ def make_plan(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
+        **{name: getattr(vocabulary, name) for name in ROLES},
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
         "options": {
             **options.record(),

@@ -52,6 +52,7 @@ from seqpack_cli.tokens.tokenize_plan import (
     make_plan,
     make_tasks,
 )
+from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import (
     describe_vocabulary,
     locate_tokenizer,
@@ -115,12 +116,13 @@ def _tokenize_sources(
     started = time.monotonic()
     tokenizer = str(options.tokenizer)
     tokenizer_json = read_tokenizer_json(tokenizer)
+    named = read_named_tokens(tokenizer)
     with _naming_tokenizer(tokenizer):
         encoder = choose_encoder(
             options.encoder, tokenizer_json, allow_special_tokens=options.encodes_special_tokens
         )
         _start_encoder(encoder, tokenizer_json, options, sources, workers)
-        vocabulary = describe_vocabulary(tokenizer_json)
+        vocabulary = describe_vocabulary(tokenizer_json, named)
     affixes = choose_affixes(tokenizer_json, options)
     for notice in iter_notices(tokenizer_json, vocabulary, affixes, options):
         workers.progress.on_notice(notice)
