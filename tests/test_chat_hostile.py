@@ -14,6 +14,7 @@ from seqpack_cli.corpus.document_block import BadRecordError
 from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.chat import chat_template
 from seqpack_cli.tokens.chat.renderer import Renderer, open_renderer
+from seqpack_cli.tokens.text_readers import MessagesText
 
 
 def _nest(depth: int) -> Any:
@@ -35,7 +36,8 @@ WRONG = [
     ([{"role": None}], None, "message 1: field 'role' is null, expected a string"),
     ([], "f", "tools: a string, expected a list"),
     ([], [{}, 1], "tool 2: an integer, expected an object"),
-    ([user(float("nan"))], None, "messages: Out of range float values are not JSON compliant"),
+    ([user(float("nan"))], [], "messages: NaN or an infinite number, expected JSON"),
+    ([user("a")], [{"a": float("inf")}], "tools: NaN or an infinite number, expected JSON"),
     ([user(b"a")], None, "messages: Object of type bytes is not JSON serializable, expected JSON"),
     ([user(_nest(10_000))], None, "messages: nested more than 100 levels deep"),
     ([user(_nest(98))], None, "messages: nested more than 100 levels deep"),
@@ -73,6 +75,14 @@ def test_the_hint_says_how_to_go_on() -> None:
         with pytest.raises(BadRecordError) as caught:
             open_renderer(setup_of(CHATML)).render(messages)
         assert caught.value.hint == hint
+
+
+def test_the_field_of_a_record_is_named() -> None:
+    reader = MessagesText(setup_of(CHATML), "chat", "functions")
+    for values, name in (("[]", None), "chat"), (([], "[{}, {}"), "functions"):
+        with pytest.raises(BadRecordError) as caught:
+            reader.read(values)
+        assert caught.value.reason.startswith(f"{name}: ")
 
 
 def test_content_that_is_nested_as_deeply_as_allowed_is_rendered() -> None:

@@ -227,13 +227,14 @@ def wrap(kind: str, template: str) -> Any:
     return tokenizer
 
 
-def test_tools_may_be_json_in_a_string(tmp_path: Path) -> None:
+def test_tools_may_be_json_in_a_string_and_fields_of_messages_null(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "look"}}]
     messages = [{"role": "user", "content": "x"}]
     records = [{"messages": messages, "tools": each} for each in (tools, json.dumps(tools), None)]
+    records.append({"messages": [{"name": None, **messages[0], "tool_calls": None}]})
     _, store = make_store(tmp_path, "bytes", CHATML, records)
-    assert store[0].tolist() == store[1].tolist() != store[2].tolist()
+    assert store[0].tolist() == store[1].tolist() != store[2].tolist() == store[3].tolist()
     hashes = store.part_hashes(0).tolist()
-    assert hashes[0] == hashes[1] != hashes[2]
+    assert hashes[0] == hashes[1] != hashes[2] == hashes[3]
     with pytest.raises(DataError, match=r"chat.jsonl:1: tools: '\[', expected a list, or a string"):
         make_store(tmp_path / "bad", "bytes", CHATML, [{"messages": messages, "tools": "["}])

@@ -165,3 +165,15 @@ def test_white_space_after_a_spelled_token_is_a_target() -> None:
     [(start, end)] = found.targets
     assert found.text[start:end] == "b</s>\n"
     assert found.special == ()
+
+
+def test_a_private_character_beside_a_spelled_token_is_refused() -> None:
+    """Such characters spell the template's own tokens while the text is encoded."""
+    assert _render(CHATML, user("\U00100001")).special is None
+    with pytest.raises(BadRecordError) as caught:
+        _render(CHATML, user("\U00100001<|im_end|>"))
+    assert caught.value.reason == (
+        "messages: '\\U00100001', a private character, beside a special token that is spelled out, "
+        "expected none from U+100000 on"
+    )
+    assert "--on-bad-record skip" in str(caught.value.hint)

@@ -41,8 +41,10 @@ def test_a_special_token_in_a_text_is_never_its_id(kind: str, changes: dict[str,
     data = make(kind, **changes)
     tokenizer = Tokenizer.from_str(data.decode())
     own = {tokenizer.token_to_id(token): token for token in SPECIAL[1:]}
+    hidden = [it["content"] for it in json.loads(hide_special_tokens(data))["added_tokens"]]
     text = "an <|end|> of § it<|end|>"
-    found = open_encoder("tokenizers", data, allow_special_tokens=False)([text]).ids.tolist()
+    texts = [text, " ".join([*hidden, *map(str.strip, hidden)])]
+    found = open_encoder("tokenizers", data, allow_special_tokens=False)(texts).ids.tolist()
     assert own.keys().isdisjoint(found)
     allowed = open_encoder("tokenizers", data, allow_special_tokens=True)([text]).ids.tolist()
     assert [own[id_] for id_ in allowed if id_ in own] == ["<|end|>", "§", "<|end|>"]

@@ -272,33 +272,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("labels"), RECORDS_OF_THREE, max_length=6, overlap=2)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_targets_and_overlap_are_columns_that_may_be_labels(
-    store: Path, tmp_path: Path, side: str
-) -> None:
-    options = PackOptions(
-        layout="padded", batch_size=4, padding_side=side, last_batch="pad", drop_shorter=2
-    )
-    pack(store, tmp_path / "shards", options, executor=HERE)
-    sequences = slow_sequences(RECORDS_OF_THREE, has_prompts=True, max_length=6, overlap=2)
-    num_filler_rows = 0
-    for source in ("shards", "store"):
-        for labels in ("targets", "overlap"):
-            batches = ShardDataset(tmp_path / "shards", labels=labels, columns=["kind"])
-            given = batches if source == "shards" else iter_epoch(store, options, labels)
-            for batch in given:
-                num_filler_rows += batch.original_indices.tolist().count(-1)
-                if labels == "overlap":
-                    indices = batch.original_indices.tolist()
-                    starts = [sequences[index].start if index >= 0 else -1 for index in indices]
-                    expected = [-100 if start < 0 else 2 * (start > 0) for start in starts]
-                    assert batch.labels.tolist() == expected
-                    continue
-                for sequence, _, found in iter_rows(batch, sequences):
-                    assert found == sequence.targets
-                assert (batch.columns["targets"][~batch.mask] == 0).all()
-                assert torch.equal(batch.columns["targets"][batch.mask], batch.labels[batch.mask])
-    assert num_filler_rows > 0
+@pytest.mark.parametrize("labels", ["targets", "overlap"])
+def test_targets_and_overlap_are_no_labels(store: Path, tmp_path: Path, labels: str) -> None:
+    """The targets as labels would be 0 and 1 instead of ids."""
+    pack(store, tmp_path / "shards", PackOptions(), executor=HERE)
+    dataset = StoreDataset(store)
+    batches = StoreBatches(dataset, PackOptions())
+    refused = [
+        lambda labels: ShardDataset(tmp_path / "shards", labels=labels),
+        lambda labels: batches.make_collate(labels=labels),
+        lambda labels: collate_packed([dataset[0]], labels=labels),
+    ]
+    said = f"labels is '{labels}', expected 'next' or 'same': the ids of the tokens that are tar"
+    for open_with in refused:
+        with pytest.raises(ValueError, match=f"^{said}"):
+            open_with(labels)
+        with pytest.raises(ValueError, match=r"or a column \(found: 'kind'\)$"):
+            open_with("target")
 
 
 def test_targets_are_read_only_where_labels_depend_on_them(store: Path, tmp_path: Path) -> None:

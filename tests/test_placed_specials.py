@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.placed_specials import PlacedEncoder
 from seqpack_cli.tokens.target_text import TargetText
 
@@ -64,12 +63,6 @@ def test_where_no_message_spells_one_the_ids_are_those_of_the_tokenizer() -> Non
     for kind in ("bytes", "metaspace"):
         encoded, _ = open_encoder(kind).encode(TargetText(text, (), b"", places))
         assert encoded.ids.tolist() == build(kind).encode(text).ids
-
-
-def test_a_character_that_stands_for_a_special_token_is_refused() -> None:
-    made = TargetText("\U00100001</s>", (), b"", ())
-    with pytest.raises(DataError, match="private character"):
-        open_encoder("bytes").encode(made)
 
 
 @functools.cache

@@ -328,6 +328,13 @@ def test_input_without_a_token_is_refused(tmp_path: Path) -> None:
         run([corpus], tmp_path / "store")
     assert caught.value.message == f"{corpus}: no document with a token (3 documents read)"
     assert not (tmp_path / "store").exists()
+    corpus.write_text("abc\n\nde\n")
+    with pytest.raises(DataError) as caught:
+        run([corpus], tmp_path / "store", max_length=1, overflow="drop")
+    assert str(caught.value) == (
+        f"{corpus}: no document with a token (3 documents read, 2 dropped by --max-length 1)\n\n"
+        "hint: pass a larger --max-length, or --overflow split"
+    )
 
 
 @pytest.mark.parametrize("part_bytes", [1, 30, 45, 10_000])

@@ -58,7 +58,9 @@ def hide_special_tokens(tokenizer_json: bytes) -> bytes:
     special = [it["content"] for it in saved.get("added_tokens") or () if it["special"]]
     if not _can_write(saved["model"], special):
         return tokenizer_json
-    names = _leave_out_bytes(saved["model"], name_privately(special))
+    # With spaces: nearly all tokenizers take them from words, so that no text can spell these.
+    private = {token: f" {name} " for token, name in name_privately(special).items()}
+    names = _leave_out_bytes(saved["model"], private)
     renamed = rename_tokens(tokenizer_json, names)
     ids, found = (
         build_tokenizer(each, allow_special_tokens=False).get_vocab(with_added_tokens=True)

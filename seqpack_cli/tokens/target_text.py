@@ -13,7 +13,7 @@ class TargetText(NamedTuple):
     text: str
     targets: tuple[Span, ...]  # rising, apart from each other, none empty
     canonical: bytes  # JSON of the fields, the same for equal values: what is hashed
-    # Where special tokens are ids; elsewhere they are text. None: wherever they are spelled, or
-    # nowhere, as the encoder is set.
+    # Where special tokens are ids; elsewhere they are text, which has no private characters from
+    # U+100000 on. None: wherever they are spelled, or nowhere, as the encoder is set.
     special: tuple[Span, ...] | None = None
     spelled: str = ""  # what the record itself says, if special tokens may be spelled in it

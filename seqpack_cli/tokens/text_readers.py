@@ -93,9 +93,18 @@ class MessagesText:
         """Return the text of a record; raises BadRecordError."""
         for name, value in zip((*self.names, *self.optional), values, strict=True):
             check_unicode(name, value)
-        messages, *others = values
-        made = open_renderer(self.setup).render(messages, *map(_read_tools, others))
+        messages, *tools = values
+        try:
+            made = open_renderer(self.setup).render(messages, *map(_read_tools, tools))
+        except BadRecordError as error:
+            raise BadRecordError(self._name_field(error.reason), error.hint) from error
         return made.text, [made]
+
+    def _name_field(self, reason: str) -> str:
+        """Return a reason that begins with the name of a field."""
+        what, colon, rest = reason.partition(": ")
+        names = {"messages": self.messages_field, "tools": self.tools_field}
+        return f"{names.get(what) or what}{colon}{rest}"
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts besides the records."""

@@ -177,19 +177,28 @@ def _publish(
     ledger = manifest["ledger"]
     if ledger["num_sequences"] == 0:
         run.abandon()
-        num = ledger["num_documents"]
-        rejects = [reject for receipt in receipts for reject in receipt["rejects"]]
-        first = f", {len(rejects):,} of them rejected: {rejects[0][-1]}" if rejects else ""
-        raise DataError(
-            f"{join_items(source.path for source in sources)}: no document with a token "
-            f"({num:,} document{'s' * (num != 1)} read{first})"
-        )
+        raise _no_token_error(sources, manifest, receipts)
     if not is_balanced(ledger):
         raise AssertionError(f"the ledger does not add up: {ledger}")
     write_rejects(run, sources, manifest["parts"], receipts)
     write_spelled_tokens(run, manifest, receipts)
     run.write_record(done, {"tokenizers": tokenizers.__version__})
     run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
+
+
+def _no_token_error(
+    sources: list[Source], manifest: dict[str, Any], receipts: list[dict[str, Any]]
+) -> DataError:
+    ledger, hint = manifest["ledger"], None
+    num, num_dropped = ledger["num_documents"], ledger["num_dropped_documents"]
+    found = f"{num:,} document{'s' * (num != 1)} read"
+    if rejects := [reject for receipt in receipts for reject in receipt["rejects"]]:
+        found += f", {len(rejects):,} of them rejected: {rejects[0][-1]}"
+    if num_dropped:
+        found += f", {num_dropped:,} dropped by --max-length {manifest['options']['max_length']}"
+        hint = "pass a larger --max-length, or --overflow split"
+    paths = join_items(source.path for source in sources)
+    return DataError(f"{paths}: no document with a token ({found})", hint)
 
 
 @contextmanager

@@ -23,13 +23,12 @@ from seqpack_cli.shards.layouts import Batch, describe_fields
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.training.labels import OF_TARGETS, make_labels
+from seqpack_cli.tokens.columns.keep_option import RESERVED
+from seqpack_cli.training.labels import make_labels
 
 MAX_INLINE_BYTES = 1 << 20
 INT64, FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)  # looked up once: 0.1 us each
 ON_CPU = ("lengths", "original_indices", "piece_starts")  # they stay there when the others move
-COMPUTED = (*OF_TARGETS, TARGETS)  # labels that are not a column as it is
 Device = torch.device | str | int
 Columns = dict[str, torch.Tensor | list[str]]
 Tensors = TypeVar("Tensors", "PackedTensors", "PaddedTensors", "VarlenTensors")
@@ -181,7 +180,7 @@ def _copy_columns(
 
 def _make_labels(batch: Batch, labels: str, columns: Columns) -> torch.Tensor:
     """Return labels; a column of integers whose rows all hold a sequence is not copied again."""
-    found = None if labels in COMPUTED else columns.get(labels)
+    found = None if labels in RESERVED else columns.get(labels)
     if not isinstance(found, torch.Tensor) or found.dtype is not torch.int64:
         return torch.from_numpy(make_labels(batch, labels))
     if np.count_nonzero(batch.lengths) == len(batch.lengths):

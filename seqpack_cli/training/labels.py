@@ -11,6 +11,7 @@ import numpy as np
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.tokens.columns.keep_option import RESERVED
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.columns.text_values import TextValues
 
@@ -64,7 +65,7 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
     """Return the labels of a batch that was checked: tokens, or one of its columns.
 
     Args:
-        labels: NEXT, SAME or the name of a column.
+        labels: NEXT, SAME or the name of a column that the user kept.
 
     Returns:
         Tokens and columns per token: int64 in the shape of the batch's ids. Columns per sequence:
@@ -73,23 +74,21 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
         numbers.
 
     Raises:
-        ValueError: the batch has no such column, it is text, or a number is too large for float32,
-            or the column `targets` has not one value per token.
+        ValueError: the batch has no such column, it is text, `targets` or `overlap`, or a number is
+            too large for float32, or the column `targets` has not one value per token.
     """
     if labels == NEXT:
         return make_next_labels(batch)
     if labels == SAME:
         return make_same_labels(batch)
     values = batch.columns.get(labels)
-    if values is None or isinstance(values, TextValues):
+    if labels in RESERVED or values is None or isinstance(values, TextValues):
         are_texts = {name: isinstance(each, TextValues) for name, each in batch.columns.items()}
         raise _wrong_labels(labels, are_texts)
     if values.dtype.kind == "f":
         return _to_float32(values, labels)
     made = values.astype(np.int64)
-    if labels == TARGETS:
-        made[~batch.mask] = IGNORED  # it has 0 in padding
-    elif made.shape == batch.lengths.shape:
+    if made.shape == batch.lengths.shape:
         made[batch.lengths == 0] = IGNORED  # a filler row of a column of integers has 0
     return made
 
@@ -100,7 +99,9 @@ def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
     Args:
         is_text: the columns that there are, and whether each is text.
     """
-    if labels not in (None, *OF_TARGETS) and is_text.get(labels, True):
+    if labels is None or labels in OF_TARGETS:
+        return
+    if labels in RESERVED or is_text.get(labels, True):
         raise _wrong_labels(labels, is_text)
 
 
@@ -128,11 +129,16 @@ def _to_float32(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _wrong_labels(labels: str, is_text: Mapping[str, bool]) -> ValueError:
+    if labels in RESERVED:
+        return ValueError(
+            f"labels is {quote(labels)}, expected {NEXT!r} or {SAME!r}: the ids of the tokens that "
+            "are targets"
+        )
     if labels in is_text:
         return ValueError(
             f"labels is {quote(labels)}, a column of text, expected one of numbers, classes or tags"
         )
-    columns = join_items(map(quote, is_text)) or "no columns"
+    columns = join_items(quote(name) for name in is_text if name not in RESERVED) or "no columns"
     return ValueError(
         f"labels is {quote(labels)}, expected None, {NEXT!r}, {SAME!r} or a column "
         f"(found: {columns})"

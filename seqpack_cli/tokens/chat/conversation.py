@@ -53,12 +53,12 @@ def encode_conversation(messages: list[Any], tools: list[Any] | None) -> bytes:
     record = {"messages": messages} if tools is None else {"messages": messages, "tools": tools}
     try:
         return encode_canonical(record)
-    except RecursionError as error:
-        raise BadRecordError(f"messages: nested more than {MAX_DEPTH} levels deep") from error
-    except UnicodeEncodeError as error:
-        raise _surrogate_error(error) from error
-    except (TypeError, ValueError) as error:  # another type, or not a number
-        raise BadRecordError(f"messages: {error}, expected JSON") from error
+    except (RecursionError, TypeError, ValueError) as error:
+        name = "messages"
+        if tools is not None:
+            encode_conversation(messages, None)  # raises if they are at fault
+            name = "tools"
+        raise BadRecordError(f"{name}: {_describe(error)}") from error
 
 
 def check_text(text: str) -> None:
@@ -66,24 +66,27 @@ def check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _surrogate_error(error) from error
+        raise BadRecordError(f"messages: {_describe(error)}") from error
 
 
-def prepare_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages as templates expect them.
-
-    Fields that are null are left out, and what a model thought has the two names that templates
-    read.
-    """
-    names = set().union(*messages)
-    values = chain.from_iterable(map(dict.values, messages))
-    if names.isdisjoint(REASONING_FIELDS) and None not in values:
+def leave_out_nulls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages without the fields that are null, which templates never see."""
+    if None not in chain.from_iterable(map(dict.values, messages)):
         return messages
-    return [_prepare(message) for message in messages]
+    return [
+        {name: value for name, value in message.items() if value is not None}
+        for message in messages
+    ]
 
 
-def _prepare(message: dict[str, Any]) -> dict[str, Any]:
-    message = {name: value for name, value in message.items() if value is not None}
+def name_thoughts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in which what a model thought has the two names that templates read."""
+    if set().union(*messages).isdisjoint(REASONING_FIELDS):
+        return messages
+    return [_name_thought(message) for message in messages]
+
+
+def _name_thought(message: dict[str, Any]) -> dict[str, Any]:
     for name in REASONING_FIELDS:
         if name in message:
             reasoning = message[name]
@@ -91,9 +94,15 @@ def _prepare(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _surrogate_error(error: UnicodeEncodeError) -> BadRecordError:
-    found = f"\\u{ord(error.object[error.start]):04x}"
-    return BadRecordError(f"messages: lone surrogate {found}, expected Unicode text")
+def _describe(error: Exception) -> str:
+    """Return what was found instead of what JSON has."""
+    if isinstance(error, RecursionError):
+        return f"nested more than {MAX_DEPTH} levels deep"
+    if isinstance(error, UnicodeEncodeError):
+        found = f"\\u{ord(error.object[error.start]):04x}"
+        return f"lone surrogate {found}, expected Unicode text"
+    found = "NaN or an infinite number" if isinstance(error, ValueError) else str(error)
+    return f"{found}, expected JSON"
 
 
 def _name_type(value: Any) -> str:

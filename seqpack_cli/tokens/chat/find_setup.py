@@ -6,8 +6,9 @@ the templates in tokenizer_config.json.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.files.url import Place
@@ -31,6 +32,9 @@ from seqpack_cli.tokens.vocabulary import (
     describe_vocabulary,
     read_tokenizer_json,
 )
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
 
 TEMPLATE, TOOL_TEMPLATE = "chat_template.jinja", "additional_chat_templates/tool_use.jinja"
 OPTIONAL = (TOKENS_MAP, TEMPLATE, TOOL_TEMPLATE)
@@ -71,14 +75,11 @@ def find_chat_setup(
         raise OptionError(f"{tokenizer}: no chat template{others}", hint=HINT)
     values = merge_files(config, tokens_map)
     variables = find_variables(values) or _find_roles(tokenizer_json, files)
-    built = build_tokenizer(tokenizer_json, allow_special_tokens=False)
-    added = [token for _, token in sorted(built.get_added_tokens_decoder().items())]
+    added = _list_added(tokenizer_json)
     named = {*list_special(values), *variables.values()}
     special = [token for token in added if token.special or token.content in named]
-    source, path = templates["default"]
     setup = ChatSetup(
-        template=source,
-        path=path,
+        *templates["default"],
         variables=variables,
         special_tokens=tuple(token.content for token in special),
         target_turns=target_turns,
@@ -86,21 +87,31 @@ def find_chat_setup(
         allow_special_tokens=allow_special_tokens,
         space_taking=tuple(token.content for token in special if token.rstrip),
     )
-    setups = [setup]
+    _compile(setup, values, added, place)
     if tool_use := templates.get("tool_use"):
-        setups.append(replace(setup, template=tool_use[0], path=tool_use[1]))
+        _compile(replace(setup, template=tool_use[0], path=tool_use[1]), values, added, place)
         setup = replace(setup, tool_template=tool_use[0])
-    contents = {token.content for token in added}
-    for each in setups:
-        literals = compile_template(each).literals
-        missing = find_missing(values, contents, each.template, literals)
-        if missing is not None:
-            raise DataError(
-                f"{place}/tokenizer.json: no added token {quote(missing)}, expected one, because "
-                f"{CONFIG} or {TOKENS_MAP} names it and the chat template {each.path} writes it",
-                hint=SAVE_HINT,
-            )
     return setup
+
+
+def _list_added(tokenizer_json: bytes) -> list[AddedToken]:
+    added = build_tokenizer(tokenizer_json, allow_special_tokens=False).get_added_tokens_decoder()
+    return [token for _, token in sorted(added.items())]
+
+
+def _compile(
+    setup: ChatSetup, values: dict[str, Any], added: Iterable[AddedToken], place: str
+) -> None:
+    """Check that a template compiles, and that tokenizer.json has the tokens that it writes."""
+    literals = compile_template(setup).literals
+    contents = {token.content for token in added}
+    missing = find_missing(values, contents, setup.template, literals)
+    if missing is not None:
+        raise DataError(
+            f"{place}/tokenizer.json: no added token {quote(missing)}, expected one, because "
+            f"{CONFIG} or {TOKENS_MAP} names it and the chat template {setup.path} writes it",
+            hint=SAVE_HINT,
+        )
 
 
 def _read_template(path: Place) -> Found:

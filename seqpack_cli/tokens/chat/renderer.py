@@ -14,16 +14,19 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.errors import MachineError
+from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.errors import MachineError, quote
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.conversation import (
     check_conversation,
     check_text,
     encode_conversation,
-    prepare_messages,
+    leave_out_nulls,
+    name_thoughts,
 )
 from seqpack_cli.tokens.chat.prefixes import ASSISTANT, find_turns
 from seqpack_cli.tokens.chat.spelled_content import Conversation, SpelledContent
+from seqpack_cli.tokens.hidden_specials import FIRST_PRIVATE
 from seqpack_cli.tokens.target_text import Span, TargetText
 
 if TYPE_CHECKING:
@@ -67,8 +70,9 @@ class Renderer:
         if tools is not None and self._with_tools is not self:
             return self._with_tools.render(messages, tools)
         check_conversation(messages, tools)
+        messages = leave_out_nulls(messages)
         canonical = encode_conversation(messages, tools)
-        prepared = prepare_messages(messages)
+        prepared = name_thoughts(messages)
         if self._template.has_blocks:
             text, spans = self._find_blocks(prepared, tools, canonical)
         else:
@@ -117,11 +121,17 @@ class Renderer:
 
         def render(changed: Conversation) -> str:
             messages, tools = changed
-            return self._template.render(prepare_messages(messages), tools)
+            return self._template.render(name_thoughts(messages), tools)
 
         special = None
         if not self._setup.allow_special_tokens:
             special = self._content.find_own(text, conversation, render)
+        if special is not None and max(text) >= chr(FIRST_PRIVATE):
+            raise BadRecordError(
+                f"messages: {quote(max(text))}, a private character, beside a special token that "
+                "is spelled out, expected none from U+100000 on",
+                SKIP_HINT,
+            )
         return special, "\0".join(content)
 
     def _cut_space(self, span: Span, text: str, special: tuple[Span, ...] | None) -> Span:
