@@ -124,11 +124,11 @@ def _tokenize_sources(
         _start_encoder(encoder, tokenizer_json, options, sources, workers)
         vocabulary = describe_vocabulary(tokenizer_json, named)
     affixes = choose_affixes(tokenizer_json, options)
-    for notice in iter_notices(tokenizer_json, vocabulary, affixes, options):
-        workers.progress.on_notice(notice)
     text = make_text_reader(
         options.targets, tokenizer, allow_special_tokens=options.allow_special_tokens
     )
+    for notice in iter_notices(tokenizer_json, vocabulary, affixes, options, text):
+        workers.progress.on_notice(notice)
     check_footers(sources)
     kept = find_kept(sources, options, text)
     setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
@@ -145,6 +145,7 @@ def _tokenize_sources(
     manifest = make_manifest(plan, vocabulary, kept, receipts)
     seconds = time.monotonic() - started
     done = _describe_run(tokenizer, encoder, workers.executor, sources, seconds)
+    done |= {} if setup.chat is None else {"chat_template": setup.chat.path}
     _publish(run, sources, manifest, receipts, {**done, "skipped": skipped.count()})
     return manifest, False
 
