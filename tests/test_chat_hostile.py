@@ -62,6 +62,21 @@ def test_a_wrong_conversation_is_a_bad_record(messages: Any, tools: Any, reason:
     assert caught.value.reason.startswith(reason)
 
 
+def test_the_hint_says_how_to_go_on() -> None:
+    """A hint that knows no better is that of all bad records."""
+    fix = "fix the record and add --overwrite, or pass --on-bad-record skip"
+    rename = "rename 'from' to 'role' and 'value' to 'content', and the roles human and gpt to "
+    hints = [
+        ([{"from": "human", "value": "a"}], f"{rename}user and assistant"),
+        ([{"role": None}], fix),
+        ([user(None)], f"{fix}, or pass another --chat-template"),
+    ]
+    for messages, hint in hints:
+        with pytest.raises(BadRecordError) as caught:
+            open_renderer(setup_of(CHATML)).render(messages)
+        assert caught.value.hint == hint
+
+
 def test_the_field_of_a_record_is_named() -> None:
     reader = MessagesText(setup_of(CHATML), "chat", "functions")
     for values, name in (("[]", None), "chat"), (([], "[{}, {}"), "functions"):

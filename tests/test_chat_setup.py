@@ -15,8 +15,18 @@ from chat_templates import SPACE_TAKING, SPECIAL_TOKENS, chat_tokenizer
 from seqpack_cli import TargetOptions, TokenizeOptions, open_store, tokenize
 from seqpack_cli.errors import DataError, MachineError, OptionError
 from seqpack_cli.reporting.target_warnings import find_warnings
+from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.chat.find_setup import find_chat_setup
+from seqpack_cli.tokens.chat.renderer import writes_special
+from seqpack_cli.tokens.text_readers import MessagesText
+from seqpack_cli.tokens.tokenize_plan import iter_notices
+from seqpack_cli.tokens.vocabulary import describe_vocabulary
+
+NO_SPECIAL = (
+    "--messages-field: the chat template {} writes no special token of the tokenizer, so a model "
+    "does not learn to stop; pass a --tokenizer that has the template's special tokens"
+)
 
 
 @pytest.fixture
@@ -123,8 +133,34 @@ def test_a_token_that_the_template_writes_must_be_in_tokenizer_json(
     )
 
 
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ messages[1].content }}<|im_end|>", True),
+        ("{{ messages[1].content + eos_token }}", True),
+        ("{{ '<|' + messages[0].role + '|>' }}", True),
+        ("{{ raise_exception('needs a system message') }}", True),
+        ("{{ messages[1].role + ': ' + messages[1].content }}{# eos_token <|im_end|> #}", False),
+    ],
+)
+def test_a_template_that_writes_no_special_token_is_noted(
+    folder: Path, template: str, expected: bool
+) -> None:
+    _write_config(folder, eos_token="</s>")  # noqa: S106
+    path = folder / "mine.jinja"
+    path.write_text(template)
+    setup = find_chat_setup(str(folder), path)
+    assert writes_special(setup) is expected
+    options = TokenizeOptions(targets=TargetOptions(messages_field="m", chat_template=path))
+    text = MessagesText(setup, "m")
+    tokenizer_json = byte_tokenizer_json()
+    vocabulary = describe_vocabulary(tokenizer_json)
+    notes = list(iter_notices(tokenizer_json, vocabulary, Affixes(), options, text))
+    assert notes == [NO_SPECIAL.format(path)] * (not expected)
+
+
 WRONG: list[tuple[Callable[[Path], object], type[Exception], str]] = [
-    (lambda _: None, OptionError, "{}: no chat template (found: none)"),
+    (lambda _: None, OptionError, "{}: no chat template"),
     (
         lambda folder: _write_config(folder, chat_template=[{"name": "rag", "template": "a"}]),
         OptionError,
@@ -179,7 +215,10 @@ def test_what_is_wrong_with_a_template_is_said(
         find_chat_setup(str(folder))
     assert str(caught.value).startswith(message.format(folder))
     if kind is OptionError:
-        assert str(caught.value).endswith("\n\nhint: pass --chat-template FILE")
+        assert str(caught.value).endswith(
+            "\n\nhint: pass a model's folder, or its name on the Hub, as --tokenizer, or "
+            "--chat-template FILE"
+        )
 
 
 def test_a_file_that_does_not_exist_is_named(folder: Path) -> None:

@@ -92,7 +92,7 @@ def test_pack_says_which_token_pads_where_the_tokenizer_names_none(
     result = run("pack", store, "-o", tmp_path / "out", "--layout", layout, *options)
     assert result.exit_code == 0
     assert result.stderr == note * (
-        "note: the tokenizer has no pad token; padding with id 0, token '!'; "
+        "note: the tokenizer names no pad token; padding with id 0, token '!'; "
         "pass --pad-id to choose another\n"
     )
 

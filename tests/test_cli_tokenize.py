@@ -202,3 +202,19 @@ def test_no_input_and_no_list_is_a_usage_error(command):
     result = run(command, "-o", "out")
     assert result.exit_code == 2
     assert "Error: Missing argument 'INPUT...'. Pass a file or a folder, or" in result.stderr
+
+
+def test_a_conversation_without_special_tokens_gives_a_note(tmp_path):
+    template = tmp_path / "plain.jinja"
+    template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages}))
+    options = ("--messages-field", "messages", "--chat-template", template, "-o", tmp_path / "out")
+    result = run("tokenize", tmp_path / "a.jsonl", *options)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == (
+        f"note: --messages-field: the chat template {template} writes no special token of the "
+        "tokenizer, so a model does not learn to stop; pass a --tokenizer that has the template's "
+        "special tokens\n"
+    )
+    assert json.loads((tmp_path / "out/run.json").read_text())["chat_template"] == str(template)

@@ -14,6 +14,7 @@ from command import run
 
 from seqpack_cli.errors import MachineError, OptionError
 from seqpack_cli.tokens.hub import can_reach, download_files
+from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import read_tokenizer_json
 
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -85,6 +86,9 @@ def test_the_cached_copy_is_read_offline(nowhere: str, empty_cache: Path) -> Non
     assert read_tokenizer_json("some/name") == b"{}"
     found = download_files("some/name", "tokenizer.json", "more.json", "none.json")
     assert found == {"tokenizer.json": b"{}", "more.json": b"[]"}
+    assert read_named_tokens("some/name") == {}
+    (snapshot / "tokenizer_config.json").write_bytes(b'{"pad_token": "<end>"}')
+    assert read_named_tokens("some/name") == {"pad_token": "<end>"}
     with pytest.raises(MachineError, match=r"cannot be reached\n"):
         download_files("some/name", "none.json")
     with pytest.raises(MachineError, match=r"cannot be reached\n"):

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from test_json_lines import without_orjson
 from test_kept_fields import json_lines, spell
 
+from seqpack_cli.corpus.conversations import JOIN_HINT
 from seqpack_cli.corpus.document_block import BadRecordError, DocumentOptions, Reject
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.kept_fields import Readers
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.corpus.text_reader import Made, TextReader
+from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kinds import KINDS
@@ -306,6 +307,46 @@ def test_hint_names_the_option_of_the_missing_field(
     assert caught.value.message.endswith(f": no {what} {reason}")
     other = SKIP_HINT if suffix == "jsonl" else None
     assert caught.value.hint == (f"pass {advice}" if advice else other)
+
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+RECORD = {"id": "x", "chat": MESSAGES}
+PROPOSED = "pass --messages-field chat"
+
+
+@pytest.mark.parametrize(
+    ("record", "reader", "hint"),
+    [
+        (RECORD, FieldText("text"), PROPOSED),
+        ({"chat": [{"from": "human", "value": "Hi"}]}, FieldText("chat"), PROPOSED),
+        ({**RECORD, "text": "a"}, FieldText("body"), "pass --text-field text"),
+        (RECORD, PAIR, PROPOSED),
+        ({"q": MESSAGES, "a": MESSAGES}, PAIR, JOIN_HINT),
+        ({"ids": ["x"] * 9, "chat": MESSAGES}, Values(), PROPOSED),
+    ],
+)
+def test_hint_names_the_field_of_a_conversation(
+    tmp_path: Path, record: dict[str, Any], reader: TextReader, hint: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    pq.write_table(
+        pa.table({name: [value] for name, value in record.items()}), tmp_path / "a.parquet"
+    )
+    for name in ("a.jsonl", "a.parquet"):
+        with pytest.raises(DataError) as caught:
+            read(tmp_path / name, reader)
+        assert caught.value.hint == hint
+
+
+def test_hint_names_the_conversation_where_another_field_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(RECORD | {"id": None}))
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "a.jsonl", Values(("id",)))
+    assert caught.value.hint == PROPOSED
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": None, "chat": []}))
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "a.jsonl", Values(("id",)))
+    assert caught.value.hint == SKIP_HINT
 
 
 def test_hint_about_messages_names_a_list(tmp_path: Path) -> None:

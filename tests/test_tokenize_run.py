@@ -32,6 +32,7 @@ from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.target_options import TargetOptions
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -187,6 +188,24 @@ def test_borders_of_dtypes_round_trip(tmp_path: Path, max_id: int, dtype: str) -
     manifest = run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
     assert manifest["dtype"] == dtype
     assert read_store_documents(tmp_path / "store") == [[[max_id]], [[0]]]
+
+
+def test_the_folder_of_a_tokenizer_says_which_token_has_a_role(tmp_path: Path) -> None:
+    """For the plan too: the manifest depends on these files."""
+    save_words(tmp_path, {"a": 0, "<pad>": 1, "<end>": 2}, unknown="a")
+    (tmp_path / "a.txt").write_text("a\n")
+    tokens = {"pad_token": "<end>", "eos_token": {"content": "<end>"}}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(tokens))
+    manifest = run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
+    assert [manifest[name] for name in ROLES] == [2, None, 2, 0]
+    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {}}')
+    with pytest.raises(FolderError) as caught:
+        run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
+    assert "differs: pad_id was 2, is 1, eos_id was 2, is None" in caught.value.message
+    (tmp_path / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(DataError) as refused:
+        run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
+    assert refused.value.message == f"{tmp_path}/tokenizer_config.json: [], expected an object"
 
 
 def test_id_beyond_int32_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -84,6 +84,15 @@ def test_roles_are_found_by_the_common_names(
     assert (found.pad_id, found.bos_id, found.eos_id, found.unk_id) == expected
 
 
+def test_names_in_files_beside_the_tokenizer_come_before_common_ones() -> None:
+    names = ["<pad>", "<s>", "</s>", "<unk>", "<end>"]
+    data = word_level({name: id_ for id_, name in enumerate(names)})
+    named = {"pad_token": "<end>", "bos_token": "<no>", "eos_token": "<end>", "unk_token": "<s>"}
+    found = describe_vocabulary(data, named)
+    assert (found.pad_id, found.bos_id, found.eos_id) == (4, 1, 4)
+    assert found.unk_id == 3  # the tokenizer itself says so
+
+
 @pytest.mark.parametrize("largest", [2**31, 2**32 - 2])
 def test_id_above_the_maximum_is_refused(largest: int) -> None:
     data = word_level({"a": 0, "b": 77_777}).replace(b"77777", b"%d" % largest)

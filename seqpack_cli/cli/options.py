@@ -53,7 +53,7 @@ text_field_option = click.option(
     default="text",
     show_default=True,
     help="Field (JSON lines) or column (CSV, Parquet) that holds the text; a.b is field b inside "
-    "a.",
+    "a. Instead of it, tokenize makes the text with --completion-field or --messages-field.",
 )
 RECORD_OPTIONS = (
     click.option(
@@ -69,9 +69,10 @@ RECORD_OPTIONS = (
         type=click.Choice(["error", "skip"]),
         default="error",
         show_default=True,
-        help="What to do with a JSON line or table row that cannot be read or has no text field: "
-        "stop with an error, or skip it. tokenize lists all skipped records in rejects.jsonl in "
-        "the token store.",
+        help="What to do with a JSON line or table row that cannot be read, lacks the text or "
+        "another field that is asked for, or has a conversation that the chat template cannot "
+        "render: stop with an error, or skip it. tokenize lists all skipped records in "
+        "rejects.jsonl in the token store.",
     ),
     click.option(
         "--max-document-bytes",

@@ -13,8 +13,9 @@ Command = Callable[..., None]
 keep_without_target_option = click.option(
     "--keep-without-target",
     is_flag=True,
-    help="Also pack sequences of which no token is a target (tokenize --completion-field). By "
-    "default they are dropped (counted), after --where, since they add nothing to the loss.",
+    help="Also pack sequences of which no token is a target (see --completion-field, "
+    "--messages-field and --overlap of tokenize). By default they are dropped (counted), after "
+    "--where, since they add nothing to the loss.",
 )
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(

@@ -154,10 +154,10 @@ def command(
         seqpack tokenize 'data/*.jsonl' --tokenizer gpt2.json --max-length 1024 -o tokens
     One document per file, with an end token:
         seqpack tokenize books/ --document file --eos '<eos>' -o tokens
-    A folder without its drafts and tables:
-        seqpack tokenize corpus/ --exclude 'drafts/**' --exclude '*.csv' -o tokens
     Prompts and their answers, of which only the answers count in the loss:
         seqpack tokenize qa.jsonl --prompt-field q --completion-field a --eos '<eos>' -o tokens
+    Conversations, with the chat template of a model's folder or of a name on the Hub:
+        seqpack tokenize chats.jsonl --messages-field messages --tokenizer model/ -o tokens
     The output of another program:
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """

@@ -13,6 +13,12 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from seqpack_cli.corpus.conversations import (
+    MESSAGES_FIELD,
+    find_conversation,
+    is_conversation,
+    propose_messages,
+)
 from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
 from seqpack_cli.corpus.json_lines import find_field, find_parser, list_keys, parse_object
 from seqpack_cli.corpus.kept_fields import Readers, read_values
@@ -71,12 +77,25 @@ def read_json_record(line: str, text: TextReader, readers: Readers) -> tuple[str
     if not text.takes_strings:
         for name, raw_text in zip((*text.names, *text.optional), raw_texts, strict=True):
             check_unicode(name, raw_text)
-    made, found = text.read(raw_texts)
+    try:
+        made, found = text.read(raw_texts)
+    except BadRecordError as error:
+        raise _propose_messages(error, value, text, raw_texts[0]) from error
     for reader in readers:
         field = _find_needed(value, reader.name, KEEP)
         check_unicode(reader.name, field)
         found.append(reader.read(field, raw_texts[0]))
     return made, found
+
+
+def _propose_messages(
+    error: BadRecordError, record: dict[str, Any], text: TextReader, raw_text: Any
+) -> BadRecordError:
+    """Return the error, whose hint names the conversation of a record if another field was read."""
+    name = find_conversation(record)
+    if name is None or text.options[0] != MESSAGES_FIELD or is_conversation(raw_text):
+        return error
+    return BadRecordError(error.reason, propose_messages(name))
 
 
 def _find_needed(value: dict[str, Any], name: str, option: str, taken: Sequence[str] = ()) -> Any:

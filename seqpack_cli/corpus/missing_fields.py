@@ -8,6 +8,11 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from seqpack_cli.corpus.conversations import (
+    MESSAGES_FIELD,
+    find_conversation,
+    propose_messages,
+)
 from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
 from seqpack_cli.errors import join_items, quote
 
@@ -22,7 +27,8 @@ def missing_field_error(
 ) -> BadRecordError:
     """Return the error about a missing field.
 
-    The hint names the option and a field: one of a similar name, or else a text, the longest.
+    The hint names the option and a field: one of a similar name, or else a text, the longest. If
+    there is a conversation, it is that, unless a field is called text.
 
     Args:
         kind: "field" or "column".
@@ -35,7 +41,10 @@ def missing_field_error(
     listed = join_items(map(quote, dict.fromkeys([*similar, *names]))) or "none"
     hint = SKIP_HINT if kind == "field" else None
     likely = _find_likely(option, found, similar, taken)
-    if likely is not None:
+    messages = None if option == KEEP or likely in similar else find_conversation(found)
+    if messages is not None and likely != "text":
+        hint = propose_messages(messages)
+    elif likely is not None:
         hint = f"pass {option} {shlex.quote(likely)}"
     return BadRecordError(f"no {kind} {quote(name)} (found: {listed})", hint)
 
@@ -61,7 +70,7 @@ def _find_likely(
         return similar[0]
     if option == KEEP:
         return None
-    kind = list if option == "--messages-field" else str
+    kind = list if option == MESSAGES_FIELD else str
     sizes = {
         name: len(value)
         for name, value in found.items()

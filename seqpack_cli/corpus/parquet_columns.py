@@ -9,6 +9,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from seqpack_cli.corpus.conversations import hint_about
 from seqpack_cli.corpus.kept_fields import Readers, takes_words
 from seqpack_cli.corpus.missing_fields import KEEP, missing_field_error
 from seqpack_cli.corpus.parquet_types import (
@@ -38,7 +39,8 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
     for name, option in zip(text.names, text.options, strict=True):
         kind = _find_needed(schema, name, option, text.names, source)
         if text.takes_strings:
-            _check_strings(kind, name, source, takes_words=takes_words(readers))
+            hint = hint_about(make_like(kind), name, option)
+            _check_strings(kind, name, source, takes_words=takes_words(readers), hint=hint)
         else:
             _check_json(kind, name, source)
     optional: list[str | None] = []
@@ -57,11 +59,13 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
     return [*text.names, *optional, *(reader.name for reader in readers)]
 
 
-def _check_strings(kind: Any, name: str, source: Source, *, takes_words: bool) -> None:
+def _check_strings(
+    kind: Any, name: str, source: Source, *, takes_words: bool, hint: str | None
+) -> None:
     is_words = is_list(kind) and is_text(kind.value_type)
     if not is_text(kind) and not (is_words and takes_words):
         message = f"{source.path}: column {quote(name)} is {kind}, expected strings"
-        raise DataError(message, hint=WORDS_HINT if is_words else None)
+        raise DataError(message, hint=WORDS_HINT if is_words else hint)
 
 
 def _check_json(kind: Any, name: str, source: Source) -> None:

@@ -15,7 +15,7 @@ def make_like(kind: Any) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: make_like(field.type) for field in kind}
     if is_list(kind):
-        return []
+        return [make_like(kind.value_type)]
     return "" if is_text(kind) else None
 
 

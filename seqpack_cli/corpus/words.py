@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.corpus.conversations import hint_about
 from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError, check_unicode
+from seqpack_cli.corpus.missing_fields import TEXT_FIELD
 from seqpack_cli.errors import quote
 
 WORDS_HINT = (
@@ -22,13 +24,19 @@ def join_all_words(raw_texts: list[Any], *, takes_words: bool) -> list[str]:
     return [text if type(text) is str else " ".join(text) for text in raw_texts]
 
 
-def join_words(raw_text: Any, text_field: str, *, takes_words: bool) -> str:
+def join_words(
+    raw_text: Any, text_field: str, *, takes_words: bool, option: str = TEXT_FIELD
+) -> str:
     """Return a text, words joined.
+
+    Args:
+        option: which asks for the field.
 
     Raises:
         BadRecordError: it is neither a string nor a list of strings, if these are accepted.
     """
-    if isinstance(raw_text, list) and takes_words:
+    hint = hint_about(raw_text, text_field, option)
+    if isinstance(raw_text, list) and takes_words and hint is None:
         for number, word in enumerate(raw_text, 1):
             if not isinstance(word, str):
                 raise BadRecordError(
@@ -41,7 +49,7 @@ def join_words(raw_text: Any, text_field: str, *, takes_words: bool) -> str:
         is_words = isinstance(raw_text, list) and all(isinstance(word, str) for word in raw_text)
         raise BadRecordError(
             f"field {quote(text_field)} is {name_type(raw_text)}, expected {expected}",
-            hint=WORDS_HINT if is_words else SKIP_HINT,
+            hint=hint or (WORDS_HINT if is_words else SKIP_HINT),
         )
     check_unicode(text_field, raw_text)
     text: str = raw_text

@@ -137,8 +137,8 @@ def describe_substitute_pad_id(store: AnyStore, options: PackOptions) -> str | N
     pad_id = choose_pad_id(store, options)
     (spelling,) = spell_ids(store.read_tokenizer_json(), [pad_id])
     return (
-        f"the tokenizer has no pad token; padding with id {pad_id}, token {quote(spelling.token)}; "
-        "pass --pad-id to choose another"
+        f"the tokenizer names no pad token; padding with id {pad_id}, "
+        f"token {quote(spelling.token)}; pass --pad-id to choose another"
     )
 
 

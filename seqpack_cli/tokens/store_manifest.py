@@ -20,6 +20,7 @@ from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.made_counts import check_targets
+from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 FORMAT = "seqpack.tokens"
@@ -106,7 +107,7 @@ def make_manifest(
         counts.update(ledger)
         for entry in receipt["ranges"]:
             documents_of_source[entry["source"]] += entry["num_documents"]
-    names = ("vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
+    names = ("vocab_size", "max_id", *ROLES)
     return {
         "format": plan["format"],
         "format_version": plan["format_version"],

@@ -50,8 +50,8 @@ class PromptText:
     def read(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
         """Return the text of a record; raises BadRecordError."""
         texts = [
-            join_words(value, name, takes_words=False)
-            for value, name in zip(values, self.names, strict=True)
+            join_words(value, name, takes_words=False, option=option)
+            for value, name, option in zip(values, self.names, self.options, strict=True)
         ]
         made = _join(*texts)
         return made.text, [made]

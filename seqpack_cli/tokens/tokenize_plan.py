@@ -14,6 +14,7 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.affixes import Affixes, find_affixes
+from seqpack_cli.tokens.chat.renderer import writes_special
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.columns.kind import Field
@@ -23,7 +24,9 @@ from seqpack_cli.tokens.columns.number_kinds import INT
 from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.part_setup import PartTask
+from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
+from seqpack_cli.tokens.text_readers import MessagesText
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary, find_saved_limits
 
@@ -84,6 +87,7 @@ def make_plan(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
+        **{name: getattr(vocabulary, name) for name in ROLES},
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
         "options": {
             **options.record(),
@@ -148,7 +152,11 @@ def choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
 
 
 def iter_notices(
-    tokenizer_json: bytes, vocabulary: Vocabulary, affixes: Affixes, options: TokenizeOptions
+    tokenizer_json: bytes,
+    vocabulary: Vocabulary,
+    affixes: Affixes,
+    options: TokenizeOptions,
+    text: TextReader | None = None,
 ) -> Iterator[str]:
     """Yield notes about settings that have no effect, or not the one that most users want."""
     for limit in find_saved_limits(tokenizer_json):
@@ -159,4 +167,10 @@ def iter_notices(
         yield (
             "--completion-field: no end token follows a completion, so a model does not learn to "
             "stop; pass --eos TOKEN to add one"
+        )
+    if isinstance(text, MessagesText) and not writes_special(text.setup):
+        yield (
+            f"--messages-field: the chat template {text.setup.path} writes no special token of the "
+            "tokenizer, so a model does not learn to stop; pass a --tokenizer that has the "
+            "template's special tokens"
         )

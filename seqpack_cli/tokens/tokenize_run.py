@@ -52,6 +52,7 @@ from seqpack_cli.tokens.tokenize_plan import (
     make_plan,
     make_tasks,
 )
+from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import (
     describe_vocabulary,
     locate_tokenizer,
@@ -115,18 +116,19 @@ def _tokenize_sources(
     started = time.monotonic()
     tokenizer = str(options.tokenizer)
     tokenizer_json = read_tokenizer_json(tokenizer)
+    named = read_named_tokens(tokenizer)
     with _naming_tokenizer(tokenizer):
         encoder = choose_encoder(
             options.encoder, tokenizer_json, allow_special_tokens=options.encodes_special_tokens
         )
         _start_encoder(encoder, tokenizer_json, options, sources, workers)
-        vocabulary = describe_vocabulary(tokenizer_json)
+        vocabulary = describe_vocabulary(tokenizer_json, named)
     affixes = choose_affixes(tokenizer_json, options)
-    for notice in iter_notices(tokenizer_json, vocabulary, affixes, options):
-        workers.progress.on_notice(notice)
     text = make_text_reader(
         options.targets, tokenizer, allow_special_tokens=options.allow_special_tokens
     )
+    for notice in iter_notices(tokenizer_json, vocabulary, affixes, options, text):
+        workers.progress.on_notice(notice)
     check_footers(sources)
     kept = find_kept(sources, options, text)
     setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
@@ -143,6 +145,7 @@ def _tokenize_sources(
     manifest = make_manifest(plan, vocabulary, kept, receipts)
     seconds = time.monotonic() - started
     done = _describe_run(tokenizer, encoder, workers.executor, sources, seconds)
+    done |= {} if setup.chat is None else {"chat_template": setup.chat.path}
     _publish(run, sources, manifest, receipts, {**done, "skipped": skipped.count()})
     return manifest, False
 

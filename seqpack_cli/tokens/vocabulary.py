@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,20 +26,16 @@ from seqpack_cli.files.single_file import FileKind
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
+from seqpack_cli.tokens.roles import find_roles
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BYTES = "bytes"
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
-# The names of each role in common tokenizers; the file itself does not say.
-PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>")
-BOS_NAMES = ("<bos>", "<s>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|bos|>")
-EOS_NAMES = ("<eos>", "</s>", "[EOS]", "<|end_of_text|>", "<|endoftext|>", "<|eos|>")
 # A vocabulary may have these as words, but with whole numbers after them.
 DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
 SWITCHED_OFF = re.compile(DROPOUT.pattern + rb'|"(?:truncation|padding)"\s*:\s*\{')
-UNK_NAMES = ("<unk>", "[UNK]", "<|unk|>")
 
 
 @dataclass(frozen=True)
@@ -115,8 +111,13 @@ def build_tokenizer(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Tok
     return tokenizer
 
 
-def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
+def describe_vocabulary(
+    tokenizer_json: bytes, named: Mapping[str, str] | None = None
+) -> Vocabulary:
     """Find the size of a vocabulary and the ids of its roles.
+
+    Args:
+        named: tokens of roles, such as pad_token, by files beside tokenizer.json.
 
     Raises:
         DataError: it has no token, or an id above MAX_ID.
@@ -132,18 +133,11 @@ def describe_vocabulary(tokenizer_json: bytes) -> Vocabulary:
         )
     added = tokenizer.get_added_tokens_decoder()
     unk_token = getattr(tokenizer.model, "unk_token", None)
-
-    def find(names: tuple[str | None, ...]) -> int | None:
-        return next((ids[name] for name in names if name in ids), None)
-
     return Vocabulary(
         tokenizer_blake3=blake3(tokenizer_json).hexdigest(),
         vocab_size=len(ids),
         max_id=max_id,
-        pad_id=find(PAD_NAMES),
-        bos_id=find(BOS_NAMES),
-        eos_id=find(EOS_NAMES),
-        unk_id=find((unk_token, *UNK_NAMES)),
+        **find_roles(ids, unk_token, named or {}),
         special_tokens=tuple(added[id_].content for id_ in sorted(added) if added[id_].special),
         added_tokens=tuple(added[id_].content for id_ in sorted(added)),
     )

@@ -33,6 +33,7 @@ from seqpack_cli.tokens.target_text import Span
 
 MAX_CHARACTERS = 1 << 28  # of a rendered conversation: a template may loop for hours
 NUM_PIECES = 4096  # joined at once, so that many small pieces take no memory
+TEMPLATE_HINT = f"{SKIP_HINT}, or pass another --chat-template"
 MAX_REASON = 200  # characters of a template's message
 
 
@@ -140,7 +141,7 @@ class ChatTemplate:
         except (BadRecordError, SeqpackError, MemoryError):
             raise
         except Exception as error:  # whatever a template does to values that it does not expect
-            raise BadRecordError(self._describe(error), SKIP_HINT) from error
+            raise BadRecordError(self._describe(error), TEMPLATE_HINT) from error
 
     def _describe(self, error: Exception) -> str:
         """Say what failed, and at which line of the template."""

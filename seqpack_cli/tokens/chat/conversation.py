@@ -6,11 +6,16 @@ from itertools import chain
 from typing import Any
 
 from seqpack_cli.corpus.canonical import MAX_DEPTH, encode_canonical
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+SHAREGPT_FIELDS = frozenset({"from", "value"})
+SHAREGPT_HINT = (
+    "rename 'from' to 'role' and 'value' to 'content', and the roles human and gpt to user and "
+    "assistant"
+)
 
 
 def check_conversation(messages: Any, tools: Any) -> None:
@@ -25,7 +30,8 @@ def check_conversation(messages: Any, tools: Any) -> None:
             found = f"field 'role' is {_name_type(role)}, expected a string"
             if "role" not in message:
                 found = f"no field 'role' (found: {join_items(map(quote, message)) or 'none'})"
-            raise BadRecordError(f"message {number:,}: {found}")
+            hint = SHAREGPT_HINT if message.keys() >= SHAREGPT_FIELDS else SKIP_HINT
+            raise BadRecordError(f"message {number:,}: {found}", hint)
     if tools is None:
         return
     if type(tools) is not list:

@@ -1,35 +1,35 @@
 """Find the chat template of a tokenizer, and the tokens that it may name, as transformers does.
 
-Both are in files beside tokenizer.json, in a folder or on the Hub. A chat_template.jinja replaces
+Both are in files beside tokenizer.json: see `tokenizer_config`. A chat_template.jinja replaces
 the templates in tokenizer_config.json.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
-from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
-from seqpack_cli.tokens.chat.named_tokens import (
+from seqpack_cli.tokens.chat.renderer import compile_template
+from seqpack_cli.tokens.roles import ROLES, token_of
+from seqpack_cli.tokens.tokenizer_config import (
     CONFIG,
     TOKENS_MAP,
+    decode_file,
     find_missing,
     find_variables,
     list_special,
     merge_files,
+    parse_file,
+    read_file,
+    read_files,
 )
-from seqpack_cli.tokens.chat.renderer import compile_template
-from seqpack_cli.tokens.hub import download_files
 from seqpack_cli.tokens.vocabulary import (
-    BYTES,
     build_tokenizer,
     describe_vocabulary,
-    locate_tokenizer,
     read_tokenizer_json,
 )
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 TEMPLATE, TOOL_TEMPLATE = "chat_template.jinja", "additional_chat_templates/tool_use.jinja"
 OPTIONAL = (TOKENS_MAP, TEMPLATE, TOOL_TEMPLATE)
-ROLES = ("bos", "eos", "unk", "pad")
-HINT = "pass --chat-template FILE"
+FILE_HINT = "pass --chat-template FILE"
+HINT = "pass a model's folder, or its name on the Hub, as --tokenizer, or --chat-template FILE"
 SAVE_HINT = "open the tokenizer with transformers and save it with save_pretrained"
 Found = tuple[str, str]  # the source of a template, and where it is from
 
@@ -64,15 +64,15 @@ def find_chat_setup(
         MachineError: jinja2 is missing, or the Hub cannot be reached.
     """
     tokenizer_json = read_tokenizer_json(tokenizer)
-    files, place = _read_files(tokenizer)
-    config, tokens_map = (_read_json(files, name, place) for name in (CONFIG, TOKENS_MAP))
+    files, place = read_files(tokenizer, CONFIG, *OPTIONAL)
+    config, tokens_map = (parse_file(files, name, place) for name in (CONFIG, TOKENS_MAP))
     if chat_template is not None:
         templates = {"default": _read_template(chat_template)}
     else:
         templates = _find_templates(files, config, place)
     if "default" not in templates:
-        others = f"only {join_items(map(quote, templates))}" if templates else "none"
-        raise OptionError(f"{tokenizer}: no chat template (found: {others})", hint=HINT)
+        others = f" (found: only {join_items(map(quote, templates))})" if templates else ""
+        raise OptionError(f"{tokenizer}: no chat template{others}", hint=HINT)
     values = merge_files(config, tokens_map)
     variables = find_variables(values) or _find_roles(tokenizer_json, files)
     added = _list_added(tokenizer_json)
@@ -114,48 +114,11 @@ def _compile(
         )
 
 
-def _read_files(tokenizer: str) -> tuple[dict[str, bytes], str]:
-    """Return the files beside a tokenizer.json that exist, and the name of their folder."""
-    if tokenizer == BYTES:
-        return {}, tokenizer
-    path = locate_tokenizer(tokenizer)
-    if not path.exists():
-        return download_files(tokenizer, CONFIG, *OPTIONAL), tokenizer
-    contents = {name: _read(path.parent / name) for name in (CONFIG, *OPTIONAL)}
-    found = {name: content for name, content in contents.items() if content is not None}
-    return found, str(path.parent)
-
-
-def _read(path: Place) -> bytes | None:
-    return find_input(str(path)).read() if path.exists() else None
-
-
 def _read_template(path: Place) -> Found:
-    content = _read(path)
+    content = read_file(path)
     if content is None:
-        raise OptionError(f"{path}: no such file", hint=HINT)
-    return _decode(content, str(path)), str(path)
-
-
-def _decode(content: bytes, path: str) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        found = content[error.start]
-        raise DataError(f"{path}: byte {found:#04x}, expected UTF-8") from error
-
-
-def _read_json(files: dict[str, bytes], name: str, place: str) -> dict[str, Any]:
-    if name not in files:
-        return {}
-    path = f"{place}/{name}"
-    try:
-        value = json.loads(_decode(files[name], path))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: {quote(value)}, expected an object")
-    return value
+        raise OptionError(f"{path}: no such file", hint=FILE_HINT)
+    return decode_file(content, str(path)), str(path)
 
 
 def _find_templates(
@@ -164,7 +127,7 @@ def _find_templates(
     """Return the templates of a tokenizer by their names."""
     named = {"default": TEMPLATE, "tool_use": TOOL_TEMPLATE}
     found = {
-        name: (_decode(files[file], f"{place}/{file}"), f"{place}/{file}")
+        name: (decode_file(files[file], f"{place}/{file}"), f"{place}/{file}")
         for name, file in named.items()
         if file in files
     }
@@ -196,9 +159,9 @@ def _find_roles(tokenizer_json: bytes, files: dict[str, bytes]) -> dict[str, str
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     named = {}
     for role in ROLES:
-        id_ = getattr(vocabulary, f"{role}_id")
+        id_ = getattr(vocabulary, role)
         if id_ is not None:
-            named[f"{role}_token"] = str(tokenizer.id_to_token(id_))
+            named[token_of(role)] = str(tokenizer.id_to_token(id_))
     return named
 
 

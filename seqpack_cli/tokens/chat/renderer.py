@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
-from seqpack_cli.errors import MachineError, quote
+from seqpack_cli.errors import MachineError, OptionError, quote
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.conversation import (
     check_conversation,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.chat.chat_template import ChatTemplate
 
 MIN_VERSION = (3, 1, 6)  # of jinja2: templates escape from the sandbox of earlier ones
+SHORT = [{"role": "user", "content": "?"}, {"role": ASSISTANT, "content": "!"}]
 TAKEN_SPACE = re.compile(r"[^\S\x1c-\x1f]*")  # what a token of `space_taking` includes
 
 
@@ -174,6 +175,18 @@ def compile_template(setup: ChatSetup) -> ChatTemplate:
             hint="pip install --upgrade jinja2",
         )
     return ChatTemplate(setup.template, setup.path, setup.variables, setup.template_date)
+
+
+def writes_special(setup: ChatSetup) -> bool:
+    """Return whether the template writes a special token around a question and its answer.
+
+    True if it refuses them, so that it cannot be told.
+    """
+    try:
+        text = compile_template(setup).render(SHORT, None)
+    except (BadRecordError, OptionError):
+        return True
+    return any(token in text for token in setup.special_tokens)
 
 
 @lru_cache(maxsize=4)
