@@ -17,6 +17,7 @@ from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import open_encoder
 from seqpack_cli.tokens.encoders.fastokens_encoder import is_installed
+from seqpack_cli.tokens.hidden_specials import hide_special_tokens
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.offsets.spelling import SPACE_CHARACTERS
 from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError, check_words
@@ -54,7 +55,7 @@ def find(data: bytes, documents: list[str], encoder: str = "tokenizers") -> list
 
 
 def library_of(data: bytes) -> Tokenizer:
-    library = Tokenizer.from_str(data.decode())
+    library = Tokenizer.from_str(hide_special_tokens(data).decode())
     library.encode_special_tokens = True
     return library
 

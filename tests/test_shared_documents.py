@@ -186,7 +186,7 @@ def test_stores_of_equal_ids_and_other_texts_are_not_identical(tmp_path: Path) -
     documents = found["documents"]
     assert (documents["num_differing"], documents["first_differing"]) == (1, 3)
     assert (documents["num_in_a"], documents["num_shared_in_a"]) == (4, 3)
-    assert found["verdict"] == "different options, properties and texts; same sequences"
+    assert found["verdict"] == "different options, properties and documents; same sequences"
     assert found["identical"] is False
 
 

@@ -33,6 +33,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
 )
 from seqpack_cli.tokens.encoders.encoder import open_encoder
 from seqpack_cli.tokens.encoders.fastokens_encoder import is_installed
+from seqpack_cli.tokens.hidden_specials import hide_special_tokens
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
@@ -76,7 +77,11 @@ def open_once(name: str, data: bytes, allow: bool) -> Encoder:
 @functools.cache
 def library_of(kind: str, allow: bool) -> Tokenizer:
     """Build the bare library's tokenizer."""
-    library = Tokenizer.from_str(tokenizer_of(kind))
+    data = tokenizer_of(kind)
+    if not allow:  # special tokens in a text are text, also for a model that has them as words
+        hidden = json.loads(hide_special_tokens(data.encode()))
+        data = json.dumps({**hidden, "post_processor": json.loads(data)["post_processor"]})
+    library = Tokenizer.from_str(data)
     library.encode_special_tokens = not allow
     return library
 

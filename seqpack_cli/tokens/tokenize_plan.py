@@ -87,8 +87,8 @@ def make_plan(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "dtype": choose_dtype(vocabulary.max_id),
-        **{name: getattr(vocabulary, name) for name in ROLES},
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
+        **{name: getattr(vocabulary, name) for name in ROLES},
         "options": {
             **options.record(),
             "chat": {} if text is None else text.describe(),
