@@ -63,10 +63,6 @@ class Batch(Protocol):
     def shape(self) -> tuple[int, ...]:
         """The shape of `data` in torch: [S], or [B, width]."""
 
-    @property
-    def mask(self) -> np.ndarray:
-        """True for tokens, False for padding, bool as `shape`."""
-
     def rows(self) -> list[np.ndarray]:
         """Return the sequences in row order."""
 

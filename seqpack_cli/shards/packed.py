@@ -55,11 +55,6 @@ class PackedBatch:
         """The shape of data."""
         return self.data.shape
 
-    @property
-    def mask(self) -> np.ndarray:
-        """True for each token, bool[S]: there is no padding."""
-        return np.ones(len(self.data), bool)
-
     def rows(self) -> list[np.ndarray]:
         """Return the sequences in row order."""
         steps = np.cumsum(self.batch_sizes) - self.batch_sizes

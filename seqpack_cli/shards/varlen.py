@@ -62,11 +62,6 @@ class VarlenBatch:
         """The column of each sequence's first token, int64[B]: 0."""
         return np.zeros(len(self.lengths), np.int64)
 
-    @property
-    def mask(self) -> np.ndarray:
-        """True for each token, bool[S]: there is no padding."""
-        return np.ones(len(self.data), bool)
-
     def rows(self) -> list[np.ndarray]:
         """Return the sequences in row order."""
         return np.split(self.data, np.cumsum(self.lengths)[:-1])
