@@ -28,8 +28,8 @@ def find_character_targets(
 ) -> FoundTargets:
     """Return the targets of some texts.
 
-    A token that has other characters too is no target, and counted. One without characters is a
-    target if the characters beside it are, of those that exist.
+    A token with some characters inside a target and some outside straddles: it is not a target, and
+    is counted. A token without characters is a target if all characters beside it are.
 
     Args:
         texts: None for one without tokens.
