@@ -141,6 +141,11 @@ def _pack(as_path: Callable[[str], Any]) -> None:
     assert manifest["ledger"]["num_batches"] == 1
 
 
+def _export(as_path: Callable[[str], Any]) -> None:
+    found = seqpack.export(as_path("tokens"), as_path("ids"), to="megatron")
+    assert found["files"] == ["ids.bin", "ids.idx"]
+
+
 def _unpack(as_path: Callable[[str], Any]) -> None:
     assert seqpack.unpack(as_path("shards"), as_path("rows.jsonl"), as_text=True) == 4
     rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
@@ -194,6 +199,7 @@ CALLS = {
     "TokenizeOptions": _tokenize_with,
     "VerifyOptions": _verify_with_tokens,
     "diff": _diff,
+    "export": _export,
     "inspect": _inspect,
     "open_shards": _open_shards,
     "open_store": _open_store,

@@ -25,6 +25,7 @@ COMMANDS = (
     "diff",
     "verify",
     "unpack",
+    "export",
     "train-tokenizer",
 )
 
