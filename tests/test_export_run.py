@@ -292,7 +292,9 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     path = make_store(tmp_path, ["x"])
     export(path, tmp_path / "out")
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    with pytest.raises(FolderError, match=r"notes\.txt: not a Parquet file that seqpack wrote"):
+    with pytest.raises(
+        FolderError, match=r"notes\.txt: not a Parquet file that seqpack export wrote"
+    ):
         export(path, tmp_path / "out", overwrite=True)
     for output in (path, path / "inside"):
         with pytest.raises(FolderError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,16 +38,16 @@ class SequenceTables:
         pa, offsets = self._pa, block.offsets
         ids = block.ids.astype(np.int32)
         arrays = {
-            "input_ids": _make_lists(pa, ids, offsets),
-            "attention_mask": _make_lists(pa, np.ones(len(ids), np.int8), offsets),
-            "labels": _make_lists(pa, _make_labels(ids, block.targets), offsets),
+            "input_ids": make_lists(pa, ids, offsets),
+            "attention_mask": make_lists(pa, np.ones(len(ids), np.int8), offsets),
+            "labels": make_lists(pa, _make_labels(ids, block.targets), offsets),
         }
         if self._has_documents:
             arrays[DOCUMENT] = pa.array(block.documents)
         for name, column in self._columns.items():
             values = make_values(pa, column, block.columns[name])
-            arrays[name] = _list(pa, values, offsets) if column.is_per_token else values
-        return make_table(pa, arrays)
+            arrays[name] = list_values(pa, values, offsets) if column.is_per_token else values
+        return make_table(pa, [*arrays.items()])
 
 
 class PackedTables:
@@ -68,18 +68,18 @@ class PackedTables:
         positions = expand_ranges(np.zeros(len(lengths), np.int64), lengths).astype(np.int32)
         of_sequences = to_offsets(rows.num_sequences)
         arrays = {
-            "input_ids": _make_lists(pa, ids, offsets),
-            "labels": _make_lists(pa, labels, offsets),
-            "seq_lengths": _make_lists(pa, lengths.astype(np.int32), of_sequences),
-            "position_ids": _make_lists(pa, positions, offsets),
+            "input_ids": make_lists(pa, ids, offsets),
+            "labels": make_lists(pa, labels, offsets),
+            "seq_lengths": make_lists(pa, lengths.astype(np.int32), of_sequences),
+            "position_ids": make_lists(pa, positions, offsets),
         }
-        return make_table(pa, arrays)
+        return make_table(pa, [*arrays.items()])
 
 
-def make_table(pa: Any, arrays: Mapping[str, Any]) -> Any:
-    """Return a table without missing values."""
-    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
-    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+def make_table(pa: Any, arrays: Sequence[tuple[str, Any]]) -> Any:
+    """Return a table of named columns, none of which has a missing value."""
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays]
+    return pa.Table.from_arrays([array for _, array in arrays], schema=pa.schema(fields))
 
 
 def make_values(pa: Any, column: Column, values: Any) -> Any:
@@ -119,7 +119,7 @@ def _make_labels(ids: np.ndarray, targets: np.ndarray | None) -> np.ndarray:
     return ids if targets is None else np.where(targets, ids, np.int32(NO_LABEL))
 
 
-def _make_lists(pa: Any, values: np.ndarray, offsets: np.ndarray) -> Any:
+def make_lists(pa: Any, values: np.ndarray, offsets: np.ndarray) -> Any:
     """Return lists of numbers, none of which is missing."""
     item = pa.field("element", pa.from_numpy_dtype(values.dtype), nullable=False)
     return pa.ListArray.from_arrays(
@@ -127,6 +127,7 @@ def _make_lists(pa: Any, values: np.ndarray, offsets: np.ndarray) -> Any:
     )
 
 
-def _list(pa: Any, values: Any, offsets: np.ndarray) -> Any:
+def list_values(pa: Any, values: Any, offsets: np.ndarray) -> Any:
+    """Return lists of values, some of which may be missing."""
     item = pa.field("element", values.type)
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, type=pa.list_(item))

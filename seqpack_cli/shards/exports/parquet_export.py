@@ -24,12 +24,12 @@ from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.shards.exports.arrow_tables import MADE, PackedTables, SequenceTables
 from seqpack_cli.shards.exports.packed_rows import iter_rows, shares_rows
 from seqpack_cli.shards.exports.parquet_files import (
-    PARQUET,
     import_pyarrow,
     iter_row_groups,
+    make_kind,
     open_parquet,
 )
-from seqpack_cli.shards.exports.task import Task, check_same, differing_error
+from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
@@ -37,6 +37,7 @@ FORMAT_VERSION = 1
 FILE_NAME = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000
 OTHER_HINT = "choose another -o"
+PARQUET = make_kind("export")
 Iterate = Callable[[bool], Iterator[Any]]  # whether to check the files -> blocks or rows
 
 
@@ -136,7 +137,10 @@ class _Files:
             table = self.tables.make(item) if table is None else table
             num_groups = 0
             first = {"first_row": written.num_rows, "first_token": written.num_tokens}
-            with open_parquet(self.folder / name, self.output / name, table.schema) as file:
+            with (
+                create_staged(self.folder / name, self.output / name) as staged,
+                open_parquet(staged.write, table.schema) as file,
+            ):
                 while item is not None:
                     table = self.tables.make(item)
                     if num_groups and file.bound_size(table) > self.max_file_bytes:
@@ -147,7 +151,7 @@ class _Files:
                     written.num_tokens += len(item.ids)
                     self.task.advance(len(item.ids), is_second=False)
                     item = next(items, None)
-                file.mark({**self._describe(), **first, "num_rows": file.num_rows})
+                file.mark("export", {**self._describe(), **first, "num_rows": file.num_rows})
             written.files.append(name)
             self._compare(name, islice(again, num_groups))
 

@@ -8,27 +8,31 @@ seqpack wrote has a mark in its footer.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.files import disk
 from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.single_file import FileKind
-from seqpack_cli.files.url import Place
 
-MARK = "seqpack.export"  # key of the mark in the metadata of a file
+MARK = "seqpack.{command}"  # key of the mark in the metadata of a file
 MAGIC = b"PAR1"  # the first and last bytes of a file
-TAIL_BYTES = 4096  # the mark is at the end of the footer
+TAIL_BYTES = 1 << 16  # the mark is at the end of the footer
+REWRITTEN = b"ARROW:schema"  # which pyarrow adds if it writes what it has read, mark included
 FOOTER_BYTES = 512  # of each column of a row group; about 100
 ROWS_PER_STEP = 1 << 13  # pyarrow's default of 1,024 values is a fifth slower
-PARQUET = FileKind(
-    "a Parquet file that seqpack wrote",
-    lambda tail: tail.endswith(MAGIC) and MARK.encode() in tail,
-    max_bytes=TAIL_BYTES,
-    at_end=True,
-)
+
+
+def make_kind(command: str) -> FileKind:
+    """Return the kind of Parquet files that a command writes."""
+    mark = MARK.format(command=command).encode()
+    return FileKind(
+        f"a Parquet file that seqpack {command} wrote",
+        lambda tail: tail.endswith(MAGIC) and mark in tail and REWRITTEN not in tail,
+        max_bytes=TAIL_BYTES,
+        at_end=True,
+    )
 
 
 def import_pyarrow(output: object) -> Any:
@@ -48,18 +52,18 @@ def import_pyarrow(output: object) -> Any:
 
 
 class _Sink:
-    """An open file as pyarrow writes to it."""
+    """What pyarrow writes to, as a file."""
 
     closed = False
 
-    def __init__(self, file: Any, shown: Place) -> None:
-        self._file, self._shown = file, shown
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
         self.num_bytes = 0
         self.is_lost = False  # an error has ended the file: what comes after it is not written
 
     def write(self, data: bytes) -> int:
         if not self.is_lost:
-            disk.write_all(self._file, data, self._shown)
+            self._write(data)
         self.num_bytes += len(data)
         return len(data)
 
@@ -83,7 +87,7 @@ class ParquetWriter:
     def bound_size(self, table: Any) -> int:
         """Return the size that the file has at most if a table and the footer are added."""
         num_chunks = (self.num_groups + 1) * table.num_columns
-        return int(self._sink.num_bytes + table.nbytes + num_chunks * FOOTER_BYTES + TAIL_BYTES)
+        return int(self._sink.num_bytes + table.nbytes + (num_chunks + 8) * FOOTER_BYTES)
 
     def write(self, table: Any) -> None:
         """Write a table as one row group."""
@@ -91,41 +95,37 @@ class ParquetWriter:
         self.num_rows += table.num_rows
         self.num_groups += 1
 
-    def mark(self, description: Mapping[str, Any]) -> None:
-        """Put the mark of seqpack into the footer, with what describes the file."""
-        self._writer.add_key_value_metadata({MARK: encode_json(dict(description)).decode()})
+    def mark(self, command: str, description: Mapping[str, Any]) -> None:
+        """Put the mark of a command into the footer, with what describes the file."""
+        text = encode_json(dict(description)).decode()
+        self._writer.add_key_value_metadata({MARK.format(command=command): text})
 
 
 @contextlib.contextmanager
-def open_parquet(path: Path, shown: Place, schema: Any) -> Iterator[ParquetWriter]:
-    """Write a new local Parquet file; its footer is written when the block ends.
+def open_parquet(write: Callable[[bytes], object], schema: Any) -> Iterator[ParquetWriter]:
+    """Write a Parquet file; its footer is written when the block ends.
 
     Args:
-        shown: its final name, for errors.
-
-    Raises:
-        MachineError: the disk is full or fails.
+        write: called with the bytes of the file, in order.
     """
-    pa = import_pyarrow(shown)
-    with disk.create_file(path) as file:
-        sink = _Sink(file, shown)
-        writer = pa.parquet.ParquetWriter(
-            pa.PythonFile(sink, mode="w"),
-            schema,
-            store_schema=False,
-            write_statistics=False,
-            write_batch_size=ROWS_PER_STEP,
-            compression="zstd",
-            **_choose_encodings(pa, schema),
-        )
-        try:
-            yield ParquetWriter(writer, sink)
+    pa, sink = import_pyarrow("output"), _Sink(write)
+    writer = pa.parquet.ParquetWriter(
+        pa.PythonFile(sink, mode="w"),
+        schema,
+        store_schema=False,
+        write_statistics=False,
+        write_batch_size=ROWS_PER_STEP,
+        compression="zstd",
+        **_choose_encodings(pa, schema),
+    )
+    try:
+        yield ParquetWriter(writer, sink)
+        writer.close()
+    except BaseException:
+        sink.is_lost = True
+        with contextlib.suppress(Exception):  # the first error is the one to report
             writer.close()
-        except BaseException:
-            sink.is_lost = True
-            with contextlib.suppress(Exception):  # the first error is the one to report
-                writer.close()
-            raise
+        raise
 
 
 def _choose_encodings(pa: Any, schema: Any) -> dict[str, Any]:
