@@ -61,7 +61,8 @@ def read_foreign_index(source: Source) -> ForeignIndex:
     Raises:
         DataError: it is damaged, does not describe the `.bin`, or its tokens are not integers.
     """
-    path = name_index(source)
+    assert source.index_file is not None  # noqa: S101 - it is a pair
+    path = source.index_file.path
     data = _open_bytes(path)
     begin = data[: FAIRSEQ_HEADER.size].tobytes()
     if begin.startswith(OLD_MAGIC):
@@ -84,11 +85,6 @@ def read_foreign_index(source: Source) -> ForeignIndex:
     index = ForeignIndex(dtype, lengths, starts, firsts, source.num_bytes)
     _check(index, source, path)
     return index
-
-
-def name_index(source: Source) -> str:
-    """Return the path of the index beside a `.bin`."""
-    return source.path.removesuffix(".bin") + ".idx"
 
 
 def _open_bytes(path: str) -> np.ndarray:
