@@ -147,7 +147,7 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest other version": (
         manifest(lambda value: value.update(format_version=1)),
         "manifest.json",
-        "format version 1, expected 4",
+        "format version 1, expected 5",
     ),
     "manifest dtype": (
         manifest(lambda value: value.update(dtype="float32")),

@@ -200,7 +200,8 @@ class TokenStore:
             if found != file["blake3"]:
                 raise FolderError(
                     f"{self.path / file['name']}: blake3 differs from the manifest's",
-                    hint="the file was changed or damaged: run tokenize --overwrite",
+                    hint="the file was changed or damaged: run "
+                    f"{self.manifest['made_by']} --overwrite",
                 )
 
     def check_indices(self, first: int = 0, last: int | None = None) -> None:

@@ -86,6 +86,7 @@ def make_plan(
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
+        "made_by": "tokenize",
         "dtype": choose_dtype(vocabulary.max_id),
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
         **{name: getattr(vocabulary, name) for name in ROLES},
