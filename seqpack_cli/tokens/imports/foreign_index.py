@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.inputs import find_input
-from seqpack_cli.files.mapping import view_array
+from seqpack_cli.files.mapping import map_file, view_array
 from seqpack_cli.tokens.indexed_dataset import HEADER, MAGIC, VERSION
 
 FAIRSEQ_HEADER = struct.Struct("<9sQBQ")  # magic, version, dtype code, S
@@ -94,7 +95,8 @@ def _open_bytes(path: str) -> np.ndarray:
         num_bytes, _ = index.find_version()
         opened = index.open_natively(num_bytes)
         if isinstance(opened, str):
-            return np.memmap(opened, np.uint8, "r") if num_bytes else np.empty(0, np.uint8)
+            with Path(opened).open("rb") as file:
+                return map_file(file.fileno(), num_bytes) if num_bytes else np.empty(0, np.uint8)
         with opened:
             return np.frombuffer(opened.read(), np.uint8)
     except OSError as error:

@@ -59,10 +59,7 @@ def _iter_made(
 
 
 def _finish(part: PartWriter, opened: RangeInput, num_documents: int) -> None:
-    source = opened.range.source
-    for each in (source, source.index_file):
-        if each is not None:
-            check_unchanged(each)
+    check_unchanged(opened.range.source)
     part.add_range(opened.range, num_documents, opened.digest.hexdigest())
 
 

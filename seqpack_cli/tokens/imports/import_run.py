@@ -88,10 +88,9 @@ def import_store(
     with workers.hold(), hold_folder(output, command=command) as run:
         sources, skipped = find_sources(
             inputs,
-            file_format=options.file_format,
             patterns=options.files,
             output=output,
-            formats=IDS_FORMATS,
+            formats=IDS_FORMATS.choose(options.file_format),
         )
         for note in iter_input_notes(sources, skipped, file_format=options.file_format):
             workers.progress.on_notice(note)
