@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -66,7 +67,11 @@ def make_tasks(sources: list[Source], options: ImportOptions) -> list[PartTask]:
     Raises:
         DataError: a source cannot be read.
     """
-    cuts = {name: it.cut for name, it in ID_FORMATS.items() if it.cut is not None}
+    cuts = {
+        name: functools.partial(it.cut, options)
+        for name, it in ID_FORMATS.items()
+        if it.cut is not None
+    }
     parts = plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts)
     return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
 
