@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import functools
 import struct
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.files.inputs import find_input
-from seqpack_cli.files.mapping import map_file, view_array
+from seqpack_cli.files.mapping import view_array
 from seqpack_cli.tokens.indexed_dataset import HEADER, MAGIC, VERSION
 
 FAIRSEQ_HEADER = struct.Struct("<9sQBQ")  # magic, version, dtype code, S
@@ -64,7 +62,7 @@ def read_foreign_index(source: Source) -> ForeignIndex:
     """
     assert source.index_file is not None  # noqa: S101 - it is a pair
     path = source.index_file.path
-    data = _open_bytes(path)
+    data = _read(source.index_file)
     begin = data[: FAIRSEQ_HEADER.size].tobytes()
     if begin.startswith(OLD_MAGIC):
         raise DataError(
@@ -88,19 +86,12 @@ def read_foreign_index(source: Source) -> ForeignIndex:
     return index
 
 
-def _open_bytes(path: str) -> np.ndarray:
+def _read(index_file: Source) -> np.ndarray:
     """Return the bytes of an index, uint8."""
-    index = find_input(path)
     try:
-        num_bytes, _ = index.find_version()
-        opened = index.open_natively(num_bytes)
-        if isinstance(opened, str):
-            with Path(opened).open("rb") as file:
-                return map_file(file.fileno(), num_bytes) if num_bytes else np.empty(0, np.uint8)
-        with opened:
-            return np.frombuffer(opened.read(), np.uint8)
+        return index_file.input.map(index_file.num_bytes)
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+        raise DataError(f"{index_file.path}: {error.strerror or error}") from error
 
 
 def _find_dtype(code: int, path: str, *, is_fairseq: bool) -> np.dtype:
