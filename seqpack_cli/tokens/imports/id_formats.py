@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from seqpack_cli.corpus.blocks import hash_range
@@ -19,16 +19,18 @@ from seqpack_cli.tokens.imports.megatron_ids import (
     iter_megatron_blocks,
 )
 
-
-# The parameters of ImportOptions that only records have, and what each is called.
-RECORD_OPTIONS = {
-    "ids_field": "--ids-field",
-    "labels_field": "--labels-field",
-    "attention_mask_field": "--attention-mask-field",
-    "loss_mask_field": "--loss-mask-field",
-    "ignore_fields": "--ignore-field",
-    "document_field": "--document-field",
-    "keep": "--keep",
+# The options that only some formats have: by what such files hold, the names of the parameters.
+OWN_OPTIONS = {
+    "records": {
+        "ids_field": "--ids-field",
+        "labels_field": "--labels-field",
+        "attention_mask_field": "--attention-mask-field",
+        "loss_mask_field": "--loss-mask-field",
+        "ignore_fields": "--ignore-field",
+        "document_field": "--document-field",
+        "keep": "--keep",
+    },
+    "ids alone": {"dtype": "--dtype", "eos": "--eos"},
 }
 Cut = Callable[[ImportOptions, Source, int, int], list[tuple[int, int]]]  # see `plan_parts`
 
@@ -39,12 +41,12 @@ class IdFormat(NamedTuple):
     read: Callable[[RangeInput, ImportSetup], Iterator[IdBlock]]
     cut: Cut | None = None  # None: as texts are cut
     hash_range: Callable[[SourceRange], str] = hash_range
-    options: Mapping[str, str] = RECORD_OPTIONS  # those that not every format has
+    holds: str = "records"  # see OWN_OPTIONS
 
 
 ID_FORMATS = {
-    "megatron": IdFormat(iter_megatron_blocks, cut_megatron, hash_megatron, {}),
-    "flat": IdFormat(iter_flat_blocks, cut_flat, options={"dtype": "--dtype", "eos": "--eos"}),
+    "megatron": IdFormat(iter_megatron_blocks, cut_megatron, hash_megatron, "documents"),
+    "flat": IdFormat(iter_flat_blocks, cut_flat, holds="ids alone"),
 }
 
 
@@ -56,17 +58,15 @@ def hash_input(source_range: SourceRange) -> str:
 def check_options_used(sources: Sequence[Source], options: ImportOptions) -> None:
     """Raise OptionError if an option was set that applies to none of the sources."""
     formats = dict.fromkeys(source.format for source in sources)
-    read = {name for each in formats for name in ID_FORMATS[each].options}
-    if options.tokenizer is None:
-        read.add("eos")  # recorded in the store
-    for each in dataclasses.fields(options):
-        value = getattr(options, each.name)
-        takers = [name for name, it in ID_FORMATS.items() if each.name in it.options]
-        if takers and each.name not in read and value != each.default:
-            flag = ID_FORMATS[takers[0]].options[each.name]
-            shown = value if isinstance(value, str | int) else value[0]
-            raise OptionError(
-                f"{flag} {shown}: the input is {join_items(formats)}, "
-                f"expected {join_items(takers)}",
-                hint=f"omit {flag}",
-            )
+    held = {ID_FORMATS[name].holds for name in formats}
+    defaults = {each.name: each.default for each in dataclasses.fields(options)}
+    for holds, flags in OWN_OPTIONS.items():
+        for name, flag in flags.items():
+            value = getattr(options, name)
+            is_recorded = name == "eos" and options.tokenizer is None
+            if holds not in held and value != defaults[name] and not is_recorded:
+                shown = value if isinstance(value, str | int) else value[0]
+                raise OptionError(
+                    f"{flag} {shown}: the input is {join_items(formats)}, expected {holds}",
+                    hint=f"omit {flag}",
+                )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.corpus.parts import plan_parts
@@ -77,13 +77,14 @@ def make_tasks(sources: list[Source], options: ImportOptions) -> list[PartTask]:
 
 
 def iter_affix_notes(
-    vocabulary: Vocabulary, ledger: dict[str, int], receipts: Sequence[dict[str, Any]]
+    affix_ids: Mapping[str, int | None],
+    ledger: dict[str, int],
+    receipts: Sequence[dict[str, Any]],
 ) -> Iterator[str]:
     """Yield how many documents begin with BOS and end with EOS, which import never adds."""
     num_documents = ledger["num_documents"] - ledger["num_empty_documents"]
     num_documents -= ledger["num_rejected"]
-    for verb, role in (("begin", "bos"), ("end", "eos")):
-        id_ = getattr(vocabulary, f"{role}_id")
+    for verb, (role, id_) in zip(("begin", "end"), affix_ids.items(), strict=True):
         if id_ is not None:
             count = sum(receipt[f"num_with_{role}"] for receipt in receipts)
             yield f"{count:,} of {num_documents:,} documents {verb} with id {id_} ({role})"

@@ -124,7 +124,7 @@ def _import_sources(
     receipts = _make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, setup.kept, receipts)
     check_any_token(run, sources, manifest, receipts)
-    for note in iter_affix_notes(vocabulary, manifest["ledger"], receipts):
+    for note in iter_affix_notes(setup.affix_ids, manifest["ledger"], receipts):
         workers.progress.on_notice(note)
     seconds = time.monotonic() - started
     num_bytes = sum(source.num_bytes for source in sources)
