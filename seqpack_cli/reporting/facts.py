@@ -169,6 +169,7 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
         ("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
         ("special ids", _special_ids(numbers)),
+        *_tell_tokenizer(numbers),
         ("encoder", str(run.get("encoder", "unknown"))),
         *list_nonzero(ledger, _STORE_LEDGER),
         *(
@@ -190,6 +191,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
         *list_target_facts(numbers),
         ("padding", _padding(numbers)),
         ("size", f"{size}, {numbers['dtype']}"),
+        *_tell_tokenizer(numbers),
         *list_store_facts(numbers["stores"]),
     ]
     if numbers["bucket_keys"] is not None:
@@ -198,6 +200,10 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     facts += list_repeated(ledger, numbers["options"])
     left_out = list_not_packed(ledger, numbers["options"])
     return facts + [("not packed", words) for _, words in left_out]
+
+
+def _tell_tokenizer(numbers: dict[str, Any]) -> Facts:
+    return [("tokenizer", "none: ids are not decoded")] * (numbers["tokenizer_blake3"] is None)
 
 
 def _duplicates(found: dict[str, int]) -> str:
@@ -226,6 +232,8 @@ _STORE_LEDGER = {
     "num_dropped_tokens": "dropped tokens",
     "num_straddling_tokens": "straddling tokens",
     "num_overlap_tokens": "overlap tokens",
+    "num_padding_tokens": "padding tokens left out",
+    "num_empty_sequences": "empty sequences left out",
 }
 
 

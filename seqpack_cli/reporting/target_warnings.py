@@ -26,12 +26,16 @@ OPTIONS = (
     "target_turns",
     "template_date",
     "overlap",
+    "labels_field",
+    "loss_mask_field",
 )
 IDS_PER_BLOCK = 1 << 18
 HINTS = {  # by the first of these options that the store has
     "no_targets": {
         "prompt_field": "check that {0[completion_field]} is the field of the answers, not empty",
         "messages_field": "check that {0[messages_field]} has messages of the role assistant",
+        "labels_field": "check that {0[labels_field]} has ids at tokens that count, -100 elsewhere",
+        "loss_mask_field": "check that {0[loss_mask_field]} is 1 at tokens that count",
         "": "check the texts, and tokenize again",
     },
     "all_targets": {
