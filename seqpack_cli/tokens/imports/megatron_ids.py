@@ -1,0 +1,118 @@
+"""Read documents from pairs of `.bin` and `.idx`, as Megatron-LM and fairseq write them.
+
+A range of a `.bin` is cut where documents begin. The entries of its sequences in the index count as
+input of the range, so that a change of either file is noticed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+from blake3 import blake3
+
+from seqpack_cli.corpus.blocks import OnRead, iter_raw_blocks
+from seqpack_cli.corpus.document_block import oversized_error
+from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.errors import DataError
+from seqpack_cli.tokens.imports.foreign_index import ForeignIndex, read_foreign_index
+from seqpack_cli.tokens.imports.id_block import IdBlock
+
+BLOCK_BYTES = 1 << 20
+BLOCK_DOCUMENTS = 1 << 16
+
+
+def cut_megatron(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
+    """Return the (start, end) bytes of ranges of whole documents; the first fits in the room."""
+    index = read_foreign_index(source)
+    ends: list[int] = []
+    target = room if room > 0 else part_bytes
+    while target < source.num_bytes:
+        ends.append(index.find_start(index.find_document(target)))
+        target = ends[-1] + part_bytes
+    if not ends or ends[-1] < source.num_bytes:
+        ends.append(source.num_bytes)
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def hash_megatron(source_range: SourceRange) -> str:
+    """Return the BLAKE3 checksum of a range, "" if it cannot be read."""
+    digest = blake3()
+    try:
+        _hash_entries(read_foreign_index(source_range.source), source_range, digest.update)
+        for _ in iter_raw_blocks(source_range, digest.update):
+            pass
+    except DataError:
+        return ""
+    return digest.hexdigest()
+
+
+def iter_megatron_blocks(
+    source_range: SourceRange, on_read: OnRead, *, max_document_bytes: int
+) -> Iterator[IdBlock]:
+    """Read the documents that begin in a range, about 1 MiB at a time.
+
+    Raises:
+        DataError: a file cannot be read, or a document is larger than max_document_bytes.
+    """
+    source = source_range.source
+    index = read_foreign_index(source)
+    _hash_entries(index, source_range, on_read)
+    blocks = iter_raw_blocks(source_range, on_read)
+    rest = b""
+    for first, last in _iter_documents(index, source_range):
+        place = functools.partial(_find_place, source, first)
+        num_bytes = index.find_start(last) - index.find_start(first)
+        if num_bytes > max_document_bytes and last == first + 1:
+            raise oversized_error(place(0), max_document_bytes)
+        pieces, num_found = [rest], len(rest)
+        while num_found < num_bytes:
+            pieces.append(next(blocks))
+            num_found += len(pieces[-1])
+        data = b"".join(pieces) if rest or len(pieces) > 2 else pieces[-1]
+        rest = data[num_bytes:]
+        yield _make_block(index, first, last, np.frombuffer(data[:num_bytes], index.dtype), place)
+
+
+def _iter_documents(index: ForeignIndex, source_range: SourceRange) -> Iterator[tuple[int, int]]:
+    """Yield the first document of each block, and the one after its last."""
+    first, last = map(index.find_document, (source_range.start, source_range.end))
+    while first < last:
+        end = min(index.find_start(first) + BLOCK_BYTES, source_range.end)
+        stop = min(index.find_document(end), first + BLOCK_DOCUMENTS, last)
+        if stop > first + 1 and index.find_start(stop) - index.find_start(first) > BLOCK_BYTES:
+            stop -= 1  # the last document is long: it is read alone
+        stop = max(stop, first + 1)
+        yield first, stop
+        first = stop
+
+
+def _make_block(
+    index: ForeignIndex,
+    first: int,
+    last: int,
+    ids: np.ndarray,
+    find_place: functools.partial[str],
+) -> IdBlock:
+    firsts = index.first_sequences[first : last + 1].astype(np.int64)
+    lengths = index.lengths[firsts[0] : firsts[-1]].astype(np.int64)
+    num_sequences = np.diff(firsts)
+    is_empty = lengths == 0
+    if num_empty := int(is_empty.sum()):
+        numbers = np.repeat(np.arange(last - first), num_sequences)
+        num_sequences = np.bincount(numbers[~is_empty], minlength=last - first)
+        lengths = lengths[~is_empty]
+    return IdBlock(ids, lengths, num_sequences, (), find_place, num_empty_sequences=num_empty)
+
+
+def _hash_entries(index: ForeignIndex, source_range: SourceRange, on_read: OnRead) -> None:
+    """Read what the index says of a range, relative to its start."""
+    first, last = map(index.find_document, (source_range.start, source_range.end))
+    firsts = index.first_sequences[first : last + 1]
+    on_read((firsts - firsts[0]).astype("<i8").tobytes())
+    on_read(index.lengths[firsts[0] : firsts[-1]].tobytes())
+
+
+def _find_place(source: Source, first: int, document: int) -> str:
+    return f"{source.path}:{first + document + 1}"
