@@ -170,7 +170,7 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
         ("special ids", _special_ids(numbers)),
         *_tell_tokenizer(numbers),
-        ("encoder", str(run.get("encoder", "unknown"))),
+        _tell_maker(numbers["made_by"], run),
         *list_nonzero(ledger, _STORE_LEDGER),
         *(
             ("special tokens", f"{ledger[name]:,} {what}")
@@ -206,6 +206,12 @@ def _tell_tokenizer(numbers: dict[str, Any]) -> Facts:
     return [("tokenizer", "none: ids are not decoded")] * (numbers["tokenizer_blake3"] is None)
 
 
+def _tell_maker(made_by: str, run: dict[str, Any]) -> tuple[str, str]:
+    if made_by == "import":
+        return "made by", made_by
+    return "encoder", str(run.get("encoder", "unknown"))
+
+
 def _duplicates(found: dict[str, int]) -> str:
     number, num_documents = found["num_duplicate_documents"], found["num_documents_with_tokens"]
     return f"{number:,} of {num_documents:,} documents repeat an earlier one" if number else "none"
@@ -232,8 +238,8 @@ _STORE_LEDGER = {
     "num_dropped_tokens": "dropped tokens",
     "num_straddling_tokens": "straddling tokens",
     "num_overlap_tokens": "overlap tokens",
-    "num_padding_tokens": "padding tokens left out",
-    "num_empty_sequences": "empty sequences left out",
+    "num_padding_tokens": "padding tokens",
+    "num_empty_sequences": "empty sequences",
 }
 
 
