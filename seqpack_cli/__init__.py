@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.columns.column import Column
     from seqpack_cli.tokens.columns.text_values import TextValues
     from seqpack_cli.tokens.combined_store import CombinedStore
+    from seqpack_cli.tokens.imports.import_options import ImportOptions
+    from seqpack_cli.tokens.imports.import_run import import_store
     from seqpack_cli.tokens.open_store import open_store
     from seqpack_cli.tokens.origin import Origin
     from seqpack_cli.tokens.target_options import TargetOptions
@@ -88,6 +90,7 @@ _MODULE_OF = {
     "FileOptions": "corpus.file_options",
     "Finding": "verification.report",
     "FolderError": "errors",
+    "ImportOptions": "tokens.imports.import_options",
     "LayoutSpeed": "verification.report",
     "LevelReport": "verification.report",
     "MachineError": "errors",
@@ -127,6 +130,7 @@ _MODULE_OF = {
     "collate_padded": "training.collate",
     "collate_varlen": "training.collate",
     "diff": "reporting.differences",
+    "import_store": "tokens.imports.import_run",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.open_store",
@@ -159,6 +163,7 @@ __all__ = [
     "FileOptions",
     "Finding",
     "FolderError",
+    "ImportOptions",
     "LayoutSpeed",
     "LevelReport",
     "MachineError",
@@ -198,6 +203,7 @@ __all__ = [
     "collate_padded",
     "collate_varlen",
     "diff",
+    "import_store",
     "inspect",
     "open_shards",
     "open_store",

@@ -18,7 +18,7 @@ from reference import read_folder, read_store_documents
 
 from seqpack_cli import open_store
 from seqpack_cli.corpus import decompression
-from seqpack_cli.corpus.formats import FORMATS, REFUSED_SUFFIXES, FileFormat, find_file_format
+from seqpack_cli.corpus.formats import FORMATS, TEXT_FORMATS, FileFormat, find_file_format
 from seqpack_cli.errors import FolderError
 
 try:
@@ -244,7 +244,7 @@ def test_archive_is_refused(tmp_path: Path, name: str) -> None:
     assert result.exit_code == 2
     assert result.stderr == (
         f"Error: {tmp_path / name}: {suffix} files are not supported\n\n"
-        f"hint: {REFUSED_SUFFIXES[str(suffix)]}\n"
+        f"hint: {TEXT_FORMATS.refused[str(suffix)]}\n"
     )
     assert not (tmp_path / "store").exists()
 

@@ -75,11 +75,13 @@ def find_line_number(source: Source, byte: int) -> int:
 
 
 def check_unchanged(source: Source) -> None:
-    """Raise DataError if a file has changed since it was found."""
+    """Raise DataError if a file, or the index beside it, has changed since it was found."""
     with _as_data_error(source.path):
         found = source.input.find_version()
     if source.modified is not None and found != (source.num_bytes, source.modified):
         raise DataError(f"{source.path}: changed while it was read", hint=CHANGED_HINT)
+    if source.index_file is not None:
+        check_unchanged(source.index_file)
 
 
 def hash_range(source_range: SourceRange) -> str:

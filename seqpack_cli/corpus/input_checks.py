@@ -38,7 +38,8 @@ def iter_input_notes(
             join_items(found)
         )
     if file_format == "auto":
-        guessed = [source for source in plain if find_file_format(source.path).format is None]
+        texts = [source for source in plain if source.format == "text"]
+        guessed = [source for source in texts if find_file_format(source.path).format is None]
         if found := _find_matches(guessed, JSON_LINES):
             yield (
                 f"read as text although {_like(found)} JSON lines: {join_items(found)}; "

@@ -7,8 +7,9 @@ stay whole. Small files share a part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import BinaryIO
 
 from seqpack_cli.corpus.parquet_rows import find_row_groups
@@ -20,6 +21,8 @@ from seqpack_cli.runs.spawned_workers import GUARD_HINT, WorkerDiedError, run_in
 
 LINE_BLOCK_BYTES = 1 << 20
 MIN_PARTS = 16  # of a small input, so that a few cores finish at about the same time
+Cut = Callable[[Source, int, int], list[tuple[int, int]]]  # source, room left, part_bytes
+NO_CUTS: Mapping[str, Cut] = MappingProxyType({})
 MIN_PART_BYTES = 4 << 20  # for less, starting a part costs more than it saves
 
 
@@ -45,14 +48,22 @@ def check_footers(sources: Sequence[Source]) -> None:
         raise DataError(message) from error
 
 
-def plan_parts(sources: Sequence[Source], *, part_bytes: int) -> list[list[SourceRange]]:
-    """Cut the sources into parts; every source has a range, even an empty one."""
+def plan_parts(
+    sources: Sequence[Source], *, part_bytes: int, cuts: Mapping[str, Cut] = NO_CUTS
+) -> list[list[SourceRange]]:
+    """Cut the sources into parts; every source has a range, even an empty one.
+
+    Args:
+        cuts: for formats that are cut in another way: returns the (start, end) bytes of ranges, of
+            which the first fits in the room that is left.
+    """
     total = sum(source.num_bytes for source in sources)
     part_bytes = min(part_bytes, max(MIN_PART_BYTES, -(-total // MIN_PARTS)))
     parts: list[list[SourceRange]] = [[]]
     room = part_bytes
     for index, source in enumerate(sources):
-        for start, end in _cut(source, room, part_bytes):
+        cut = cuts.get(source.format, _cut)
+        for start, end in cut(source, room, part_bytes):
             too_large = not source.is_cut_anywhere and end - start > room
             if room <= 0 or (too_large and parts[-1]):
                 parts.append([])

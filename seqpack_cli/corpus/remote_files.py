@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from seqpack_cli.corpus.folder_walk import FoundFile, Search
-from seqpack_cli.corpus.formats import find_file_format
+from seqpack_cli.corpus.formats import Formats, find_file_format
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.ahead import map_ahead
@@ -112,16 +112,16 @@ def _find_objects(
         raise OptionError(f"{url}: two slashes after the bucket, expected one")
     status = search.statuses.get(str(url)) or url.find_status()
     if status is not None and status["type"] == "file" and not name.endswith("/"):
-        return None, [_describe(url, status, is_named=True)]
+        return None, [_describe(url, status, search.formats, is_named=True)]
     if status is not None:
-        return f"{url}/", list(_find_below(url))
+        return f"{url}/", list(_find_below(url, search.formats))
     if is_listed:
         raise OptionError(f"{url}: no such object or folder")
     root = re.split(r"[*?[]", str(url))[0].rpartition("/")[0] + "/"  # before the first wildcard
-    return root, list(_find_matches(url, root))
+    return root, list(_find_matches(url, root, search.formats))
 
 
-def _find_below(folder: Url) -> Iterator[FoundFile]:
+def _find_below(folder: Url, formats: Formats) -> Iterator[FoundFile]:
     system, key = folder.open_file_system()
     with naming_requests(folder):
         found = system.find(key, detail=True)
@@ -131,10 +131,10 @@ def _find_below(folder: Url) -> Iterator[FoundFile]:
         # Some programs create an object with an empty name to mark a folder.
         is_file = below and not below.endswith("/") and named[below]["type"] == "file"
         if is_file and not _is_hidden(below):
-            yield _describe(folder / below, named[below], is_named=False)
+            yield _describe(folder / below, named[below], formats, is_named=False)
 
 
-def _find_matches(pattern: Url, root: str) -> Iterator[FoundFile]:
+def _find_matches(pattern: Url, root: str, formats: Formats) -> Iterator[FoundFile]:
     system, key = pattern.open_file_system()
     found: dict[str, Any] = {}
     if glob.has_magic(key):
@@ -150,15 +150,16 @@ def _find_matches(pattern: Url, root: str) -> Iterator[FoundFile]:
         if _is_hidden(str(url).removeprefix(root)):
             continue  # as Python's glob does
         if found[path]["type"] == "file":
-            yield _describe(url, found[path], is_named=True)
+            yield _describe(url, found[path], formats, is_named=True)
         else:
-            yield from _find_below(url)
+            yield from _find_below(url, formats)
 
 
 def _is_hidden(below: str) -> bool:
     return any(part.startswith(".") for part in below.split("/"))
 
 
-def _describe(url: Url, status: dict[str, Any], *, is_named: bool) -> FoundFile:
+def _describe(url: Url, status: dict[str, Any], formats: Formats, *, is_named: bool) -> FoundFile:
     name, version = str(url), read_version(status)
-    return FoundFile(name, name, int(status["size"]), version, find_file_format(name), is_named)
+    kind = find_file_format(name, formats)
+    return FoundFile(name, name, int(status["size"]), version, kind, is_named)

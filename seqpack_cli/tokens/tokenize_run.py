@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from seqpack_cli.corpus.file_list import list_inputs
+from seqpack_cli.corpus.formats import TEXT_FORMATS
 from seqpack_cli.corpus.input_checks import (
     check_kept_fields,
     check_options_used,
@@ -204,11 +205,11 @@ def _find_input(
 ) -> tuple[list[Source], Skipped]:
     sources, skipped = find_sources(
         inputs,
-        file_format=options.file_format,
         document=options.document,
         patterns=options.files,
         spool=spool,
         output=output,
+        formats=TEXT_FORMATS.choose(options.file_format),
     )
     for note in iter_input_notes(sources, skipped, file_format=options.file_format):
         progress.on_notice(note)

@@ -17,6 +17,8 @@ OF_STORE = {
     "num_empty_documents": "empty documents, without a sequence",
     "num_rejected": "records skipped, listed in rejects.jsonl",
     "num_dropped_documents": "documents dropped as too long",
+    "num_empty_sequences": "empty sequences, left out",
+    "num_padding_tokens": "tokens of padding, left out",
     "num_truncated_tokens": "tokens cut off",
     "num_padding_tokens": "padding tokens left out by the attention mask",
     "num_empty_sequences": "empty sequences left out",

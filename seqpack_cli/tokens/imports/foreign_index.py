@@ -16,7 +16,6 @@ import numpy as np
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.mapping import view_array
 from seqpack_cli.tokens.indexed_dataset import HEADER, MAGIC, VERSION
 
@@ -61,8 +60,9 @@ def read_foreign_index(source: Source) -> ForeignIndex:
     Raises:
         DataError: it is damaged, does not describe the `.bin`, or its tokens are not integers.
     """
-    path = name_index(source)
-    data = _open_bytes(path)
+    assert source.index_file is not None  # noqa: S101 - it is a pair
+    path = source.index_file.path
+    data = _read(source.index_file)
     begin = data[: FAIRSEQ_HEADER.size].tobytes()
     if begin.startswith(OLD_MAGIC):
         raise DataError(
@@ -86,23 +86,12 @@ def read_foreign_index(source: Source) -> ForeignIndex:
     return index
 
 
-def name_index(source: Source) -> str:
-    """Return the path of the index beside a `.bin`."""
-    return source.path.removesuffix(".bin") + ".idx"
-
-
-def _open_bytes(path: str) -> np.ndarray:
+def _read(index_file: Source) -> np.ndarray:
     """Return the bytes of an index, uint8."""
-    index = find_input(path)
     try:
-        num_bytes, _ = index.find_version()
-        opened = index.open_natively(num_bytes)
-        if isinstance(opened, str):
-            return np.memmap(opened, np.uint8, "r") if num_bytes else np.empty(0, np.uint8)
-        with opened:
-            return np.frombuffer(opened.read(), np.uint8)
+        return index_file.input.map(index_file.num_bytes)
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+        raise DataError(f"{index_file.path}: {error.strerror or error}") from error
 
 
 def _find_dtype(code: int, path: str, *, is_fairseq: bool) -> np.dtype:

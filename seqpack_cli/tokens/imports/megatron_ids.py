@@ -17,7 +17,8 @@ from seqpack_cli.corpus.document_block import oversized_error
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.imports.foreign_index import ForeignIndex, read_foreign_index
-from seqpack_cli.tokens.imports.id_block import IdBlock
+from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
+from seqpack_cli.tokens.imports.import_setup import ImportSetup
 
 BLOCK_BYTES = 1 << 20
 BLOCK_DOCUMENTS = 1 << 16
@@ -48,18 +49,17 @@ def hash_megatron(source_range: SourceRange) -> str:
     return digest.hexdigest()
 
 
-def iter_megatron_blocks(
-    source_range: SourceRange, on_read: OnRead, *, max_document_bytes: int
-) -> Iterator[IdBlock]:
+def iter_megatron_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBlock]:
     """Read the documents that begin in a range, about 1 MiB at a time.
 
     Raises:
         DataError: a file cannot be read, or a document is larger than max_document_bytes.
     """
+    source_range, max_document_bytes = opened.range, setup.options.max_document_bytes
     source = source_range.source
     index = read_foreign_index(source)
-    _hash_entries(index, source_range, on_read)
-    blocks = iter_raw_blocks(source_range, on_read)
+    _hash_entries(index, source_range, opened.digest.update)
+    blocks = iter_raw_blocks(source_range, opened.on_read)
     rest = b""
     for first, last in _iter_documents(index, source_range):
         place = functools.partial(_find_place, source, first)
