@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import check_refused, run
-from imported_store import TEXTS, VOCAB_SIZE, make_imported
+from imported_store import TEXTS, VOCAB_SIZE, change_manifest, make_imported, write_pair
 
 from seqpack_cli import PackOptions, diff, inspect, open_store
 from seqpack_cli.errors import FolderError, OptionError
@@ -42,14 +41,6 @@ def show(*arguments: object) -> str:
     return result.stdout
 
 
-def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    edit(manifest)
-    path.write_text(json.dumps(manifest))
-    return folder
-
-
 # What inspect shows
 
 
@@ -75,15 +66,15 @@ def test_inspect_as_json_has_ids_and_no_text(store: Path) -> None:
 
 
 def test_vocabulary_counts_ids_without_spellings(tmp_path: Path) -> None:
-    store = make_imported(tmp_path / "store", "--eos", "<eos>", eos_id=258, unk_id=32)
+    store = make_imported(tmp_path / "store", eos_id=46, unk_id=32)
     shown = show(store, "--vocabulary")
-    assert "            32              10  14.29%\n" in shown
-    assert "unknown tokens  10, 14.29% of all tokens: id 32\n" in shown
+    assert "            32              10  15.15%\n" in shown
+    assert "unknown tokens  10, 15.15% of all tokens: id 32\n" in shown
     found = json.loads(show(store, "--vocabulary", "--json"))
-    assert found["num_used_ids"] == len({id_ for ids in IDS for id_ in ids}) + 1
+    assert found["num_used_ids"] == len({id_ for ids in IDS for id_ in ids})
     assert found["missing"] == {"num_ids": 0, "num_tokens": 0, "examples": []}
     nothing = {"token": None, "text": None, "bytes": None}
-    counted = {"id": 258, **nothing, "num_tokens": 4, "share": 0.057143}
+    counted = {"id": 46, **nothing, "num_tokens": 2, "share": 0.030303}
     assert found["special_tokens"][1] == counted
     assert found["unknown"]["examples"][0]["text"] is None
 
@@ -199,13 +190,11 @@ def test_stores_without_a_tokenizer_are_combined(store: Path, tmp_path: Path) ->
     assert run("verify", tmp_path / "shards", "--level", "roundtrip").exit_code == 0
     found = json.loads(show(tmp_path / "shards", "--sequence", len(IDS), "--json"))
     assert found["ids"] == list(b"More")
-    assert (found["origin"]["source"], found["origin"]["record"]) == (f"{other}.txt", 1)
+    assert (found["origin"]["source"], found["origin"]["record"]) == (f"{other}.pair.bin", 1)
 
 
 def test_stores_of_other_vocabularies_are_refused(store: Path, tmp_path: Path) -> None:
-    larger = make_imported(
-        tmp_path / "larger", vocab_size=VOCAB_SIZE + 1, max_id=VOCAB_SIZE, texts=("More",)
-    )
+    larger = make_imported(tmp_path / "larger", ("More",), VOCAB_SIZE + 1)
     (tmp_path / "text.txt").write_text("More text")
     assert run("tokenize", tmp_path / "text.txt", "-o", tmp_path / "bytes", "-q").exit_code == 0
     with_tokenizer = tmp_path / "bytes"
@@ -232,68 +221,59 @@ def test_stores_of_other_vocabularies_are_refused(store: Path, tmp_path: Path) -
 
 
 def test_imported_ids_are_combined_with_texts_of_the_same_tokenizer(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / f"{name}.txt").write_text(name)
-        result = run("tokenize", tmp_path / f"{name}.txt", "-o", tmp_path / name, "-q")
+    (tmp_path / "a.txt").write_text("a")
+    write_pair(tmp_path / "b", [b"", b"b"])
+    for command, source in (("tokenize", "a.txt"), ("import", "b")):
+        output = tmp_path / f"store-{source[0]}"
+        result = run(command, tmp_path / source, "--tokenizer", "bytes", "-o", output, "-q")
         assert result.exit_code == 0, result.stderr
-    change(tmp_path / "b", lambda manifest: manifest.update(made_by="import", options={}))
-    both = open_store([tmp_path / "a", tmp_path / "b"])
+    both = open_store([tmp_path / "store-a", tmp_path / "store-b"])
     assert [ids.tolist() for ids in both] == [[ord("a")], [ord("b")]]
-    assert both.locate(1).source == str(tmp_path / "b.txt")
+    assert (both.locate(1).source, both.locate(1).record) == (str(tmp_path / "b.bin"), 2)
 
 
 # Manifests
 
 
-def ledger(**counts: int) -> Callable[[dict[str, Any]], object]:
-    return lambda manifest: manifest["ledger"].update(counts)
-
-
-REFUSED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "another command": (
-        lambda manifest: manifest.update(made_by="pack"),
-        "made_by 'pack', expected tokenize or import",
-    ),
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "another command": ({"made_by": "pack"}, "made_by 'pack', expected tokenize or import"),
     "texts without a tokenizer": (
-        lambda manifest: manifest.update(made_by="tokenize"),
+        {"made_by": "tokenize"},
         "tokenizer_blake3 is null, expected a string for tokenize",
     ),
-    "ids with gaps": (
-        lambda manifest: manifest.update(vocab_size=9),
-        "max_id 258, expected 8 without a tokenizer",
-    ),
+    "ids with gaps": ({"vocab_size": 9}, "max_id 258, expected 8 without a tokenizer"),
     "a digest of another type": (
-        lambda manifest: manifest.update(tokenizer_blake3=7),
+        {"tokenizer_blake3": 7},
         "field 'tokenizer_blake3' is 7, expected a string or null",
     ),
     "labels without targets": (
-        lambda manifest: manifest["options"].update(labels_field="labels"),
+        {"options": {"labels_field": "labels"}},
         "no column 'targets', expected one for its options",
     ),
     "padding without a mask": (
-        ledger(num_padding_tokens=1, num_encoded_tokens=67),
+        {"ledger": {"num_padding_tokens": 1, "num_encoded_tokens": 67}},
         "num_padding_tokens is 1, expected 0",
     ),
     "overlap": (
-        ledger(num_overlap_tokens=1, num_encoded_tokens=65, num_target_tokens=65),
+        {"ledger": {"num_overlap_tokens": 1, "num_encoded_tokens": 65, "num_target_tokens": 65}},
         "num_overlap_tokens is 1, expected 0",
     ),
 }
 
 
-@pytest.mark.parametrize(("edit", "expected"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("changes", "expected"), REFUSED.values(), ids=REFUSED)
 def test_manifest_that_contradicts_itself_is_refused(
-    store: Path, edit: Callable[[dict[str, Any]], object], expected: str
+    store: Path, changes: dict[str, Any], expected: str
 ) -> None:
-    change(store, edit)
+    change_manifest(store, changes)
     with pytest.raises(FolderError) as caught:
         open_store(store)
     assert caught.value.message == f"{store / 'manifest.json'}: {expected}"
 
 
 def test_padding_and_empty_sequences_that_were_left_out_balance(store: Path) -> None:
-    change(store, ledger(num_padding_tokens=4, num_encoded_tokens=70, num_empty_sequences=3))
-    change(store, lambda manifest: manifest["options"].update(attention_mask_field="mask"))
+    counts = {"num_padding_tokens": 4, "num_encoded_tokens": 70, "num_empty_sequences": 3}
+    change_manifest(store, {"ledger": counts, "options": {"attention_mask_field": "mask"}})
     shown = show(store)
     assert "  padding tokens     4\n" in shown
     assert "  empty sequences    3\n" in shown
@@ -302,13 +282,14 @@ def test_padding_and_empty_sequences_that_were_left_out_balance(store: Path) -> 
 def test_padding_of_texts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     assert run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "a", "-q").exit_code == 0
-    change(tmp_path / "a", ledger(num_empty_sequences=1))
+    change_manifest(tmp_path / "a", {"ledger": {"num_empty_sequences": 1}})
     with pytest.raises(FolderError, match="num_empty_sequences is 1, expected 0"):
         open_store(tmp_path / "a")
 
 
 def test_tokenize_replaces_no_imported_store(store: Path) -> None:
-    result = run("tokenize", store.with_suffix(".txt"), "-o", store, "--overwrite")
+    (store.parent / "a.txt").write_text("a")
+    result = run("tokenize", store.parent / "a.txt", "-o", store, "--overwrite")
     check_refused(
         result,
         4,

@@ -20,8 +20,6 @@ OF_STORE = {
     "num_empty_sequences": "empty sequences, left out",
     "num_padding_tokens": "tokens of padding, left out",
     "num_truncated_tokens": "tokens cut off",
-    "num_padding_tokens": "padding tokens left out by the attention mask",
-    "num_empty_sequences": "empty sequences left out",
     "num_straddling_tokens": "tokens of both a prompt and a target, which do not count",
     "num_words_without_token": "words without a token, whose tags are lost",
     "num_special_tokens_in_text": (
