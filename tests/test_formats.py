@@ -43,6 +43,10 @@ def make_jsonl(texts: Sequence[str | None]) -> bytes:
     return "".join(json.dumps({"id": 7, "text": text}) + "\n" for text in texts).encode()
 
 
+def make_json(texts: Sequence[str | None]) -> bytes:
+    return json.dumps([{"id": 7, "text": text} for text in texts], indent=1).encode()
+
+
 def make_csv(texts: Sequence[str | None], delimiter: str = ",") -> bytes:
     """Write rows, for None one of a field too many."""
     file = io.StringIO()
@@ -63,7 +67,13 @@ def make_parquet(texts: Sequence[str | None]) -> bytes:
     return file.getvalue()
 
 
-MAKERS = {".jsonl": make_jsonl, ".csv": make_csv, ".tsv": make_tsv, ".parquet": make_parquet}
+MAKERS = {
+    ".jsonl": make_jsonl,
+    ".json": make_json,
+    ".csv": make_csv,
+    ".tsv": make_tsv,
+    ".parquet": make_parquet,
+}
 FILES = [
     (kind, packing)
     for kind in MAKERS
@@ -109,8 +119,8 @@ def read_rows(store: Path) -> list[list[int]]:
         ("txt", FileFormat(None, "", ",", None)),
         (".txt", FileFormat(None, "", ",", None)),
         ("x.csv/a", FileFormat(None, "", ",", None)),
-        ("a.json", FileFormat(None, "", ",", ".json")),
-        ("a.json.gz", FileFormat(None, "gzip", ",", ".json")),
+        ("a.json", FileFormat("json", "", ",", None)),
+        ("a.json.gz", FileFormat("json", "gzip", ",", None)),
         ("a.tar", FileFormat(None, "", ",", ".tar")),
         ("a.TAR.gz", FileFormat(None, "gzip", ",", ".tar")),
         ("a.tgz", FileFormat(None, "", ",", ".tgz")),
@@ -183,7 +193,6 @@ def test_folder_of_mixed_formats_is_read_file_by_file(tmp_path: Path) -> None:
         write_file(corpus, f"{number:02}", kind, packing, texts)
         expected += texts
     (corpus / "99.tar.gz").write_bytes(b"skipped")
-    (corpus / "99.json").write_bytes(b"skipped")
     for part_bytes in ("1", "700", "64MiB"):
         output = tmp_path / part_bytes
         tokenize(corpus, "-o", output, "--part-bytes", part_bytes)
@@ -212,7 +221,7 @@ def test_two_workers_give_the_bytes_of_one(tmp_path: Path) -> None:
     assert len(open_store(tmp_path / "by-2").manifest["parts"]) > len(FILES)
 
 
-@pytest.mark.parametrize("kind", [".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("kind", [".json", ".csv", ".csv.gz", ".parquet"])
 def test_rejects_are_numbered_as_in_their_file(tmp_path: Path, kind: str) -> None:
     texts = ["a", None, "c", "d", None, "f", "g", None]
     name, packing = (kind.removesuffix(".gz"), ".gz" if kind.endswith(".gz") else "")
@@ -236,7 +245,7 @@ def test_rejects_are_numbered_as_in_their_file(tmp_path: Path, kind: str) -> Non
     assert read_rows(tmp_path / "out" / "store") == [[*text.encode()] for text in "xyacdfg"]
 
 
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz", "a.zip", "a.jsonl.zip", "a.json"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz", "a.zip", "a.jsonl.zip"])
 def test_archive_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"PK")
     result = run("tokenize", tmp_path / name, "-o", tmp_path / "store")

@@ -76,14 +76,12 @@ TEXT_FORMATS = Formats(
         ".md": "text",
         ".jsonl": "jsonl",
         ".ndjson": "jsonl",
+        ".json": "json",
         ".parquet": "parquet",
         ".csv": "csv",
         ".tsv": "csv",
     },
-    {
-        ".json": "pass --format jsonl if each line is one JSON object, or --format text",
-        **ARCHIVES,
-    },
+    ARCHIVES,
     fallback="text",
     hint="pass --format text to read every file",
 )

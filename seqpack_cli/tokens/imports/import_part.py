@@ -95,10 +95,9 @@ def _count_affixes(block: IdBlock, setup: ImportSetup) -> dict[str, int]:
     offsets = block.offsets
     is_alive = np.diff(offsets) > 0
     firsts, lasts = offsets[:-1][is_alive], offsets[1:][is_alive] - 1
-    bos, eos = setup.vocabulary.bos_id, setup.vocabulary.eos_id
     return {
-        "num_with_bos": 0 if bos is None else int((block.ids[firsts] == bos).sum()),
-        "num_with_eos": 0 if eos is None else int((block.ids[lasts] == eos).sum()),
+        f"num_with_{role}": 0 if id_ is None else int((block.ids[places] == id_).sum())
+        for (role, id_), places in zip(setup.affix_ids.items(), (firsts, lasts), strict=True)
     }
 
 

@@ -25,7 +25,7 @@ from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Workers, find_workers
-from seqpack_cli.tokens.imports.id_formats import hash_input
+from seqpack_cli.tokens.imports.id_formats import check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_part import import_part
 from seqpack_cli.tokens.imports.import_plan import (
@@ -94,6 +94,7 @@ def import_store(
         )
         for note in iter_input_notes(sources, skipped, file_format=options.file_format):
             workers.progress.on_notice(note)
+        check_options_used(sources, options)
         return _import_sources(run, sources, skipped, options, workers, overwrite)
 
 
@@ -123,7 +124,7 @@ def _import_sources(
     receipts = _make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, setup.kept, receipts)
     check_any_token(run, sources, manifest, receipts)
-    for note in iter_affix_notes(vocabulary, manifest["ledger"], receipts):
+    for note in iter_affix_notes(setup.affix_ids, manifest["ledger"], receipts):
         workers.progress.on_notice(note)
     seconds = time.monotonic() - started
     num_bytes = sum(source.num_bytes for source in sources)

@@ -14,27 +14,29 @@ from blake3 import blake3
 
 from seqpack_cli.corpus.blocks import OnRead, iter_raw_blocks
 from seqpack_cli.corpus.document_block import oversized_error
+from seqpack_cli.corpus.parts import cut_where
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.imports.foreign_index import ForeignIndex, read_foreign_index
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
+from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 
 BLOCK_BYTES = 1 << 20
 BLOCK_DOCUMENTS = 1 << 16
 
 
-def cut_megatron(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
+def cut_megatron(
+    options: ImportOptions, source: Source, room: int, part_bytes: int
+) -> list[tuple[int, int]]:
     """Return the (start, end) bytes of ranges of whole documents; the first fits in the room."""
+    del options  # the index says everything
     index = read_foreign_index(source)
-    ends: list[int] = []
-    target = room if room > 0 else part_bytes
-    while target < source.num_bytes:
-        ends.append(index.find_start(index.find_document(target)))
-        target = ends[-1] + part_bytes
-    if not ends or ends[-1] < source.num_bytes:
-        ends.append(source.num_bytes)
-    return list(zip([0, *ends], ends, strict=False))
+
+    def find_end(byte: int) -> int:
+        return index.find_start(index.find_document(byte))
+
+    return cut_where(find_end, source, room, part_bytes)
 
 
 def hash_megatron(source_range: SourceRange) -> str:
