@@ -79,6 +79,17 @@ def test_vocabulary_counts_ids_without_spellings(tmp_path: Path) -> None:
     assert found["unknown"]["examples"][0]["text"] is None
 
 
+def test_vocabulary_of_too_many_ids_is_refused(tmp_path: Path) -> None:
+    store = make_imported(tmp_path / "store", vocab_size=2**31 - 1)
+    check_refused(
+        run("inspect", store, "--vocabulary"),
+        2,
+        "--vocabulary: vocab_size is 2,147,483,647, expected at most 16,777,216 without a "
+        "tokenizer",
+        "hint: import the ids again with a smaller --vocab-size, or with --tokenizer FILE",
+    )
+
+
 def test_pictures_and_pages_show_ids(store: Path) -> None:
     shards = pack(store)
     page, picture = store.parent / "page.html", store.parent / "batch.svg"
