@@ -79,6 +79,17 @@ def test_vocabulary_counts_ids_without_spellings(tmp_path: Path) -> None:
     assert found["unknown"]["examples"][0]["text"] is None
 
 
+def test_vocabulary_of_too_many_ids_is_refused(tmp_path: Path) -> None:
+    store = make_imported(tmp_path / "store", vocab_size=2**31 - 1)
+    check_refused(
+        run("inspect", store, "--vocabulary"),
+        2,
+        "--vocabulary: vocab_size is 2,147,483,647, expected at most 16,777,216 without a "
+        "tokenizer",
+        "hint: import the ids again with a smaller --vocab-size, or with --tokenizer FILE",
+    )
+
+
 def test_pictures_and_pages_show_ids(store: Path) -> None:
     shards = pack(store)
     page, picture = store.parent / "page.html", store.parent / "batch.svg"
@@ -297,3 +308,16 @@ def test_tokenize_replaces_no_imported_store(store: Path) -> None:
         "hint: choose another -o; --overwrite only replaces what the same command wrote",
     )
     assert np.array_equal(open_store(store)[0], IDS[0])
+
+
+def test_documents_of_texts_and_of_imported_ids_are_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    write_pair(tmp_path / "b", [text.encode() for text in TEXTS])
+    for command, source in (("tokenize", "a.txt"), ("import", "b")):
+        output = tmp_path / f"store-{source[0]}"
+        result = run(command, tmp_path / source, "--tokenizer", "bytes", "-o", output, "-q")
+        assert result.exit_code == 0, result.stderr
+    found = diff(tmp_path / "store-a", tmp_path / "store-b")
+    assert (found["sequences"]["num_differing"], found["documents"]["num_differing"]) == (0, None)
+    shown = run("diff", tmp_path / "store-a", tmp_path / "store-b").stdout
+    assert "  in both            unknown: texts and imported ids are not compared\n" in shown

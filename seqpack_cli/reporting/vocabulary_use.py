@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.errors import OptionError
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
 from seqpack_cli.reporting.opened import AnyOpened, describe_origin, find_store, show_path
@@ -26,6 +27,7 @@ from seqpack_cli.tokens.vocabulary import describe_vocabulary, list_ids, list_sp
 
 MAX_NEVER_USED = 5  # examples of each kind
 MAX_FREQUENT = 10
+MAX_IDS = 1 << 24  # counted without a tokenizer: each takes some 32 bytes
 
 
 def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None) -> dict[str, Any]:
@@ -36,6 +38,7 @@ def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None)
 
     Raises:
         FolderError: an id is larger than `max_id`, or a file is damaged.
+        OptionError: without a tokenizer, the vocabulary is too large.
     """
     manifest = opened.manifest
     tokenizer_json = opened.read_tokenizer_json() if has_tokenizer(manifest) else None
@@ -72,8 +75,17 @@ def _list_ids(
     """Return the ids of the vocabulary, the special ones, and the unknown token.
 
     Without a tokenizer, those that the token store names are special.
+
+    Raises:
+        OptionError: without a tokenizer, the ids are more than memory may hold.
     """
     if tokenizer_json is None:
+        if manifest["max_id"] >= MAX_IDS:
+            raise OptionError(
+                f"--vocabulary: vocab_size is {manifest['vocab_size']:,}, expected at most "
+                f"{MAX_IDS:,} without a tokenizer",
+                hint="import the ids again with a smaller --vocab-size, or with --tokenizer FILE",
+            )
         roles = {} if store is None else {role: store.manifest.get(role) for role in ROLES}
         special = sorted({id_ for id_ in roles.values() if id_ is not None})
         return np.arange(manifest["max_id"] + 1), special, roles.get("unk_id")
