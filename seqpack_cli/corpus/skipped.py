@@ -18,10 +18,7 @@ EXCLUDED = "excluded"
 NOT_INCLUDED = "not_included"
 NOUNS = {  # one, many
     UNKNOWN_SUFFIX: ("file with an unknown suffix", "files with unknown suffixes"),
-    UNNAMED_JSON: (
-        "JSON file, read only if it is named or matches a glob or --include",
-        "JSON files, read only if they are named or match a glob or --include",
-    ),
+    UNNAMED_JSON: ("JSON file that is not named", "JSON files that are not named"),
     DANGLING_LINK: ("dangling link", "dangling links"),
     REPEATED_LINK: ("link to something already read", "links to something already read"),
     SPECIAL_FILE: ("pipe, socket or device", "pipes, sockets or devices"),
