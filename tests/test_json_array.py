@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from seqpack_cli.corpus import json_array
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.json_array import iter_json_records
+from seqpack_cli.corpus.skipped import UNNAMED_JSON
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError
 
@@ -155,14 +157,30 @@ def test_empty_array_has_no_records(tmp_path: Path) -> None:
     assert read(tmp_path / "a.json", b"\xef\xbb\xbf [ \n] ") == ([], [], [])
 
 
-def test_stray_json_of_a_folder_is_named_before_the_run(tmp_path: Path) -> None:
+def test_stray_json_of_a_glob_is_named_before_the_run(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "a.jsonl").write_text('{"text": "a"}\n')
     (corpus / "config.json").write_text('{\n "a": 1\n}\n')
-    result = run("tokenize", corpus, "-o", tmp_path / "store")
+    result = run("tokenize", f"{corpus}/*", "-o", tmp_path / "store")
     assert result.exit_code == 3
     assert result.stderr.endswith(
         f"hint: {LINES}, or pass --exclude config.json to leave out this file\n"
     )
     assert not (tmp_path / "store").exists()
+
+
+def test_unnamed_json_below_a_folder_is_skipped(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "config.json"):
+        (tmp_path / name).write_text("[]")
+    folder = str(tmp_path)
+    assert [source.format for source in find_sources([folder])[0]] == ["jsonl"]
+    assert find_sources([folder])[1].count() == {"unnamed_json": 1}
+    for inputs, patterns in (
+        ([f"{folder}/*.json"], FileOptions()),
+        ([f"{folder}/config.json", folder], FileOptions(exclude=["*.jsonl"])),
+        ([folder], FileOptions(include=["*.json"])),
+    ):
+        sources, skipped = find_sources(inputs, patterns=patterns)
+        assert [source.format for source in sources] == ["json"]
+        assert UNNAMED_JSON not in skipped.count()
