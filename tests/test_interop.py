@@ -1,4 +1,4 @@
-"""docs/interop.md is true: what it shows runs with the trainers that are installed, and is right."""
+"""docs/interop.md is true: its blocks run, with the trainers that are installed, and are right."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pages import ROOT, find_blocks, run_page
 from test_prompts import load_columns
 from torch.nn.functional import cross_entropy
 
-from seqpack_cli import open_store
+from seqpack_cli import open_shards, open_store
 
 PAGE = (ROOT / "docs" / "interop.md").read_text()
 INTRODUCTION, *REST = re.split(r"^## ", PAGE, flags=re.MULTILINE)
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "80")
     return folder
@@ -53,9 +53,11 @@ def model(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("accelerate")
     datasets.disable_progress_bars()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", work / "cache")
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_file="chat-tokenizer.json", eos_token="<|im_end|>", pad_token="<pad>"
-    ).save_pretrained("model")
+    special = {"eos_token": "<|im_end|>", "pad_token": "<pad>"}
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file="chat-tokenizer.json", **special
+    )
+    tokenizer.save_pretrained("model")
     torch.manual_seed(0)
     sizes = {"vocab_size": 2000, "hidden_size": 32, "intermediate_size": 32}
     sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
@@ -94,10 +96,11 @@ def find_losses(trainer: Any) -> list[float]:
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")
 def test_trl_computes_each_sequence_of_a_row_alone(model: Any) -> None:
     pytest.importorskip("trl")
-    defined = run_section("TRL")
-    assert find_losses(defined["trainer"])[0] == pytest.approx(compute_loss(model), rel=1e-5)
+    trainer = run_section("TRL")["trainer"]
+    assert find_losses(trainer)[0] == pytest.approx(compute_loss(model), rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator")
 def test_trainer_computes_the_mean_loss_of_the_targets(model: Any) -> None:
     trainer = run_section("Hugging Face datasets")["trainer"]
     assert find_losses(trainer)[0] == pytest.approx(compute_loss(model), rel=1e-5)
@@ -110,6 +113,20 @@ def test_part_reads_back_with_megatron_core(work: Path) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", block], check=True)
 
 
-@pytest.mark.parametrize("name", ["Megatron-LM", "Megatron-Bridge", "nanoGPT"])
+@pytest.mark.parametrize("name", ["Megatron-LM", "nanoGPT"])
 def test_blocks_that_need_no_trainer_do_what_they_show(name: str, work: Path) -> None:
     run_page(SECTIONS[name])
+
+
+def test_rows_of_megatron_bridge_are_those_of_the_shards(work: Path) -> None:
+    """Its loader takes ids[:-1] of each sequence as input, ids[1:] as labels, and mask[:-1]."""
+    from pyarrow import parquet
+
+    run_page(SECTIONS["Megatron-Bridge"])
+    rows = parquet.read_table("training.idx.parquet").to_pylist()
+    for row, batch in zip(rows, open_shards("shards-chat"), strict=True):
+        ids, targets = row["input_ids"], batch.columns["targets"]
+        assert ids == batch.data.tolist()
+        for start, end in pairwise([*row["seq_start_id"], len(ids)]):
+            assert row["loss_mask"][start : end - 1] == targets[start + 1 : end].tolist()
+        assert row["seq_start_id"] == batch.cu_seqlens[:-1].tolist()
