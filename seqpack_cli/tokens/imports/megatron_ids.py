@@ -62,7 +62,7 @@ def iter_megatron_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdB
     index = read_foreign_index(source)
     _hash_entries(index, source_range, opened.digest.update)
     blocks = iter_raw_blocks(source_range, opened.on_read)
-    rest = b""
+    rest = memoryview(b"")
     for first, last in _iter_documents(index, source_range):
         place = functools.partial(_find_place, source, first)
         num_bytes = index.find_start(last) - index.find_start(first)
@@ -70,22 +70,21 @@ def iter_megatron_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdB
             raise oversized_error(place(0), max_document_bytes)
         pieces, num_found = [rest], len(rest)
         while num_found < num_bytes:
-            pieces.append(next(blocks))
+            pieces.append(memoryview(next(blocks)))
             num_found += len(pieces[-1])
-        data = b"".join(pieces) if rest or len(pieces) > 2 else pieces[-1]
+        data = memoryview(b"".join(pieces)) if len(pieces) > 1 else rest
         rest = data[num_bytes:]
         yield _make_block(index, first, last, np.frombuffer(data[:num_bytes], index.dtype), place)
 
 
 def _iter_documents(index: ForeignIndex, source_range: SourceRange) -> Iterator[tuple[int, int]]:
     """Yield the first document of each block, and the one after its last."""
-    first, last = map(index.find_document, (source_range.start, source_range.end))
+    first, last = index.find_documents(source_range.start, source_range.end)
     while first < last:
-        end = min(index.find_start(first) + BLOCK_BYTES, source_range.end)
-        stop = min(index.find_document(end), first + BLOCK_DOCUMENTS, last)
-        if stop > first + 1 and index.find_start(stop) - index.find_start(first) > BLOCK_BYTES:
-            stop -= 1  # the last document is long: it is read alone
-        stop = max(stop, first + 1)
+        end = index.find_start(first) + BLOCK_BYTES
+        stop = min(first + BLOCK_DOCUMENTS, last)
+        if index.find_start(stop) > end:
+            stop = max(index.find_document(end + 1) - 1, first + 1)  # a long document is read alone
         yield first, stop
         first = stop
 
@@ -110,9 +109,10 @@ def _make_block(
 
 def _hash_entries(index: ForeignIndex, source_range: SourceRange, on_read: OnRead) -> None:
     """Read what the index says of a range, relative to its start."""
-    first, last = map(index.find_document, (source_range.start, source_range.end))
+    first, last = index.find_documents(source_range.start, source_range.end)
     firsts = index.first_sequences[first : last + 1]
-    on_read((firsts - firsts[0]).astype("<i8").tobytes())
+    for some in np.array_split(firsts, 1 + len(firsts) // BLOCK_DOCUMENTS):
+        on_read((some - firsts[0]).astype("<i8").tobytes())
     on_read(index.lengths[firsts[0] : firsts[-1]].tobytes())
 
 
