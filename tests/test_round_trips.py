@@ -76,7 +76,9 @@ def test_documents_that_end_with_the_end_token_come_back_from_nanogpt(tmp_path: 
 
 
 def test_targets_and_kept_fields_come_back_from_parquet(tmp_path: Path) -> None:
-    records = [{"p": "a" * n, "c": "b" * (n % 5), "stars": n, "name": f"é{n}"} for n in range(99)]
+    records = [
+        {"p": "a" * n, "c": "b" * (n % 5), "stars": n, "name": f"é{n}"} for n in range(1, 99)
+    ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     keep = ["stars", "name:text", "p:class"]
     targets = TargetOptions(prompt_field="p", completion_field="c")
