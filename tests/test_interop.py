@@ -17,11 +17,14 @@ from pages import ROOT, find_blocks, run_page
 from test_prompts import load_columns
 from torch.nn.functional import cross_entropy
 
-from seqpack_cli import open_shards, open_store
+from seqpack_cli import export, open_shards, open_store
 
 PAGE = (ROOT / "docs" / "interop.md").read_text()
 INTRODUCTION, *REST = re.split(r"^## ", PAGE, flags=re.MULTILINE)
 SECTIONS = {text.partition("\n")[0].partition(":")[0]: text for text in REST}
+PINNED = pytest.mark.filterwarnings(
+    "ignore:'pin_memory' argument is set as true but no accelerator"
+)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -100,7 +103,26 @@ def test_trl_computes_each_sequence_of_a_row_alone(model: Any) -> None:
     assert find_losses(trainer)[0] == pytest.approx(compute_loss(model), rel=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator")
+@PINNED
+def test_trainer_of_transformers_finds_the_sequences_of_a_row(model: Any) -> None:
+    """By their positions, as the section about TRL says."""
+    transformers = pytest.importorskip("transformers")
+    export("shards-chat", "rows")
+    rows = pytest.importorskip("datasets").load_dataset("parquet", data_dir="rows", split="train")
+    sizes = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": len(rows)}
+    arguments = transformers.TrainingArguments("run", max_steps=1, logging_steps=1, **sizes)
+    trainer = transformers.Trainer(
+        model,
+        arguments,
+        train_dataset=rows,
+        data_collator=transformers.default_data_collator,
+    )
+    loss = compute_loss(model)
+    trainer.train()
+    assert find_losses(trainer) == [pytest.approx(loss, rel=1e-5)]
+
+
+@PINNED
 def test_trainer_computes_the_mean_loss_of_the_targets(model: Any) -> None:
     trainer = run_section("Hugging Face datasets")["trainer"]
     assert find_losses(trainer)[0] == pytest.approx(compute_loss(model), rel=1e-5)
