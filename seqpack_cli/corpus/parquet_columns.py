@@ -1,4 +1,4 @@
-"""Find the columns of a Parquet file by their names, and check their types.
+"""Find the columns of a Parquet or Arrow file by their names, and check their types.
 
 A name is that of a column, or a dotted path of the fields of structs.
 """
@@ -27,7 +27,9 @@ from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, quote
 
 
-def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) -> list[str | None]:
+def find_columns(
+    schema: Any, source: Source, text: TextReader, readers: Readers
+) -> list[str | None]:
     """Check the types of the text's columns and of the kept ones; return their names.
 
     One that the text may lack is None if it is missing.
@@ -35,7 +37,6 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
     Raises:
         DataError: a column is missing, or of another type.
     """
-    schema = file.schema_arrow
     for name, option in zip(text.names, text.options, strict=True):
         kind = _find_needed(schema, name, option, text.names, source)
         if text.takes_strings:
@@ -45,7 +46,7 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
             _check_json(kind, name, source)
     optional: list[str | None] = []
     for name in text.optional:
-        kind = _find_type(schema, name, source)
+        kind = find_type(schema, name, source)
         optional.append(None if kind is None else name)
         if kind is not None:
             _check_json(kind, name, source)
@@ -98,7 +99,7 @@ def _path_to(column: str, names: Sequence[str]) -> list[str]:
 
 def _find_needed(schema: Any, name: str, option: str, taken: Sequence[str], source: Source) -> Any:
     """Return the type of a column; an error if there is none."""
-    kind = _find_type(schema, name, source)
+    kind = find_type(schema, name, source)
     if kind is None:
         found = {field.name: make_like(field.type) for field in schema}
         error = missing_field_error("column", option, name, found, taken=taken)
@@ -106,7 +107,7 @@ def _find_needed(schema: Any, name: str, option: str, taken: Sequence[str], sour
     return kind
 
 
-def _find_type(schema: Any, wanted: str, source: Source) -> Any:
+def find_type(schema: Any, wanted: str, source: Source) -> Any:
     """Return the type of a column, None if there is none."""
     import pyarrow as pa
 
