@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from seqpack_cli.runs.progress import Progress
     from seqpack_cli.runs.spawned_workers import WorkerDiedError
     from seqpack_cli.runs.workers import Executor
+    from seqpack_cli.shards.exports.export_run import export
     from seqpack_cli.shards.layouts import Batch
     from seqpack_cli.shards.pack_run import pack
     from seqpack_cli.shards.packed import PackedBatch
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.columns.column import Column
     from seqpack_cli.tokens.columns.text_values import TextValues
     from seqpack_cli.tokens.combined_store import CombinedStore
+    from seqpack_cli.tokens.imports.import_options import ImportOptions
+    from seqpack_cli.tokens.imports.import_run import import_store
     from seqpack_cli.tokens.open_store import open_store
     from seqpack_cli.tokens.origin import Origin
     from seqpack_cli.tokens.target_options import TargetOptions
@@ -88,6 +91,7 @@ _MODULE_OF = {
     "FileOptions": "corpus.file_options",
     "Finding": "verification.report",
     "FolderError": "errors",
+    "ImportOptions": "tokens.imports.import_options",
     "LayoutSpeed": "verification.report",
     "LevelReport": "verification.report",
     "MachineError": "errors",
@@ -127,6 +131,8 @@ _MODULE_OF = {
     "collate_padded": "training.collate",
     "collate_varlen": "training.collate",
     "diff": "reporting.differences",
+    "export": "shards.exports.export_run",
+    "import_store": "tokens.imports.import_run",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.open_store",
@@ -159,6 +165,7 @@ __all__ = [
     "FileOptions",
     "Finding",
     "FolderError",
+    "ImportOptions",
     "LayoutSpeed",
     "LevelReport",
     "MachineError",
@@ -198,6 +205,8 @@ __all__ = [
     "collate_padded",
     "collate_varlen",
     "diff",
+    "export",
+    "import_store",
     "inspect",
     "open_shards",
     "open_store",

@@ -19,12 +19,14 @@ from seqpack_cli.errors import MachineError, SeqpackError
 
 COMMANDS = (
     "tokenize",
+    "import",
     "plan",
     "pack",
     "inspect",
     "diff",
     "verify",
     "unpack",
+    "export",
     "train-tokenizer",
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, has_tokenizer, read_manifest
@@ -18,7 +19,7 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.indexed_dataset import check_id_range
+from seqpack_cli.tokens.indexed_dataset import check_id_range, choose_dtype
 from seqpack_cli.tokens.made_counts import check_made_counts
 from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.vocabulary import Vocabulary
@@ -78,6 +79,27 @@ SOURCE_FIELDS: dict[str, type] = {
     "num_documents": int,
     "first_document": int,
 }
+
+
+def describe_plan(
+    made_by: str, vocabulary: Vocabulary, options: dict[str, Any], sources: Sequence[Source]
+) -> dict[str, Any]:
+    """Return the plan of a run: everything that decides the bytes of the store.
+
+    Args:
+        made_by: the command.
+        options: as the manifest has them.
+    """
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "made_by": made_by,
+        "dtype": choose_dtype(vocabulary.max_id),
+        "tokenizer_blake3": vocabulary.tokenizer_blake3,
+        **{name: getattr(vocabulary, name) for name in ("vocab_size", "max_id", *ROLES)},
+        "options": options,
+        "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
+    }
 
 
 def make_manifest(

@@ -8,15 +8,16 @@ its sequences would be lost, so the starts must be the running sum of the length
 
 from __future__ import annotations
 
+import bisect
 import functools
 import struct
 from typing import NamedTuple
 
 import numpy as np
 
+from seqpack_cli.corpus.blocks import naming_input
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.mapping import view_array
 from seqpack_cli.tokens.indexed_dataset import HEADER, MAGIC, VERSION
 
@@ -38,15 +39,24 @@ class ForeignIndex(NamedTuple):
     first_sequences: np.ndarray  # int64[D + 1]
     num_bytes: int  # of the .bin
 
-    def find_document(self, byte: int) -> int:
-        """Return the first document that begins at a byte or after it; their number if none does.
+    @property
+    def num_documents(self) -> int:
+        """Return the number of documents."""
+        return len(self.first_sequences) - 1
 
-        A document without tokens begins where the one after it does; after the last, at the end.
+    def find_documents(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first document of a range of bytes, and the first behind the range.
+
+        A document without tokens is where the one after it begins; the last ones are at the end.
         """
-        if 0 < self.num_bytes <= byte:
-            return len(self.first_sequences) - 1
-        first = int(np.searchsorted(self.starts, byte)) if byte else 0
-        return int(np.searchsorted(self.first_sequences, first)) if first else 0
+        is_last = end >= self.num_bytes
+        return self.find_document(start), self.num_documents if is_last else self.find_document(end)
+
+    def find_document(self, byte: int) -> int:
+        """Return the first document that begins at a byte or after it."""
+        # searchsorted would copy the arrays, which are not aligned
+        first = bisect.bisect_left(self.starts, byte) if byte else 0
+        return bisect.bisect_left(self.first_sequences, first) if first else 0
 
     def find_start(self, document: int) -> int:
         """Return the byte at which a document begins."""
@@ -61,8 +71,9 @@ def read_foreign_index(source: Source) -> ForeignIndex:
     Raises:
         DataError: it is damaged, does not describe the `.bin`, or its tokens are not integers.
     """
-    path = name_index(source)
-    data = _open_bytes(path)
+    assert source.index_file is not None  # noqa: S101 - it is a pair
+    path = source.index_file.path
+    data = _read(source.index_file)
     begin = data[: FAIRSEQ_HEADER.size].tobytes()
     if begin.startswith(OLD_MAGIC):
         raise DataError(
@@ -86,23 +97,10 @@ def read_foreign_index(source: Source) -> ForeignIndex:
     return index
 
 
-def name_index(source: Source) -> str:
-    """Return the path of the index beside a `.bin`."""
-    return source.path.removesuffix(".bin") + ".idx"
-
-
-def _open_bytes(path: str) -> np.ndarray:
+def _read(index_file: Source) -> np.ndarray:
     """Return the bytes of an index, uint8."""
-    index = find_input(path)
-    try:
-        num_bytes, _ = index.find_version()
-        opened = index.open_natively(num_bytes)
-        if isinstance(opened, str):
-            return np.memmap(opened, np.uint8, "r") if num_bytes else np.empty(0, np.uint8)
-        with opened:
-            return np.frombuffer(opened.read(), np.uint8)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+    with naming_input(index_file.path):
+        return index_file.input.map(index_file.num_bytes)
 
 
 def _find_dtype(code: int, path: str, *, is_fairseq: bool) -> np.dtype:

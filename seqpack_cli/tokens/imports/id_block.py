@@ -6,9 +6,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from blake3 import blake3
 
 from seqpack_cli.corpus.document_block import Reject
+from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.ranges import expand_ranges, to_offsets
+from seqpack_cli.runs.progress import advance
+
+
+class RangeInput:
+    """A range of the input while it is read: what was read is hashed and counted."""
+
+    def __init__(self, source_range: SourceRange) -> None:
+        self.range = source_range
+        self.digest = blake3()
+
+    def on_read(self, block: bytes) -> None:
+        """Take the next bytes of the file."""
+        self.digest.update(block)
+        advance(len(block))
 
 
 class IdBlock(NamedTuple):
