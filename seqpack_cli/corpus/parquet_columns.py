@@ -38,7 +38,7 @@ def find_columns(
         DataError: a column is missing, or of another type.
     """
     for name, option in zip(text.names, text.options, strict=True):
-        kind = _find_needed(schema, name, option, text.names, source)
+        kind = find_needed(schema, name, option, text.names, source)
         if text.takes_strings:
             hint = hint_about(make_like(kind), name, option)
             _check_strings(kind, name, source, takes_words=takes_words(readers), hint=hint)
@@ -51,7 +51,7 @@ def find_columns(
         if kind is not None:
             _check_json(kind, name, source)
     for reader in readers:
-        kind = _find_needed(schema, reader.name, KEEP, (), source)
+        kind = find_needed(schema, reader.name, KEEP, (), source)
         if not is_kept(kind):
             raise DataError(
                 f"{source.path}: column {quote(reader.name)} is {kind}, expected {KEPT_TYPES}",
@@ -97,8 +97,16 @@ def _path_to(column: str, names: Sequence[str]) -> list[str]:
     return [column] if column in names else column.split(".")
 
 
-def _find_needed(schema: Any, name: str, option: str, taken: Sequence[str], source: Source) -> Any:
-    """Return the type of a column; an error if there is none."""
+def find_needed(schema: Any, name: str, option: str, taken: Sequence[str], source: Source) -> Any:
+    """Return the type of a column.
+
+    Args:
+        option: which asks for the column.
+        taken: columns that other options ask for.
+
+    Raises:
+        DataError: there is none, or two of that name.
+    """
     kind = find_type(schema, name, source)
     if kind is None:
         found = {field.name: make_like(field.type) for field in schema}
