@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.columns.column import Column
     from seqpack_cli.tokens.columns.text_values import TextValues
     from seqpack_cli.tokens.combined_store import CombinedStore
+    from seqpack_cli.tokens.imports.import_options import ImportOptions
+    from seqpack_cli.tokens.imports.import_run import import_store
     from seqpack_cli.tokens.open_store import open_store
     from seqpack_cli.tokens.origin import Origin
     from seqpack_cli.tokens.target_options import TargetOptions
@@ -89,6 +91,7 @@ _MODULE_OF = {
     "FileOptions": "corpus.file_options",
     "Finding": "verification.report",
     "FolderError": "errors",
+    "ImportOptions": "tokens.imports.import_options",
     "LayoutSpeed": "verification.report",
     "LevelReport": "verification.report",
     "MachineError": "errors",
@@ -129,6 +132,7 @@ _MODULE_OF = {
     "collate_varlen": "training.collate",
     "diff": "reporting.differences",
     "export": "shards.exports.export_run",
+    "import_store": "tokens.imports.import_run",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.open_store",
@@ -161,6 +165,7 @@ __all__ = [
     "FileOptions",
     "Finding",
     "FolderError",
+    "ImportOptions",
     "LayoutSpeed",
     "LevelReport",
     "MachineError",
@@ -201,6 +206,7 @@ __all__ = [
     "collate_varlen",
     "diff",
     "export",
+    "import_store",
     "inspect",
     "open_shards",
     "open_store",

@@ -55,8 +55,9 @@ class ShardWriter:
     def write(self) -> None:
         """Write shards and manifest."""
         self.folder.mkdir()
-        tokenizer_json = (self.store.folder / "tokenizer.json").read_bytes()
-        (self.folder / "tokenizer.json").write_bytes(tokenizer_json)
+        if self.store.manifest["tokenizer_blake3"] is not None:
+            tokenizer_json = (self.store.folder / "tokenizer.json").read_bytes()
+            (self.folder / "tokenizer.json").write_bytes(tokenizer_json)
         selected = select(self.stores, self.options)
         lengths = [*map(len, self.store.sequences)]
         plan = make_plan(lengths, self.layout, self.options, selected)
@@ -73,7 +74,7 @@ class ShardWriter:
         kept = ("dtype", "vocab_size", "max_id", "tokenizer_blake3", "columns")
         manifest = {
             "format": "seqpack.shards",
-            "format_version": 7,
+            "format_version": 8,
             "plan_version": 1,
             "layout": self.layout,
             **{name: self.store.manifest[name] for name in kept},
@@ -128,7 +129,7 @@ class ShardWriter:
         return -(-max(left, 0) // len(self.store.sequences))
 
     def _make_file(self, arrays: dict[str, np.ndarray]) -> bytes:
-        values = {"format": "seqpack.shards", "format_version": "7", "layout": self.layout}
+        values = {"format": "seqpack.shards", "format_version": "8", "layout": self.layout}
         return make_tensor_file({**values, "stores_blake3": ",".join(self.digests)}, arrays)
 
     def _lay_out(self, batches: list[PlannedBatch]) -> dict[str, np.ndarray]:
@@ -325,7 +326,7 @@ def read_rows(folder: Path) -> dict[int, dict[str, Any]]:
     """Read the ids of sequences, as `ids`, and their columns."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 7)
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 8)
     pieces: dict[int, dict[int, dict[str, Any]]] = {}
     for entry in manifest["shards"]:
         path = folder / entry["name"]

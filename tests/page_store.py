@@ -105,7 +105,8 @@ class StoreWriter:
         self.affixes = [[ids[given[name]]] if name in given else [] for name in ("bos", "eos")]
         self.manifest: dict[str, Any] = {
             "format": "seqpack.tokens",
-            "format_version": 4,
+            "format_version": 5,
+            "made_by": "tokenize",
             "dtype": "uint16" if max(ids.values()) <= 65_535 else "int32",
             "vocab_size": len(ids),
             "max_id": max(ids.values()),
@@ -128,6 +129,7 @@ class StoreWriter:
             + ["num_documents", "num_rejected", "num_sequences", "num_tokens"]
             + ["num_encoded_tokens", "num_special_tokens_added", "num_truncated_tokens"]
             + ["num_dropped_tokens", "num_special_tokens_in_text", "num_words_without_token"]
+            + ["num_padding_tokens", "num_empty_sequences"]
             + ["num_target_tokens", "num_straddling_tokens", "num_overlap_tokens"],
             0,
         )
@@ -335,7 +337,7 @@ def read_store(folder: Path) -> PageStore:
     """Read all sequences and where they come from."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.tokens", 4)
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.tokens", 5)
     columns: dict[str, list[Any]] = {column["name"]: [] for column in manifest["columns"]}
     store = PageStore(folder, manifest, [], [], columns, [], [])
     num_documents = 0

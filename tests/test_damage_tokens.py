@@ -147,7 +147,7 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest other version": (
         manifest(lambda value: value.update(format_version=1)),
         "manifest.json",
-        "format version 1, expected 4",
+        "format version 1, expected 5",
     ),
     "manifest dtype": (
         manifest(lambda value: value.update(dtype="float32")),
@@ -255,7 +255,7 @@ def test_damage_that_keeps_every_size_is_found_by_its_checksum(store: Path, dama
     with pytest.raises(FolderError) as caught:
         opened.check_digest()
     assert caught.value.message.endswith(": blake3 differs from the manifest's")
-    assert caught.value.hint == "the file was changed or damaged: run tokenize --overwrite"
+    assert caught.value.hint == "the store was changed or damaged: make it again with --overwrite"
 
 
 def _replace_by_folder(path: Path) -> None:

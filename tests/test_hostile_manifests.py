@@ -74,8 +74,8 @@ def test_hostile_manifest_of_a_store_is_refused(
             for name in ("../x.safetensors", "/etc/passwd", "a/b", "", "shard-00001.safetensors")
         ),
         ({"shards__0__name": 3}, "field 'name' is 3, expected a string"),
-        ({"format_version": 1}, "format version 1, expected 7"),
-        ({"format_version": 7.0}, "format version 7.0, expected 7"),
+        ({"format_version": 1}, "format version 1, expected 8"),
+        ({"format_version": 8.0}, "format version 8.0, expected 8"),
         ({"layout": "varlem"}, "layout 'varlem', expected packed or padded or varlen"),
         ({"dtype": "int64"}, "dtype 'int64', expected uint16 or int32"),
         ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),

@@ -141,6 +141,19 @@ def _pack(as_path: Callable[[str], Any]) -> None:
     assert manifest["ledger"]["num_batches"] == 1
 
 
+def _import(as_path: Callable[[str], Any]) -> None:
+    options = seqpack.ImportOptions(tokenizer="bytes")
+    manifest, _ = seqpack.import_store(as_path("tokens/part-00000.idx"), as_path("ids"), options)
+    assert manifest["ledger"]["num_documents"] == 4
+
+
+def _import_with(as_path: Callable[[str], Any]) -> None:
+    Path("tokenizer.json").write_bytes(Path("tokens/tokenizer.json").read_bytes())
+    options = seqpack.ImportOptions(tokenizer=as_path("tokenizer.json"))
+    _, was_complete = seqpack.import_store("tokens/part-00000.bin", "ids", options)
+    assert not was_complete
+
+
 def _export(as_path: Callable[[str], Any]) -> None:
     found = seqpack.export(as_path("tokens"), as_path("ids"), to="megatron")
     assert found["files"] == ["ids.bin", "ids.idx"]
@@ -193,6 +206,7 @@ def _store_dataset(as_path: Callable[[str], Any]) -> None:
 
 CALLS = {
     "FileOptions": _tokenize_list,
+    "ImportOptions": _import_with,
     "ShardDataset": _shard_dataset,
     "StoreDataset": _store_dataset,
     "TargetOptions": _tokenize_chat,
@@ -200,6 +214,7 @@ CALLS = {
     "VerifyOptions": _verify_with_tokens,
     "diff": _diff,
     "export": _export,
+    "import_store": _import,
     "inspect": _inspect,
     "open_shards": _open_shards,
     "open_store": _open_store,

@@ -115,7 +115,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 7,
+        "format_version": 8,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",

@@ -12,6 +12,7 @@ from command import run
 from object_store import write_object
 
 from seqpack_cli.corpus.blocks import check_unchanged, hash_range, iter_raw_blocks
+from seqpack_cli.corpus.formats import TEXT_FORMATS
 from seqpack_cli.corpus.parts import find_record_start, plan_parts
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
@@ -223,7 +224,7 @@ def test_outputs_below_the_input_are_skipped(corpus: Url, tmp_path: Path, patter
     assert other["sources"] == first["sources"]
     skipped = json.loads((tmp_path / "tok2/run.json").read_text())["skipped"]
     assert skipped == {"seqpack_output": 1}
-    _, found = find_sources(inputs, file_format="text")
+    _, found = find_sources(inputs, formats=TEXT_FORMATS.choose("text"))
     assert found.list_paths(SEQPACK_OUTPUT) == [f"{corpus}/tok"]
     (named,), _ = find_sources([f"{corpus}/tok/special_tokens.jsonl"])
     assert named.path == f"{corpus}/tok/special_tokens.jsonl"

@@ -9,7 +9,7 @@ import pytest
 from blake3 import blake3
 
 from seqpack_cli.corpus.blocks import find_line_number, hash_range
-from seqpack_cli.corpus.formats import REFUSED_SUFFIXES
+from seqpack_cli.corpus.formats import TEXT_FORMATS
 from seqpack_cli.corpus.skipped import UNKNOWN_SUFFIX
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import OptionError
@@ -22,8 +22,9 @@ def make_files(folder: Path, *names: str) -> list[str]:
     return [str(folder / name) for name in names]
 
 
-def paths(*inputs: str, **options: str) -> list[str]:
-    return [source.path for source in find_sources(inputs, **options)[0]]
+def paths(*inputs: str, file_format: str = "auto") -> list[str]:
+    formats = TEXT_FORMATS.choose(file_format)
+    return [source.path for source in find_sources(inputs, formats=formats)[0]]
 
 
 def test_folder_gives_its_files_by_path_bytes(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_unknown_suffixes_below_a_folder_are_skipped_and_named(tmp_path: Path) -
 
 def test_format_named_by_the_user_takes_every_file_of_a_folder(tmp_path: Path) -> None:
     made = make_files(tmp_path, "a.txt", "b.png", "c.gz", "d")
-    sources, skipped = find_sources([str(tmp_path)], file_format="jsonl")
+    sources, skipped = find_sources([str(tmp_path)], formats=TEXT_FORMATS.choose("jsonl"))
     assert [(source.path, source.format) for source in sources] == [(p, "jsonl") for p in made]
     assert skipped.count() == {}
 
@@ -96,13 +97,13 @@ def test_format_follows_from_the_suffix(
     )
 
 
-@pytest.mark.parametrize("suffix", REFUSED_SUFFIXES)
+@pytest.mark.parametrize("suffix", TEXT_FORMATS.refused)
 def test_suffix_that_cannot_be_read_is_refused(tmp_path: Path, suffix: str) -> None:
     (path,) = make_files(tmp_path, f"a{suffix.upper()}")
     with pytest.raises(OptionError) as caught:
         find_sources([path])
     assert caught.value.message == f"{path}: {suffix} files are not supported"
-    assert caught.value.hint == REFUSED_SUFFIXES[suffix]
+    assert caught.value.hint == TEXT_FORMATS.refused[suffix]
     assert paths(path, file_format="text") == [path]
 
 
@@ -140,7 +141,8 @@ def test_folder_without_a_known_suffix_is_refused(tmp_path: Path) -> None:
         f"(skipped 1 file with an unknown suffix: {tmp_path}/a.png)"
     )
     assert caught.value.hint == (
-        "known suffixes: .txt .text .md .jsonl .ndjson .parquet .csv .tsv .gz .bz2 .xz .zst; "
+        "known suffixes: .txt .text .md .jsonl .ndjson .json .parquet .arrow .feather .ipc .csv "
+        ".tsv .gz .bz2 .xz .zst; "
         "or pass --format text to read every file"
     )
 

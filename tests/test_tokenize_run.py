@@ -283,6 +283,8 @@ def test_ledger_equals_slow_oracle(
         "num_special_tokens_in_text": 0,
         "num_words_without_token": 0,
         "num_overlap_tokens": 0,
+        "num_padding_tokens": 0,
+        "num_empty_sequences": 0,
         "num_straddling_tokens": 0,
         "num_target_tokens": sum(map(len, slow.sequences)),  # every token counts
     }
@@ -392,6 +394,7 @@ def test_manifest_does_not_depend_on_how_the_run_was_done(tmp_path: Path) -> Non
     assert list(manifest) == [
         "format",
         "format_version",
+        "made_by",
         "dtype",
         "vocab_size",
         "max_id",
@@ -407,7 +410,7 @@ def test_manifest_does_not_depend_on_how_the_run_was_done(tmp_path: Path) -> Non
         "parts",
     ]
     assert manifest["format"] == "seqpack.tokens"
-    assert manifest["format_version"] == 4
+    assert manifest["format_version"] == 5
     assert manifest["sources"] == [
         {
             "path": str(corpus),

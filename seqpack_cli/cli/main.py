@@ -19,6 +19,7 @@ from seqpack_cli.errors import MachineError, SeqpackError
 
 COMMANDS = (
     "tokenize",
+    "import",
     "plan",
     "pack",
     "inspect",

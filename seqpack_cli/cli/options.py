@@ -41,7 +41,7 @@ class OneValueCommand(click.Command):
 format_option = click.option(
     "--format",
     "file_format",
-    type=click.Choice(["auto", "text", "jsonl", "parquet", "csv"]),
+    type=click.Choice(["auto", "text", "jsonl", "json", "parquet", "arrow", "csv"]),
     default="auto",
     show_default=True,
     help="Format of the input, for all files. auto: by the suffix of each file; text for - and "
@@ -54,6 +54,21 @@ text_field_option = click.option(
     show_default=True,
     help="Field (JSON lines) or column (CSV, Parquet) that holds the text; a.b is field b inside "
     "a. Instead of it, tokenize makes the text with --completion-field or --messages-field.",
+)
+max_document_option = click.option(
+    "--max-document-bytes",
+    type=SIZE,
+    default="64MiB",
+    show_default=True,
+    help="Maximum size of one document; a larger one stops the run with an error.",
+)
+part_bytes_option = click.option(
+    "--part-bytes",
+    type=SIZE,
+    default="64MiB",
+    show_default=True,
+    help="Size of the input for one part file of the store. Workers take one part at a time, and "
+    "an interrupted run continues after the last finished part. It does not change the sequences.",
 )
 RECORD_OPTIONS = (
     click.option(
@@ -74,13 +89,7 @@ RECORD_OPTIONS = (
         "render: stop with an error, or skip it. tokenize lists all skipped records in "
         "rejects.jsonl in the token store.",
     ),
-    click.option(
-        "--max-document-bytes",
-        type=SIZE,
-        default="64MiB",
-        show_default=True,
-        help="Maximum size of one document; a larger one stops the run with an error.",
-    ),
+    max_document_option,
 )
 FILE_OPTIONS = (
     click.option(

@@ -11,6 +11,7 @@ from seqpack_cli.cli.options import (
     file_options,
     format_option,
     output_option,
+    part_bytes_option,
     record_options,
     run_options,
     text_field_option,
@@ -18,7 +19,7 @@ from seqpack_cli.cli.options import (
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.target_options import target_options
-from seqpack_cli.cli.values import POSITIVE, SIZE
+from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 
@@ -111,14 +112,7 @@ from seqpack_cli.runs.workers import Executor
     "of each piece too.  [default: none]",
 )
 @record_options
-@click.option(
-    "--part-bytes",
-    type=SIZE,
-    default="64MiB",
-    show_default=True,
-    help="Size of the input for one part file of the store. Workers take one part at a time, and "
-    "an interrupted run continues after the last finished part. It does not change the sequences.",
-)
+@part_bytes_option
 @click.option(
     "--encoder",
     type=click.Choice(["auto", "fastokens", "tokenizers"]),

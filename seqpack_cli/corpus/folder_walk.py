@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.file_choice import FileChoice
-from seqpack_cli.corpus.formats import FileFormat, find_file_format
+from seqpack_cli.corpus.formats import FileFormat, Formats, find_file_format
 from seqpack_cli.corpus.path_pattern import NOTHING, Match, PathPattern
 from seqpack_cli.corpus.skipped import (
     DANGLING_LINK,
@@ -24,7 +24,6 @@ from seqpack_cli.corpus.skipped import (
     REPEATED_LINK,
     SEQPACK_OUTPUT,
     SPECIAL_FILE,
-    UNKNOWN_SUFFIX,
     VANISHED,
     Skipped,
 )
@@ -54,6 +53,7 @@ class Search(NamedTuple):
     takes_all: bool  # also files with unknown suffixes
     output: str | None  # the real path of a folder to skip
     statuses: Mapping[str, dict[str, Any]]  # of objects, by URL, that need no request
+    formats: Formats  # that the command reads
 
 
 class _Entry(NamedTuple):
@@ -76,7 +76,7 @@ class FolderWalk:
     def __init__(self, parts: Sequence[str], search: Search) -> None:
         self._pattern = PathPattern(parts)
         self._has_parts = bool(parts)
-        self._skipped, self._choice, self._takes_all, self._output, _ = search
+        self._skipped, self._choice, self._takes_all, self._output, _, self._formats = search
         self._found: dict[str, FoundFile] = {}
         self._visited: dict[str, frozenset[int]] = {}
         self._folders: list[_Entry] = []
@@ -205,11 +205,11 @@ class FolderWalk:
     def _take_file(self, found: _Entry, status: os.stat_result) -> bool:
         """Add a file if it is to be read; return whether it is new."""
         self.has_match = True
-        kind = find_file_format(found.path)
+        kind = find_file_format(found.path, self._formats)
         if not stat.S_ISREG(status.st_mode):
             self._skipped.add(SPECIAL_FILE, found.path)
-        elif not (kind.format or self._takes_all or self._is_named(found)):
-            self._skipped.add(UNKNOWN_SUFFIX, found.path, found.real)
+        elif kind.unnamed and not (self._takes_all or self._is_named(found)):
+            self._skipped.add(kind.unnamed, found.path, found.real)
         elif found.real in self._found:
             return False
         else:

@@ -57,7 +57,7 @@ def find_local_files(name: str, search: Search, *, is_listed: bool = False) -> l
         return walk.find_files("" if folder == os.curdir else folder)
     if not stat.S_ISREG(status.st_mode):
         raise OptionError(f"{name}: not a regular file, expected a file, a folder or a glob")
-    real, kind = os.path.realpath(name), find_file_format(name)
+    real, kind = os.path.realpath(name), find_file_format(name, search.formats)
     return [FoundFile(real, name, status.st_size, status.st_mtime_ns, kind, is_named=True)]
 
 

@@ -7,10 +7,14 @@ stay whole. Small files share a part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import BinaryIO
 
+from seqpack_cli.corpus.arrow_rows import check_schema
+from seqpack_cli.corpus.json_head import check_arrays
 from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
@@ -20,11 +24,13 @@ from seqpack_cli.runs.spawned_workers import GUARD_HINT, WorkerDiedError, run_in
 
 LINE_BLOCK_BYTES = 1 << 20
 MIN_PARTS = 16  # of a small input, so that a few cores finish at about the same time
+Cut = Callable[[Source, int, int], list[tuple[int, int]]]  # source, room left, part_bytes
+NO_CUTS: Mapping[str, Cut] = MappingProxyType({})
 MIN_PART_BYTES = 4 << 20  # for less, starting a part costs more than it saves
 
 
 def check_footers(sources: Sequence[Source]) -> None:
-    """Read the footers of Parquet files in a separate process.
+    """Read how Arrow and .json files begin, and, in a separate process, the footers of Parquet.
 
     Some damaged footers crash pyarrow and the process it runs in, with no error to catch.
 
@@ -32,6 +38,10 @@ def check_footers(sources: Sequence[Source]) -> None:
         DataError: a file is damaged.
         WorkerDiedError: the process could not start.
     """
+    check_arrays(sources)
+    for source in sources:
+        if source.format == "arrow":
+            check_schema(source)
     files = [source for source in sources if source.format == "parquet"]
     files = [source for source in files if is_shared(source.location)]
     num_read = 0
@@ -45,14 +55,22 @@ def check_footers(sources: Sequence[Source]) -> None:
         raise DataError(message) from error
 
 
-def plan_parts(sources: Sequence[Source], *, part_bytes: int) -> list[list[SourceRange]]:
-    """Cut the sources into parts; every source has a range, even an empty one."""
+def plan_parts(
+    sources: Sequence[Source], *, part_bytes: int, cuts: Mapping[str, Cut] = NO_CUTS
+) -> list[list[SourceRange]]:
+    """Cut the sources into parts; every source has a range, even an empty one.
+
+    Args:
+        cuts: for formats that are cut in another way: returns the (start, end) bytes of ranges, of
+            which the first fits in the room that is left.
+    """
     total = sum(source.num_bytes for source in sources)
     part_bytes = min(part_bytes, max(MIN_PART_BYTES, -(-total // MIN_PARTS)))
     parts: list[list[SourceRange]] = [[]]
     room = part_bytes
     for index, source in enumerate(sources):
-        for start, end in _cut(source, room, part_bytes):
+        cut = cuts.get(source.format, _cut)
+        for start, end in cut(source, room, part_bytes):
             too_large = not source.is_cut_anywhere and end - start > room
             if room <= 0 or (too_large and parts[-1]):
                 parts.append([])
@@ -60,6 +78,24 @@ def plan_parts(sources: Sequence[Source], *, part_bytes: int) -> list[list[Sourc
             parts[-1].append(SourceRange(index, source, start, end))
             room -= end - start
     return parts
+
+
+def cut_where(
+    find_end: Callable[[int], int], source: Source, room: int, part_bytes: int
+) -> list[tuple[int, int]]:
+    """Return the (start, end) bytes of a source's ranges; the first one fits in the room left.
+
+    Args:
+        find_end: returns where a range may end, at a byte or after it.
+    """
+    ends: list[int] = []
+    target = room if room > 0 else part_bytes
+    while target < source.num_bytes:
+        ends.append(find_end(target))
+        target = ends[-1] + part_bytes
+    if not ends or ends[-1] < source.num_bytes:
+        ends.append(source.num_bytes)
+    return list(zip([0, *ends], ends, strict=False))
 
 
 def find_record_start(source: Source, byte: int) -> int:
@@ -92,15 +128,7 @@ def _cut(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
         return _join_row_groups(find_row_groups(source), part_bytes)
     if not source.is_cut_anywhere:
         return [(0, source.num_bytes)]
-    ends: list[int] = []
-    target = room if room > 0 else part_bytes
-    while target < source.num_bytes:
-        end = find_record_start(source, target)
-        ends.append(end)
-        target = end + part_bytes
-    if not ends or ends[-1] < source.num_bytes:
-        ends.append(source.num_bytes)
-    return list(zip([0, *ends], ends, strict=False))
+    return cut_where(functools.partial(find_record_start, source), source, room, part_bytes)
 
 
 def _join_row_groups(offsets: list[int], part_bytes: int) -> list[tuple[int, int]]:

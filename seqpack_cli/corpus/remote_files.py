@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from seqpack_cli.corpus.folder_walk import FoundFile, Search
-from seqpack_cli.corpus.formats import find_file_format
-from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
+from seqpack_cli.corpus.formats import Formats, find_file_format
+from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.file_systems import PACKAGES, naming_requests
@@ -65,10 +65,12 @@ def _choose(found: Iterable[FoundFile], root: str, search: Search) -> Iterator[F
         reason, skipped = search.choice.judge_path(path)
         if reason:
             search.skipped.add(reason, root + skipped, root + skipped)
-        elif file.kind.format or file.is_named or search.takes_all or search.choice.is_named(path):
-            yield file
+        elif file.kind.unnamed and not (
+            file.is_named or search.takes_all or search.choice.is_named(path)
+        ):
+            search.skipped.add(file.kind.unnamed, file.path, file.real)
         else:
-            search.skipped.add(UNKNOWN_SUFFIX, file.path, file.real)
+            yield file
 
 
 def _drop_outputs(found: list[FoundFile], root: str, search: Search) -> Iterator[FoundFile]:
@@ -112,16 +114,16 @@ def _find_objects(
         raise OptionError(f"{url}: two slashes after the bucket, expected one")
     status = search.statuses.get(str(url)) or url.find_status()
     if status is not None and status["type"] == "file" and not name.endswith("/"):
-        return None, [_describe(url, status, is_named=True)]
+        return None, [_describe(url, status, search.formats, is_named=True)]
     if status is not None:
-        return f"{url}/", list(_find_below(url))
+        return f"{url}/", list(_find_below(url, search.formats))
     if is_listed:
         raise OptionError(f"{url}: no such object or folder")
     root = re.split(r"[*?[]", str(url))[0].rpartition("/")[0] + "/"  # before the first wildcard
-    return root, list(_find_matches(url, root))
+    return root, list(_find_matches(url, root, search.formats))
 
 
-def _find_below(folder: Url) -> Iterator[FoundFile]:
+def _find_below(folder: Url, formats: Formats) -> Iterator[FoundFile]:
     system, key = folder.open_file_system()
     with naming_requests(folder):
         found = system.find(key, detail=True)
@@ -131,10 +133,10 @@ def _find_below(folder: Url) -> Iterator[FoundFile]:
         # Some programs create an object with an empty name to mark a folder.
         is_file = below and not below.endswith("/") and named[below]["type"] == "file"
         if is_file and not _is_hidden(below):
-            yield _describe(folder / below, named[below], is_named=False)
+            yield _describe(folder / below, named[below], formats, is_named=False)
 
 
-def _find_matches(pattern: Url, root: str) -> Iterator[FoundFile]:
+def _find_matches(pattern: Url, root: str, formats: Formats) -> Iterator[FoundFile]:
     system, key = pattern.open_file_system()
     found: dict[str, Any] = {}
     if glob.has_magic(key):
@@ -150,15 +152,16 @@ def _find_matches(pattern: Url, root: str) -> Iterator[FoundFile]:
         if _is_hidden(str(url).removeprefix(root)):
             continue  # as Python's glob does
         if found[path]["type"] == "file":
-            yield _describe(url, found[path], is_named=True)
+            yield _describe(url, found[path], formats, is_named=True)
         else:
-            yield from _find_below(url)
+            yield from _find_below(url, formats)
 
 
 def _is_hidden(below: str) -> bool:
     return any(part.startswith(".") for part in below.split("/"))
 
 
-def _describe(url: Url, status: dict[str, Any], *, is_named: bool) -> FoundFile:
+def _describe(url: Url, status: dict[str, Any], formats: Formats, *, is_named: bool) -> FoundFile:
     name, version = str(url), read_version(status)
-    return FoundFile(name, name, int(status["size"]), version, find_file_format(name), is_named)
+    kind = find_file_format(name, formats)
+    return FoundFile(name, name, int(status["size"]), version, kind, is_named)

@@ -7,13 +7,17 @@ raises OSError, a missing object FolderError.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
+import numpy as np
+
 from seqpack_cli.files.file_systems import naming_requests
+from seqpack_cli.files.mapping import map_file
 from seqpack_cli.files.objects import (
     find_object,
     iter_checked_object,
@@ -64,6 +68,13 @@ class LocalInput(NamedTuple):
         """Read a whole file; None if there is no local file of this name."""
         return Path(self.path).read_bytes() if os.path.isfile(self.path) else None  # noqa: PTH113
 
+    def map(self, num_bytes: int) -> np.ndarray:
+        """Return the bytes of a file of a known size, uint8; a local one is mapped."""
+        with self.open(num_bytes) as file:
+            if os.fstat(file.fileno()).st_size < num_bytes:  # reading past its end would crash
+                raise OSError(errno.EIO, "became shorter while it was read", self.path)
+            return map_file(file.fileno(), num_bytes) if num_bytes else np.empty(0, np.uint8)
+
     def read_head(self, num_bytes: int) -> bytes:
         """Read the first bytes if that is cheap, else none."""
         with self.open(num_bytes) as file:
@@ -110,6 +121,10 @@ class RemoteInput(NamedTuple):
 
     def read(self) -> bytes | None:
         return read_object(self.url)
+
+    def map(self, num_bytes: int) -> np.ndarray:
+        with self.open(num_bytes) as file:
+            return np.frombuffer(file.read(), np.uint8)
 
     def read_head(self, num_bytes: int) -> bytes:
         del num_bytes

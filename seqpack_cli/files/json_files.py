@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
+from types import UnionType
 from typing import Any
 
 from seqpack_cli.errors import FolderError, quote
@@ -19,7 +21,14 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 MAX_JSON_COUNT = 2**53  # the sum of a few still fits int64
 MAX_JSON_BYTES = 128 << 20  # 100,000 parts and sources take about 90 MB
 MAX_JSON_ITEMS = 10_000_000  # 100,000 parts have 2 million; each takes up to 100 bytes of memory
-KIND_NAMES = {int: "a count", str: "a string", list: "a list", dict: "an object"}
+Kind = type | UnionType
+KIND_NAMES: dict[Kind, str] = {
+    int: "a count",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+    str | None: "a string or null",
+}
 JSON_TYPES = {
     type(None): "null",
     bool: "true or false",
@@ -92,7 +101,7 @@ def check_name(name: object, *, source: Place) -> str:
     return name
 
 
-def check_fields(value: object, fields: dict[str, type], *, source: Place | str) -> None:
+def check_fields(value: object, fields: Mapping[str, Kind], *, source: Place | str) -> None:
     """Raise FolderError unless value is an object with these fields of these types.
 
     An `int` is a count: not negative, at most MAX_JSON_COUNT. An `object` may be anything.

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from blake3 import blake3
 
-from seqpack_cli.errors import FolderError, SeqpackError, quote
+from seqpack_cli.errors import FolderError, OptionError, SeqpackError, quote
 from seqpack_cli.files.disk import TEMP_PATTERN
 from seqpack_cli.files.json_files import (
     MAX_JSON_BYTES,
+    Kind,
     check_fields,
     check_name,
     parse_json,
@@ -45,7 +46,7 @@ RECEIPT_PATTERN = re.compile(r"(part|shard)-\d{5,}\.json")
 
 
 def read_manifest(
-    folder: Place, *, format_name: str, version: int, fields: dict[str, type]
+    folder: Place, *, format_name: str, version: int, fields: Mapping[str, Kind]
 ) -> tuple[dict[str, Any], str, FindSize]:
     """Read the manifest of a finished store or shard set, with three requests in an object store.
 
@@ -80,8 +81,8 @@ def read_manifest(
         )
         raise FolderError(
             f"{path}: {found}, expected {version}",
-            hint=f"run seqpack {WRITERS[format_name][0]} again, or install the version of seqpack "
-            "that wrote it",
+            hint=f"run seqpack {_find_writer(manifest)[0]} again, or install the version of "
+            "seqpack that wrote it",
         )
     check_fields(manifest, fields, source=path)
     return manifest, blake3(data).hexdigest(), find_size
@@ -151,12 +152,27 @@ def check_not_lost(folder: Place, files: list[Any]) -> None:
 
 
 def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
-    """Read the tokenizer.json of a store or of shards, checked against the manifest."""
+    """Read the tokenizer.json of a store or of shards, checked against the manifest.
+
+    Raises:
+        FolderError: it is missing, or not the one that the manifest names.
+        OptionError: the ids were imported without a tokenizer.
+    """
+    if not has_tokenizer(manifest):
+        raise OptionError(
+            f"{folder}: has no tokenizer, expected one to decode ids",
+            hint="import the ids again with --tokenizer FILE instead of --vocab-size",
+        )
     path = folder / "tokenizer.json"
     tokenizer_json = at(path).read(max_bytes=MAX_TOKENIZER_BYTES)
     if blake3(tokenizer_json).hexdigest() != manifest["tokenizer_blake3"]:
         raise FolderError(f"{path}: blake3 differs from the manifest's")
     return tokenizer_json
+
+
+def has_tokenizer(manifest: dict[str, Any]) -> bool:
+    """Return whether a tokenizer.json lies beside a manifest of a store or of shards."""
+    return manifest["tokenizer_blake3"] is not None
 
 
 def _unfinished_error(folder: Place) -> FolderError:
@@ -168,12 +184,12 @@ def _unfinished_error(folder: Place) -> FolderError:
     if PLAN_NAME not in names:
         return FolderError(
             f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
-            hint="name the folder that tokenize or pack wrote",
+            hint="name the folder that tokenize, import or pack wrote",
         )
     plan: dict[str, Any] = {}
     with contextlib.suppress(SeqpackError):  # it may be damaged
         plan = read_json(folder / PLAN_NAME)
-    command, item = WRITERS.get(str(plan.get("format")), ("", "part"))
+    command, item = _find_writer(plan)
     same_command = f"run the same {command} command" if command else "run the same command"
     hint = f"{same_command} again: it continues where it stopped"
     if MANIFEST_NAME in names:
@@ -191,6 +207,12 @@ def _unfinished_error(folder: Place) -> FolderError:
         if isinstance(failure.get("hint"), str):  # which that command gave
             hint = (f"for {command}: " if command else "") + failure["hint"][:MAX_FAILURE]
     return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
+
+
+def _find_writer(found: dict[str, Any]) -> tuple[str, str]:
+    """Return the command that wrote a manifest or plan, "" if it is unknown, and its pieces."""
+    command, item = WRITERS.get(str(found.get("format")), ("", "part"))
+    return "import" if found.get("made_by") == "import" else command, item
 
 
 def _count_finished(folder: Place, plan: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.runs.progress import Progress, reporting_to
 from seqpack_cli.runs.ray_cluster import check_installed
 from seqpack_cli.runs.spawned_workers import check_not_importing, run_in_processes
+from seqpack_cli.runs.worker_threads import run_in_threads
 
 EXECUTORS = ("local", "ray")
 
@@ -91,6 +92,7 @@ class Workers:
         tasks: Sequence[Task],
         *,
         max_processes: int | None = None,
+        num_threads: int = 1,
     ) -> Iterator[Result]:
         """Call the function on every task and yield the results in the order they finish.
 
@@ -99,6 +101,7 @@ class Workers:
 
         Args:
             max_processes: how many local processes the work is worth; None is one per task.
+            num_threads: of this process, if it does the work.
 
         Raises:
             WorkerDiedError: a worker process died, on a cluster repeatedly.
@@ -114,6 +117,8 @@ class Workers:
                 yield from run_on_ray(function, tasks, num_workers, progress)
         elif num_processes > 1:
             yield from run_in_processes(function, tasks, num_processes, progress)
+        elif num_threads > 1:
+            yield from run_in_threads(function, tasks, num_threads, progress)
         else:
             with reporting_to(progress.tell):
                 yield from map(function, tasks)

@@ -17,6 +17,7 @@ import numpy as np
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import quote
+from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.runs.open_run import RunOutput, open_run
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Workers, count_cores
@@ -72,7 +73,8 @@ def pack_store(
             return run.manifest, True
         if output.within is None:
             note_substitute_pad_id(store, options, workers)
-        run.write_tokenizer(store.read_tokenizer_json())
+        if has_tokenizer(store.manifest):
+            run.write_tokenizer(store.read_tokenizer_json())
         cuts = cut_shards(plan.table, options, EntryBytes.of(store))
         tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
         setup = ShardSetup(run.path, SourceSetup.of(source), head)

@@ -8,7 +8,7 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.files.json_files import check_fields
+from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place, spell_place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
@@ -20,7 +20,7 @@ from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.open_store import AnyStore
 
 FORMAT = "seqpack.shards"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
 BYTES_PER_ROW = 16  # for its length and its index
 COUNTS = (
@@ -33,7 +33,7 @@ COUNTS = (
     NUM_TARGETS,
     "num_padding_cells",
 )
-MANIFEST_FIELDS: dict[str, type] = {
+MANIFEST_FIELDS: dict[str, Kind] = {
     "plan_version": int,
     "layout": str,
     "dtype": str,
@@ -42,7 +42,7 @@ MANIFEST_FIELDS: dict[str, type] = {
     "bucket_keys": object,
     "vocab_size": int,
     "max_id": int,
-    "tokenizer_blake3": str,
+    "tokenizer_blake3": str | None,
     "stores": list,
     "columns": list,
     "options": dict,

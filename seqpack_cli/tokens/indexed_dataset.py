@@ -17,6 +17,7 @@ import numpy as np
 
 from seqpack_cli.errors import DataError, FolderError, quote
 from seqpack_cli.files.disk import HashingWriter
+from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import to_offsets
@@ -44,12 +45,17 @@ def choose_dtype(max_id: int) -> str:
 
 
 def check_id_range(manifest: dict[str, Any], source: Place) -> None:
-    """Raise FolderError unless the dtype of a manifest holds its ids, pad_id included."""
+    """Raise FolderError unless the dtype of a manifest holds its ids, pad_id included.
+
+    Without a tokenizer the ids have no gaps.
+    """
     dtype, max_id = manifest["dtype"], manifest["max_id"]
     if dtype not in CODE_OF_DTYPE:
         raise FolderError(f"{source}: dtype {quote(dtype)}, expected uint16 or int32")
     if max_id > np.iinfo(dtype).max:
         raise FolderError(f"{source}: max_id {max_id:,} does not fit {dtype}")
+    if not has_tokenizer(manifest) and max_id != (last := manifest["vocab_size"] - 1):
+        raise FolderError(f"{source}: max_id {max_id:,}, expected {last:,} without a tokenizer")
     for role in ("pad_id", "bos_id", "eos_id", "unk_id"):
         id_ = manifest.get(role)
         if id_ is not None and (type(id_) is not int or not 0 <= id_ <= max_id):

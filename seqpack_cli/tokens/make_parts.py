@@ -1,4 +1,4 @@
-"""Make the parts of a tokenize run: reuse finished ones, make the others.
+"""Make the parts of a token store: reuse finished ones, make the others.
 
 A finished part is reused if its input still has the same checksum. A fast encoder that does not
 support the tokenizer, or gives different ids anywhere, is not used for any part of the run.
@@ -7,7 +7,7 @@ support the tokenizer, or gives different ids anywhere, is not used for any part
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
-from seqpack_cli.tokens.part_setup import PartSetup, PartTask
+from seqpack_cli.tokens.part_setup import AnySetup, PartSetup, PartTask
 from seqpack_cli.tokens.receipts import read_receipt
 from seqpack_cli.tokens.tokenize_part import tokenize_part
 
@@ -28,12 +28,15 @@ MIN_WORKER_BYTES = 64 << 20  # of input per process: starting one takes a second
 MIN_HASHED_BYTES = 1 << 30  # of input that is only hashed, per process
 
 Receipts = dict[str, dict[str, Any] | None]  # by part; None for one that is not made yet
+MadePart = tuple[str, dict[str, Any]]  # its name and receipt
+HashInput = Callable[[SourceRange], str]
+MakeParts = Callable[[Sequence[PartTask]], Iterator[MadePart]]
 
 
 def make_parts(
     run: RunFolder, tasks: Sequence[PartTask], setup: PartSetup, workers: Workers
 ) -> tuple[list[dict[str, Any]], str]:
-    """Make the missing parts; return all receipts in order, and the encoder that was used.
+    """Tokenize the missing parts; return all receipts in order, and the encoder that was used.
 
     Args:
         setup: has the encoder to try first; with `encoder="auto"`, tokenizers replaces a fast
@@ -45,16 +48,12 @@ def make_parts(
         FolderError: the input of a finished part changed.
     """
     may_fall_back, on_notice = setup.options.encoder == "auto", workers.progress.on_notice
-    receipts = _read_receipts(run, tasks, setup)
-    made = [(task, receipts[task.name]) for task in tasks]
-    finished = [(task, receipt) for task, receipt in made if receipt is not None]
-    check_inputs_unchanged(finished, run, workers)
-    if may_fall_back and any(receipt["encoder"] == REFERENCE for _, receipt in finished):
+    receipts = find_finished(run, tasks, setup, workers)
+    encoders = [receipt["encoder"] for receipt in receipts.values() if receipt is not None]
+    if may_fall_back and REFERENCE in encoders:
         setup = replace(setup, encoder=REFERENCE)  # the run began with it, or fell back to it
-    if finished:
-        on_notice(f"{len(finished)} of {len(tasks)} parts were already finished")
     try:
-        _make_missing(receipts, tasks, setup, workers)
+        _tokenize_missing(receipts, tasks, setup, workers)
     except (EncoderRefusedError, EncodersDifferError) as error:
         _forget_unchecked(run, tasks, setup, receipts)
         if not may_fall_back:
@@ -64,11 +63,58 @@ def make_parts(
         else:
             on_notice(f"{setup.encoder}: {error}; using {REFERENCE} for the whole run")
         setup = replace(setup, encoder=REFERENCE)
-        _make_missing(receipts, tasks, setup, workers)
+        _tokenize_missing(receipts, tasks, setup, workers)
     return [receipt for receipt in receipts.values() if receipt is not None], setup.encoder
 
 
-def _read_receipts(run: RunFolder, tasks: Sequence[PartTask], setup: PartSetup) -> Receipts:
+def find_finished(
+    run: RunFolder,
+    tasks: Sequence[PartTask],
+    setup: AnySetup,
+    workers: Workers,
+    hash_input: HashInput = hash_range,
+) -> Receipts:
+    """Return the receipt of each part, None for parts that are still to be made.
+
+    Args:
+        hash_input: the checksum of the bytes of a range.
+
+    Raises:
+        FolderError: the input of a finished part changed.
+    """
+    receipts = _read_receipts(run, tasks, setup)
+    made = [(task, receipts[task.name]) for task in tasks]
+    finished = [(task, receipt) for task, receipt in made if receipt is not None]
+    check_inputs_unchanged(finished, run, workers, hash_input)
+    if finished:
+        notice = f"{len(finished)} of {len(tasks)} parts were already finished"
+        workers.progress.on_notice(notice)
+    return receipts
+
+
+def make_missing(
+    receipts: Receipts, tasks: Sequence[PartTask], workers: Workers, make: MakeParts
+) -> None:
+    """Make the parts without a receipt, and add theirs.
+
+    Args:
+        make: makes some parts, and yields each when it is finished.
+    """
+    waiting = [task for task in tasks if receipts[task.name] is None]
+    workers.progress.on_total(count_bytes(waiting))
+    try:
+        for name, receipt in make(waiting):
+            receipts[name] = receipt
+    except DataError as error:
+        raise _complete_hint(error, receipts) from error
+
+
+def count_bytes(tasks: Iterable[PartTask]) -> int:
+    """Return the input bytes of some parts."""
+    return sum(task.num_bytes for task in tasks)
+
+
+def _read_receipts(run: RunFolder, tasks: Sequence[PartTask], setup: AnySetup) -> Receipts:
     """Return the receipt of each part, None for parts without one."""
     named = {task.name: task for task in tasks}
     found = run.read_receipts(named, lambda task: read_receipt(run, task, setup))
@@ -93,19 +139,15 @@ def _forget_unchecked(
             receipts[name] = None
 
 
-def _make_missing(
+def _tokenize_missing(
     receipts: Receipts, tasks: Sequence[PartTask], setup: PartSetup, workers: Workers
 ) -> None:
-    waiting = [task for task in tasks if receipts[task.name] is None]
-    num_bytes = sum(task.num_bytes for task in waiting)
-    workers.progress.on_total(num_bytes)
-    num_processes, num_threads = share_cores(workers, num_bytes, len(waiting))
-    make = functools.partial(tokenize_part, replace(setup, num_threads=num_threads))
-    try:
-        for name, receipt in workers.run(make, waiting, max_processes=num_processes):
-            receipts[name] = receipt
-    except DataError as error:
-        raise _complete_hint(error, receipts) from error
+    def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
+        num_processes, num_threads = share_cores(workers, count_bytes(waiting), len(waiting))
+        tokenize = functools.partial(tokenize_part, replace(setup, num_threads=num_threads))
+        return workers.run(tokenize, waiting, max_processes=num_processes)
+
+    make_missing(receipts, tasks, workers, make)
 
 
 def _complete_hint(error: DataError, receipts: Receipts) -> DataError:
@@ -130,21 +172,26 @@ def share_cores(workers: Workers, num_bytes: int, num_parts: int | None = None) 
 
 
 def check_inputs_unchanged(
-    finished: Iterable[tuple[PartTask, dict[str, Any]]], run: RunFolder, workers: Workers
+    finished: Iterable[tuple[PartTask, dict[str, Any]]],
+    run: RunFolder,
+    workers: Workers,
+    hash_input: HashInput = hash_range,
 ) -> None:
     """Check that the input of finished parts is still the same.
 
     Args:
         finished: each part's task now, and its receipt or entry in the manifest.
+        hash_input: the checksum of the bytes of a range.
 
     Raises:
         FolderError: it changed; the message names the file.
     """
     finished = list(finished)
     parts = [_FinishedPart(task.name, task.ranges, part["ranges"]) for task, part in finished]
-    num_bytes = sum(task.num_bytes for task, _ in finished)
+    num_bytes = count_bytes(task for task, _ in finished)
     max_processes = 1 + num_bytes // MIN_HASHED_BYTES
-    for changed in workers.run(_find_changed, parts, max_processes=max_processes):
+    find_changed = functools.partial(_find_changed, hash_input)
+    for changed in workers.run(find_changed, parts, max_processes=max_processes):
         if changed is not None:
             raise FolderError(
                 f"{run.path}: {changed} changed since this run began", hint=OVERWRITE_HINT
@@ -163,13 +210,13 @@ class _FinishedPart:
         return self.name
 
 
-def _find_changed(part: _FinishedPart) -> str | None:
+def _find_changed(hash_input: HashInput, part: _FinishedPart) -> str | None:
     """Return the path of the first source of a part that changed."""
     found = [(entry["source"], entry["start"], entry["end"]) for entry in part.made_from]
     for place, source_range in enumerate(part.ranges):
         index, source, start, end = source_range
         # A line end that moved changes where parts are cut; their bytes may still be the same.
         is_same = len(found) == len(part.ranges) and found[place] == (index, start, end)
-        if not is_same or hash_range(source_range) != part.made_from[place]["blake3"]:
+        if not is_same or hash_input(source_range) != part.made_from[place]["blake3"]:
             return source.path
     return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.corpus.text_reader import TextReader
@@ -11,14 +13,34 @@ from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
+from seqpack_cli.tokens.spelled_tokens import check_spelled_tokens
 from seqpack_cli.tokens.text_readers import MessagesText
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 
+class AnySetup(Protocol):
+    """What a worker needs to make any part of a run, whatever the parts are made from."""
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """The columns to make."""
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the ids."""
+
+    @property
+    def receipt_fields(self) -> Mapping[str, type]:
+        """The fields of a receipt that only such parts have."""
+
+    def check_receipt(self, receipt: dict[str, Any], source: Place) -> None:
+        """Raise FolderError unless these fields are possible."""
+
+
 @dataclass(frozen=True)
 class PartSetup:
-    """What a worker needs to make any part of a run."""
+    """What a worker needs to tokenize any part of a run."""
 
     folder: Place
     tokenizer_json: bytes
@@ -44,6 +66,15 @@ class PartSetup:
     def dtype(self) -> str:
         """The dtype of the ids."""
         return choose_dtype(self.vocabulary.max_id)
+
+    @property
+    def receipt_fields(self) -> Mapping[str, type]:
+        """See `AnySetup`."""
+        return {"special_tokens": dict, "encoder": str}
+
+    def check_receipt(self, receipt: dict[str, Any], source: Place) -> None:
+        """Raise FolderError unless the spelled special tokens add up."""
+        check_spelled_tokens(receipt, self.special_tokens, source=source)
 
 
 @dataclass(frozen=True)

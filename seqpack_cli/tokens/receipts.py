@@ -21,8 +21,7 @@ from seqpack_cli.tokens.columns.class_kind import find_value_type
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.part_setup import PartSetup, PartTask
-from seqpack_cli.tokens.spelled_tokens import MAX_PLACES
+from seqpack_cli.tokens.part_setup import AnySetup, PartTask
 from seqpack_cli.tokens.store_manifest import LEDGER_NAMES, RANGE_FIELDS, is_balanced
 
 RECEIPT_FIELDS: dict[str, type] = {
@@ -30,16 +29,14 @@ RECEIPT_FIELDS: dict[str, type] = {
     "ranges": list,
     "files": list,
     "rejects": list,
-    "special_tokens": dict,
     "class_names": dict,
-    "encoder": str,
 }
 REJECT_TYPES = ([int, int, int, str], [int, int, type(None), str])  # source, record, byte, reason
 
 
-def read_receipt(run: RunFolder, task: PartTask, setup: PartSetup) -> dict[str, Any] | None:
+def read_receipt(run: RunFolder, task: PartTask, setup: AnySetup) -> dict[str, Any] | None:
     """Return the receipt of a finished part, None if it is missing or damaged."""
-    receipt = run.read_receipt(task.name, RECEIPT_FIELDS)
+    receipt = run.read_receipt(task.name, {**RECEIPT_FIELDS, **setup.receipt_fields})
     if receipt is None:
         return None
     source = run.path / f"{task.name}.json"
@@ -51,7 +48,7 @@ def read_receipt(run: RunFolder, task: PartTask, setup: PartSetup) -> dict[str, 
             _check_reject(entry, indices, source=source)
         _check_counts(receipt["ledger"], source=source)
         _check_class_names(receipt["class_names"], setup.kept, source=source)
-        _check_special_tokens(receipt, setup.special_tokens, source=source)
+        setup.check_receipt(receipt, source)
     except FolderError:
         return None
     num_bytes = receipt["ledger"]["num_tokens"] * np.dtype(setup.dtype).itemsize
@@ -108,29 +105,3 @@ def _check_class_names(found: dict[str, Any], kept: Sequence[Kept], *, source: P
         value_type = expected[name].field.value_type
         if not isinstance(labels, list) or {*map(find_value_type, labels)} - {value_type}:
             raise FolderError(f"{source}: class names {quote(labels)} of {quote(name)}")
-
-
-def _check_special_tokens(
-    receipt: dict[str, Any], special_tokens: Sequence[str], *, source: Place
-) -> None:
-    """Raise FolderError unless these are special tokens, counted, each in documents of the part."""
-    known, total = set(special_tokens), receipt["ledger"]["num_special_tokens_in_text"]
-    num_documents = sum(entry["num_documents"] for entry in receipt["ranges"])
-    for token, entry in receipt["special_tokens"].items():
-        is_entry = isinstance(entry, list) and [type(value) for value in entry] == [int, list]
-        count, documents = entry if is_entry else (0, [])
-        is_sound = (
-            token in known
-            and 1 <= len(documents) <= min(count, MAX_PLACES)
-            and all(type(document) is int for document in documents)
-            and documents == sorted(set(documents))
-            and 0 <= documents[0] <= documents[-1] < num_documents
-        )
-        if not is_sound:
-            raise FolderError(
-                f"{source}: special token {quote(token)} has {quote(entry)}, "
-                "expected a count and the first documents"
-            )
-        total -= count
-    if total:
-        raise FolderError(f"{source}: the special tokens do not add up to the ledger's")

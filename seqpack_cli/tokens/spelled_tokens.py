@@ -183,3 +183,29 @@ def _match(prefix: str, tokens: list[str], depth: int = MAX_DEPTH) -> str:
         choices = [_match(*group, depth - 1) for group in groups.items()]
         choices += [""] * ("" in ends)
     return re.escape(prefix) + "(?:" + "|".join(choices) + ")"
+
+
+def check_spelled_tokens(
+    receipt: dict[str, Any], special_tokens: Sequence[str], *, source: Place
+) -> None:
+    """Raise FolderError unless these are special tokens, counted, each in documents of the part."""
+    known, total = set(special_tokens), receipt["ledger"]["num_special_tokens_in_text"]
+    num_documents = sum(entry["num_documents"] for entry in receipt["ranges"])
+    for token, entry in receipt["special_tokens"].items():
+        is_entry = isinstance(entry, list) and [type(value) for value in entry] == [int, list]
+        count, documents = entry if is_entry else (0, [])
+        is_sound = (
+            token in known
+            and 1 <= len(documents) <= min(count, MAX_PLACES)
+            and all(type(document) is int for document in documents)
+            and documents == sorted(set(documents))
+            and 0 <= documents[0] <= documents[-1] < num_documents
+        )
+        if not is_sound:
+            raise FolderError(
+                f"{source}: special token {quote(token)} has {quote(entry)}, "
+                "expected a count and the first documents"
+            )
+        total -= count
+    if total:
+        raise FolderError(f"{source}: the special tokens do not add up to the ledger's")

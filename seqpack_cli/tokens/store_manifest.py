@@ -11,25 +11,28 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import FolderError, join_items, quote
-from seqpack_cli.files.json_files import check_fields
-from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
+from seqpack_cli.files.json_files import Kind, check_fields
+from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, has_tokenizer, read_manifest
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.indexed_dataset import check_id_range
-from seqpack_cli.tokens.made_counts import check_targets
+from seqpack_cli.tokens.indexed_dataset import check_id_range, choose_dtype
+from seqpack_cli.tokens.made_counts import check_made_counts
 from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 FORMAT = "seqpack.tokens"
-FORMAT_VERSION = 4
-MANIFEST_FIELDS: dict[str, type] = {
+FORMAT_VERSION = 5
+MAKERS = ("tokenize", "import")
+MANIFEST_FIELDS: dict[str, Kind] = {
+    "made_by": str,
     "dtype": str,
     "vocab_size": int,
     "max_id": int,
-    "tokenizer_blake3": str,
+    "tokenizer_blake3": str | None,
     "options": dict,
     "columns": list,
     "ledger": dict,
@@ -54,6 +57,7 @@ RANGE_FIELDS: dict[str, type] = {
 LEDGER_NAMES = (
     "num_documents",
     "num_empty_documents",
+    "num_empty_sequences",
     "num_rejected",
     "num_dropped_documents",
     "num_sequences",
@@ -61,6 +65,7 @@ LEDGER_NAMES = (
     "num_special_tokens_added",
     "num_truncated_tokens",
     "num_dropped_tokens",
+    "num_padding_tokens",
     "num_tokens",
     "num_target_tokens",
     "num_straddling_tokens",
@@ -74,6 +79,27 @@ SOURCE_FIELDS: dict[str, type] = {
     "num_documents": int,
     "first_document": int,
 }
+
+
+def describe_plan(
+    made_by: str, vocabulary: Vocabulary, options: dict[str, Any], sources: Sequence[Source]
+) -> dict[str, Any]:
+    """Return the plan of a run: everything that decides the bytes of the store.
+
+    Args:
+        made_by: the command.
+        options: as the manifest has them.
+    """
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "made_by": made_by,
+        "dtype": choose_dtype(vocabulary.max_id),
+        "tokenizer_blake3": vocabulary.tokenizer_blake3,
+        **{name: getattr(vocabulary, name) for name in ("vocab_size", "max_id", *ROLES)},
+        "options": options,
+        "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
+    }
 
 
 def make_manifest(
@@ -111,6 +137,7 @@ def make_manifest(
     return {
         "format": plan["format"],
         "format_version": plan["format_version"],
+        "made_by": plan["made_by"],
         "dtype": plan["dtype"],
         **{name: getattr(vocabulary, name) for name in names},
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
@@ -139,11 +166,12 @@ def _describe_sources(
 
 
 def is_balanced(ledger: dict[str, int]) -> bool:
-    """Return whether the tokens that were encoded, added or repeated equal those written or left
-    out."""
+    """Return whether the tokens that were encoded or imported, added or repeated equal those
+    written or left out."""
     came_in = ledger["num_encoded_tokens"] + ledger["num_special_tokens_added"]
     came_in += ledger["num_overlap_tokens"]
     left_out = ledger["num_truncated_tokens"] + ledger["num_dropped_tokens"]
+    left_out += ledger["num_padding_tokens"]
     return came_in == ledger["num_tokens"] + left_out
 
 
@@ -158,6 +186,7 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
     )
     source = path / MANIFEST_NAME
     check_fields(manifest["ledger"], dict.fromkeys(LEDGER_NAMES, int), source=source)
+    _check_maker(manifest, source)
     check_id_range(manifest, source)
     _check_sources(manifest, source)
     if not manifest["ledger"]["num_sequences"]:
@@ -178,6 +207,15 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
                     f"expected less than {len(manifest['sources'])}"
                 )
     return manifest, digest
+
+
+def _check_maker(manifest: dict[str, Any], source: Place) -> None:
+    """Raise unless one of the commands can have made the store, with or without a tokenizer."""
+    made_by = manifest["made_by"]
+    if made_by not in MAKERS:
+        raise FolderError(f"{source}: made_by {quote(made_by)}, expected {' or '.join(MAKERS)}")
+    if made_by == "tokenize" and not has_tokenizer(manifest):
+        raise FolderError(f"{source}: tokenizer_blake3 is null, expected a string for tokenize")
 
 
 def _check_sources(manifest: dict[str, Any], source: Place) -> None:
@@ -206,4 +244,4 @@ def check_totals(manifest: dict[str, Any], source: Place) -> None:
             raise FolderError(f"{source}: the parts have {found} {name}, the ledger has {expected}")
     if not is_balanced(manifest["ledger"]):
         raise FolderError(f"{source}: the tokens in the ledger do not add up")
-    check_targets(manifest, source)
+    check_made_counts(manifest, source)

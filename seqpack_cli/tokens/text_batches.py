@@ -28,6 +28,16 @@ class TextBatch(NamedTuple):
         """Return the number of rejected records; their texts are empty."""
         return sum(len(block.rejects) for block in self.blocks)
 
+    def iter_hashed(self, *, has_targets: bool) -> Iterator[bytes]:
+        """Yield what the hash of each document is made from.
+
+        Args:
+            has_targets: whether the first field is the `TargetText` of each.
+        """
+        if not has_targets:
+            return map(str.encode, self.texts)
+        return (b"" if made is None else made.canonical for made in self.fields[0])
+
     def find_place(self, index: int) -> str:
         """Return "path:line" of one of the texts."""
         for block in self.blocks:

@@ -7,12 +7,9 @@ block and its encoding. The worker itself publishes the files and the receipt of
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.corpus.blocks import check_unchanged
@@ -21,10 +18,8 @@ from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.places import at
 from seqpack_cli.runs.progress import advance
-from seqpack_cli.runs.run_folder import write_receipt
-from seqpack_cli.tokens.columns.part_collector import PartCollector
+from seqpack_cli.tokens.columns.part_collector import PartCollector, hash_texts
 from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.encode_batch import list_spelled, open_batch_encoder
 from seqpack_cli.tokens.encoders.agreement import (
@@ -33,8 +28,9 @@ from seqpack_cli.tokens.encoders.agreement import (
     take_head,
 )
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
-from seqpack_cli.tokens.indexed_dataset import cast_ids, write_index
+from seqpack_cli.tokens.indexed_dataset import cast_ids
 from seqpack_cli.tokens.part_setup import PartSetup, PartTask
+from seqpack_cli.tokens.part_writer import MadeDocuments, PartWriter
 from seqpack_cli.tokens.sequences import (
     DocumentSequences,
     TokenColumn,
@@ -42,20 +38,7 @@ from seqpack_cli.tokens.sequences import (
     make_sequences,
 )
 from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts
-from seqpack_cli.tokens.store_manifest import LEDGER_NAMES
 from seqpack_cli.tokens.text_batches import TextBatch, gather
-
-
-@dataclass
-class _Counts:
-    """The counts of one part so far."""
-
-    ledger: Counter[str] = field(default_factory=Counter)
-    lengths: list[np.ndarray] = field(default_factory=list)
-    num_sequences: list[np.ndarray] = field(default_factory=list)
-    ranges: list[dict[str, Any]] = field(default_factory=list)
-    rejects: list[list[Any]] = field(default_factory=list)
-    special_tokens: dict[str, Any] = field(default_factory=dict)
 
 
 def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]]:
@@ -66,6 +49,25 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
         MachineError: the disk failed.
         EncoderRefusedError, EncodersDifferError: this encoder cannot be used.
     """
+    path, subtokens = setup.folder / columns_name(task.name), setup.options.tag_subtokens
+    special_tokens = SpecialTokenCounts(setup.special_tokens)
+    with PartCollector(setup.kept, path, subtokens=subtokens or "first") as columns:
+        part = PartWriter(setup.folder, task.name, setup.dtype, columns)
+        receipt = part.write(
+            _iter_made(part, columns, special_tokens, setup, task),
+            lambda: {"special_tokens": special_tokens.describe(), "encoder": setup.encoder},
+        )
+    return task.name, receipt
+
+
+def _iter_made(
+    part: PartWriter,
+    columns: PartCollector,
+    special_tokens: SpecialTokenCounts,
+    setup: PartSetup,
+    task: PartTask,
+) -> Iterator[MadeDocuments]:
+    """Read and encode the documents of a part."""
     encoder, reference = open_checked_encoder(
         setup.encoder,
         setup.tokenizer_json,
@@ -73,74 +75,25 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
         num_threads=setup.num_threads,
         added_tokens=setup.vocabulary.added_tokens,
     )
-    path, subtokens = setup.folder / columns_name(task.name), setup.options.tag_subtokens
-    with PartCollector(setup.kept, path, subtokens=subtokens or "first") as columns:
-        receipt = _make_files(setup, task, encoder, reference, columns)
-    write_receipt(setup.folder, task.name, receipt)
-    return task.name, receipt
-
-
-def _make_files(
-    setup: PartSetup,
-    task: PartTask,
-    encoder: Encoder,
-    reference: Encoder | None,
-    columns: PartCollector,
-) -> dict[str, Any]:
-    """Write the files of a part; return its receipt."""
-    counts = _Counts()
-    bin_path, idx_path = (setup.folder / f"{task.name}.{suffix}" for suffix in ("bin", "idx"))
-    with at(bin_path).publish() as bin_file:
-        for ids in _iter_ids(counts, columns, setup, task, encoder, reference):
-            bin_file.write(ids)
-        bin_entry = {"name": bin_path.name, **bin_file.describe()}
-    with at(idx_path).publish() as idx_file:
-        lengths, num_sequences = _join(counts.lengths), _join(counts.num_sequences)
-        write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=setup.dtype)
-        idx_entry = {"name": idx_path.name, **idx_file.describe()}
-    columns_entry, class_names = columns.write()
-    return {
-        "ledger": {name: counts.ledger[name] for name in LEDGER_NAMES},
-        "ranges": counts.ranges,
-        "files": [bin_entry, idx_entry, columns_entry],
-        "class_names": class_names,
-        "rejects": counts.rejects,
-        "special_tokens": counts.special_tokens,
-        "encoder": setup.encoder,
-    }
-
-
-def _iter_ids(
-    counts: _Counts,
-    columns: PartCollector,
-    setup: PartSetup,
-    task: PartTask,
-    encoder: Encoder,
-    reference: Encoder | None,
-) -> Iterator[np.ndarray]:
-    """Yield the ids of a part, and add what stands beside them to the counts and columns."""
-    special_tokens = SpecialTokenCounts(setup.special_tokens)
-    batches = gather(_iter_blocks(setup, task, counts, columns.readers))
+    batches = gather(_iter_blocks(setup, task, part, columns.readers))
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
-
     encode = open_batch_encoder(setup, encoder, needs_offsets=columns.needs_offsets).encode
     for found in map_ahead(encode, batches, num_threads=setup.num_threads):
         batch, encoded, *_ = found
-        counts.ledger["num_special_tokens_in_text"] += special_tokens.add(
-            list_spelled(batch, setup), first_document=counts.ledger["num_documents"]
+        num_spelled = special_tokens.add(
+            list_spelled(batch, setup), first_document=part.ledger["num_documents"]
         )
         made = _make_sequences(encoded, batch, setup, columns.assign(found))
-        yield cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id)
-        columns.add(batch, made)
-        counts.lengths.append(_narrow(made.lengths))
-        counts.num_sequences.append(_narrow(made.num_sequences))
-        _count(counts.ledger, batch, encoded, made)
-        advance(0, len(made.ids))
-    counts.special_tokens = special_tokens.describe()
-    counts.ledger["num_target_tokens"] = counts.ledger["num_tokens"]  # if no column says it
-    for name, count in columns.counts.items():
-        counts.ledger[name] = count
+        yield MadeDocuments(
+            made,
+            cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id),
+            hash_texts(batch.iter_hashed(has_targets=setup.text is not None)),
+            batch.fields,
+            batch.num_rejected,
+            len(encoded.ids),
+            {"num_special_tokens_in_text": num_spelled},
+        )
 
 
 def _check_head(
@@ -156,9 +109,9 @@ def _check_head(
 
 
 def _iter_blocks(
-    setup: PartSetup, task: PartTask, counts: _Counts, readers: Sequence[FieldReader]
+    setup: PartSetup, task: PartTask, part: PartWriter, readers: Sequence[FieldReader]
 ) -> Iterator[DocumentBlock]:
-    """Read and hash the ranges one after another; add an entry for each to the counts."""
+    """Read and hash the ranges one after another; tell the part of each."""
     for source_range in task.ranges:
         digest = blake3()
 
@@ -171,37 +124,9 @@ def _iter_blocks(
         for block in blocks:
             yield block
             num_documents += len(block.texts)
-            for reject in block.rejects:
-                counts.rejects.append([source_range.source_index, *reject])
+            part.add_rejects(source_range, block.rejects)
         check_unchanged(source_range.source)
-        counts.ranges.append(
-            {
-                "source": source_range.source_index,
-                "start": source_range.start,
-                "end": source_range.end,
-                "num_documents": num_documents,
-                "blake3": digest.hexdigest(),
-            }
-        )
-
-
-def _count(
-    ledger: Counter[str], batch: TextBatch, encoded: EncodedTexts, made: DocumentSequences
-) -> None:
-    num_silent = int((made.num_sequences == 0).sum())
-    ledger.update(
-        num_documents=len(batch.texts),
-        num_rejected=batch.num_rejected,
-        num_dropped_documents=made.num_dropped_documents,
-        num_empty_documents=num_silent - batch.num_rejected - made.num_dropped_documents,
-        num_sequences=len(made.lengths),
-        num_encoded_tokens=len(encoded.ids),
-        num_special_tokens_added=made.num_special_tokens,
-        num_truncated_tokens=made.num_truncated_tokens,
-        num_dropped_tokens=made.num_dropped_tokens,
-        num_overlap_tokens=int(made.overlaps.sum()),
-        num_tokens=len(made.ids),
-    )
+        part.add_range(source_range, num_documents, digest.hexdigest())
 
 
 def _make_sequences(
@@ -226,12 +151,3 @@ def _make_sequences(
             f"expected at most {max_length:,}",
             hint="pass a larger --max-length, or --overflow split, truncate or drop",
         ) from error
-
-
-def _narrow(counts: np.ndarray) -> np.ndarray:
-    """Cast counts to the smallest dtype that holds them: a part may have 30 million documents."""
-    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
-
-
-def _join(arrays: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(arrays) if arrays else np.empty(0, np.int64)

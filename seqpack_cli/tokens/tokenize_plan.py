@@ -22,10 +22,8 @@ from seqpack_cli.tokens.columns.kind_choice import choose_kinds
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.number_kinds import INT
 from seqpack_cli.tokens.columns.targets_kind import TARGETS
-from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.part_setup import PartTask
-from seqpack_cli.tokens.roles import ROLES
-from seqpack_cli.tokens.store_manifest import FORMAT, FORMAT_VERSION
+from seqpack_cli.tokens.store_manifest import describe_plan
 from seqpack_cli.tokens.text_readers import MessagesText
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary, find_saved_limits
@@ -83,19 +81,12 @@ def make_plan(
 ) -> dict[str, Any]:
     """Return everything that decides the bytes of the store, as plain values."""
     fields = [each for each in kept if each.values_from is ValuesFrom.FIELD]
-    return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "dtype": choose_dtype(vocabulary.max_id),
-        "tokenizer_blake3": vocabulary.tokenizer_blake3,
-        **{name: getattr(vocabulary, name) for name in ROLES},
-        "options": {
-            **options.record(),
-            "chat": {} if text is None else text.describe(),
-            "keep": [each.describe() for each in fields],
-        },
-        "sources": [{"path": source.name, "bytes": source.num_bytes} for source in sources],
+    recorded = {
+        **options.record(),
+        "chat": {} if text is None else text.describe(),
+        "keep": [each.describe() for each in fields],
     }
+    return describe_plan("tokenize", vocabulary, recorded, sources)
 
 
 def adapt_plan(earlier: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:

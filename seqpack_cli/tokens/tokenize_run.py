@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from seqpack_cli.corpus.file_list import list_inputs
+from seqpack_cli.corpus.formats import TEXT_FORMATS
 from seqpack_cli.corpus.input_checks import (
     check_kept_fields,
     check_options_used,
@@ -24,7 +25,7 @@ from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import DataError, join_items
+from seqpack_cli.errors import DataError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
@@ -39,9 +40,9 @@ from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.part_setup import PartSetup
-from seqpack_cli.tokens.receipts import write_rejects
+from seqpack_cli.tokens.publish_store import check_any_token, publish_store
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
-from seqpack_cli.tokens.store_manifest import is_balanced, make_manifest
+from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.text_readers import make_text_reader
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_plan import (
@@ -113,6 +114,8 @@ def _tokenize_sources(
     workers: Workers,
     overwrite: bool,
 ) -> tuple[dict[str, Any], bool]:
+    import tokenizers
+
     started = time.monotonic()
     tokenizer = str(options.tokenizer)
     tokenizer_json = read_tokenizer_json(tokenizer)
@@ -146,7 +149,11 @@ def _tokenize_sources(
     seconds = time.monotonic() - started
     done = _describe_run(tokenizer, encoder, workers.executor, sources, seconds)
     done |= {} if setup.chat is None else {"chat_template": setup.chat.path}
-    _publish(run, sources, manifest, receipts, {**done, "skipped": skipped.count()})
+    done["skipped"] = skipped.count()
+    check_any_token(run, sources, manifest, receipts)
+    write_spelled_tokens(run, manifest, receipts)
+    versions = {"tokenizers": tokenizers.__version__}
+    publish_store(run, sources, manifest, receipts, done, versions)
     return manifest, False
 
 
@@ -163,43 +170,6 @@ def _describe_run(
         "seconds": round(seconds, 3),
         "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
     }
-
-
-def _publish(
-    run: RunFolder,
-    sources: list[Source],
-    manifest: dict[str, Any],
-    receipts: list[dict[str, Any]],
-    done: dict[str, Any],
-) -> None:
-    """Write the files beside the parts, the manifest last."""
-    import tokenizers
-
-    ledger = manifest["ledger"]
-    if ledger["num_sequences"] == 0:
-        run.abandon()
-        raise _no_token_error(sources, manifest, receipts)
-    if not is_balanced(ledger):
-        raise AssertionError(f"the ledger does not add up: {ledger}")
-    write_rejects(run, sources, manifest["parts"], receipts)
-    write_spelled_tokens(run, manifest, receipts)
-    run.write_record(done, {"tokenizers": tokenizers.__version__})
-    run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
-
-
-def _no_token_error(
-    sources: list[Source], manifest: dict[str, Any], receipts: list[dict[str, Any]]
-) -> DataError:
-    ledger, hint = manifest["ledger"], None
-    num, num_dropped = ledger["num_documents"], ledger["num_dropped_documents"]
-    found = f"{num:,} document{'s' * (num != 1)} read"
-    if rejects := [reject for receipt in receipts for reject in receipt["rejects"]]:
-        found += f", {len(rejects):,} of them rejected: {rejects[0][-1]}"
-    if num_dropped:
-        found += f", {num_dropped:,} dropped by --max-length {manifest['options']['max_length']}"
-        hint = "pass a larger --max-length, or --overflow split"
-    paths = join_items(source.path for source in sources)
-    return DataError(f"{paths}: no document with a token ({found})", hint)
 
 
 @contextmanager
@@ -235,11 +205,11 @@ def _find_input(
 ) -> tuple[list[Source], Skipped]:
     sources, skipped = find_sources(
         inputs,
-        file_format=options.file_format,
         document=options.document,
         patterns=options.files,
         spool=spool,
         output=output,
+        formats=TEXT_FORMATS.choose(options.file_format),
     )
     for note in iter_input_notes(sources, skipped, file_format=options.file_format):
         progress.on_notice(note)

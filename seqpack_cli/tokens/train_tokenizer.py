@@ -16,7 +16,7 @@ from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.file_list import list_inputs
 from seqpack_cli.corpus.file_options import FileOptions
-from seqpack_cli.corpus.formats import FORMATS
+from seqpack_cli.corpus.formats import FORMATS, TEXT_FORMATS
 from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
@@ -126,7 +126,10 @@ def _train(
     """Train on the inputs; standard input is spooled into the folder."""
     with spool_standard_input(inputs, folder) as spool:
         sources, skipped = find_sources(
-            inputs, file_format=options.file_format, patterns=options.files, spool=spool
+            inputs,
+            patterns=options.files,
+            spool=spool,
+            formats=TEXT_FORMATS.choose(options.file_format),
         )
         for note in iter_input_notes(sources, skipped, file_format=options.file_format):
             progress.on_notice(note)

@@ -20,7 +20,7 @@ from blake3 import blake3
 
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.files.inputs import find_input
-from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES, read_kept_tokenizer
+from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES, has_tokenizer, read_kept_tokenizer
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import FileKind
 from seqpack_cli.files.url import AnyPath, Place, parse_place
@@ -42,7 +42,7 @@ SWITCHED_OFF = re.compile(DROPOUT.pattern + rb'|"(?:truncation|padding)"\s*:\s*\
 class Vocabulary:
     """What a token store records about its vocabulary."""
 
-    tokenizer_blake3: str
+    tokenizer_blake3: str | None  # None: the ids were imported without a tokenizer
     vocab_size: int  # number of tokens, added ones included
     max_id: int  # more than vocab_size - 1 if the ids have gaps
     pad_id: int | None
@@ -149,10 +149,15 @@ def check_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> None:
     Its checksum alone does not show that it is a tokenizer. Takes 0.2 s for 50,000 tokens.
 
     Raises:
-        FolderError: it cannot be built, or its vocabulary differs from the manifest.
+        FolderError: it cannot be built, its vocabulary differs from the manifest, or it exists
+            although the manifest has none.
     """
-    tokenizer_json = read_kept_tokenizer(folder, manifest)
     path = folder / "tokenizer.json"
+    if not has_tokenizer(manifest):
+        if at(path).exists():
+            raise FolderError(f"{path}: not in the manifest")
+        return
+    tokenizer_json = read_kept_tokenizer(folder, manifest)
     try:
         vocabulary = describe_vocabulary(tokenizer_json)
     except DataError as error:

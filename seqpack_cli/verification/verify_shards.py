@@ -12,6 +12,7 @@ import torch
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION
 from seqpack_cli.errors import SeqpackError
+from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.packed_stores import (
     are_stores_there,
@@ -102,7 +103,8 @@ def find_packed_store(shards: ShardSet, options: VerifyOptions) -> PackedStore:
             raise
         return PackedStore(None, error.message)
     store.check_indices()
-    if store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]:
+    is_same = store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]
+    if is_same and has_tokenizer(store.manifest):
         store.read_tokenizer_json()  # only its digest: level `structure` builds the same file
     else:
         check_kept_tokenizer(store.stores[0].path, store.manifest)

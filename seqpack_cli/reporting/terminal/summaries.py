@@ -17,6 +17,8 @@ OF_STORE = {
     "num_empty_documents": "empty documents, without a sequence",
     "num_rejected": "records skipped, listed in rejects.jsonl",
     "num_dropped_documents": "documents dropped as too long",
+    "num_empty_sequences": "empty sequences, left out",
+    "num_padding_tokens": "tokens of padding, left out",
     "num_truncated_tokens": "tokens cut off",
     "num_straddling_tokens": "tokens of both a prompt and a target, which do not count",
     "num_words_without_token": "words without a token, whose tags are lost",

@@ -25,8 +25,6 @@ from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.part_columns import write_part_columns
 from seqpack_cli.tokens.encode_batch import EncodedBatch
 from seqpack_cli.tokens.sequences import DocumentSequences, TokenColumn
-from seqpack_cli.tokens.target_text import TargetText
-from seqpack_cli.tokens.text_batches import TextBatch
 
 
 class PartCollector:
@@ -90,11 +88,16 @@ class PartCollector:
                 assigned[name] = TokenColumn(entries, fill, fill)
         return assigned
 
-    def add(self, batch: TextBatch, made: DocumentSequences) -> None:
-        """Add the hashes of some documents, and the values of those that have sequences."""
-        of_text = [each for each in self._kept if each.values_from is ValuesFrom.TEXT]
-        texts = _list_canonical(batch.fields[0]) if of_text else map(str.encode, batch.texts)
-        self._hashes.append(hash_texts(texts))
+    def add(
+        self, hashes: np.ndarray, fields: Sequence[Sequence[Any]], made: DocumentSequences
+    ) -> None:
+        """Add some documents, and the values of those that have sequences.
+
+        Args:
+            hashes: of the documents, uint64.
+            fields: of each field that is read, an entry per document.
+        """
+        self._hashes.append(hashes)
         has_sequences = made.num_sequences > 0
         num_sequences = made.num_sequences[has_sequences]
         alive = None if has_sequences.all() else np.flatnonzero(has_sequences).tolist()
@@ -103,7 +106,7 @@ class PartCollector:
             if KINDS[kept.kind].is_per_token:
                 cast(TokenCollector, collector).add(made.columns[name])
             elif name in self._field_of:
-                values = batch.fields[self._field_of[name]]
+                values = fields[self._field_of[name]]
                 values = values if alive is None else [values[place] for place in alive]
                 cast(Collector, collector).add(values, num_sequences)
             else:
@@ -133,7 +136,3 @@ class PartCollector:
 def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
     """Return the XXH3-64 of each text, uint64[N]."""
     return np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64)
-
-
-def _list_canonical(made: Sequence[TargetText | None]) -> list[bytes]:
-    return [b"" if each is None else each.canonical for each in made]

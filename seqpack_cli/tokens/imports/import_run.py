@@ -1,0 +1,172 @@
+"""Run import: ids that another tool made -> plan -> parts -> manifest.
+
+The same input and options give the same bytes with any number of workers and after any
+interruption.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from seqpack_cli.corpus.file_list import list_inputs
+from seqpack_cli.corpus.formats import IDS_FORMATS
+from seqpack_cli.corpus.input_checks import iter_input_notes
+from seqpack_cli.corpus.parts import check_footers
+from seqpack_cli.corpus.skipped import Skipped
+from seqpack_cli.corpus.sources import Source, find_sources
+from seqpack_cli.files.inputs import spell_inputs
+from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.open_run import hold_folder
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
+from seqpack_cli.tokens.imports.id_formats import check_options_used, hash_input
+from seqpack_cli.tokens.imports.import_options import ImportOptions
+from seqpack_cli.tokens.imports.import_part import import_part
+from seqpack_cli.tokens.imports.import_plan import (
+    find_vocabulary,
+    iter_affix_notes,
+    list_kept,
+    make_plan,
+    make_tasks,
+)
+from seqpack_cli.tokens.imports.import_setup import ImportSetup, RecordFields
+from seqpack_cli.tokens.make_parts import (
+    MadePart,
+    check_inputs_unchanged,
+    count_bytes,
+    find_finished,
+    make_missing,
+    share_cores,
+)
+from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.part_setup import PartTask
+from seqpack_cli.tokens.publish_store import check_any_token, publish_store
+from seqpack_cli.tokens.store_manifest import make_manifest
+from seqpack_cli.tokens.tokenize_plan import adapt_plan
+
+MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
+MAX_THREAD_BYTES = 2 << 30  # of input, which more processes than threads would not read earlier
+
+
+@checks_arguments
+def import_store(
+    inputs: AnyPath | Sequence[AnyPath],
+    output: AnyPath,
+    options: ImportOptions,
+    *,
+    executor: Executor | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], bool]:
+    """Import ids that another tool made into a token store, as `seqpack import` does.
+
+    Args:
+        inputs: a file, folder, glob or URL, or a sequence of them, in the order of their documents;
+            may be empty if the options name a list of files. An indexed dataset is named by its
+            .bin, its .idx, or what comes before both.
+        output: the store's folder; an interrupted run there is continued.
+        executor: where the work is done, and by how many workers; None is this machine, with as
+            many processes as the input is worth, at most one per core.
+        overwrite: replace an earlier imported store in the folder.
+        progress: what to call with bytes read, tokens imported and notices.
+
+    Returns:
+        The store's manifest, and whether the store was already complete.
+
+    Raises:
+        OptionError: an input does not exist, or an option cannot be used.
+        DataError: a file, a record or the tokenizer cannot be read, or an id is not in the
+            vocabulary.
+        FolderError: the folder holds something else, or another run is writing there.
+        MachineError: the disk, the memory or a worker process failed.
+    """
+    names, output = spell_inputs(inputs), parse_place(output)
+    command = spell_command("import", names, output, options)
+    inputs = list_inputs(names, options.files)
+    workers = find_workers(executor, progress, (*inputs, output))
+    with workers.hold(), hold_folder(output, command=command) as run:
+        sources, skipped = find_sources(
+            inputs,
+            patterns=options.files,
+            output=output,
+            formats=IDS_FORMATS.choose(options.file_format),
+        )
+        for note in iter_input_notes(sources, skipped, file_format=options.file_format):
+            workers.progress.on_notice(note)
+        check_options_used(sources, options)
+        return _import_sources(run, sources, skipped, options, workers, overwrite)
+
+
+def _import_sources(
+    run: RunFolder,
+    sources: list[Source],
+    skipped: Skipped,
+    options: ImportOptions,
+    workers: Workers,
+    overwrite: bool,
+) -> tuple[dict[str, Any], bool]:
+    started = time.monotonic()
+    vocabulary, tokenizer_json = find_vocabulary(options)
+    check_footers(sources)
+    fields = RecordFields()
+    setup = ImportSetup(run.path, vocabulary, options, fields, list_kept(fields, ()))
+    tasks = make_tasks(sources, options)
+    plan = make_plan(sources, vocabulary, options, fields, setup.kept)
+    run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
+    if run.manifest is not None:
+        run.check_whole(open_store)
+        made = zip(tasks, run.manifest["parts"], strict=False)
+        check_inputs_unchanged(made, run, workers, hash_input)
+        return run.manifest, True
+    if tokenizer_json is not None:
+        run.write_tokenizer(tokenizer_json)
+    receipts = _make_parts(run, tasks, setup, workers)
+    manifest = make_manifest(plan, vocabulary, setup.kept, receipts)
+    check_any_token(run, sources, manifest, receipts)
+    for note in iter_affix_notes(setup.affix_ids, manifest["ledger"], receipts):
+        workers.progress.on_notice(note)
+    seconds = time.monotonic() - started
+    num_bytes = sum(source.num_bytes for source in sources)
+    done = {
+        "tokenizer": None if options.tokenizer is None else str(options.tokenizer),
+        "executor": workers.executor.name,
+        "num_workers": workers.executor.num_workers,
+        "seconds": round(seconds, 3),
+        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+        "skipped": skipped.count(),
+    }
+    publish_store(run, sources, manifest, receipts, done, {})
+    return manifest, False
+
+
+def _make_parts(
+    run: RunFolder, tasks: Sequence[PartTask], setup: ImportSetup, workers: Workers
+) -> list[dict[str, Any]]:
+    receipts = find_finished(run, tasks, setup, workers, hash_input)
+
+    def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
+        num_processes, num_threads = _share_cores(workers, count_bytes(waiting), len(waiting))
+        make_part = functools.partial(import_part, setup)
+        return workers.run(make_part, waiting, max_processes=num_processes, num_threads=num_threads)
+
+    make_missing(receipts, tasks, workers, make)
+    return [receipt for receipt in receipts.values() if receipt is not None]
+
+
+def _share_cores(workers: Workers, num_bytes: int, num_parts: int) -> tuple[int, int]:
+    """Return the number of processes on this machine for an input, and of threads in each.
+
+    Threads are faster than processes, which take a second to start, until Python's lock holds them
+    up.
+    """
+    num_processes, num_threads = share_cores(workers, num_bytes, num_parts)
+    is_free = workers.executor.num_workers is None and workers.are_local
+    if is_free and (num_processes <= MAX_THREADS or num_bytes <= MAX_THREAD_BYTES):
+        return 1, min(MAX_THREADS, count_cores(), num_parts)
+    return num_processes, min(num_threads, num_parts)
