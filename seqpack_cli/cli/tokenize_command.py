@@ -139,8 +139,7 @@ def command(
     or match a glob. Files may be compressed (.gz .bz2 .xz .zst). A record is one line, file or
     paragraph of text, a JSON object, or a table row; its text is a document, and each document
     becomes one sequence, or several if it is cut. Running the same command again continues an
-    interrupted run; with other options or a changed input it is an error unless --overwrite is
-    given.
+    interrupted run; with other options or a changed input it needs --overwrite.
 
     \b
     A folder of text files, one document per line, one id per byte:
