@@ -12,7 +12,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import BinaryIO
 
-from seqpack_cli.corpus.parquet_rows import find_row_groups
+from seqpack_cli.corpus.parquet_arrays import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared

@@ -15,6 +15,8 @@ from seqpack_cli.tokens.imports.megatron_ids import (
     hash_megatron,
     iter_megatron_blocks,
 )
+from seqpack_cli.tokens.imports.record_arrays import iter_array_blocks
+from seqpack_cli.tokens.imports.record_json import iter_json_blocks
 
 
 class IdFormat(NamedTuple):
@@ -27,6 +29,9 @@ class IdFormat(NamedTuple):
 
 ID_FORMATS = {
     "megatron": IdFormat(iter_megatron_blocks, cut_megatron, hash_megatron),
+    "jsonl": IdFormat(iter_json_blocks),
+    "json": IdFormat(iter_json_blocks),
+    "parquet": IdFormat(iter_array_blocks),
 }
 
 

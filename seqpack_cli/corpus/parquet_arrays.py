@@ -1,0 +1,154 @@
+"""Read columns of a Parquet file as Arrow arrays, with pyarrow, one row group after another.
+
+About 1 MiB is decoded at a time. The bytes of each row group are read a second time for `on_read`,
+since pyarrow reads the file itself. Files are cut between row groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from seqpack_cli.corpus.blocks import OnRead, iter_raw_blocks
+from seqpack_cli.corpus.decompression import BombError, check_ratio
+from seqpack_cli.corpus.parquet_columns import look_up
+from seqpack_cli.corpus.parquet_pages import bound_length, find_chunks, find_first_page
+from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.errors import DataError, MachineError
+
+BATCH_BYTES = 1 << 20
+MAX_BATCH_ROWS = 1 << 14
+MAX_BATCH_MEMORY = 64 << 20  # of rows that repeat a long value, which a file stores once
+BUFFER_BYTES = 1 << 20
+VALUE_BYTES = 4  # of a number in a list, at least: a file stores repeated ones once
+
+
+def open_parquet(source: Source) -> Any:
+    """Open a file with pyarrow.
+
+    Raises:
+        DataError: it is damaged.
+        MachineError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MachineError(
+            f"{source.path}: pyarrow is not installed, .parquet files need it",
+            hint="pip install pyarrow",
+        ) from error
+    try:
+        file = pq.ParquetFile(
+            source.input.open_natively(source.num_bytes),
+            buffer_size=BUFFER_BYTES,
+            pre_buffer=False,
+            page_checksum_verification=True,  # if the file has checksums
+        )
+        for index in range(file.metadata.num_columns):
+            _ = file.schema.column(index).path  # names that are not UTF-8 fail here, not later
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{source.path}: not Parquet, or damaged ({_first_line(error)})") from error
+
+
+def find_row_groups(source: Source) -> list[int]:
+    """Return the byte at which each row group begins, the first at 0, and the file's size last."""
+    metadata = open_parquet(source).metadata
+    starts = [_find_start(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
+    if starts != sorted(set(starts)):
+        starts = starts[:1]  # not in the order of the file: read them as one
+    return [0, *starts[1:], source.num_bytes]
+
+
+def iter_row_arrays(
+    file: Any, source_range: SourceRange, columns: Sequence[str | None], on_read: OnRead | None
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield columns of the row groups that begin in a range, in pieces of about 1 MiB.
+
+    Args:
+        columns: names; for one that is None, all rows are null.
+        on_read: called with the bytes of the row groups; None if nobody needs them.
+
+    Yields:
+        The number of rows of the file before a piece, and its columns as Arrow arrays.
+    """
+    source = source_range.source
+    offsets = find_row_groups(source)
+    inside = [
+        group
+        for group, start in enumerate(offsets[:-1])
+        if source_range.start <= start < source_range.end
+    ]
+    num_before = _count_rows(file, offsets, inside[0]) if inside else 0
+    for group in inside:
+        start, end = offsets[group], offsets[group + 1]
+        if on_read is not None:
+            for _ in iter_raw_blocks(source_range._replace(start=start, end=end), on_read):
+                pass
+        groups = [group] if len(offsets) > 2 else list(range(file.num_row_groups))
+        for arrays in _iter_arrays(file, groups, columns, source):
+            yield num_before, arrays
+            num_before += len(arrays[0])
+
+
+def check_row_ratio(source: Source, num_rows: int, num_bytes: int) -> None:
+    """Raise DataError if the rows of a file are far larger than the file."""
+    try:
+        check_ratio(source.num_bytes, num_bytes)
+    except BombError as error:
+        hint = "if this is intended, write its text to another file"
+        raise DataError(f"{source.path}:{num_rows + 1}: {error}", hint=hint) from error
+
+
+def _count_rows(file: Any, offsets: list[int], first_group: int) -> int:
+    if len(offsets) == 2:
+        return 0
+    return sum(file.metadata.row_group(group).num_rows for group in range(first_group))
+
+
+def _iter_arrays(
+    file: Any, groups: list[int], columns: Sequence[str | None], source: Source
+) -> Iterator[list[Any]]:
+    """Yield the columns of row groups in pieces of about 1 MiB; one that is missing is null."""
+    import pyarrow as pa
+
+    metadata = [file.metadata.row_group(group) for group in groups]
+    num_rows = sum(group.num_rows for group in metadata)
+    num_found = 0
+    names = [column for column in columns if column is not None]
+    try:
+        rows = _choose_rows(metadata, names, source, num_rows)
+        for batch in file.iter_batches(
+            batch_size=rows, row_groups=groups, columns=names, use_threads=False
+        ):
+            num_found += len(batch)
+            if len(batch):
+                nulls = pa.nulls(len(batch))
+                yield [nulls if it is None else look_up(batch, it) for it in columns]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{source.path}: damaged ({_first_line(error)})") from error
+    if num_found != num_rows:  # pyarrow stops without an error at some damaged pages
+        raise DataError(f"{source.path}: damaged ({num_found:,} rows, expected {num_rows:,})")
+
+
+def _choose_rows(metadata: list[Any], columns: list[str], source: Source, num_rows: int) -> int:
+    """Return how many rows are decoded at once."""
+    num_bytes = longest = 0
+    for column in columns:
+        chunks = [chunk for group in metadata for chunk in find_chunks(group, column)]
+        num_bytes += sum(
+            max(chunk.total_uncompressed_size, VALUE_BYTES * chunk.num_values) for chunk in chunks
+        )
+        longest += max((bound_length(group, column, source) for group in metadata), default=0)
+    rows = min(MAX_BATCH_ROWS, max(1, num_rows * BATCH_BYTES // max(1, num_bytes)))
+    return min(rows, max(1, MAX_BATCH_MEMORY // max(1, longest)))
+
+
+def _find_start(group: Any) -> int:
+    chunks = (group.column(index) for index in range(group.num_columns))
+    return min(map(find_first_page, chunks), default=0)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
