@@ -62,7 +62,7 @@ def plan_parts(
     parts: list[list[SourceRange]] = [[]]
     room = part_bytes
     for index, source in enumerate(sources):
-        cut = cuts.get(source.format, _cut)
+        cut = cuts.get(source.format, cut_source)
         for start, end in cut(source, room, part_bytes):
             too_large = not source.is_cut_anywhere and end - start > room
             if room <= 0 or (too_large and parts[-1]):
@@ -97,7 +97,7 @@ def _skip_line(file: BinaryIO) -> bool:
     return has_text
 
 
-def _cut(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
+def cut_source(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
     """Return the (start, end) bytes of a source's ranges; the first one fits in the room left."""
     if source.format == "parquet":
         return _join_row_groups(find_row_groups(source), part_bytes)

@@ -14,6 +14,7 @@ from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import RecordFields
+from seqpack_cli.tokens.imports.record_cuts import make_cuts
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import describe_plan
 from seqpack_cli.tokens.tokenizer_config import read_named_tokens
@@ -67,6 +68,7 @@ def make_tasks(sources: list[Source], options: ImportOptions) -> list[PartTask]:
         DataError: a source cannot be read.
     """
     cuts = {name: it.cut for name, it in ID_FORMATS.items() if it.cut is not None}
+    cuts |= make_cuts(options)
     parts = plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts)
     return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
 

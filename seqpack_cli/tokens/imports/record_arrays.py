@@ -16,6 +16,7 @@ from seqpack_cli.errors import quote
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
+from seqpack_cli.tokens.imports.record_cuts import find_span
 from seqpack_cli.tokens.imports.record_documents import iter_blocks
 
 LARGEST = 2**63 - 1
@@ -27,7 +28,9 @@ def iter_array_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBloc
     Raises:
         DataError: a row cannot be read and is not to be skipped, or the file is damaged.
     """
-    return iter_blocks(_iter_batches(opened, setup), setup)
+    field = setup.options.document_field
+    span = None if field is None else find_span(opened.range, field)
+    return iter_blocks(_iter_batches(opened, setup), setup, span)
 
 
 def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatch]:

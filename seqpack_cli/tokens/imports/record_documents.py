@@ -18,16 +18,9 @@ from seqpack_cli.tokens.imports.id_block import IdBlock
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 from seqpack_cli.tokens.imports.record_batch import ID_BYTES, UNKNOWN, RecordBatch
 from seqpack_cli.tokens.imports.record_check import check_batch
+from seqpack_cli.tokens.imports.record_cuts import Span, falling_error
 
-SORT_HINT = "sort the records by this field, or omit --document-field"
 FIX_HINT = "fix the record and add --overwrite, or omit --document-field"
-
-
-class Span(NamedTuple):
-    """The numbers of the documents of a range, also of those that have no record."""
-
-    first: int
-    end: int  # the one after the last
 
 
 def iter_blocks(
@@ -64,9 +57,21 @@ class _Numbered(NamedTuple):
 def _iter_joined(
     batches: Iterator[RecordBatch], setup: ImportSetup, span: Span | None
 ) -> Iterator[IdBlock]:
-    """Yield documents of one or more records; the last of a batch may go on in the next one."""
-    held: list[_Numbered] = []  # records of one document
+    """Yield documents of one or more records, and, in a span, those of none."""
     next_number = None if span is None else span.first
+    for records in _iter_whole(batches, setup, span):
+        block = _Joined(records, next_number).make_block(setup)
+        yield block
+        next_number = None if next_number is None else next_number + len(block.num_sequences)
+    if span is not None and next_number is not None and next_number < span.end:
+        yield _make_empty(span.end - next_number, setup)
+
+
+def _iter_whole(
+    batches: Iterator[RecordBatch], setup: ImportSetup, span: Span | None
+) -> Iterator[list[_Numbered]]:
+    """Yield the records of whole documents: the last one of a batch may go on in the next."""
+    held: list[_Numbered] = []  # records of one document
     for batch in batches:
         numbers = batch.numbers
         if numbers is None or not len(numbers):
@@ -74,20 +79,14 @@ def _iter_joined(
         found = _Numbered(check_batch(batch, setup), numbers)
         _check_numbers(found, int(held[-1].numbers[-1]) if held else None, span)
         last = int(np.searchsorted(numbers, numbers[-1]))
-        if last or (held and held[0].numbers[0] != numbers[0]):
-            pieces = [*held, found.take(0, last)] if last else held
-            block = _Joined(pieces, next_number).make_block(setup)
-            yield block
-            next_number = None if next_number is None else next_number + len(block.num_sequences)
+        done = [*held, found.take(0, last)] if last else held
+        if done and done[0].numbers[0] != numbers[-1]:
+            yield done
             held = []
         held.append(found.take(last, len(numbers)))
         _check_size(held, setup.options.max_document_bytes)
     if held:
-        block = _Joined(held, next_number).make_block(setup)
-        yield block
-        next_number = None if next_number is None else next_number + len(block.num_sequences)
-    if span is not None and next_number is not None and next_number < span.end:
-        yield _make_empty(span.end - next_number, setup)
+        yield held
 
 
 def _check_numbers(found: _Numbered, before: int | None, span: Span | None) -> None:
@@ -101,9 +100,7 @@ def _check_numbers(found: _Numbered, before: int | None, span: Span | None) -> N
     earlier = np.concatenate([numbers[:1] if before is None else [before], numbers[:-1]])
     if (numbers < earlier).any():
         record = int((numbers < earlier).argmax())
-        what = f"document {numbers[record]} follows document {earlier[record]}"
-        expected = "expected numbers that do not fall within a file"
-        raise DataError(f"{block.find_place(record)}: {what}, {expected}", SORT_HINT)
+        raise falling_error(block.find_place(record), int(numbers[record]), int(earlier[record]))
     if span is not None and not span.first <= numbers[0] <= numbers[-1] < span.end:
         record = 0 if numbers[0] < span.first else int(np.searchsorted(numbers, span.end))
         expected = f"expected {span.first} to {span.end - 1}, as the file says"

@@ -1,0 +1,162 @@
+"""Cut files of records where the number of the document changes, so that no document is divided.
+
+Also what a table says of documents without a record: `seqpack export` notes in its schema which
+documents a file holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from seqpack_cli.corpus.blocks import find_line_number
+from seqpack_cli.corpus.json_fields import find_optional
+from seqpack_cli.corpus.json_lines import find_parser
+from seqpack_cli.corpus.parquet_arrays import (
+    check_row_ratio,
+    find_row_groups,
+    iter_row_arrays,
+    open_parquet,
+)
+from seqpack_cli.corpus.parts import Cut, cut_source, find_record_start
+from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.errors import DataError, quote
+from seqpack_cli.tokens.imports.import_options import ImportOptions
+
+DOCUMENTS = b"seqpack.documents"  # in the metadata of a schema: [first, end] in JSON
+SORT_HINT = "sort the records by this field, or omit --document-field"
+EMPTY_BYTES = 16  # that a document without a record takes
+
+
+class Span(NamedTuple):
+    """The numbers of the documents of a range, also of those that have no record."""
+
+    first: int
+    end: int  # the one after the last
+
+
+def make_cuts(options: ImportOptions) -> Mapping[str, Cut]:
+    """Return how files are cut whose records are joined to documents."""
+    if options.document_field is None:
+        return {}
+    cut_table = functools.partial(_cut_table, field=options.document_field)
+    return {
+        "jsonl": functools.partial(_cut_lines, options=options),
+        "parquet": cut_table,
+        "arrow": cut_table,
+    }
+
+
+def falling_error(place: str, number: int, before: int) -> DataError:
+    """Return the error about the number of a document that is less than the one before."""
+    what = f"document {number} follows document {before}"
+    return DataError(f"{place}: {what}, expected numbers that do not fall within a file", SORT_HINT)
+
+
+def find_span(source_range: SourceRange, field: str) -> Span | None:
+    """Return the documents of a range of a table; None if the table does not say it.
+
+    A range goes on up to the first document of the next one.
+    """
+    source = source_range.source
+    metadata = open_parquet(source).schema_arrow.metadata or {}
+    if DOCUMENTS not in metadata:
+        return None
+    first, end = _read_documents(metadata[DOCUMENTS], source)
+    check_row_ratio(source, 0, EMPTY_BYTES * (end - first))
+    if source_range.start:
+        first = _read_number(source_range, 0, field)
+    if source_range.end < source.num_bytes:
+        after = source_range._replace(start=source_range.end, end=source.num_bytes)
+        end = _read_number(after, 0, field)
+    return Span(first, end)
+
+
+def _read_documents(value: bytes, source: Source) -> tuple[int, int]:
+    try:
+        first, end = json.loads(value)
+        if type(first) is int and type(end) is int and 0 <= first <= end:
+            return first, end
+    except (ValueError, TypeError):
+        pass
+    name = DOCUMENTS.decode()
+    raise DataError(
+        f"{source.path}: {name} is {quote(value)} in the metadata, expected [first, end]"
+    )
+
+
+def _cut_table(source: Source, room: int, part_bytes: int, *, field: str) -> list[tuple[int, int]]:
+    """Return ranges of whole row groups; two that share a document are one range."""
+    group_before = {end: start for start, end in pairwise(find_row_groups(source))}
+    first, *others = cut_source(source, room, part_bytes)
+    ranges = [first]
+    for start, end in others:
+        before = _read_number(SourceRange(0, source, group_before[start], start), -1, field)
+        number = _read_number(SourceRange(0, source, start, source.num_bytes), 0, field)
+        if number < before:
+            raise falling_error(source.path, number, before)
+        if number == before:
+            ranges[-1] = (ranges[-1][0], end)
+        else:
+            ranges.append((start, end))
+    return ranges
+
+
+def _read_number(source_range: SourceRange, row: int, field: str) -> int:
+    """Return the number of the document of the first (0) or last row (-1) of a range."""
+    source, value = source_range.source, None
+    for _, (array,) in iter_row_arrays(open_parquet(source), source_range, [field], None):
+        value = array[row].as_py()
+        if row == 0:
+            break
+    if value is None:
+        raise DataError(f"{source.path}: column {quote(field)} is null, expected a whole number")
+    return int(value)
+
+
+def _cut_lines(
+    source: Source, room: int, part_bytes: int, *, options: ImportOptions
+) -> list[tuple[int, int]]:
+    """Return ranges that begin with another document than the one before."""
+    if not source.is_cut_anywhere:
+        return cut_source(source, room, part_bytes)
+    ends: list[int] = []
+    target = room if room > 0 else part_bytes
+    while target < source.num_bytes:
+        ends.append(_find_document_start(source, find_record_start(source, target), options))
+        target = ends[-1] + part_bytes
+    if not ends or ends[-1] < source.num_bytes:
+        ends.append(source.num_bytes)
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def _find_document_start(source: Source, start: int, options: ImportOptions) -> int:
+    """Return where a document begins after the one of the line at a byte.
+
+    A line that cannot be read begins a range: who reads that says what is wrong.
+    """
+    before: Any = None
+    with source.input.open(source.num_bytes) as file:
+        file.seek(start)
+        while line := file.readline(options.max_document_bytes + 1):
+            if line.strip():
+                number = _parse_number(line, str(options.document_field))
+                if number is None or (before is not None and number != before):
+                    break
+                before = number
+            start += len(line)
+    if line and number is not None and number < before:
+        raise falling_error(f"{source.path}:{find_line_number(source, start)}", number, before)
+    return start
+
+
+def _parse_number(line: bytes, field: str) -> int | None:
+    """Return the number of the document of a record, None if it cannot be read."""
+    try:
+        number = find_optional(find_parser().loads(line), field)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return number if type(number) is int else None
