@@ -102,7 +102,7 @@ def test_a_table_says_which_documents_have_no_record(tmp_path, monkeypatch, part
     write_numbered(path, [], end=3)
     assert read_documents(describe(path)) == [[], [], []]
     write_numbered(path, numbers, end=8)
-    with pytest.raises(DataError, match=r"a.parquet:6: document 8, expected 0 to 7, as the file"):
+    with pytest.raises(DataError, match=r"a.parquet:6: document 8, expected at most 7, as the"):
         read_documents(describe(path), 1 << 20)
 
 

@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from seqpack_cli.corpus.blocks import find_line_number
 from seqpack_cli.corpus.json_fields import find_optional
@@ -21,7 +21,7 @@ from seqpack_cli.corpus.parquet_arrays import (
     iter_row_arrays,
     open_parquet,
 )
-from seqpack_cli.corpus.parts import Cut, cut_source, find_record_start
+from seqpack_cli.corpus.parts import Cut, cut_source, find_record_start, iter_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.imports.import_options import ImportOptions
@@ -138,19 +138,19 @@ def _find_document_start(source: Source, start: int, options: ImportOptions) -> 
 
     A line that cannot be read begins a range: who reads that says what is wrong.
     """
-    before: Any = None
-    with source.input.open(source.num_bytes) as file:
-        file.seek(start)
-        while line := file.readline(options.max_document_bytes + 1):
-            if line.strip():
-                number = _parse_number(line, str(options.document_field))
-                if number is None or (before is not None and number != before):
-                    break
-                before = number
-            start += len(line)
-    if line and number is not None and number < before:
-        raise falling_error(f"{source.path}:{find_line_number(source, start)}", number, before)
-    return start
+    before: int | None = None
+    for place, line in iter_lines(source, start, options.max_document_bytes + 1):
+        if line.strip():
+            number = _parse_number(line, str(options.document_field))
+            if number is None:
+                return place
+            if before is not None and number < before:
+                line_number = find_line_number(source, place)
+                raise falling_error(f"{source.path}:{line_number}", number, before)
+            if before is not None and number != before:
+                return place
+            before = number
+    return source.num_bytes
 
 
 def _parse_number(line: bytes, field: str) -> int | None:

@@ -103,7 +103,8 @@ def _check_numbers(found: _Numbered, before: int | None, span: Span | None) -> N
         raise falling_error(block.find_place(record), int(numbers[record]), int(earlier[record]))
     if span is not None and not span.first <= numbers[0] <= numbers[-1] < span.end:
         record = 0 if numbers[0] < span.first else int(np.searchsorted(numbers, span.end))
-        expected = f"expected {span.first} to {span.end - 1}, as the file says"
+        most = f"at least {span.first}" if numbers[0] < span.first else f"at most {span.end - 1}"
+        expected = f"expected {most}, as the file says"
         raise DataError(f"{block.find_place(record)}: document {numbers[record]}, {expected}")
 
 
