@@ -44,7 +44,7 @@ def write_numbered(path: Path, numbers: list[int], end: int | None = None) -> li
         write(path, records)
         return records
     fields = {"input_ids": pa.list_(pa.int32()), "document": pa.int64(), "even": pa.int64()}
-    metadata = {} if end is None else {"seqpack.documents": json.dumps([0, end])}
+    metadata = {} if end is None else {"seqpack.export": json.dumps({"documents": [0, end]})}
     schema = pa.schema(list(fields.items()), metadata)
     pq.write_table(pa.Table.from_pylist(records, schema), path, row_group_size=1)
     return records

@@ -1,7 +1,7 @@
 """Cut files of records where the number of the document changes, so that no document is divided.
 
-Also what a table says of documents without a record: `seqpack export` notes in its schema which
-documents a file holds.
+Also what a table says of documents without a record: `seqpack export` notes in its metadata which
+documents it holds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.blocks import find_line_number
 from seqpack_cli.corpus.json_fields import find_optional
@@ -26,7 +26,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 
-DOCUMENTS = b"seqpack.documents"  # in the metadata of a schema: [first, end] in JSON
+MARK = b"seqpack.export"  # in the metadata of a file: JSON, of which "documents" is [first, end]
 SORT_HINT = "sort the records by this field, or omit --document-field"
 EMPTY_BYTES = 16  # that a document without a record takes
 
@@ -62,10 +62,11 @@ def find_span(source_range: SourceRange, field: str) -> Span | None:
     A range goes on up to the first document of the next one.
     """
     source = source_range.source
-    metadata = open_parquet(source).schema_arrow.metadata or {}
-    if DOCUMENTS not in metadata:
+    mark = (open_parquet(source).metadata.metadata or {}).get(MARK)
+    documents = _read_mark(mark, source).get("documents") if mark is not None else None
+    if documents is None:
         return None
-    first, end = _read_documents(metadata[DOCUMENTS], source)
+    first, end = documents
     check_row_ratio(source, 0, EMPTY_BYTES * (end - first))
     if source_range.start:
         first = _read_number(source_range, 0, field)
@@ -75,17 +76,18 @@ def find_span(source_range: SourceRange, field: str) -> Span | None:
     return Span(first, end)
 
 
-def _read_documents(value: bytes, source: Source) -> tuple[int, int]:
+def _read_mark(mark: bytes, source: Source) -> dict[str, Any]:
+    """Return what `seqpack export` says of a file."""
     try:
-        first, end = json.loads(value)
+        found = json.loads(mark)
+        documents = found.get("documents")
+        first, end = (0, 0) if documents is None else documents
         if type(first) is int and type(end) is int and 0 <= first <= end:
-            return first, end
-    except (ValueError, TypeError):
+            return dict(found)
+    except (ValueError, TypeError, AttributeError):
         pass
-    name = DOCUMENTS.decode()
-    raise DataError(
-        f"{source.path}: {name} is {quote(value)} in the metadata, expected [first, end]"
-    )
+    expected = "expected documents as [first, end]"
+    raise DataError(f"{source.path}: {MARK.decode()} in its metadata is {quote(mark)}, {expected}")
 
 
 def _cut_table(source: Source, room: int, part_bytes: int, *, field: str) -> list[tuple[int, int]]:
