@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from seqpack_cli.runs.progress import Progress
     from seqpack_cli.runs.spawned_workers import WorkerDiedError
     from seqpack_cli.runs.workers import Executor
+    from seqpack_cli.shards.exports.export_run import export
     from seqpack_cli.shards.layouts import Batch
     from seqpack_cli.shards.pack_run import pack
     from seqpack_cli.shards.packed import PackedBatch
@@ -130,6 +131,7 @@ _MODULE_OF = {
     "collate_padded": "training.collate",
     "collate_varlen": "training.collate",
     "diff": "reporting.differences",
+    "export": "shards.exports.export_run",
     "import_store": "tokens.imports.import_run",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
@@ -203,6 +205,7 @@ __all__ = [
     "collate_padded",
     "collate_varlen",
     "diff",
+    "export",
     "import_store",
     "inspect",
     "open_shards",

@@ -55,8 +55,9 @@ class ShardWriter:
     def write(self) -> None:
         """Write shards and manifest."""
         self.folder.mkdir()
-        tokenizer_json = (self.store.folder / "tokenizer.json").read_bytes()
-        (self.folder / "tokenizer.json").write_bytes(tokenizer_json)
+        if self.store.manifest["tokenizer_blake3"] is not None:
+            tokenizer_json = (self.store.folder / "tokenizer.json").read_bytes()
+            (self.folder / "tokenizer.json").write_bytes(tokenizer_json)
         selected = select(self.stores, self.options)
         lengths = [*map(len, self.store.sequences)]
         plan = make_plan(lengths, self.layout, self.options, selected)

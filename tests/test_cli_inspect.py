@@ -452,6 +452,7 @@ def test_inspect_numbers_fit_the_terminal_however_large() -> None:
         **{"num_parts": most, "num_sources": most, "bytes": most, "dtype": "uint16"},
         **{"vocab_size": most, "max_id": most, "run": {"encoder": "雨" * 100}},
         **dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id"), most),
+        **{"made_by": "tokenize", "tokenizer_blake3": None},
         "duplicates": dict.fromkeys(counted, most),
         "columns": [
             {"name": "n" * 99, "kind": "class", "num_classes": most, "num_unused_classes": most}

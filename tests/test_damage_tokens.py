@@ -255,7 +255,7 @@ def test_damage_that_keeps_every_size_is_found_by_its_checksum(store: Path, dama
     with pytest.raises(FolderError) as caught:
         opened.check_digest()
     assert caught.value.message.endswith(": blake3 differs from the manifest's")
-    assert caught.value.hint == "the file was changed or damaged: run tokenize --overwrite"
+    assert caught.value.hint == "the store was changed or damaged: make it again with --overwrite"
 
 
 def _replace_by_folder(path: Path) -> None:

@@ -115,6 +115,7 @@ def test_copy_of_a_store_is_the_same(tmp_path: Path) -> None:
         },
         "documents": {
             "without_stores": [],
+            "has_other_hashes": False,
             **dict.fromkeys(["num_in_a", "num_shared_in_a", "num_in_b", "num_shared_in_b"], 7),
             "num_shared_texts": 7,
             "num_differing": 0,

@@ -1,6 +1,7 @@
 """docs/formats.md suffices: what is written from it alone is what seqpack writes, and is read back.
 
-`page_store.py`, `page_plan.py` and `page_shards.py` follow the page and use nothing of seqpack.
+`page_store.py`, `page_import.py`, `page_plan.py` and `page_shards.py` follow the page and use
+nothing of seqpack.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import check_refused, run
+from page_import import Documents, write_pair, write_store
 from page_plan import permute
 from page_shards import ShardWriter, read_rows, read_shards, write_splits
 from page_store import PageStore, StoreWriter, read_store
@@ -102,6 +104,31 @@ def test_store_written_from_the_page_is_accepted_and_read(folder: Path, tmp_path
     assert run("pack", tmp_path / "store", "-o", tmp_path / "shards", "-q").exit_code == 0
     assert run("verify", tmp_path / "shards", "--level", "roundtrip").exit_code == 0
     assert read_shards(tmp_path / "shards") == dict(enumerate(ours.sequences))
+
+
+@pytest.mark.parametrize(("vocab_size", "dtype"), [(65_536, "int32"), (65_537, "uint16")])
+def test_imported_store_written_from_the_page_is_that_of_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocab_size: int, dtype: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    most = min(vocab_size, 65_536) - 1
+    documents: Documents = [[[1, 2, 3], [], [4]], [], [[0], [most]], [[], []], [[5] * 70]]
+    write_pair(Path("pair"), documents, dtype)
+    result = run("import", "pair", "--vocab-size", vocab_size, "-o", "theirs", "-q")
+    assert result.exit_code == 0, result.output
+    write_store(Path("ours"), Path("pair"), documents, vocab_size)
+    names = sorted(path.name for path in Path("theirs").iterdir() if path.name != "run.json")
+    assert names == sorted(path.name for path in Path("ours").iterdir())
+    for name in set(names) - {"manifest.json"}:
+        assert Path("ours", name).read_bytes() == Path("theirs", name).read_bytes()
+    ours, theirs = (json.loads(Path(x, "manifest.json").read_bytes()) for x in ("ours", "theirs"))
+    assert ours == theirs
+    store = read_store(Path("theirs").resolve())
+    assert store.sequences == [ids for document in documents for ids in document if ids]
+    pack("theirs", "packed", PackOptions(layout="padded", pad_id=3))
+    ShardWriter(tmp_path / "shards", [store], "padded", {"pad_id": 3}).write()
+    check_same(tmp_path / "shards", Path("packed"))
+    assert run("verify", "shards", "--level", "roundtrip").exit_code == 0
 
 
 KEEP = ["label:class", "id:int", "score:float", "title:text", "flag:class", "tags:tags"]
@@ -462,7 +489,8 @@ def test_input_without_a_token_is_an_error_and_leaves_no_store(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "name", ["page_store.py", "page_selection.py", "page_plan.py", "page_shards.py"]
+    "name",
+    ["page_store.py", "page_import.py", "page_selection.py", "page_plan.py", "page_shards.py"],
 )
 def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
     tree = ast.parse((TESTS / name).read_text())

@@ -25,6 +25,8 @@ def write(path: Path, records: Sequence[dict[str, Any]]) -> Path:
     """Write records in the format of a suffix."""
     if path.suffix == ".jsonl":
         path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(records, indent=1))
     else:
         pq.write_table(pa.Table.from_pylist(list(records)), path)
     return path
@@ -220,7 +222,7 @@ def test_a_field_that_only_later_json_records_have_is_a_bad_record(tmp_path):
         import_records(path, tmp_path / "store")
     reason = "field 'labels', which the first records do not have"
     assert caught.value.message == f"{path}:1001: {reason}"
-    assert caught.value.hint == "pass --labels-field labels to read it, or --ignore-field labels"
+    assert caught.value.hint == "pass --ignore-field labels to leave it unread in all records"
     manifest = import_records(path, tmp_path / "store", ignore_fields=["labels"])
     assert manifest["ledger"]["num_sequences"] == 1001
 
@@ -287,14 +289,14 @@ def test_formats_give_the_same_store_and_keep_fields(tmp_path):
         for count in draws.integers(0, 9, 200).tolist()
     ]
     made = {}
-    for suffix in FORMATS:
+    for suffix in (*FORMATS, "json"):
         path = write(tmp_path / f"a.{suffix}", records)
         keep = ["name", "meta.score", "kind:class"]
         import_records(path, tmp_path / suffix, keep=keep)
         made[suffix] = {
             file.suffix: file.read_bytes() for file in (tmp_path / suffix).glob("part-*")
         }
-    assert made["jsonl"] == made["parquet"]
+    assert made["jsonl"] == made["parquet"] == made["json"]
 
 
 def test_lists_are_not_kept(tmp_path):
@@ -308,9 +310,22 @@ def test_options_about_fields_need_records(tmp_path):
     write(tmp_path / "a.jsonl", [GOOD])
     import_records(tmp_path / "a.jsonl", tmp_path / "store")
     part = tmp_path / "store/part-00000.bin"
-    with pytest.raises(OptionError, match=r"^--labels-field tgt: .* is megatron, which has no"):
+    with pytest.raises(OptionError, match=r"^--labels-field tgt: the input is megatron, expected"):
         import_records(part, tmp_path / "again", labels_field="tgt")
-    with pytest.raises(OptionError, match=r"^--keep name: .* is megatron, which has no"):
+    with pytest.raises(OptionError, match=r"^--keep name: .* is megatron, expected records"):
         import_records([part, tmp_path / "a.jsonl"], tmp_path / "again", keep=["name"])
     import_records([part, tmp_path / "a.jsonl"], tmp_path / "again")
     assert read_sequences(tmp_path / "again") == [[7, 8, 9]] * 2
+
+
+def test_an_array_with_a_bad_element_is_read_as_tokenize_reads_it(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('[{"input_ids": [7]},\n 3,\n {"input_ids": [8]}]')
+    with pytest.raises(DataError, match=r"a.json:2: record 2: a JSON int, expected an object"):
+        import_records(path, tmp_path / "store")
+    import_records(path, tmp_path / "store", on_bad_record="skip")
+    assert read_sequences(tmp_path / "store") == [[7], [8]]
+    path.write_text('[{"input_ids": [7]},\n {"input_ids": 8,,},\n {"input_ids": [8]}]')
+    for on_bad_record in ("error", "skip"):
+        with pytest.raises(DataError, match=r"a.json:2: record 2: not JSON at column"):
+            import_records(path, tmp_path / "store", on_bad_record=on_bad_record)

@@ -41,7 +41,7 @@ OWNERS = {
     "fastokens": {"tokens"},
     "orjson": {"corpus"},
     "ray": {"runs"},
-    "pyarrow": {"corpus"},
+    "pyarrow": {"corpus", "shards"},
     "matplotlib": {"reporting"},
     "jinja2": {"reporting", "tokens"},
     "huggingface_hub": {"tokens"},

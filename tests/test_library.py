@@ -154,6 +154,11 @@ def _import_with(as_path: Callable[[str], Any]) -> None:
     assert not was_complete
 
 
+def _export(as_path: Callable[[str], Any]) -> None:
+    found = seqpack.export(as_path("tokens"), as_path("ids"), to="megatron")
+    assert found["files"] == ["ids.bin", "ids.idx"]
+
+
 def _unpack(as_path: Callable[[str], Any]) -> None:
     assert seqpack.unpack(as_path("shards"), as_path("rows.jsonl"), as_text=True) == 4
     rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
@@ -208,6 +213,7 @@ CALLS = {
     "TokenizeOptions": _tokenize_with,
     "VerifyOptions": _verify_with_tokens,
     "diff": _diff,
+    "export": _export,
     "import_store": _import,
     "inspect": _inspect,
     "open_shards": _open_shards,

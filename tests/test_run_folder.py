@@ -530,7 +530,7 @@ def test_folder_of_something_else_is_said(tmp_path: Path) -> None:
         read(tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}: no manifest.json, expected a token store or shards\n\n"
-        "hint: name the folder that tokenize or pack wrote"
+        "hint: name the folder that tokenize, import or pack wrote"
     )
 
 

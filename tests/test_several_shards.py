@@ -189,7 +189,7 @@ def concatenate(parts: Sequence[Path]) -> EpochSampler:
     return EpochSampler(ConcatDataset([ShardDataset(part) for part in parts]))
 
 
-SAME_TOKENIZER = "tokenize both corpora with the same tokenizer"
+SAME_TOKENIZER = "tokenize or import both corpora with the same tokenizer"
 DIFFERENCES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "layout": (
         {"layout": "varlen", "max_tokens": 16},

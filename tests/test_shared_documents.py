@@ -82,6 +82,7 @@ def test_shared_documents_are_those_of_a_slow_look(tmp_path: Path, seed: int) ->
             shared = {*a.values()} & {*b.values()}
             assert found == {
                 "without_stores": [],
+                "has_other_hashes": False,
                 "num_in_a": len(a),
                 "num_in_b": len(b),
                 "num_shared_in_a": sum(text in shared for text in a.values()),

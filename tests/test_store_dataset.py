@@ -188,7 +188,7 @@ def test_ids_that_the_tokenizer_does_not_have_are_refused(own_store: Path) -> No
     dataset = StoreDataset(own_store)
     expected = (
         f"{own_store}: holds id 259, expected ids from 0 to 258\n\n"
-        "hint: the store was changed or damaged: run tokenize --overwrite"
+        "hint: the store was changed or damaged: make it again with --overwrite"
     )
     for asked in ([1], [0, 1, 5], [Piece(1, 4, 1)]):
         with pytest.raises(FolderError, match=f"^{re.escape(expected)}$"):

@@ -12,14 +12,17 @@ from conftest import HERE
 from shard_reference import LENGTHS, change_shard, make_shards, make_store, make_texts
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.errors import FolderError
+from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards import unpack_run, unpacked
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.unpack_run import unpack as run_unpack
 from seqpack_cli.shards.unpack_run import write_sequences
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.tokenize_run import tokenize
 
 
 def unpack(path: Path, **options: Any) -> list[dict[str, Any]]:
@@ -52,6 +55,39 @@ def test_unpack_gives_the_ids_of_the_store(
     assert unpack(path) == [
         {"index": index, "ids": ids.tolist()} for index, ids in enumerate(store)
     ]
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_parquet_has_what_the_lines_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_text: bool
+) -> None:
+    monkeypatch.setattr(unpack_run, "ROWS_PER_WRITE", 3)
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = make_shards(tmp_path, layout="padded", has_columns=True)
+    rows = unpack(path, as_text=as_text)
+    flat = [{**{name: row[name] for name in [*row][:2]}, **row["columns"]} for row in rows]
+    file = tmp_path / "rows.parquet"
+    run_unpack(path, file, as_text=as_text, file_format="parquet")
+    assert pq.read_table(file).to_pylist() == flat
+    with pytest.raises(FolderError, match="already exists"):
+        run_unpack(path, file, file_format="parquet")
+    run_unpack(path, file, file_format="parquet", overwrite=True)
+    pq.write_table(pq.read_table(file), file)  # by another program, the mark included
+    with pytest.raises(FolderError, match="not a Parquet file that seqpack unpack wrote"):
+        run_unpack(path, file, file_format="parquet", overwrite=True)
+
+
+def test_parquet_has_no_two_columns_of_one_name(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"text": "a", "index": 7}\n')
+    tokenize(
+        [tmp_path / "corpus.jsonl"],
+        tmp_path / "store",
+        TokenizeOptions(keep=("index",)),
+        executor=HERE,
+    )
+    pack(tmp_path / "store", tmp_path / "shards", executor=HERE)
+    with pytest.raises(OptionError, match="column 'index' has the name of one that unpack makes"):
+        run_unpack(tmp_path / "shards", tmp_path / "out", file_format="parquet")
 
 
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)

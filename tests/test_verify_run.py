@@ -337,7 +337,7 @@ def test_store_with_a_flipped_id_is_refused(shards: Path, tmp_path: Path) -> Non
         verify(store.parent / "shards", tokens=store)
     assert str(caught.value) == (
         f"{store / 'part-00000.bin'}: blake3 differs from the manifest's\n\n"
-        "hint: the file was changed or damaged: run tokenize --overwrite"
+        "hint: the store was changed or damaged: make it again with --overwrite"
     )
 
 

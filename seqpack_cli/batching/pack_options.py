@@ -77,7 +77,7 @@ class PackOptions:
     store_column: str | None = None  # name of a new column: the number of each sequence's store
     pad_to_multiple: int = 1
     padding_side: str = "right"  # or "left"
-    pad_id: int | None = None  # None is the tokenizer's, or 0
+    pad_id: int | None = None  # None is the store's, or 0
     shard_bytes: int = 64 << 20  # largest file, unless a single batch is larger
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ COMMANDS = (
     "diff",
     "verify",
     "unpack",
+    "export",
     "train-tokenizer",
 )
 

@@ -131,7 +131,8 @@ from seqpack_cli.runs.workers import Executor
 @click.option(
     "--pad-id",
     type=int,
-    help="Token id of the padding.  [default: the tokenizer's pad token, or 0]",
+    help="Token id of the padding.  [default: the tokenizer's pad token, or 0; required for padded "
+    "if the store has neither a tokenizer nor a pad id]",
 )
 @click.option(
     "--shard-bytes",

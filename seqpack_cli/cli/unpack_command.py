@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from seqpack_cli.cli.options import (
@@ -20,7 +22,7 @@ from seqpack_cli.files.url import Place
     "unpack", cls=OneValueCommand, short_help="Get the ids or the text back out of shards."
 )
 @click.argument("shards", type=PLACE)
-@output_option("JSON lines file to write, or - for stdout.", is_file=True, takes_stdout=True)
+@output_option("File to write, or - for stdout.", is_file=True, takes_stdout=True)
 @click.option(
     "--ids/--text",
     "as_ids",
@@ -29,10 +31,21 @@ from seqpack_cli.files.url import Place
     help="Write the token ids of each sequence, or the text decoded from them with the tokenizer "
     "that is kept in the shards, special tokens included.",
 )
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["jsonl", "parquet"]),
+    default="jsonl",
+    show_default=True,
+    help="Format of the file: JSON lines, or Parquet with the columns index, ids or text, and one "
+    "for each column of the token stores.",
+)
 @overwrite_option
 @errors_only_option
-def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: bool) -> None:
-    """Write the sequences of shards as JSON lines, in the order of the token stores.
+def command(
+    shards: Place, output: Place, as_ids: bool, file_format: str, overwrite: bool, quiet: bool
+) -> None:
+    """Write the sequences of shards as JSON lines or Parquet, in the order of the token stores.
 
     The inverse of `seqpack pack`: batches are taken apart, padding is removed, and pieces of a
     sequence that pack cut are joined (those that tokenize cut are sequences of their own; tokens
@@ -47,16 +60,18 @@ def command(shards: Place, output: Place, as_ids: bool, overwrite: bool, quiet: 
         seqpack unpack shards -o rows.jsonl
     Text, {"index": 0, "text": "Hi", "columns": {"label": "greeting"}}, printed to stdout:
         seqpack unpack shards --text -o -
+    Parquet:
+        seqpack unpack shards --format parquet -o rows.parquet
     """
     from seqpack_cli.shards.shard_set import open_shards
     from seqpack_cli.shards.unpack_run import unpack, write_sequences
 
-    as_text = not as_ids
+    how: dict[str, Any] = {"as_text": not as_ids, "file_format": file_format}
     with show_progress("unpack", "row", quiet=quiet) as progress:
         if str(output) == "-":
             opened = open_shards(shards)
-            write_sequences(opened, write_stdout, as_text=as_text, progress=progress)
+            write_sequences(opened, write_stdout, progress=progress, **how)
             return
-        num_rows = unpack(shards, output, as_text=as_text, overwrite=overwrite, progress=progress)
+        num_rows = unpack(shards, output, overwrite=overwrite, progress=progress, **how)
     if not quiet:
         print_lines(f"{output}: {num_rows:,} sequences")

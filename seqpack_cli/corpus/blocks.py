@@ -48,7 +48,7 @@ def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[byte
     source, start, end = source_range[1:]
     left = end - start
     is_whole = (start, end) == (0, source.num_bytes)
-    with _as_data_error(source.path):
+    with naming_input(source.path):
         for block in source.input.iter_range(start, end, source.modified if is_whole else None):
             on_read(block)
             left -= len(block)
@@ -76,7 +76,7 @@ def find_line_number(source: Source, byte: int) -> int:
 
 def check_unchanged(source: Source) -> None:
     """Raise DataError if a file, or the index beside it, has changed since it was found."""
-    with _as_data_error(source.path):
+    with naming_input(source.path):
         found = source.input.find_version()
     if source.modified is not None and found != (source.num_bytes, source.modified):
         raise DataError(f"{source.path}: changed while it was read", hint=CHANGED_HINT)
@@ -96,7 +96,7 @@ def hash_range(source_range: SourceRange) -> str:
 
 
 @contextlib.contextmanager
-def _as_data_error(path: str) -> Iterator[None]:
+def naming_input(path: str) -> Iterator[None]:
     """Turn a failure to read an input into a DataError that names it."""
     try:
         yield

@@ -81,6 +81,10 @@ class BadRecordError(Exception):
         self.hint = hint
 
 
+class NotJsonError(BadRecordError):
+    """A record is not JSON."""
+
+
 class BadEncodingError(BadRecordError):
     """A record is not UTF-8; `byte` is the place of the first wrong byte in it."""
 

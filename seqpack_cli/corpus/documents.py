@@ -1,6 +1,6 @@
 """Read the records of a range as documents, for every input format, and the fields to keep.
 
-Text and JSON lines are read here, a block of records at a time. Only if that fails are the records
+Text and JSON are read here, a block of records at a time. Only if that fails are the records
 of the block read one by one, which is ten times slower and finds the bad one.
 """
 
@@ -18,9 +18,11 @@ from seqpack_cli.corpus.document_block import (
     BadRecordError,
     DocumentBlock,
     DocumentOptions,
+    NotJsonError,
     Texts,
     decode,
 )
+from seqpack_cli.corpus.json_array import iter_json_records
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
 from seqpack_cli.corpus.kept_fields import Readers, read_folder, takes_words
@@ -28,6 +30,11 @@ from seqpack_cli.corpus.parquet_rows import iter_parquet_documents
 from seqpack_cli.corpus.records import RecordBlock, iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
+from seqpack_cli.errors import DataError
+
+JSON_FORMATS = ("jsonl", "json")
+# Where the next element begins is not known for certain, so that skipping one could lose others.
+ARRAY_HINT = "correct the file, or write its records as JSON lines"
 
 
 def iter_documents(
@@ -66,9 +73,8 @@ def _iter_line_documents(
     source = source_range.source
     num_lists = text.num_values + len(readers)
     num_records = 0
-    for block in iter_records(
-        source_range, max_document_bytes=options.max_document_bytes, on_read=on_read
-    ):
+    limit = options.max_document_bytes
+    for block in iter_record_blocks(source_range, max_document_bytes=limit, on_read=on_read):
         found = Texts(options, num_records, fields=[[] for _ in range(num_lists)])
         quick = _read_all(block, source, text, readers)
         if quick is None:
@@ -86,15 +92,23 @@ def _iter_line_documents(
         num_records += len(block.records)
 
 
+def iter_record_blocks(
+    source_range: SourceRange, *, max_document_bytes: int, on_read: OnRead
+) -> Iterator[RecordBlock]:
+    """Read the raw records of a range of text or JSON; see `iter_records`."""
+    read = iter_json_records if source_range.source.format == "json" else iter_records
+    return read(source_range, max_document_bytes=max_document_bytes, on_read=on_read)
+
+
 def _find_place(source: Source, block: RecordBlock, index: int) -> str:
-    return _find_line(source, block.find_start(index))
+    return find_record(source, block, index, block.find_start(index))
 
 
 def _read_all(
     block: RecordBlock, source: Source, text: TextReader, readers: Readers
 ) -> Made | None:
     """Read a block as a whole; return None if its records must be read one by one."""
-    if source.format == "jsonl":
+    if source.format in JSON_FORMATS:
         return _read_json(block.records, text, readers)
     if readers:
         return None  # the one record is the whole file
@@ -123,20 +137,28 @@ def _read_each(
     for index, record in enumerate(block.records):
         is_first = index == 0 and block.find_start(0) == 0
         try:
-            if source.format == "jsonl" and (quick := _read_json([record], text, readers)):
+            if source.format in JSON_FORMATS and (quick := _read_json([record], text, readers)):
                 found.add(quick[0][0], [values[0] for values in quick[1]])
                 continue
+            record = record.strip() if block.is_array else record
+            if block.is_array and not record:
+                raise NotJsonError("nothing between commas, expected an object")
             line = decode(record, found.options.encoding_errors)
             line = line.removeprefix(BYTE_ORDER_MARK) if is_first else line
             found.add(*_read_record(_strip_returns(line, source), source, text, readers))
         except BadRecordError as error:
             inside = error.byte if isinstance(error, BadEncodingError) else 0
             byte = block.find_start(index) + inside
-            found.reject(error, byte, functools.partial(_find_line, source, byte))
+            find_place = functools.partial(find_record, source, block, index, byte)
+            if block.is_array and isinstance(error, NotJsonError):  # whatever the options say
+                raise DataError(f"{find_place()}: {error.reason}", hint=ARRAY_HINT) from error
+            found.reject(error, byte, find_place)
 
 
-def _find_line(source: Source, byte: int) -> str:
-    return f"{source.path}:{find_line_number(source, byte)}"
+def find_record(source: Source, block: RecordBlock, index: int, byte: int) -> str:
+    """Return "path:line" of a byte of a record, with the number of an element of an array."""
+    place = f"{source.path}:{find_line_number(source, byte)}"
+    return place if block.num_before is None else f"{place}: record {block.num_before + index + 1}"
 
 
 def _read_record(

@@ -24,7 +24,6 @@ from seqpack_cli.corpus.skipped import (
     REPEATED_LINK,
     SEQPACK_OUTPUT,
     SPECIAL_FILE,
-    UNKNOWN_SUFFIX,
     VANISHED,
     Skipped,
 )
@@ -209,8 +208,8 @@ class FolderWalk:
         kind = find_file_format(found.path, self._formats)
         if not stat.S_ISREG(status.st_mode):
             self._skipped.add(SPECIAL_FILE, found.path)
-        elif not (kind.format or self._takes_all or self._is_named(found)):
-            self._skipped.add(UNKNOWN_SUFFIX, found.path, found.real)
+        elif kind.unnamed and not (self._takes_all or self._is_named(found)):
+            self._skipped.add(kind.unnamed, found.path, found.real)
         elif found.real in self._found:
             return False
         else:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from seqpack_cli.corpus.skipped import UNKNOWN_SUFFIX, UNNAMED_JSON
+
 COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 UNPACK = "unpack it into a folder and pass the folder"
 ARCHIVES = {".tar": UNPACK, ".tgz": UNPACK, ".zip": UNPACK}
@@ -68,6 +70,16 @@ class FileFormat(NamedTuple):
     delimiter: str  # of a csv file's fields
     refused: str | None  # the suffix, if such files are refused
 
+    @property
+    def unnamed(self) -> str:
+        """Return why such a file is skipped unless it is named, "" if it is not.
+
+        Below folders most .json files are not records: tokenizer.json, config.json.
+        """
+        if self.format is None:
+            return UNKNOWN_SUFFIX
+        return UNNAMED_JSON if self.format == "json" else ""
+
 
 TEXT_FORMATS = Formats(
     {
@@ -76,14 +88,12 @@ TEXT_FORMATS = Formats(
         ".md": "text",
         ".jsonl": "jsonl",
         ".ndjson": "jsonl",
+        ".json": "json",
         ".parquet": "parquet",
         ".csv": "csv",
         ".tsv": "csv",
     },
-    {
-        ".json": "pass --format jsonl if each line is one JSON object, or --format text",
-        **ARCHIVES,
-    },
+    ARCHIVES,
     fallback="text",
     hint="pass --format text to read every file",
 )

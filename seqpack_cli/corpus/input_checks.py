@@ -22,6 +22,7 @@ UNPACKED = re.compile(rb'\{"index": 0, "text": ')
 JSON_LINES = re.compile(rb'(?:\xef\xbb\xbf)?[ \t]*\{[ \t]*"[^"\n]*"[ \t]*:')
 HEAD_BYTES = 4096
 MAX_FILES = 1000
+FORMAT_HINT = "pass --format "
 LIST_OPTIONS = ("--messages-field", "--tools-field")
 
 
@@ -117,7 +118,7 @@ def check_target_fields(sources: Sequence[Source], fields: Mapping[str, str]) ->
 
 @contextlib.contextmanager
 def naming_stray(inputs: Sequence[str], sources: Sequence[Source]) -> Iterator[None]:
-    """Add --exclude to the hint about a field that a file of another format than others lacks."""
+    """Add --exclude to the hint about a file of another format, or whose field others have."""
     try:
         yield
     except DataError as error:
@@ -125,7 +126,8 @@ def naming_stray(inputs: Sequence[str], sources: Sequence[Source]) -> Iterator[N
         stray = next(of_file, None)
         is_field = error.hint is None or proposes_field(error.hint)
         is_alike = stray is None or all(each.format == stray.format for each in sources)
-        if stray is None or not is_field or is_alike or stray.path in inputs:
+        is_other = FORMAT_HINT in (error.hint or "") or (is_field and not is_alike)
+        if stray is None or not is_other or stray.path in inputs:
             raise
         advice = f"pass --exclude {shlex.quote(Path(stray.path).name)} to leave out this file"
         hint = advice if error.hint is None else f"{error.hint}, or {advice}"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.document_block import (
     BadRecordError,
+    NotJsonError,
     is_unicode,
 )
 from seqpack_cli.corpus.missing_fields import TEXT_FIELD, missing_field_error
@@ -96,7 +97,10 @@ def parse_object(line: str, keys: Container[str] | None, text_field: str) -> dic
         value = json.loads(line, object_pairs_hook=check_object)
     except json.JSONDecodeError as error:
         found = quote(line[max(0, error.pos - 20) : error.pos + 20])
-        raise BadRecordError(f"not JSON at column {error.colno} ({error.msg}): {found}") from error
+        place = f"column {error.colno}"
+        if error.lineno > 1:  # in an element of an array
+            place = f"line {error.lineno} of the record, {place}"
+        raise NotJsonError(f"not JSON at {place} ({error.msg}): {found}") from error
     except RecursionError as error:
         raise BadRecordError("cannot be parsed as JSON (nested too deeply)") from error
     except ValueError as error:  # a number of thousands of digits

@@ -7,11 +7,13 @@ stay whole. Small files share a part.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import BinaryIO
 
+from seqpack_cli.corpus.json_head import check_arrays
 from seqpack_cli.corpus.parquet_arrays import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
@@ -27,7 +29,7 @@ MIN_PART_BYTES = 4 << 20  # for less, starting a part costs more than it saves
 
 
 def check_footers(sources: Sequence[Source]) -> None:
-    """Read the footers of Parquet files in a separate process.
+    """Read the footers of Parquet files in a separate process, and the beginnings of .json files.
 
     Some damaged footers crash pyarrow and the process it runs in, with no error to catch.
 
@@ -35,6 +37,7 @@ def check_footers(sources: Sequence[Source]) -> None:
         DataError: a file is damaged.
         WorkerDiedError: the process could not start.
     """
+    check_arrays(sources)
     files = [source for source in sources if source.format == "parquet"]
     files = [source for source in files if is_shared(source.location)]
     num_read = 0
@@ -71,6 +74,24 @@ def plan_parts(
             parts[-1].append(SourceRange(index, source, start, end))
             room -= end - start
     return parts
+
+
+def cut_where(
+    find_end: Callable[[int], int], source: Source, room: int, part_bytes: int
+) -> list[tuple[int, int]]:
+    """Return the (start, end) bytes of a source's ranges; the first one fits in the room left.
+
+    Args:
+        find_end: returns where a range may end, at a byte or after it.
+    """
+    ends: list[int] = []
+    target = room if room > 0 else part_bytes
+    while target < source.num_bytes:
+        ends.append(find_end(target))
+        target = ends[-1] + part_bytes
+    if not ends or ends[-1] < source.num_bytes:
+        ends.append(source.num_bytes)
+    return list(zip([0, *ends], ends, strict=False))
 
 
 def find_record_start(source: Source, byte: int) -> int:
@@ -115,15 +136,7 @@ def cut_source(source: Source, room: int, part_bytes: int) -> list[tuple[int, in
         return _join_row_groups(find_row_groups(source), part_bytes)
     if not source.is_cut_anywhere:
         return [(0, source.num_bytes)]
-    ends: list[int] = []
-    target = room if room > 0 else part_bytes
-    while target < source.num_bytes:
-        end = find_record_start(source, target)
-        ends.append(end)
-        target = end + part_bytes
-    if not ends or ends[-1] < source.num_bytes:
-        ends.append(source.num_bytes)
-    return list(zip([0, *ends], ends, strict=False))
+    return cut_where(functools.partial(find_record_start, source), source, room, part_bytes)
 
 
 def _join_row_groups(offsets: list[int], part_bytes: int) -> list[tuple[int, int]]:

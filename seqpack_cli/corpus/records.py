@@ -24,11 +24,19 @@ class RecordBlock(NamedTuple):
     num_bytes: int  # of the text, line ends and blank lines included
     has_returns: bool  # it contains a \\r
     starts: list[int] | None = None  # where each begins, unless they follow each other line by line
+    num_before: int | None = None  # the number of records before it, of an array
+
+    @property
+    def is_array(self) -> bool:
+        """Return whether the records are elements of a JSON array."""
+        return self.num_before is not None
 
     def find_start(self, index: int) -> int:
         """Return the byte of the text at which a record begins."""
         if self.starts is not None:
-            return self.starts[index]
+            record = self.records[index]
+            num_spaces = len(record) - len(record.lstrip()) if self.is_array else 0
+            return self.starts[index] + num_spaces
         return self.start + sum(len(record) + 1 for record in self.records[:index])
 
 
@@ -67,7 +75,7 @@ def split_lines(
         if not lines:
             rest.append(last)
             num_rest += len(last)
-            _check_size(num_rest, start, source_range, max_document_bytes)
+            check_size(num_rest, start, source_range, max_document_bytes)
             continue
         has_returns = b"\r" in block
         if rest:
@@ -82,7 +90,7 @@ def split_lines(
         rest, num_rest = [last] if last else [], len(last)
     if num_rest:
         line = b"".join(rest)
-        _check_size(num_rest, start, source_range, max_document_bytes)
+        check_size(num_rest, start, source_range, max_document_bytes)
         yield RecordBlock([line], start, num_rest, b"\r" in line)
 
 
@@ -105,7 +113,7 @@ def _join_paragraphs(
                 start = line_start if not lines else start
                 lines.append(line)
                 num_bytes = line_start + len(line) - start
-                _check_size(num_bytes, start, source_range, max_document_bytes)
+                check_size(num_bytes, start, source_range, max_document_bytes)
             line_start += len(line) + 1
         yield RecordBlock(records, block.start, block.num_bytes, True, starts)
     if lines:
@@ -120,13 +128,13 @@ def _read_whole(
     blocks: Iterator[bytes], source_range: SourceRange, max_document_bytes: int
 ) -> RecordBlock:
     if not source_range.source.compression:
-        _check_size(source_range.source.num_bytes, 0, source_range, max_document_bytes)
+        check_size(source_range.source.num_bytes, 0, source_range, max_document_bytes)
     pieces: list[bytes] = []
     num_bytes = 0
     for block in blocks:
         pieces.append(block)
         num_bytes += len(block)
-        _check_size(num_bytes, 0, source_range, max_document_bytes)
+        check_size(num_bytes, 0, source_range, max_document_bytes)
     whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     return RecordBlock([whole], 0, num_bytes, b"\r" in whole)
 
@@ -134,10 +142,11 @@ def _read_whole(
 def _check_sizes(block: RecordBlock, source_range: SourceRange, limit: int) -> None:
     for index, record in enumerate(block.records):
         if len(record) > limit:
-            _check_size(len(record), block.find_start(index), source_range, limit)
+            check_size(len(record), block.find_start(index), source_range, limit)
 
 
-def _check_size(num_bytes: int, start: int, source_range: SourceRange, limit: int) -> None:
+def check_size(num_bytes: int, start: int, source_range: SourceRange, limit: int) -> None:
+    """Raise DataError if a record that begins at a byte of the text is larger than the limit."""
     if num_bytes > limit:
         source = source_range.source
         raise oversized_error(f"{source.path}:{find_line_number(source, start)}", limit)

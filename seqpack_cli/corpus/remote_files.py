@@ -14,7 +14,7 @@ from typing import Any
 
 from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.formats import Formats, find_file_format
-from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
+from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.file_systems import PACKAGES, naming_requests
@@ -65,10 +65,12 @@ def _choose(found: Iterable[FoundFile], root: str, search: Search) -> Iterator[F
         reason, skipped = search.choice.judge_path(path)
         if reason:
             search.skipped.add(reason, root + skipped, root + skipped)
-        elif file.kind.format or file.is_named or search.takes_all or search.choice.is_named(path):
-            yield file
+        elif file.kind.unnamed and not (
+            file.is_named or search.takes_all or search.choice.is_named(path)
+        ):
+            search.skipped.add(file.kind.unnamed, file.path, file.real)
         else:
-            search.skipped.add(UNKNOWN_SUFFIX, file.path, file.real)
+            yield file
 
 
 def _drop_outputs(found: list[FoundFile], root: str, search: Search) -> Iterator[FoundFile]:

@@ -8,6 +8,7 @@ from collections.abc import Container
 from seqpack_cli.errors import join_items
 
 UNKNOWN_SUFFIX = "unknown_suffix"
+UNNAMED_JSON = "unnamed_json"
 DANGLING_LINK = "dangling_link"
 REPEATED_LINK = "repeated_link"
 SPECIAL_FILE = "special_file"
@@ -17,6 +18,7 @@ EXCLUDED = "excluded"
 NOT_INCLUDED = "not_included"
 NOUNS = {  # one, many
     UNKNOWN_SUFFIX: ("file with an unknown suffix", "files with unknown suffixes"),
+    UNNAMED_JSON: ("JSON file that is not named", "JSON files that are not named"),
     DANGLING_LINK: ("dangling link", "dangling links"),
     REPEATED_LINK: ("link to something already read", "links to something already read"),
     SPECIAL_FILE: ("pipe, socket or device", "pipes, sockets or devices"),
@@ -42,7 +44,7 @@ class Skipped:
 
     def remove_read(self, read: Container[str]) -> None:
         """Remove the files that are read through another input or link."""
-        for reason in (UNKNOWN_SUFFIX, EXCLUDED, NOT_INCLUDED):
+        for reason in (UNKNOWN_SUFFIX, UNNAMED_JSON, EXCLUDED, NOT_INCLUDED):
             found = self._real_paths[reason]
             self._real_paths[reason] = {
                 path: real for path, real in found.items() if real not in read

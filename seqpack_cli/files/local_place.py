@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,11 +22,11 @@ from blake3 import blake3
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.failures import check_at_most, foreign_lock_error, in_use_error
+from seqpack_cli.files.failures import check_at_most
+from seqpack_cli.files.local_locks import create_locked, hold_lock
+from seqpack_cli.files.local_staging import hold_staging, move_in, remove_staging
 from seqpack_cli.files.mapping import NO_FILE, look_at, naming_reads, open_regular
 
-# The content of a lock file: host and pid, or the part of them that was written before a kill.
-OWNER = re.compile(rb'[^\s{}<>"]*( \d*)?')
 BLOCK_BYTES = 1 << 20  # per read: fits the processor's cache
 
 
@@ -106,6 +103,12 @@ class LocalPlace:
         with open_regular(self.path) as file, naming_reads(self.path):
             return file.read(num_bytes)
 
+    def read_tail(self, num_bytes: int) -> bytes:
+        """Read the last bytes of a regular file, all of a shorter one."""
+        with open_regular(self.path) as file, naming_reads(self.path):
+            file.seek(max(0, os.fstat(file.fileno()).st_size - num_bytes))
+            return file.read(num_bytes)
+
     def hash(self) -> str:
         """Return the BLAKE3 checksum of a whole regular file as hex."""
         with open_regular(self.path) as file, naming_reads(self.path):
@@ -140,7 +143,7 @@ class LocalPlace:
         """
         temp = disk.name_temporary(self.path)
         try:
-            with _create_locked(temp, self.path) as file:
+            with create_locked(temp, self.path) as file:
                 yield HashingWriter(file, self.path)
                 disk.sync_file(file, self.path)
                 disk.rename(temp, self.path, replace=replace)
@@ -172,15 +175,8 @@ class LocalPlace:
         Raises:
             FolderError: another process is writing there, or seqpack did not write the lock file.
         """
-        path = self.path / LOCK_NAME
-        with _open_locked(path) as file:
-            try:
-                file.truncate(0)
-                disk.write_all(file, f"{platform.node()} {os.getpid()}".encode(), path)
-                yield self.path
-            finally:
-                with contextlib.suppress(MachineError):  # the kernel's lock counts, not the file
-                    disk.remove_file(path)
+        with hold_lock(self.path / LOCK_NAME):
+            yield self.path
 
     def check_held(self) -> None:
         """Raise FolderError if another run has taken the folder over: impossible on a disk."""
@@ -197,50 +193,32 @@ class LocalPlace:
             )
 
     def remove_left_overs(self) -> None:
-        """Remove temporary files that killed writers of this file left in its folder."""
+        """Remove what killed writers of this file or folder left beside it."""
         begin = f".{self.path.name}."
         with disk.naming_writes(self.path):
-            found = [temp for temp in self.path.parent.iterdir() if temp.name.startswith(begin)]
+            beside = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
+            found = [temp for temp in beside if temp.name.startswith(begin)]
         for temp in found:
-            if TEMP_PATTERN.fullmatch(temp.name):
+            if TEMP_PATTERN.fullmatch(temp.name) and temp.is_dir():
+                remove_staging(temp)
+            elif TEMP_PATTERN.fullmatch(temp.name):
                 disk.remove_left_over(temp)
+
+    def hold_staging(self) -> AbstractContextManager[Path]:
+        """Yield a local folder for files that will be here, to check them before anyone sees them.
+
+        It lies beside this place, and is removed with what is left in it when the block ends.
+        """
+        return hold_staging(self.path)
+
+    def move_in(self, staged: Path, *, replace: bool = True) -> None:
+        """Publish a file, or a folder of files, that lies in the staging folder of this place.
+
+        Args:
+            replace: False never replaces a file; an earlier folder is replaced as a whole.
+        """
+        move_in(staged, self.path, replace=replace)
 
     def hold_spool_folder(self) -> AbstractContextManager[Path]:
         """Yield a local folder for temporary files of a run that writes here: this folder."""
         return contextlib.nullcontext(self.path)
-
-
-def _create_locked(temp: Path, path: Path) -> FileIO:
-    """Create a temporary file and lock it, so that no other writer removes it as a left over."""
-    while True:
-        file = disk.create_file(temp)
-        try:
-            if disk.try_lock(file, path) and os.fstat(file.fileno()).st_nlink:
-                return file
-        except MachineError:  # the file system does not support locks
-            return file
-        file.close()  # it was removed before it was locked
-
-
-def _open_locked(path: Path) -> FileIO:
-    while True:
-        try:
-            file = disk.open_shared(path)
-        except MachineError as error:
-            if path.is_symlink() or (path.exists() and not path.is_file()):
-                raise foreign_lock_error(path) from error
-            raise
-        is_locked = disk.try_lock(file, path)
-        owner = file.read(200)
-        if is_locked and not OWNER.fullmatch(owner):
-            file.close()
-            raise foreign_lock_error(path)
-        if not is_locked:
-            file.close()
-            fields = owner.decode(errors="replace").split()
-            host, pid = fields if len(fields) == 2 else ("unknown", "unknown")
-            raise in_use_error(path.parent, f"process {pid} on {host} is writing")
-        with contextlib.suppress(FileNotFoundError):  # its last owner may just have removed it
-            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                return file
-        file.close()

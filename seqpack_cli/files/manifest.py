@@ -184,7 +184,7 @@ def _unfinished_error(folder: Place) -> FolderError:
     if PLAN_NAME not in names:
         return FolderError(
             f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
-            hint="name the folder that tokenize or pack wrote",
+            hint="name the folder that tokenize, import or pack wrote",
         )
     plan: dict[str, Any] = {}
     with contextlib.suppress(SeqpackError):  # it may be damaged

@@ -70,6 +70,10 @@ class RemotePlace:
     def read_head(self, num_bytes: int) -> bytes:
         return b"".join(iter_object(self.url, 0, num_bytes))
 
+    def read_tail(self, num_bytes: int) -> bytes:
+        size = self.check_size()
+        return b"".join(iter_object(self.url, max(0, size - num_bytes), size))
+
     def hash(self) -> str:
         digest = blake3()
         for block in iter_object(self.url, 0, self.check_size()):
@@ -119,6 +123,18 @@ class RemotePlace:
 
     def remove_left_overs(self) -> None:
         pass  # an interrupted upload leaves nothing
+
+    def hold_staging(self) -> AbstractContextManager[Path]:
+        return disk.temporary_folder()
+
+    def move_in(self, staged: Path, *, replace: bool = True) -> None:
+        del replace  # an upload always replaces
+        if not staged.is_dir():
+            upload_held(staged, self.url)
+            return
+        self.remove_files(self.url.list_files())  # a mix of old and new files would be worse
+        for path in sorted(staged.iterdir()):
+            upload_held(path, self.url / path.name)
 
     def hold_spool_folder(self) -> AbstractContextManager[Path]:
         return disk.temporary_folder()

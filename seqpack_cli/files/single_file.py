@@ -24,11 +24,12 @@ OTHER_NAME = "choose another name"
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file, recognised by its first bytes."""
+    """A kind of file, recognised by its first bytes, or by its last."""
 
     name: str  # as in "not a picture of seqpack"
     matches: Callable[[bytes], bool]
     max_bytes: int = HEAD_BYTES  # how many bytes `matches` gets
+    at_end: bool = False  # whether these are the last bytes
 
 
 def parse_file(name: AnyPath) -> Place:
@@ -63,12 +64,22 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise FolderError(f"{path}: already exists", hint="choose another -o, or pass --overwrite")
-    size = at(path).check_size()
-    if size and not kind.matches(at(path).read_head(min(size, kind.max_bytes))):
+    if not is_kind(path, kind):
         raise FolderError(
             f"{path}: not {kind.name}; other files are not replaced",
             hint=f"{OTHER_NAME}, or remove the file yourself",
         )
+
+
+def is_kind(path: Place, kind: FileKind) -> bool:
+    """Return whether a regular file is empty or of a kind.
+
+    Raises:
+        FolderError: it is not a regular file.
+    """
+    num_bytes = min(at(path).check_size(), kind.max_bytes)
+    read = at(path).read_tail if kind.at_end else at(path).read_head
+    return not num_bytes or kind.matches(read(num_bytes))
 
 
 @contextmanager

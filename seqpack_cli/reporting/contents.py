@@ -29,7 +29,7 @@ from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
-TOKENS_FIELDS = ("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
+TOKENS_FIELDS = ("made_by", "dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
 SHARDS_FIELDS = (
     "layout",
     "dtype",
@@ -38,6 +38,7 @@ SHARDS_FIELDS = (
     "bucket_keys",
     "vocab_size",
     "max_id",
+    "tokenizer_blake3",
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.json_files import MAX_JSON_COUNT
+from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_arrays
 from seqpack_cli.reporting.differing_columns import compare_columns, pair_columns
@@ -108,8 +109,9 @@ def _compare_manifests(first: Opened, second: Opened, files: str) -> dict[str, A
     """
     facts = []
     for opened in (first, second):
-        opened.read_tokenizer_json()  # raises if its checksum is not that of the manifest
         manifest = opened.manifest
+        if has_tokenizer(manifest):
+            opened.read_tokenizer_json()  # raises if its checksum is not that of the manifest
         fields = {name: value for name, value in manifest.items() if name not in NO_FACTS}
         if "stores" in manifest:
             fields["stores"] = [entry["blake3"] for entry in manifest["stores"]]

@@ -17,10 +17,10 @@ from seqpack_cli.ranges import find_difference, find_differing, is_equal
 from seqpack_cli.reporting.differing_columns import ColumnPair
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.reporting.store_blocks import iter_blocks, read_block_column, view_ids
+from seqpack_cli.reporting.texts import decode_rows, open_texts
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
-from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.token_store import TokenStore
 
 SEQUENCES_KEPT = 1 << 16  # the same for shards, where sequences are scattered
@@ -163,6 +163,6 @@ def _describe(index: int, first: Side, second: Side) -> dict[str, Any]:
 def _decode(opened: Opened, ids: np.ndarray) -> str | None:
     """Return the text of ids, None if they cannot be decoded: an id may be damaged."""
     try:
-        return open_decoder(opened.read_tokenizer_json())([ids])[0]
+        return decode_rows(open_texts(opened), [ids])[0]
     except DataError:
         return None

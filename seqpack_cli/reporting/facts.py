@@ -169,7 +169,8 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
         ("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
         ("special ids", _special_ids(numbers)),
-        ("encoder", str(run.get("encoder", "unknown"))),
+        *_tell_tokenizer(numbers),
+        _tell_maker(numbers["made_by"], run),
         *list_nonzero(ledger, _STORE_LEDGER),
         *(
             ("special tokens", f"{ledger[name]:,} {what}")
@@ -190,6 +191,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
         *list_target_facts(numbers),
         ("padding", _padding(numbers)),
         ("size", f"{size}, {numbers['dtype']}"),
+        *_tell_tokenizer(numbers),
         *list_store_facts(numbers["stores"]),
     ]
     if numbers["bucket_keys"] is not None:
@@ -198,6 +200,16 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     facts += list_repeated(ledger, numbers["options"])
     left_out = list_not_packed(ledger, numbers["options"])
     return facts + [("not packed", words) for _, words in left_out]
+
+
+def _tell_tokenizer(numbers: dict[str, Any]) -> Facts:
+    return [("tokenizer", "none: ids are not decoded")] * (numbers["tokenizer_blake3"] is None)
+
+
+def _tell_maker(made_by: str, run: dict[str, Any]) -> tuple[str, str]:
+    if made_by == "import":
+        return "made by", made_by
+    return "encoder", str(run.get("encoder", "unknown"))
 
 
 def _duplicates(found: dict[str, int]) -> str:
@@ -226,6 +238,8 @@ _STORE_LEDGER = {
     "num_dropped_tokens": "dropped tokens",
     "num_straddling_tokens": "straddling tokens",
     "num_overlap_tokens": "overlap tokens",
+    "num_padding_tokens": "padding tokens",
+    "num_empty_sequences": "empty sequences",
 }
 
 

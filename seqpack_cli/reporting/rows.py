@@ -15,12 +15,11 @@ from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.reporting.row_targets import count_row_targets, judge_pieces
 from seqpack_cli.reporting.row_values import join_pieces, read_row_values, read_sequence_values
+from seqpack_cli.reporting.texts import decode_rows, open_texts, split_row
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.decoder import open_decoder
-from seqpack_cli.tokens.token_borders import split_at_tokens
 
 MAX_SPLIT_IDS = 4096  # decoded to find the text of each token
 
@@ -49,7 +48,7 @@ def check_batch(opened: Opened, index: int) -> ShardSet:
 def describe_batch(
     opened: Opened, index: int, *, max_text_ids: int | None = None
 ) -> dict[str, Any]:
-    """Return one batch of shards with all its rows.
+    """Return one batch of shards with all its rows; without a tokenizer their `text` is None.
 
     Args:
         max_text_ids: decode only so many ids of each row; decoding may be slow.
@@ -62,7 +61,7 @@ def describe_batch(
     number, inside = opened.find(index)
     whole = batch.without_filler()
     rows = whole.rows()
-    texts = open_decoder(opened.read_tokenizer_json())([ids[:max_text_ids] for ids in rows])
+    texts = decode_rows(open_texts(opened), [ids[:max_text_ids] for ids in rows])
     assert whole.original_indices is not None  # noqa: S101 - shards always have them
     described = {
         "batch": index,
@@ -103,8 +102,8 @@ def describe_sequence(
     """Return one sequence by its index in the token store, from the store, shards or all splits.
 
     `tokens` has the text and ids of its first tokens, and whether all, some or none of these are
-    targets. Of shards, `visits` lists the place of its first row for each time that it was packed,
-    and `split` is the one of all splits that has it.
+    targets. Without a tokenizer every `text` is None. Of shards, `visits` lists the place of its
+    first row for each time that it was packed, and `split` is the one of all splits that has it.
 
     Args:
         max_text_ids: decode only so many of its ids; decoding may be slow.
@@ -124,9 +123,11 @@ def describe_sequence(
                 f"--sequence {index}: {opened.path} has sequences 0 to {len(opened) - 1}"
             )
         place, ids, columns = {}, opened[index], read_sequence_values(opened, index)
-    decode = open_decoder(opened.read_tokenizer_json())
-    pieces = split_at_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
-    tokens: list[dict[str, Any]] = [{"text": each.text, "ids": list(each.ids)} for each in pieces]
+    decode = open_texts(opened)
+    pieces = split_row(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
+    tokens: list[dict[str, Any]] = [
+        {"text": None if decode is None else each.text, "ids": list(each.ids)} for each in pieces
+    ]
     if TARGETS in columns:
         for token, judged in zip(tokens, judge_pieces(pieces, columns[TARGETS]), strict=True):
             token["targets"] = judged
@@ -138,7 +139,7 @@ def describe_sequence(
         "origin": describe_origin(find_store(opened), index),
         "columns": columns,
         "ids": ids.tolist(),
-        "text": decode([ids[:max_text_ids]])[0],
+        "text": decode_rows(decode, [ids[:max_text_ids]])[0],
         "tokens": tokens,
     }
 

@@ -26,12 +26,16 @@ OPTIONS = (
     "target_turns",
     "template_date",
     "overlap",
+    "labels_field",
+    "loss_mask_field",
 )
 IDS_PER_BLOCK = 1 << 18
 HINTS = {  # by the first of these options that the store has
     "no_targets": {
         "prompt_field": "check that {0[completion_field]} is the field of the answers, not empty",
         "messages_field": "check that {0[messages_field]} has messages of the role assistant",
+        "labels_field": "check that {0[labels_field]} has ids at tokens that count, -100 elsewhere",
+        "loss_mask_field": "check that {0[loss_mask_field]} is 1 at tokens that count",
         "": "check the texts, and tokenize again",
     },
     "all_targets": {
@@ -45,6 +49,7 @@ HINTS = {  # by the first of these options that the store has
     },
     "double_bos": {
         "messages_field": "use a chat template that writes BOS once",
+        "imported": "import ids that begin with one BOS token",
         "bos": "tokenize again without --bos {0[bos]}: the texts have a BOS token of their own",
         "": "tokenize again with --no-add-special-tokens: the texts have a BOS token of their own",
     },
@@ -114,7 +119,8 @@ def _judge_beginnings(store: AnyStore) -> Iterator[dict[str, Any]]:
     for each in store.stores:
         found = _find_double_bos(each)
         if len(found) and first < 0:
-            first, options = offset + int(found[0]), each.manifest["options"]
+            first, options = offset + int(found[0]), dict(each.manifest["options"])
+            options["imported"] = each.manifest["made_by"] == "import"
         number += len(found)
         offset += len(each)
     if number:
@@ -176,11 +182,12 @@ def _has_end(store: TokenStore) -> bool:
 def _find_double_bos(store: TokenStore) -> np.ndarray:
     """Return the sequences that begin with two BOS, int64.
 
-    Tokens of a text are BOS only with some options. Those that are added are the same everywhere,
-    so that the first sequence tells of all.
+    Tokens of a text are BOS only with some options, imported ids may be. Those that are added are
+    the same everywhere, so that the first sequence tells of all.
     """
     bos, options = store.manifest.get("bos_id"), store.manifest["options"]
     is_own = options.get("allow_special_tokens") or options.get("messages_field")
+    is_own = is_own or store.manifest["made_by"] == "import"
     is_added = store.manifest["ledger"]["num_special_tokens_added"] > 1
     if type(bos) is not int or not (is_own or is_added):
         return np.empty(0, np.int64)

@@ -1,7 +1,8 @@
 """How a token store or shards use the vocabulary, as plain values.
 
 How often tokens occur and which never do, unknown tokens with the text around them, and special
-tokens: those that occur as ids, and those that are spelled out in the text.
+tokens: those that occur as ids, and those that are spelled out in the text. Without a tokenizer,
+ids are counted, and none has a spelling.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.errors import OptionError
+from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
 from seqpack_cli.reporting.opened import AnyOpened, describe_origin, find_store, show_path
 from seqpack_cli.reporting.spelled_counts import describe_spelled
+from seqpack_cli.reporting.texts import decode_rows
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
 from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.vocabulary import describe_vocabulary, list_ids, list_special_tokens
 
 MAX_NEVER_USED = 5  # examples of each kind
 MAX_FREQUENT = 10
+MAX_IDS = 1 << 24  # counted without a tokenizer: each takes some 32 bytes
 
 
 def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None) -> dict[str, Any]:
@@ -32,22 +38,21 @@ def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None)
 
     Raises:
         FolderError: an id is larger than `max_id`, or a file is damaged.
+        OptionError: without a tokenizer, the vocabulary is too large.
     """
     manifest = opened.manifest
-    tokenizer_json = opened.read_tokenizer_json()
+    tokenizer_json = opened.read_tokenizer_json() if has_tokenizer(manifest) else None
     store = find_store(opened)
     spelled = describe_spelled(store)
-    ids = np.array(list_ids(tokenizer_json), np.int64)
-    ids = ids[ids <= manifest["max_id"]]
-    special_tokens = list_special_tokens(tokenizer_json)
-    unk_id = describe_vocabulary(tokenizer_json).unk_id
+    ids, special_ids, unk_id = _list_ids(manifest, tokenizer_json, store)
     found = count_ids(opened, ids, unk_id=unk_id, progress=progress or Progress())
-    is_special = np.isin(ids, list(special_tokens))
+    is_special = np.isin(ids, special_ids)
     return {
         "kind": "vocabulary",
         "path": show_path(opened),
         "vocab_size": manifest["vocab_size"],
         "max_id": manifest["max_id"],
+        "tokenizer_blake3": manifest["tokenizer_blake3"],
         "num_tokens": found.num_tokens,
         **_describe_never_used(tokenizer_json, ids, found.counts, is_special),
         "missing": {
@@ -56,7 +61,7 @@ def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None)
             "examples": _describe_examples(tokenizer_json, found.missing, store),
         },
         "unknown": _describe_unknown(tokenizer_json, unk_id, ids, found, store),
-        "special_tokens": _count_tokens(tokenizer_json, list(special_tokens), ids, found),
+        "special_tokens": _count_tokens(tokenizer_json, special_ids, ids, found),
         "spelled_in_text": spelled,
         "most_frequent": _count_tokens(
             tokenizer_json, _find_frequent(ids, found.counts), ids, found
@@ -64,8 +69,33 @@ def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None)
     }
 
 
+def _list_ids(
+    manifest: dict[str, Any], tokenizer_json: bytes | None, store: AnyStore | None
+) -> tuple[np.ndarray, list[int], int | None]:
+    """Return the ids of the vocabulary, the special ones, and the unknown token.
+
+    Without a tokenizer, those that the token store names are special.
+
+    Raises:
+        OptionError: without a tokenizer, the ids are more than memory may hold.
+    """
+    if tokenizer_json is None:
+        if manifest["max_id"] >= MAX_IDS:
+            raise OptionError(
+                f"--vocabulary: vocab_size is {manifest['vocab_size']:,}, expected at most "
+                f"{MAX_IDS:,} without a tokenizer",
+                hint="import the ids again with a smaller --vocab-size, or with --tokenizer FILE",
+            )
+        roles = {} if store is None else {role: store.manifest.get(role) for role in ROLES}
+        special = sorted({id_ for id_ in roles.values() if id_ is not None})
+        return np.arange(manifest["max_id"] + 1), special, roles.get("unk_id")
+    ids = np.array(list_ids(tokenizer_json), np.int64)
+    unk_id = describe_vocabulary(tokenizer_json).unk_id
+    return ids[ids <= manifest["max_id"]], [*list_special_tokens(tokenizer_json)], unk_id
+
+
 def _describe_never_used(
-    tokenizer_json: bytes, ids: np.ndarray, counts: np.ndarray, is_special: np.ndarray
+    tokenizer_json: bytes | None, ids: np.ndarray, counts: np.ndarray, is_special: np.ndarray
 ) -> dict[str, Any]:
     """Count the ids of the vocabulary that occur and those that do not, with examples."""
     is_unused = counts == 0
@@ -85,7 +115,7 @@ def _describe_never_used(
 
 
 def _describe_unknown(
-    tokenizer_json: bytes,
+    tokenizer_json: bytes | None,
     unk_id: int | None,
     ids: np.ndarray,
     found: IdCounts,
@@ -98,9 +128,10 @@ def _describe_unknown(
 
 
 def _describe_examples(
-    tokenizer_json: bytes, examples: Sequence[Example], store: AnyStore | None
+    tokenizer_json: bytes | None, examples: Sequence[Example], store: AnyStore | None
 ) -> list[dict[str, Any]]:
-    texts = open_decoder(tokenizer_json)([example.ids_around for example in examples])
+    decode = None if tokenizer_json is None else open_decoder(tokenizer_json)
+    texts = decode_rows(decode, [example.ids_around for example in examples])
     return [
         {
             "id": example.id,
@@ -114,7 +145,7 @@ def _describe_examples(
 
 
 def _count_tokens(
-    tokenizer_json: bytes, some: Sequence[int], ids: np.ndarray, found: IdCounts
+    tokenizer_json: bytes | None, some: Sequence[int], ids: np.ndarray, found: IdCounts
 ) -> list[dict[str, Any]]:
     """Return some ids with their text, how often they occur, and their share of all tokens."""
     ids_and_none, counts_and_none = np.append(ids, -1), np.append(found.counts, 0)
@@ -130,7 +161,9 @@ def _count_tokens(
     ]
 
 
-def _spell(tokenizer_json: bytes, some: Sequence[int]) -> list[dict[str, Any]]:
+def _spell(tokenizer_json: bytes | None, some: Sequence[int]) -> list[dict[str, Any]]:
+    if tokenizer_json is None:
+        return [{"id": id_, "token": None, "text": None, "bytes": None} for id_ in some]
     return [asdict(spelling) for spelling in spell_ids(tokenizer_json, some)]
 
 

@@ -74,7 +74,7 @@ def read_equal_manifest(
         return None  # it finished no part or shard, and began no split: nothing to keep
     changes = _find_changes(plan, adapt(found, plan) if earlier == PLAN_NAME else found)
     if changes:
-        is_same = found.get("format") == plan["format"]
+        is_same = found.get("format") == plan["format"] and _has_maker(found, plan)
         raise DifferentRunError(
             f"{folder}: holds a run that differs: {join_items(changes)}",
             hint=OVERWRITE_HINT if is_same else SAME_COMMAND_HINT,
@@ -118,10 +118,16 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
     own = [path.name for path in folder.iterdir() if is_own(path.name)]
     if not own:
         return
-    formats = find_formats(folder)
+    earlier = _read_earlier(folder)
+    formats = {found["format"] for found in earlier}
     if formats - {plan["format"]}:
         raise FolderError(
             f"{folder}: holds {join_items(sorted(map(quote, formats)))}, expected {plan['format']}",
+            hint=SAME_COMMAND_HINT,
+        )
+    if not all(_has_maker(found, plan) for found in earlier):
+        raise FolderError(
+            f"{folder}: holds a token store of another command, expected one of {plan['made_by']}",
             hint=SAME_COMMAND_HINT,
         )
     if not formats:
@@ -142,18 +148,24 @@ def remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
 
 def find_formats(folder: Place) -> set[str]:
     """Return the formats of the manifest and the plan in a folder that seqpack wrote."""
-    found = (_read_format(folder / name) for name in (MANIFEST_NAME, PLAN_NAME))
-    return {name for name in found if name is not None}
+    return {found["format"] for found in _read_earlier(folder)}
 
 
-def _read_format(path: Place) -> str | None:
-    """Read the format of a manifest or plan; None if seqpack did not write the file."""
-    try:
-        found = read_json(path)
-    except FolderError:
-        return None
-    name = found.get("format")
-    return name if isinstance(name, str) and "options" in found else None
+def _read_earlier(folder: Place) -> list[dict[str, Any]]:
+    """Read the manifest and the plan in a folder, without those that seqpack did not write."""
+    earlier = []
+    for name in (MANIFEST_NAME, PLAN_NAME):
+        with contextlib.suppress(FolderError):
+            found = read_json(folder / name)
+            if isinstance(found.get("format"), str) and "options" in found:
+                earlier.append(found)
+    return earlier
+
+
+def _has_maker(found: dict[str, Any], plan: dict[str, Any]) -> bool:
+    """Return whether the command of a plan made a manifest or plan, as far as that names one."""
+    maker = plan.get("made_by")
+    return bool(found.get("made_by", maker) == maker)
 
 
 def _find_changes(plan: Any, found: Any, place: str = "") -> list[str]:

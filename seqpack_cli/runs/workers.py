@@ -8,12 +8,14 @@ with `advance`. The output bytes do not depend on where the function runs.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.runs.progress import Progress, reporting_to
@@ -91,6 +93,7 @@ class Workers:
         tasks: Sequence[Task],
         *,
         max_processes: int | None = None,
+        num_threads: int = 1,
     ) -> Iterator[Result]:
         """Call the function on every task and yield the results in the order they finish.
 
@@ -99,6 +102,7 @@ class Workers:
 
         Args:
             max_processes: how many local processes the work is worth; None is one per task.
+            num_threads: of this process, if it does the work; they report progress one at a time.
 
         Raises:
             WorkerDiedError: a worker process died, on a cluster repeatedly.
@@ -115,8 +119,14 @@ class Workers:
         elif num_processes > 1:
             yield from run_in_processes(function, tasks, num_processes, progress)
         else:
-            with reporting_to(progress.tell):
-                yield from map(function, tasks)
+            lock = threading.Lock()
+
+            def tell(amount: int, num_tokens: int) -> None:
+                with lock:
+                    progress.tell(amount, num_tokens)
+
+            with reporting_to(tell):
+                yield from map_ahead(function, tasks, num_threads=num_threads)
 
 
 def find_workers(

@@ -14,6 +14,7 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
+from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
@@ -116,14 +117,20 @@ def _advise_looser(reason: str, options: PackOptions) -> str:
 
 
 def choose_pad_id(store: AnyStore, options: PackOptions) -> int:
-    """Return the id that fills padding: from the options, else from the tokenizer, else 0.
+    """Return the id that fills padding: from the options, else from the store, else 0.
 
     Raises:
-        OptionError: the id is not in the vocabulary.
+        OptionError: the id is not in the vocabulary, or nothing says which id pads.
     """
     pad_id = options.pad_id
     if pad_id is None:
-        pad_id = int(store.manifest.get("pad_id") or 0)
+        pad_id = store.manifest.get("pad_id")
+    if pad_id is None and options.fills_rectangle and not has_tokenizer(store.manifest):
+        raise OptionError(
+            f"{store.shown_path}: no pad_id and no tokenizer, expected an id to fill padding",
+            hint=f"pass --pad-id ID, from 0 to {store.max_id}",
+        )
+    pad_id = int(pad_id or 0)
     if not 0 <= pad_id <= store.max_id:
         raise OptionError(f"--pad-id {pad_id}: expected an id from 0 to {store.max_id}")
     return pad_id

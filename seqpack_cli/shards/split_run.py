@@ -22,6 +22,7 @@ from seqpack_cli.files.url import spell_place
 from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
+from seqpack_cli.shards.pack_plan import choose_pad_id
 from seqpack_cli.shards.pack_store import (
     describe_run,
     note_substitute_pad_id,
@@ -55,6 +56,7 @@ def pack_splits(
     Raises:
         DataError: a split is empty.
     """
+    choose_pad_id(store, options)  # raises before anything is written
     started, splits = time.monotonic(), parse_splits(options)
     assert splits is not None  # noqa: S101 - the caller found splits
     head = _make_head(store, splits, options)

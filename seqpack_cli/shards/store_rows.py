@@ -69,5 +69,5 @@ def check_store_ids(ids: np.ndarray, store: AnyStore) -> None:
     found = smallest if smallest < 0 else int(ids.max())
     raise FolderError(
         f"{store.shown_path}: holds id {found}, expected ids from 0 to {store.max_id}",
-        hint="the store was changed or damaged: run tokenize --overwrite",
+        hint="the store was changed or damaged: make it again with --overwrite",
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 
-from seqpack_cli.errors import FolderError
+from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath
@@ -14,10 +14,12 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.shards.unpacked_lines import ROWS, spell_lines
+from seqpack_cli.shards.unpacked_parquet import PARQUET, Group, write_parquet
 from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.decoder import open_decoder
 
 ROWS_PER_WRITE = 1024
+KINDS = {"jsonl": ROWS, "parquet": PARQUET}  # of files, by their format
 
 
 @checks_arguments
@@ -27,15 +29,17 @@ def unpack(
     output: AnyPath,
     *,
     as_text: bool = False,
+    file_format: str = "jsonl",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Write the sequences of shards into a JSON lines file, in the order of the token store.
+    """Write the sequences of shards into a file, in the order of the token store.
 
     Args:
         shards: the shards' folder.
         output: the file; each line has the `index` of a sequence, its `ids` and its `columns`.
         as_text: write the decoded `text` instead of `ids`.
+        file_format: "jsonl", or "parquet", where columns stand beside `index` and `ids`.
         overwrite: replace a file that an earlier `unpack` wrote.
 
     Returns:
@@ -45,9 +49,12 @@ def unpack(
         FolderError: the shards are damaged, or another file would be replaced.
         MachineError: the disk is full or fails.
     """
-    opened = open_shards(shards)
-    with publish_alone(parse_file(output), ROWS, overwrite=overwrite) as file:
-        return write_sequences(opened, file.write, as_text=as_text, progress=progress)
+    check_choice("file_format", file_format, KINDS)
+    opened, kind = open_shards(shards), KINDS[file_format]
+    with publish_alone(parse_file(output), kind, overwrite=overwrite) as file:
+        return write_sequences(
+            opened, file.write, as_text=as_text, file_format=file_format, progress=progress
+        )
 
 
 @hashing_copies()
@@ -56,21 +63,30 @@ def write_sequences(
     write: Callable[[bytes], None],
     *,
     as_text: bool = False,
+    file_format: str = "jsonl",
     progress: Progress | None = None,
 ) -> int:
-    """Write every sequence as one JSON line; return their number.
+    """Write every sequence as one JSON line, or as a row of a Parquet file; return their number.
 
     A line has `index`, `ids` or `text`, and `columns` if there are any. Tokens that repeat the end
     of the piece before, of which the column `overlap` has the number, are left out.
     """
-    whole = iter_unpacked(shards, shards.columns, progress)
-    sequences = (drop_overlap(each, shards) for each in whole)
-    decode = open_decoder(shards.read_tokenizer_json()) if as_text else None
     num_sequences = 0
-    while rows := list(islice(sequences, ROWS_PER_WRITE)):
-        texts = None if decode is None else decode([row.ids for row in rows])
-        write(spell_lines(rows, texts))
-        num_sequences += len(rows)
+
+    def iter_groups() -> Iterator[Group]:
+        nonlocal num_sequences
+        whole = iter_unpacked(shards, shards.columns, progress)
+        sequences = (drop_overlap(each, shards) for each in whole)
+        decode = open_decoder(shards.read_tokenizer_json()) if as_text else None
+        while rows := list(islice(sequences, ROWS_PER_WRITE)):
+            yield rows, None if decode is None else decode([row.ids for row in rows])
+            num_sequences += len(rows)
+
+    if file_format == "parquet":
+        write_parquet(shards, iter_groups(), write)
+    else:
+        for rows, texts in iter_groups():
+            write(spell_lines(rows, texts))
     return num_sequences
 
 

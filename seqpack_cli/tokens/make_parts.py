@@ -7,7 +7,7 @@ support the tokenizer, or gives different ids anywhere, is not used for any part
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ MIN_HASHED_BYTES = 1 << 30  # of input that is only hashed, per process
 Receipts = dict[str, dict[str, Any] | None]  # by part; None for one that is not made yet
 MadePart = tuple[str, dict[str, Any]]  # its name and receipt
 HashInput = Callable[[SourceRange], str]
+MakeParts = Callable[[Sequence[PartTask]], Iterator[MadePart]]
 
 
 def make_parts(
@@ -92,25 +93,25 @@ def find_finished(
 
 
 def make_missing(
-    receipts: Receipts,
-    tasks: Sequence[PartTask],
-    workers: Workers,
-    make: Callable[[int], Callable[[PartTask], MadePart]],
+    receipts: Receipts, tasks: Sequence[PartTask], workers: Workers, make: MakeParts
 ) -> None:
     """Make the parts without a receipt, and add theirs.
 
     Args:
-        make: takes the number of threads of each process; returns what makes a part.
+        make: makes some parts, and yields each when it is finished.
     """
     waiting = [task for task in tasks if receipts[task.name] is None]
-    num_bytes = sum(task.num_bytes for task in waiting)
-    workers.progress.on_total(num_bytes)
-    num_processes, num_threads = share_cores(workers, num_bytes, len(waiting))
+    workers.progress.on_total(count_bytes(waiting))
     try:
-        for name, receipt in workers.run(make(num_threads), waiting, max_processes=num_processes):
+        for name, receipt in make(waiting):
             receipts[name] = receipt
     except DataError as error:
         raise _complete_hint(error, receipts) from error
+
+
+def count_bytes(tasks: Iterable[PartTask]) -> int:
+    """Return the input bytes of some parts."""
+    return sum(task.num_bytes for task in tasks)
 
 
 def _read_receipts(run: RunFolder, tasks: Sequence[PartTask], setup: AnySetup) -> Receipts:
@@ -141,8 +142,10 @@ def _forget_unchecked(
 def _tokenize_missing(
     receipts: Receipts, tasks: Sequence[PartTask], setup: PartSetup, workers: Workers
 ) -> None:
-    def make(num_threads: int) -> Callable[[PartTask], MadePart]:
-        return functools.partial(tokenize_part, replace(setup, num_threads=num_threads))
+    def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
+        num_processes, num_threads = share_cores(workers, count_bytes(waiting), len(waiting))
+        tokenize = functools.partial(tokenize_part, replace(setup, num_threads=num_threads))
+        return workers.run(tokenize, waiting, max_processes=num_processes)
 
     make_missing(receipts, tasks, workers, make)
 
@@ -185,7 +188,7 @@ def check_inputs_unchanged(
     """
     finished = list(finished)
     parts = [_FinishedPart(task.name, task.ranges, part["ranges"]) for task, part in finished]
-    num_bytes = sum(task.num_bytes for task, _ in finished)
+    num_bytes = count_bytes(task for task, _ in finished)
     max_processes = 1 + num_bytes // MIN_HASHED_BYTES
     find_changed = functools.partial(_find_changed, hash_input)
     for changed in workers.run(find_changed, parts, max_processes=max_processes):

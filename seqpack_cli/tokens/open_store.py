@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import overload
@@ -193,7 +194,10 @@ def _open(path: Place, *, check_indices: bool) -> TokenStore:
 
 
 def _check_stores(stores: Sequence[TokenStore]) -> None:
-    """Refuse stores of different tokenizers, and a store that is named twice."""
+    """Refuse stores of different tokenizers, and a store that is named twice.
+
+    Without a tokenizer, stores must have the same number of ids.
+    """
     seen: dict[str, TokenStore] = {}
     first = stores[0]
     for store in stores:
@@ -203,13 +207,32 @@ def _check_stores(stores: Sequence[TokenStore]) -> None:
                 f"{store.path}: has the same content as {twin.path}",
                 hint="name it once; to visit its sequences twice, pass --passes to pack",
             )
-        found, expected = (each.manifest["tokenizer_blake3"] for each in (store, first))
-        if found != expected:
-            raise OptionError(
-                f"{store.path}: tokenizer {found}, {first.path} has {expected}",
-                hint="tokenize all stores with the same tokenizer",
-            )
+        _check_tokenizers(store, first)
         for name in ("dtype", "vocab_size", "max_id"):
             found, expected = store.manifest[name], first.manifest[name]
             if found != expected:
                 raise FolderError(f"{store.path}: {name} {found}, {first.path} has {expected}")
+
+
+def _check_tokenizers(store: TokenStore, first: TokenStore) -> None:
+    """Raise OptionError unless the ids of two stores may mean the same tokens."""
+    found, expected = (each.manifest["tokenizer_blake3"] for each in (store, first))
+    if found is None and expected is None:
+        found, expected = (each.manifest["vocab_size"] for each in (store, first))
+        if found != expected:
+            raise OptionError(
+                f"{store.path}: vocab_size {found}, {first.path} has {expected}",
+                hint="import both with the same --vocab-size",
+            )
+    elif found is None or expected is None:
+        without, other = (store, first) if found is None else (first, store)
+        raise OptionError(
+            f"{without.path}: no tokenizer, {other.path} has one",
+            hint=f"import {shlex.quote(str(without.path))} again with --tokenizer "
+            f"{shlex.quote(str(other.path / 'tokenizer.json'))}",
+        )
+    elif found != expected:
+        raise OptionError(
+            f"{store.path}: tokenizer {found}, {first.path} has {expected}",
+            hint="tokenize all stores with the same tokenizer",
+        )

@@ -200,8 +200,7 @@ class TokenStore:
             if found != file["blake3"]:
                 raise FolderError(
                     f"{self.path / file['name']}: blake3 differs from the manifest's",
-                    hint="the file was changed or damaged: run "
-                    f"{self.manifest['made_by']} --overwrite",
+                    hint="the store was changed or damaged: make it again with --overwrite",
                 )
 
     def check_indices(self, first: int = 0, last: int | None = None) -> None:

@@ -15,11 +15,12 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
+SAME_TOKENIZER = "tokenize or import both corpora with the same tokenizer"
 # Fields of the manifest that must be equal, and what to do if they are not.
 SHARED = {
     "layout": "pack them with the same --layout",
-    "tokenizer_blake3": "tokenize both corpora with the same tokenizer",
-    "vocab_size": "tokenize both corpora with the same tokenizer",
+    "tokenizer_blake3": SAME_TOKENIZER,
+    "vocab_size": SAME_TOKENIZER,
     "pad_id": "pack them with the same --pad-id",
     "padding_side": "pack them with the same --padding-side",
 }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import escape_controls
+from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.reporting.column_facts import list_values, select_tags, spell_tag
 from seqpack_cli.reporting.opened import Opened, describe_origin, spell_source
 from seqpack_cli.reporting.row_targets import (
@@ -19,12 +20,12 @@ from seqpack_cli.reporting.row_targets import (
     judge_pieces,
 )
 from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
+from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.decoder import open_decoder
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.token_borders import TextPiece, split_at_tokens
+from seqpack_cli.tokens.token_borders import TextPiece
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
 MAX_ROWS = 40
@@ -40,13 +41,11 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
     Raises:
         FolderError: a batch is damaged.
     """
-    tokenizer_json = opened.read_tokenizer_json()
-    decode = open_decoder(tokenizer_json)
-    special_tokens = set(describe_vocabulary(tokenizer_json).special_tokens)
+    decode, special_tokens = open_texts(opened), _find_special_tokens(opened)
     rows: list[dict[str, Any]] = []
     seen: set[int] = set()
     for index, name, ids, columns in islice(_iter_rows(opened), MAX_ROWS):
-        pieces = _take_pieces(split_at_tokens(decode, ids[:MAX_TOKENS]))
+        pieces = _take_pieces(split_row(decode, ids[:MAX_TOKENS]))
         ends = np.cumsum([0, *(len(piece.ids) for piece in pieces)]).tolist()
         tags, marks = select_tags(columns), [NONE] * len(pieces)
         if TARGETS in columns:
@@ -73,6 +72,12 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
         seen.add(index)
     kind = "rows" if isinstance(opened, ShardSet) else "sequences"
     return rows, f"First {len(rows)} {kind}"
+
+
+def _find_special_tokens(opened: Opened) -> set[str]:
+    if not has_tokenizer(opened.manifest):
+        return set()
+    return set(describe_vocabulary(opened.read_tokenizer_json()).special_tokens)
 
 
 def _tell_targets(columns: Mapping[str, Any]) -> str:

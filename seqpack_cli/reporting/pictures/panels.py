@@ -20,10 +20,9 @@ from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.plan_panel import make_plan_panel
 from seqpack_cli.reporting.pictures.row_panel import make_row_panel
 from seqpack_cli.reporting.rows import check_batch
+from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut_front, show_token
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.decoder import open_decoder
-from seqpack_cli.tokens.token_borders import split_at_tokens
 
 MAX_VARLEN_ROWS = 12
 MAX_PATH_COLUMNS = 40  # of the title, which is one line
@@ -100,11 +99,11 @@ def _show_batch(shards: ShardSet, index: int, *, name: str, num_rows: int = 1) -
 
 def _read_texts(shards: ShardSet, rows: list[Any]) -> list[list[str]]:
     """Return the text of each token, or its id if it is only a part of a character."""
-    decode = open_decoder(shards.read_tokenizer_json())
+    decode = open_texts(shards)
     texts: list[list[str]] = []
     for ids in rows:
         texts.append([])
-        for piece in split_at_tokens(decode, ids):
+        for piece in split_row(decode, ids):
             is_one = len(piece.ids) == 1 and piece.text
             texts[-1] += [_show_text(piece.text)] if is_one else map(str, piece.ids)
     return texts

@@ -187,7 +187,7 @@ def _show_first(first: Mapping[str, Any] | None) -> list[str]:
         ids = wrap(_mark_ids(first, entry), VALUE_WIDTH, max_lines=MAX_ID_LINES)
         lines += [pair("" if number else "  ids", line) for number, line in enumerate(ids)]
         if entry["text"] is None:
-            lines.append(pair("  text", "unknown: the tokenizer cannot decode these ids"))
+            lines.append(pair("  text", "unknown: these ids cannot be decoded"))
         else:
             lines += pair_of_text("  text", entry["text"], max_lines=MAX_TEXT_LINES)
     return lines

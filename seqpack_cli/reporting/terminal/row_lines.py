@@ -9,6 +9,7 @@ from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.reporting.column_facts import list_values, select_tags
 from seqpack_cli.reporting.terminal.staircase_lines import draw_packed, draw_padded, draw_varlen
 from seqpack_cli.reporting.terminal.token_lines import draw_tokens
+from seqpack_cli.reporting.texts import NO_TOKENIZER
 from seqpack_cli.reporting.wording import (
     WIDTH,
     count,
@@ -43,13 +44,15 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
             lines.append(pair(name.removeprefix("num_").replace("_", " "), f"{batch[name]:,}"))
     if "cu_seqlens" in batch:
         lines.append(pair("cu_seqlens", list_some(batch["cu_seqlens"])))
-    lines += ["", *_draw_batch(batch), ""]
     rows = batch["rows"][:MAX_ROWS]
+    has_text = rows[0]["text"] is not None
+    lines += [] if has_text else [pair("text", NO_TOKENIZER)]
+    lines += ["", *_draw_batch(batch), ""]
     names, *columns = _make_columns([entry["columns"] for entry in rows])
     heading = f"{'row':>5} {'sequence':>9} {'length':>8}"
     if "num_targets" in rows[0]:
         heading += f" {'targets':>8}   share"
-    lines.append(f"{heading}  {names}text")
+    lines.append(f"{heading}  {names}{'text' if has_text else 'ids'}")
     for row, (entry, values) in enumerate(zip(rows, columns, strict=True)):
         head = f"{row:>5} {entry['original_index']:>9,} {entry['length']:>8,}"
         if "num_targets" in entry:
@@ -57,7 +60,8 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
         head += f"  {values}"
         if entry.get("piece_start"):
             head += f"(from token {entry['piece_start']:,}) "
-        lines.append(cut(head + quote_text(entry["text"]), WIDTH))
+        ids = " ".join(map(str, entry["ids"][:WIDTH]))
+        lines.append(cut(head + (quote_text(entry["text"]) if has_text else ids), WIDTH))
     hidden = len(batch["rows"]) - MAX_ROWS
     return [*lines, f"      and {hidden:,} more rows (all with --json)"] if hidden > 0 else lines
 
@@ -121,8 +125,14 @@ def show_sequence(sequence: dict[str, Any], *, colour: bool = False) -> list[str
             colour=colour,
         ),
         "",
-        *pair_of_text("text", sequence["text"], max_lines=MAX_TEXT_LINES),
+        *_show_text(sequence["text"]),
     ]
+
+
+def _show_text(text: str | None) -> list[str]:
+    if text is None:
+        return [pair("text", NO_TOKENIZER)]
+    return pair_of_text("text", text, max_lines=MAX_TEXT_LINES)
 
 
 def _tell_targets(sequence: dict[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
 """Draw tokens in cells: the text of each token, its ids below it, and below these its tags.
 
-The text of a target is coloured and underlined, or marked in a line of its own. A line end is shown
-as ↵, spaces at the end of a token as ␣, other invisible characters as Python escapes them.
+Without a tokenizer the ids stand in place of the texts. The text of a target is coloured and
+underlined, or marked in a line of its own. A line end is shown as ↵, spaces at the end of a token
+as ␣, other invisible characters as Python escapes them.
 """
 
 from __future__ import annotations
@@ -33,11 +34,7 @@ class _Cell(NamedTuple):
     text: str
     below: list[str]  # its ids and tags, all as wide as the cell
     targets: str  # whether all, some or none of its ids are targets
-
-    @property
-    def width(self) -> int:
-        """The columns of the cell."""
-        return count_columns(self.below[0])
+    width: int  # columns
 
 
 def draw_tokens(
@@ -50,7 +47,7 @@ def draw_tokens(
     """Return the lines of the first tokens, and the number of those that do not fit.
 
     Args:
-        tokens: the first pieces, each with its `text` and `ids`, and maybe its `targets`.
+        tokens: the first pieces, each with its `text` (or None) and `ids`, and maybe its `targets`.
         num_tokens: of the whole sequence.
         tags: columns with one value per token.
         colour: show targets by colour and underline, which only a terminal understands.
@@ -78,12 +75,14 @@ def draw_tokens(
 
 
 def _make_cell(token: Mapping[str, Any], tags: Sequence[Sequence[Any]]) -> _Cell:
-    text = cut(show_token(token["text"]), CELL_WIDTH)
     ids = cut(" ".join(map(str, token["ids"])), CELL_WIDTH)
+    has_text = token["text"] is not None
+    text = cut(show_token(token["text"]), CELL_WIDTH) if has_text else ids
     shown = [_show_tags(values) for values in tags]
     width = max(map(count_columns, (text, ids, *shown)))
-    below = [ids.rjust(width), *(fill(each, width) for each in shown)]
-    return _Cell(text, below, token.get("targets", NONE))
+    below = [ids.rjust(width)] if has_text else []
+    below += [fill(each, width) for each in shown]
+    return _Cell(text, below, token.get("targets", NONE), width)
 
 
 def _show_tags(values: Sequence[Any]) -> str:

@@ -23,7 +23,7 @@ def show_vocabulary_use(found: dict[str, Any]) -> list[str]:
         *_show_counts(found),
         *_show_missing(found["missing"]),
         "",
-        *_show_unknown(found["unknown"]),
+        *_show_unknown(found),
         "",
         *_show_special(found["special_tokens"]),
         "",
@@ -39,12 +39,16 @@ def show_vocabulary_use(found: dict[str, Any]) -> list[str]:
 def _show_counts(found: dict[str, Any]) -> Iterator[str]:
     yield pair("tokens", f"{found['num_tokens']:,}")
     yield pair("vocabulary", f"{found['vocab_size']:,} tokens, ids 0 to {found['max_id']:,}")
+    if found["tokenizer_blake3"] is None:
+        yield pair("tokenizer", "none: ids are not decoded")
     yield pair("used", count(found["num_used_ids"], "id"))
     never_used = count(found["num_never_used_ids"], "id")
     yield pair("never used", f"{never_used}, {found['never_used_share']:.2%} of the vocabulary")
     for name, kind in found["never_used"].items():
         if kind["num_ids"]:
-            listed = ", ".join(f"{entry['id']} {_name(entry)}" for entry in kind["examples"])
+            listed = ", ".join(
+                f"{entry['id']} {_name(entry)}".rstrip() for entry in kind["examples"]
+            )
             yield pair(f"  {name}", f"{kind['num_ids']:,}: {listed}")
     if found["missing"]["num_ids"]:
         yield pair("ids without token", f"{found['missing']['num_ids']:,}")
@@ -59,12 +63,14 @@ def _show_missing(missing: dict[str, Any]) -> Iterator[str]:
             yield from _show_example(example, f"id {example['id']:,}, ")
 
 
-def _show_unknown(unknown: dict[str, Any] | None) -> Iterator[str]:
+def _show_unknown(found: dict[str, Any]) -> Iterator[str]:
+    unknown, owner = found["unknown"], "vocabulary"
     if unknown is None:
-        yield "unknown tokens  none: the vocabulary has no unknown token"
+        owner = "vocabulary" if found["tokenizer_blake3"] is not None else "store"
+        yield f"unknown tokens  none: the {owner} has no unknown token"
         return
     counted = f"{unknown['num_tokens']:,}, {unknown['share']:.2%} of all tokens"
-    yield f"unknown tokens  {counted}: id {unknown['id']} {_name(unknown)}"
+    yield f"unknown tokens  {counted}: id {unknown['id']} {_name(unknown)}".rstrip()
     for example in unknown["examples"]:
         yield from _show_example(example, "")
 
@@ -79,7 +85,8 @@ def _show_example(example: dict[str, Any], what: str) -> Iterator[str]:
         source = spell_source(origin["source"], origin.get("store_name"))
         path = cut_front(escape_controls(source), WIDTH - len(place) - len(record))
         yield place + path + record
-    yield f"    {quote_text(example['text'][:MAX_CHARACTERS])}"
+    if example["text"] is not None:
+        yield f"    {quote_text(example['text'][:MAX_CHARACTERS])}"
 
 
 def _show_special(tokens: list[dict[str, Any]]) -> Iterator[str]:
@@ -121,7 +128,7 @@ def _show_places(entry: dict[str, Any]) -> Iterator[str]:
 
 def _show_counted(entry: dict[str, Any]) -> str:
     numbers = f"{entry['id']:>14,} {entry['num_tokens']:>15,} {entry['share']:>7.2%}"
-    return f"{numbers}  {_name(entry)}"
+    return f"{numbers}  {_name(entry)}".rstrip()
 
 
 def _count_hidden(tokens: list[dict[str, Any]]) -> Iterator[str]:
@@ -131,6 +138,8 @@ def _count_hidden(tokens: list[dict[str, Any]]) -> Iterator[str]:
 
 def _name(entry: dict[str, Any]) -> str:
     """Return the quoted text of a token; its bytes or its name if it is not text of its own."""
+    if entry["text"] is None:  # no tokenizer
+        return ""
     if entry["bytes"] is not None:
         return f"bytes {entry['bytes']}"[:MAX_CHARACTERS]
     text = entry["text"] if entry["text"] and "\ufffd" not in entry["text"] else entry["token"]

@@ -141,14 +141,14 @@ class PartColumns:
             raise FolderError(
                 f"{self._path}: class names of column {quote(column.name)} are not those of the "
                 "manifest",
-                hint="the store was changed or damaged: run tokenize --overwrite",
+                hint="the store was changed or damaged: make it again with --overwrite",
             ) from error
 
     def _wrong(self, column: Column, number: int | None = None) -> FolderError:
         found = "a value that cannot be" if number is None else f"class {number}"
         return FolderError(
             f"{self._path}: column {quote(column.name)} holds {found}",
-            hint="the store was changed or damaged: run tokenize --overwrite",
+            hint="the store was changed or damaged: make it again with --overwrite",
         )
 
     def _check_arrays(self, part: dict[str, Any], columns: Mapping[str, Column]) -> None:

@@ -8,12 +8,14 @@ its sequences would be lost, so the starts must be the running sum of the length
 
 from __future__ import annotations
 
+import bisect
 import functools
 import struct
 from typing import NamedTuple
 
 import numpy as np
 
+from seqpack_cli.corpus.blocks import naming_input
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.mapping import view_array
@@ -37,15 +39,24 @@ class ForeignIndex(NamedTuple):
     first_sequences: np.ndarray  # int64[D + 1]
     num_bytes: int  # of the .bin
 
-    def find_document(self, byte: int) -> int:
-        """Return the first document that begins at a byte or after it; their number if none does.
+    @property
+    def num_documents(self) -> int:
+        """Return the number of documents."""
+        return len(self.first_sequences) - 1
 
-        A document without tokens begins where the one after it does; after the last, at the end.
+    def find_documents(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first document of a range of bytes, and the first behind the range.
+
+        A document without tokens is where the one after it begins; the last ones are at the end.
         """
-        if 0 < self.num_bytes <= byte:
-            return len(self.first_sequences) - 1
-        first = int(np.searchsorted(self.starts, byte)) if byte else 0
-        return int(np.searchsorted(self.first_sequences, first)) if first else 0
+        is_last = end >= self.num_bytes
+        return self.find_document(start), self.num_documents if is_last else self.find_document(end)
+
+    def find_document(self, byte: int) -> int:
+        """Return the first document that begins at a byte or after it."""
+        # searchsorted would copy the arrays, which are not aligned
+        first = bisect.bisect_left(self.starts, byte) if byte else 0
+        return bisect.bisect_left(self.first_sequences, first) if first else 0
 
     def find_start(self, document: int) -> int:
         """Return the byte at which a document begins."""
@@ -88,10 +99,8 @@ def read_foreign_index(source: Source) -> ForeignIndex:
 
 def _read(index_file: Source) -> np.ndarray:
     """Return the bytes of an index, uint8."""
-    try:
+    with naming_input(index_file.path):
         return index_file.input.map(index_file.num_bytes)
-    except OSError as error:
-        raise DataError(f"{index_file.path}: {error.strerror or error}") from error
 
 
 def _find_dtype(code: int, path: str, *, is_fairseq: bool) -> np.dtype:

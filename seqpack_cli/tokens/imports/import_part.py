@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,7 +72,8 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
         DataError: there is one, and it is not to be skipped.
     """
     ids, max_id = block.ids, setup.vocabulary.max_id
-    if not len(ids) or (int(ids.max()) <= max_id and int(ids.min()) >= 0):
+    smallest = 0 if ids.dtype.kind == "u" or not len(ids) else int(ids.min())
+    if smallest >= 0 and (not len(ids) or int(ids.max()) <= max_id):
         return block
     outside = np.flatnonzero((ids > max_id) | (ids < 0))
     offsets = block.offsets
@@ -92,13 +92,14 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
 
 def _count_affixes(block: IdBlock, setup: ImportSetup) -> dict[str, int]:
     """Count the documents that begin with BOS, and those that end with EOS."""
+    if not any(id_ is not None for id_ in setup.affix_ids.values()):
+        return {}
     offsets = block.offsets
     is_alive = np.diff(offsets) > 0
     firsts, lasts = offsets[:-1][is_alive], offsets[1:][is_alive] - 1
-    bos, eos = setup.vocabulary.bos_id, setup.vocabulary.eos_id
     return {
-        "num_with_bos": 0 if bos is None else int((block.ids[firsts] == bos).sum()),
-        "num_with_eos": 0 if eos is None else int((block.ids[lasts] == eos).sum()),
+        f"num_with_{role}": 0 if id_ is None else int((block.ids[places] == id_).sum())
+        for (role, id_), places in zip(setup.affix_ids.items(), (firsts, lasts), strict=True)
     }
 
 
@@ -132,5 +133,5 @@ def hash_ids(block: IdBlock) -> np.ndarray:
     """Return the XXH3-64 of the ids of each document as little-endian int32, uint64[documents]."""
     data = block.ids.astype("<i4", copy=False).view(np.uint8).data
     bounds = (block.offsets * 4).tolist()
-    pieces = (data[start:end] for start, end in pairwise(bounds))
+    pieces = map(data.__getitem__, map(slice, bounds[:-1], bounds[1:]))
     return np.fromiter(map(xxhash.xxh3_64_intdigest, pieces), np.uint64, len(bounds) - 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.corpus.parts import plan_parts
@@ -14,7 +15,6 @@ from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import RecordFields
-from seqpack_cli.tokens.imports.record_cuts import make_cuts
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import describe_plan
 from seqpack_cli.tokens.tokenizer_config import read_named_tokens
@@ -67,20 +67,24 @@ def make_tasks(sources: list[Source], options: ImportOptions) -> list[PartTask]:
     Raises:
         DataError: a source cannot be read.
     """
-    cuts = {name: it.cut for name, it in ID_FORMATS.items() if it.cut is not None}
-    cuts |= make_cuts(options)
+    cuts = {
+        name: functools.partial(it.cut, options)
+        for name, it in ID_FORMATS.items()
+        if it.cut is not None
+    }
     parts = plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts)
     return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
 
 
 def iter_affix_notes(
-    vocabulary: Vocabulary, ledger: dict[str, int], receipts: Sequence[dict[str, Any]]
+    affix_ids: Mapping[str, int | None],
+    ledger: dict[str, int],
+    receipts: Sequence[dict[str, Any]],
 ) -> Iterator[str]:
     """Yield how many documents begin with BOS and end with EOS, which import never adds."""
     num_documents = ledger["num_documents"] - ledger["num_empty_documents"]
     num_documents -= ledger["num_rejected"]
-    for verb, role in (("begin", "bos"), ("end", "eos")):
-        id_ = getattr(vocabulary, f"{role}_id")
+    for verb, (role, id_) in zip(("begin", "end"), affix_ids.items(), strict=True):
         if id_ is not None:
             count = sum(receipt[f"num_with_{role}"] for receipt in receipts)
             yield f"{count:,} of {num_documents:,} documents {verb} with id {id_} ({role})"

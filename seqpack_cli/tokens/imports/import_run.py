@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqpack_cli.corpus.file_list import list_inputs
@@ -24,8 +24,8 @@ from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
-from seqpack_cli.runs.workers import Executor, Workers, find_workers
-from seqpack_cli.tokens.imports.id_formats import hash_input
+from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
+from seqpack_cli.tokens.imports.id_formats import check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_part import import_part
 from seqpack_cli.tokens.imports.import_plan import (
@@ -40,14 +40,19 @@ from seqpack_cli.tokens.imports.record_fields import find_fields
 from seqpack_cli.tokens.make_parts import (
     MadePart,
     check_inputs_unchanged,
+    count_bytes,
     find_finished,
     make_missing,
+    share_cores,
 )
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.publish_store import check_any_token, publish_store
 from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.tokenize_plan import adapt_plan
+
+MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
+MAX_THREAD_BYTES = 2 << 30  # of input, which more processes than threads would not read earlier
 
 
 @checks_arguments
@@ -95,6 +100,7 @@ def import_store(
         )
         for note in iter_input_notes(sources, skipped, file_format=options.file_format):
             workers.progress.on_notice(note)
+        check_options_used(sources, options)
         return _import_sources(run, sources, skipped, options, workers, overwrite)
 
 
@@ -124,7 +130,7 @@ def _import_sources(
     receipts = _make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, setup.kept, receipts)
     check_any_token(run, sources, manifest, receipts)
-    for note in iter_affix_notes(vocabulary, manifest["ledger"], receipts):
+    for note in iter_affix_notes(setup.affix_ids, manifest["ledger"], receipts):
         workers.progress.on_notice(note)
     seconds = time.monotonic() - started
     num_bytes = sum(source.num_bytes for source in sources)
@@ -145,9 +151,23 @@ def _make_parts(
 ) -> list[dict[str, Any]]:
     receipts = find_finished(run, tasks, setup, workers, hash_input)
 
-    def make(num_threads: int) -> Callable[[PartTask], MadePart]:
-        del num_threads  # a worker has one
-        return functools.partial(import_part, setup)
+    def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
+        num_processes, num_threads = _share_cores(workers, count_bytes(waiting), len(waiting))
+        make_part = functools.partial(import_part, setup)
+        return workers.run(make_part, waiting, max_processes=num_processes, num_threads=num_threads)
 
     make_missing(receipts, tasks, workers, make)
     return [receipt for receipt in receipts.values() if receipt is not None]
+
+
+def _share_cores(workers: Workers, num_bytes: int, num_parts: int) -> tuple[int, int]:
+    """Return the number of processes on this machine for an input, and of threads in each.
+
+    Threads are faster than processes, which take a second to start, until Python's lock holds them
+    up.
+    """
+    num_processes, num_threads = share_cores(workers, num_bytes, num_parts)
+    is_free = workers.executor.num_workers is None and workers.are_local
+    if is_free and (num_processes <= MAX_THREADS or num_bytes <= MAX_THREAD_BYTES):
+        return 1, min(MAX_THREADS, count_cores(), num_parts)
+    return num_processes, min(num_threads, num_parts)

@@ -71,6 +71,15 @@ class ImportSetup:
         return choose_dtype(self.vocabulary.max_id)
 
     @property
+    def affix_ids(self) -> Mapping[str, int | None]:
+        """The ids that may begin and end a document, by their roles."""
+        eos = self.options.eos
+        return {
+            "bos": self.vocabulary.bos_id,
+            "eos": self.vocabulary.eos_id if eos is None else eos,
+        }
+
+    @property
     def receipt_fields(self) -> Mapping[str, type]:
         """See `AnySetup`."""
         return {"num_with_bos": int, "num_with_eos": int}

@@ -6,9 +6,7 @@ documents it holds.
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,7 +19,7 @@ from seqpack_cli.corpus.parquet_arrays import (
     iter_row_arrays,
     open_parquet,
 )
-from seqpack_cli.corpus.parts import Cut, cut_source, find_record_start, iter_lines
+from seqpack_cli.corpus.parts import cut_source, find_record_start, iter_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.imports.import_options import ImportOptions
@@ -36,18 +34,6 @@ class Span(NamedTuple):
 
     first: int
     end: int  # the one after the last
-
-
-def make_cuts(options: ImportOptions) -> Mapping[str, Cut]:
-    """Return how files are cut whose records are joined to documents."""
-    if options.document_field is None:
-        return {}
-    cut_table = functools.partial(_cut_table, field=options.document_field)
-    return {
-        "jsonl": functools.partial(_cut_lines, options=options),
-        "parquet": cut_table,
-        "arrow": cut_table,
-    }
 
 
 def falling_error(place: str, number: int, before: int) -> DataError:
@@ -90,10 +76,15 @@ def _read_mark(mark: bytes, source: Source) -> dict[str, Any]:
     raise DataError(f"{source.path}: {MARK.decode()} in its metadata is {quote(mark)}, {expected}")
 
 
-def _cut_table(source: Source, room: int, part_bytes: int, *, field: str) -> list[tuple[int, int]]:
+def cut_table(
+    options: ImportOptions, source: Source, room: int, part_bytes: int
+) -> list[tuple[int, int]]:
     """Return ranges of whole row groups; two that share a document are one range."""
-    group_before = {end: start for start, end in pairwise(find_row_groups(source))}
     first, *others = cut_source(source, room, part_bytes)
+    field = options.document_field
+    if field is None:
+        return [first, *others]
+    group_before = {end: start for start, end in pairwise(find_row_groups(source))}
     ranges = [first]
     for start, end in others:
         before = _read_number(SourceRange(0, source, group_before[start], start), -1, field)
@@ -119,11 +110,11 @@ def _read_number(source_range: SourceRange, row: int, field: str) -> int:
     return int(value)
 
 
-def _cut_lines(
-    source: Source, room: int, part_bytes: int, *, options: ImportOptions
+def cut_lines(
+    options: ImportOptions, source: Source, room: int, part_bytes: int
 ) -> list[tuple[int, int]]:
     """Return ranges that begin with another document than the one before."""
-    if not source.is_cut_anywhere:
+    if options.document_field is None or not source.is_cut_anywhere:
         return cut_source(source, room, part_bytes)
     ends: list[int] = []
     target = room if room > 0 else part_bytes

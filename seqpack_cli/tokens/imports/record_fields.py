@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from seqpack_cli.corpus.documents import JSON_FORMATS, iter_record_blocks
 from seqpack_cli.corpus.field_samples import NUM_RECORDS
 from seqpack_cli.corpus.json_fields import find_optional
 from seqpack_cli.corpus.json_lines import find_parser
 from seqpack_cli.corpus.parquet_arrays import iter_row_arrays, open_parquet
 from seqpack_cli.corpus.parquet_values import to_python
-from seqpack_cli.corpus.records import iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
@@ -31,7 +31,6 @@ from seqpack_cli.tokens.imports.import_setup import (
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
 
-JSON_FORMATS = ("jsonl", "json")
 TABLE_FORMATS = ("parquet", "arrow")
 TARGETS = ("labels", "loss_mask")
 
@@ -65,21 +64,17 @@ def find_fields(
 def _check_options(
     sources: Sequence[Source], records: Sequence[Source], options: ImportOptions
 ) -> None:
-    """Raise OptionError if an option is about fields, and there are none."""
-    asked = {spell_option(role): getattr(options, f"{role}_field") for role in RecordFields._fields}
-    asked["--ids-field"] = None if options.ids_field == "input_ids" else options.ids_field
-    asked["--document-field"] = options.document_field
-    option, name = next(((it, name) for it, name in asked.items() if name is not None), (None, ""))
+    """Raise OptionError if a source has no fields to keep, or a field is both named and ignored."""
     others = [each for each in sources if each not in records]
     if options.keep and others:
-        option, name = "--keep", options.keep[0]
-    if option is not None and (not records or option == "--keep") and others:
         raise OptionError(
-            f"{option} {name}: {others[0].path} is {others[0].format}, which has no fields",
-            hint=f"omit {option}, or import records: JSON lines or Parquet",
+            f"--keep {options.keep[0]}: {others[0].path} is {others[0].format}, expected records",
+            hint="import it into a store of its own",
         )
-    for name in set(options.ignore_fields) & set(filter(None, asked.values())):
-        raise OptionError(f"--ignore-field {name}: another option asks for this field")
+    named = {spell_option(role): getattr(options, f"{role}_field") for role in RecordFields._fields}
+    for option, name in named.items():
+        if name is not None and name in options.ignore_fields:
+            raise OptionError(f"{option} {name}: conflicts with --ignore-field {name}")
 
 
 def _name_fields(options: ImportOptions) -> dict[str, str]:
@@ -96,7 +91,7 @@ def _iter_objects(sources: Sequence[Source], options: ImportOptions) -> Iterator
     for index, source in enumerate(sources):
         whole = SourceRange(index, source, 0, source.num_bytes)
         limit = options.max_document_bytes
-        for block in iter_records(whole, max_document_bytes=limit, on_read=lambda _: None):
+        for block in iter_record_blocks(whole, max_document_bytes=limit, on_read=lambda _: None):
             for record in block.records:
                 try:
                     value = loads(record)

@@ -11,21 +11,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.blocks import find_line_number
 from seqpack_cli.corpus.document_block import (
     BYTE_ORDER_MARK,
     BadRecordError,
+    NotJsonError,
     check_unicode,
     decode,
 )
+from seqpack_cli.corpus.documents import ARRAY_HINT, find_record, iter_record_blocks
 from seqpack_cli.corpus.json_fields import find_needed, find_optional, may_differ, read_columns
 from seqpack_cli.corpus.json_lines import find_parser, list_keys, parse_object
 from seqpack_cli.corpus.kept_fields import FieldReader, read_values
 from seqpack_cli.corpus.missing_fields import DOCUMENT_FIELD, IDS_FIELD, KEEP
 from seqpack_cli.corpus.number_lists import LARGEST, NumberLists, check_list, join_lists
-from seqpack_cli.corpus.records import MARK, RecordBlock, iter_records
+from seqpack_cli.corpus.records import MARK, RecordBlock
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.errors import quote
+from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
@@ -54,11 +55,11 @@ def iter_json_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBlock
 def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatch]:
     wanted = _Wanted.of(setup)
     limit = setup.options.max_document_bytes
-    for block in iter_records(opened.range, max_document_bytes=limit, on_read=opened.on_read):
+    for block in iter_record_blocks(opened.range, max_document_bytes=limit, on_read=opened.on_read):
         if block.records and block.find_start(0) == 0:
             block.records[0] = block.records[0].removeprefix(MARK)
         places: Sequence[int] = range(len(block.records))
-        if wanted.number is not None:  # a blank line is of no document
+        if wanted.number is not None and not block.is_array:  # a blank line is of no document
             places = [place for place in places if block.records[place].strip()]
         yield _read_block(block, places, wanted, opened.range.source)
 
@@ -99,23 +100,30 @@ def _read_block(
     """
     records = [block.records[place] for place in places]
     bad: dict[int, BadRecordError] = {}
-    try:
-        columns = _read_all(records, wanted)
-        lists = wanted.join(columns)
-    except NOT_SIMPLE:
-        columns, bad = _read_each(records, wanted)
-        lists = wanted.join(columns)
     num_lists, num_fields = len(wanted.lists), len(wanted.readers)
 
     def find_byte(record: int) -> int:
         return block.find_start(places[record])
+
+    def find_place(record: int) -> str:
+        return find_record(source, block, places[record], find_byte(record))
+
+    try:
+        columns = _read_all(records, wanted)
+        lists = wanted.join(columns)
+    except NOT_SIMPLE:
+        columns, bad = _read_each(records, wanted, is_array=block.is_array)
+        lists = wanted.join(columns)
+    for record, error in bad.items():
+        if block.is_array and isinstance(error, NotJsonError):  # whatever the options say
+            raise DataError(f"{find_place(record)}: {error.reason}", ARRAY_HINT)
 
     return RecordBatch(
         lists,
         columns[len(columns) - num_fields :],
         None if wanted.number is None else np.array(columns[num_lists], np.int64),
         bad,
-        lambda record: f"{source.path}:{find_line_number(source, find_byte(record))}",
+        find_place,
         find_byte,
     )
 
@@ -144,7 +152,9 @@ def _read_all(records: list[bytes], wanted: _Wanted) -> Columns:
     return columns
 
 
-def _read_each(records: list[bytes], wanted: _Wanted) -> tuple[Columns, dict[int, BadRecordError]]:
+def _read_each(
+    records: list[bytes], wanted: _Wanted, *, is_array: bool
+) -> tuple[Columns, dict[int, BadRecordError]]:
     """Read records one by one; the lists of a bad record, or a blank line, are empty."""
     rows, bad = [], {}
     number = [] if wanted.number is None else [UNKNOWN]
@@ -157,7 +167,9 @@ def _read_each(records: list[bytes], wanted: _Wanted) -> tuple[Columns, dict[int
         except NOT_SIMPLE:
             rows.append(nothing)
             try:
-                if record.strip():
+                if is_array:
+                    rows[-1] = _read_record(record.strip(), wanted)
+                elif record.strip():
                     rows[-1] = _read_record(record, wanted)
             except BadRecordError as error:
                 bad[place] = error
@@ -165,11 +177,13 @@ def _read_each(records: list[bytes], wanted: _Wanted) -> tuple[Columns, dict[int
 
 
 def _read_record(record: bytes, wanted: _Wanted) -> list[Any]:
-    """Return the fields of a record that is not blank.
+    """Return the fields of a record.
 
     Raises:
         BadRecordError: it is not JSON, or a field is missing, unexpected or of another type.
     """
+    if not record:
+        raise NotJsonError("nothing between commas, expected an object")
     try:
         line = decode(record, "error").removeprefix(BYTE_ORDER_MARK)
     except BadRecordError as error:
@@ -186,7 +200,7 @@ def _read_record(record: bytes, wanted: _Wanted) -> list[Any]:
         if find_optional(value, name) is not None:
             raise BadRecordError(
                 f"field {quote(name)}, which the first records do not have",
-                f"pass {spell_option(name)} {name} to read it, or --ignore-field {name}",
+                f"pass --ignore-field {name} to leave it unread in all records",
             )
     if wanted.number is not None:
         row.append(_check_number(wanted.number, find_needed(value, wanted.number, DOCUMENT_FIELD)))

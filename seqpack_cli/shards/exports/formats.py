@@ -1,0 +1,17 @@
+"""The table of export formats: each is one module here and one line in FORMATS."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from seqpack_cli.shards.exports.task import Task
+
+FORMATS = ("parquet", "megatron", "nanogpt")
+
+
+def write_format(name: str, task: Task) -> dict[str, Any]:
+    """Write one of FORMATS; return its counts."""
+    module = importlib.import_module(f"seqpack_cli.shards.exports.{name}_export")
+    found: dict[str, Any] = getattr(module, f"export_{name}")(task)
+    return found

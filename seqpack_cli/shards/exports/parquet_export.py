@@ -1,0 +1,183 @@
+"""Parquet for trainers that read Hugging Face datasets: a row a sequence, or a row a packed row.
+
+The output is a folder of `part-00000.parquet` and so on, with nothing else in it, so that
+`load_dataset` reads it as it is. Every row group is one block of the source; each finished file is
+read back and compared with the blocks that it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError, OptionError, quote
+from seqpack_cli.files.manifest import check_outside_runs
+from seqpack_cli.files.places import at
+from seqpack_cli.files.single_file import is_kind
+from seqpack_cli.files.url import Place, parse_place
+from seqpack_cli.shards.exports.arrow_tables import MADE, PackedTables, SequenceTables
+from seqpack_cli.shards.exports.packed_rows import iter_rows, shares_rows
+from seqpack_cli.shards.exports.parquet_files import (
+    import_pyarrow,
+    iter_row_groups,
+    make_kind,
+    open_parquet,
+)
+from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.tokens.columns.made_columns import TARGETS
+
+FORMAT_VERSION = 1
+FILE_NAME = re.compile(r"part-\d{5,}\.parquet")
+MAX_FILE_BYTES = 2_000_000_000
+OTHER_HINT = "choose another -o"
+PARQUET = make_kind("export")
+Iterate = Callable[[bool], Iterator[Any]]  # whether to check the files -> blocks or rows
+
+
+@dataclass
+class _Written:
+    """What has been written so far."""
+
+    num_rows: int = 0
+    num_tokens: int = 0
+    files: list[str] = field(default_factory=list)
+
+
+def export_parquet(task: Task, *, max_file_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
+    """Write the folder of an export; return its counts."""
+    output = parse_place(task.output)
+    pa = import_pyarrow(output)
+    check_folder(output, overwrite=task.overwrite)
+    tables, iterate, num_tokens = _choose_tables(pa, task)
+    task.begin(num_tokens)
+    at(output).remove_left_overs()
+    written = _Written()
+    with at(output).hold_staging() as folder:
+        files = _Files(task, tables, folder, output, max_file_bytes)
+        items, again = iterate(True), iterate(False)
+        files.write_all(items, again, written)
+        check_folder(output, overwrite=task.overwrite)  # the work may have taken hours
+        at(output).move_in(folder)
+    names = [str(output / name) for name in written.files]
+    return {"num_rows": written.num_rows, "num_tokens": written.num_tokens, "files": names}
+
+
+def check_folder(output: Place, *, overwrite: bool) -> None:
+    """Check that a folder of Parquet files may be written.
+
+    Raises:
+        FolderError: it holds anything, or with `overwrite` anything but files of an export.
+    """
+    check_outside_runs(output)
+    if at(output).is_link() or (at(output).exists() and not output.is_dir()):
+        raise FolderError(f"{output}: not a folder, expected one or nothing", hint=OTHER_HINT)
+    found: list[Place] = [*output.iterdir()] if output.is_dir() else []
+    if found and not overwrite:
+        raise FolderError(
+            f"{output}: already exists", hint="choose another -o, or pass --overwrite"
+        )
+    for path in found:
+        if not FILE_NAME.fullmatch(path.name) or not is_kind(path, PARQUET):
+            raise FolderError(
+                f"{path}: not {PARQUET.name}; other files are not replaced",
+                hint=f"{OTHER_HINT}, or remove the file yourself",
+            )
+
+
+def _choose_tables(pa: Any, task: Task) -> tuple[Any, Iterate, int]:
+    """Return what makes tables, what yields the blocks to make them of, and the number of ids."""
+    opened = task.opened
+    if isinstance(opened, ShardSet) and shares_rows(opened):
+        others = [name for name in opened.columns if name != TARGETS]
+        if others:
+            task.progress.on_notice(f"packed rows have no columns: left out {', '.join(others)}")
+        num_tokens = opened.manifest["ledger"]["num_tokens"]
+        return PackedTables(pa), lambda check: iter_rows(opened, check=check), num_tokens
+    source = task.source
+    tables = SequenceTables(pa, source.columns, has_documents=source.num_documents is not None)
+    _check_names(task, tables.names)
+    return tables, lambda check: source.iter_blocks(check=check), source.num_tokens
+
+
+def _check_names(task: Task, made: tuple[str, ...]) -> None:
+    """Raise OptionError if a column has the name of one that the export makes."""
+    for name in task.opened.columns:
+        if name in made:
+            of_shards = isinstance(task.opened, ShardSet)
+            again = "pack again with" if of_shards else "pack it, export the shards, and pass pack"
+            raise OptionError(
+                f"{task.opened.path}: column {quote(name)} has the name of one that export makes "
+                f"({', '.join(MADE)})",
+                hint=f"{again} --drop-column {name}",
+            )
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of an export while they are written."""
+
+    task: Task
+    tables: Any
+    folder: Path
+    output: Place
+    max_file_bytes: int
+
+    def write_all(self, items: Iterator[Any], again: Iterator[Any], written: _Written) -> None:
+        """Write one file after another, and compare each with the same items, read again."""
+        table, item = None, next(items, None)
+        while item is not None:
+            name = f"part-{len(written.files):05d}.parquet"
+            table = self.tables.make(item) if table is None else table
+            num_groups = 0
+            first = {"first_row": written.num_rows, "first_token": written.num_tokens}
+            with (
+                create_staged(self.folder / name, self.output / name) as staged,
+                open_parquet(staged.write, table.schema) as file,
+            ):
+                while item is not None:
+                    table = self.tables.make(item)
+                    if num_groups and file.bound_size(table) > self.max_file_bytes:
+                        break
+                    file.write(table)
+                    num_groups += 1
+                    written.num_rows += table.num_rows
+                    written.num_tokens += len(item.ids)
+                    self.task.advance(len(item.ids), is_second=False)
+                    item = next(items, None)
+                file.mark("export", {**self._describe(), **first, "num_rows": file.num_rows})
+            written.files.append(name)
+            self._compare(name, islice(again, num_groups))
+
+    def _describe(self) -> dict[str, Any]:
+        opened = self.task.opened
+        digest = opened.folder.digest
+        return {
+            "format": "seqpack.export",
+            "format_version": FORMAT_VERSION,
+            "source_format": opened.manifest["format"],
+            "source_blake3": digest,
+        }
+
+    def _compare(self, name: str, items: Iterator[Any]) -> None:
+        """Read a file back and compare it with the source.
+
+        Raises:
+            MachineError: they differ.
+        """
+        shown, source = self.output / name, self.task.opened.path
+        groups = iter_row_groups(self.folder / name, shown)
+        for found, item in zip(groups, items, strict=True):
+            ids = found.column("input_ids").combine_chunks()
+            check_same(shown, source, ids.flatten().to_numpy(), item.ids.astype(np.int32))
+            check_same(shown, source, ids.value_lengths().to_numpy(), item.lengths)
+            expected = self.tables.make(item)
+            if not found.cast(expected.schema).equals(expected):
+                raise differing_error(shown, source)
+            self.task.advance(len(item.ids), is_second=True)

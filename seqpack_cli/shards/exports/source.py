@@ -1,0 +1,200 @@
+"""What is exported, as blocks of whole sequences: a token store, or shards in the original order.
+
+A block is flat numpy arrays: of a store they are views of its files, checked against the manifest's
+checksums when they are first read. Shards are taken apart as by `unpack`, sequence by sequence,
+which takes 5 us for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.files.places import at
+from seqpack_cli.files.url import Place
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
+from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
+from seqpack_cli.tokens.token_store import TokenStore
+
+IDS_PER_BLOCK = 1 << 20  # 4 MB as int32; a longer sequence is a block of its own
+SEQUENCES_PER_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some consecutive sequences."""
+
+    ids: np.ndarray  # [S]
+    lengths: np.ndarray  # int64[N]
+    documents: np.ndarray  # int64[N], the document of each sequence, rising
+    columns: Mapping[str, Any] = field(default_factory=dict)  # N or S values: Values, or a list
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where each sequence begins, and the end of the last one, int64[N + 1]."""
+        return to_offsets(self.lengths)
+
+    @property
+    def targets(self) -> np.ndarray | None:
+        """Which ids are targets, uint8[S]; None if all are."""
+        found = self.columns.get(TARGETS)
+        return None if found is None else np.asarray(found, np.uint8)
+
+    @property
+    def overlaps(self) -> np.ndarray | None:
+        """With how many tokens each sequence repeats the one before, int64[N]; None if none."""
+        found = self.columns.get(OVERLAP)
+        return None if found is None else np.asarray(found, np.int64)
+
+
+class Source(Protocol):
+    """A token store or shards."""
+
+    @property
+    def path(self) -> Place:
+        """The folder."""
+
+    @property
+    def digest(self) -> str:
+        """The checksum of its manifest."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Its manifest."""
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns by name."""
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of ids in all blocks."""
+
+    @property
+    def num_documents(self) -> int | None:
+        """The number of documents, including empty ones; None if each sequence is one."""
+
+    def iter_blocks(self, *, check: bool = False) -> Iterator[Block]:
+        """Yield all blocks; several calls yield the same ones.
+
+        Args:
+            check: compare every file with its checksum before it is read.
+
+        Raises:
+            FolderError: a file is damaged.
+        """
+
+
+class StoreSource:
+    """The sequences of a token store."""
+
+    def __init__(self, store: TokenStore) -> None:
+        self._store = store
+        self.path, self.digest, self.manifest = store.path, store.digest, store.manifest
+        self.columns, self.num_tokens = store.columns, store.num_tokens
+        counts = map(store.count_sequences, range(store.num_parts))
+        is_one_to_one = all((each == 1).all() for each in counts)
+        self.num_documents = None if is_one_to_one else store.num_documents
+
+    def iter_blocks(self, *, check: bool = False) -> Iterator[Block]:
+        """Yield all blocks, none of which has sequences of two parts."""
+        for number, part in enumerate(self.manifest["parts"]):
+            if check:
+                for file in part["files"]:
+                    check_file(self.path / file["name"], file)
+            yield from self._iter_part(number)
+            self._store.let_pages_go()
+
+    def _iter_part(self, number: int) -> Iterator[Block]:
+        ids, _ = self._store.view_part(number)
+        lengths = self._store.part_lengths(number).astype(np.int64)
+        documents, offsets = self._store.number_documents(number), to_offsets(lengths)
+        first = 0
+        while first < len(lengths):
+            last = int(np.searchsorted(offsets, offsets[first] + IDS_PER_BLOCK, "right")) - 1
+            last = min(max(last, first + 1), first + SEQUENCES_PER_BLOCK)
+            rows, cells = slice(first, last), slice(int(offsets[first]), int(offsets[last]))
+            columns = self._read_columns(number, rows, cells)
+            yield Block(ids[cells], lengths[rows], documents[rows], columns)
+            first = last
+
+    def _read_columns(self, number: int, rows: slice, cells: slice) -> dict[str, Any]:
+        if not self.columns:
+            return {}
+        part = self._store.stored_columns.open_part(number)
+        return {
+            name: part.finish(name, part.view(name)[cells if column.is_per_token else rows])
+            for name, column in self.columns.items()
+        }
+
+
+class SequenceSource:
+    """The sequences of shards in the order of their token stores; each counts as a document."""
+
+    num_documents = None
+
+    def __init__(self, shards: ShardSet) -> None:
+        self._shards = shards
+        self.path, self.digest, self.manifest = shards.path, shards.folder.digest, shards.manifest
+        self.columns: Mapping[str, Column] = shards.columns
+        ledger = shards.manifest["ledger"]
+        self.num_tokens: int = ledger["num_tokens"] - ledger["num_repeated_tokens"]
+
+    def iter_blocks(self, *, check: bool = False) -> Iterator[Block]:
+        """Yield all blocks."""
+        if check:
+            check_shards(self._shards)
+        first = num_ids = 0
+        waiting = list[UnpackedSequence]()
+        for sequence in iter_unpacked(self._shards, self.columns, Progress()):
+            if waiting and num_ids + len(sequence.ids) > IDS_PER_BLOCK:
+                yield self._join(waiting, first)
+                first, num_ids, waiting = first + len(waiting), 0, []
+            waiting.append(sequence)
+            num_ids += len(sequence.ids)
+        if waiting:
+            yield self._join(waiting, first)
+
+    def _join(self, sequences: list[UnpackedSequence], first: int) -> Block:
+        values: dict[str, list[Any]] = {
+            name: [sequence.columns[name] for sequence in sequences] for name in self.columns
+        }
+        return Block(
+            np.concatenate([sequence.ids for sequence in sequences]),
+            np.array([len(sequence.ids) for sequence in sequences]),
+            np.arange(first, first + len(sequences)),
+            {
+                name: list(chain.from_iterable(each)) if self.columns[name].is_per_token else each
+                for name, each in values.items()
+            },
+        )
+
+
+def check_shards(shards: ShardSet) -> None:
+    """Compare every shard with its checksum."""
+    for entry in shards.manifest["shards"]:
+        check_file(shards.path / entry["name"], entry)
+
+
+def check_file(path: Place, entry: Mapping[str, Any]) -> None:
+    """Compare a file with its entry in a manifest.
+
+    Raises:
+        FolderError: it is missing or damaged.
+    """
+    with at(path).open_copy(dict(entry)) as file:
+        found = at(file).hash()
+    if found != entry["blake3"]:
+        raise FolderError(
+            f"{path}: blake3 differs from the manifest's",
+            hint="the file was changed or damaged: run the command that wrote it with --overwrite",
+        )

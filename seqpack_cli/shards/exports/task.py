@@ -1,0 +1,105 @@
+"""What every export format gets: the opened source, the output, and shared steps of the work."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.files import disk
+from seqpack_cli.files.disk import HashingWriter
+from seqpack_cli.files.manifest import find_format
+from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.ranges import find_difference
+from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.exports.source import SequenceSource, Source, StoreSource
+from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.token_store import TokenStore
+
+
+@dataclass(frozen=True)
+class Task:
+    """One export."""
+
+    opened: TokenStore | ShardSet
+    output: AnyPath
+    overwrite: bool
+    eos: int | None
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def source(self) -> Source:
+        """The whole sequences to export."""
+        opened = self.opened
+        return StoreSource(opened) if isinstance(opened, TokenStore) else SequenceSource(opened)
+
+    def begin(self, num_tokens: int) -> None:
+        """Report the size of the work, in bytes of ids."""
+        self.progress.on_total(num_tokens * self._id_bytes)
+
+    def advance(self, num_ids: int, *, is_second: bool) -> None:
+        """Report ids as written, or as read back and compared: half of the work each."""
+        num_bytes = num_ids * self._id_bytes
+        half = num_bytes // 2
+        self.progress.tell(num_bytes - half if is_second else half, num_ids * is_second)
+
+    def tell_lost_columns(self, format_name: str) -> None:
+        """Say which columns a format does not have."""
+        if TARGETS in self.opened.columns:
+            self.progress.on_notice(f"{format_name} has no targets: every token will be trained")
+        others = [name for name in self.opened.columns if name != TARGETS]
+        if others:
+            self.progress.on_notice(f"{format_name} has no columns: left out {', '.join(others)}")
+
+    @property
+    def _id_bytes(self) -> int:
+        return int(np.dtype(self.opened.manifest["dtype"]).itemsize)
+
+
+def open_exported(path: AnyPath) -> TokenStore | ShardSet:
+    """Open a token store or shards.
+
+    Raises:
+        FolderError: the folder holds neither, or is incomplete or damaged.
+    """
+    place = parse_place(path)
+    return open_shards(place) if find_format(place) == SHARDS_FORMAT else open_store(place)
+
+
+@contextlib.contextmanager
+def create_staged(path: Path, shown: Place) -> Iterator[HashingWriter]:
+    """Write a new file in a staging folder.
+
+    Args:
+        shown: its final name, for errors.
+    """
+    with disk.create_file(path) as file:
+        yield HashingWriter(file, shown)
+
+
+def check_same(output: object, source: Place, found: np.ndarray, expected: np.ndarray) -> None:
+    """Raise MachineError unless what was read back equals the source."""
+    if len(found) != len(expected) or find_difference(found, expected) != len(expected):
+        raise differing_error(output, source)
+
+
+def differing_error(output: object, source: Place) -> MachineError:
+    """Return the error about a file that differs from what was written to it."""
+    return MachineError(
+        f"{output}: what was read back differs from {source}",
+        hint="run the same command again; if it fails again, check the disk",
+    )
+
+
+def repeated_error(source: Place, sequence: int) -> FolderError:
+    """Return the error about a sequence that repeats more tokens than it has."""
+    return FolderError(
+        f"{source}: sequence {sequence}: column 'overlap' is not less than its number of tokens"
+    )
