@@ -21,7 +21,7 @@ from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import is_kind
 from seqpack_cli.files.url import Place, parse_place
-from seqpack_cli.shards.exports.arrow_tables import MADE, PackedTables, SequenceTables
+from seqpack_cli.shards.exports.arrow_tables import DOCUMENT, MADE, PackedTables, SequenceTables
 from seqpack_cli.shards.exports.packed_rows import iter_rows, shares_rows
 from seqpack_cli.shards.exports.parquet_files import (
     import_pyarrow,
@@ -29,6 +29,7 @@ from seqpack_cli.shards.exports.parquet_files import (
     make_kind,
     open_parquet,
 )
+from seqpack_cli.shards.exports.source import Block
 from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
@@ -47,6 +48,7 @@ class _Written:
 
     num_rows: int = 0
     num_tokens: int = 0
+    num_documents: int = 0
     files: list[str] = field(default_factory=list)
 
 
@@ -89,6 +91,13 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
                 f"{path}: not {PARQUET.name}; other files are not replaced",
                 hint=f"{OTHER_HINT}, or remove the file yourself",
             )
+
+
+def _continues(done: Any, item: Any) -> bool:
+    """Return whether a block of a store begins within the last document of the one before."""
+    if not isinstance(done, Block) or not isinstance(item, Block):
+        return False
+    return bool(done.documents[-1] == item.documents[0])
 
 
 def _choose_tables(pa: Any, task: Task) -> tuple[Any, Iterate, int]:
@@ -137,21 +146,24 @@ class _Files:
             table = self.tables.make(item) if table is None else table
             num_groups = 0
             first = {"first_row": written.num_rows, "first_token": written.num_tokens}
+            done = None
             with (
                 create_staged(self.folder / name, self.output / name) as staged,
                 open_parquet(staged.write, table.schema) as file,
             ):
                 while item is not None:
                     table = self.tables.make(item)
-                    if num_groups and file.bound_size(table) > self.max_file_bytes:
+                    is_full = file.bound_size(table) > self.max_file_bytes
+                    if num_groups and is_full and not _continues(done, item):
                         break
                     file.write(table)
                     num_groups += 1
                     written.num_rows += table.num_rows
                     written.num_tokens += len(item.ids)
                     self.task.advance(len(item.ids), is_second=False)
-                    item = next(items, None)
-                file.mark("export", {**self._describe(), **first, "num_rows": file.num_rows})
+                    done, item = item, next(items, None)
+                described = {**self._describe(), **first, "num_rows": file.num_rows}
+                file.mark("export", described | self._describe_documents(written, item))
             written.files.append(name)
             self._compare(name, islice(again, num_groups))
 
@@ -164,6 +176,19 @@ class _Files:
             "source_format": opened.manifest["format"],
             "source_blake3": digest,
         }
+
+    def _describe_documents(self, written: _Written, item: Any) -> dict[str, Any]:
+        """Return which documents a file holds, also those without a sequence.
+
+        Args:
+            item: the first one of the next file, if there is one.
+        """
+        if DOCUMENT not in self.tables.names:
+            return {}
+        first = written.num_documents
+        end = item.documents[0] if item is not None else self.task.source.num_documents or 0
+        written.num_documents = int(end)
+        return {"documents": [first, written.num_documents]}
 
     def _compare(self, name: str, items: Iterator[Any]) -> None:
         """Read a file back and compare it with the source.
