@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import texts
 
-from seqpack_cli.corpus import parquet_arrays
+from seqpack_cli.corpus import parquet_rows
 from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions, Reject
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.parts import plan_parts
@@ -117,7 +117,7 @@ def test_file_is_cut_between_all_row_groups(tmp_path: Path) -> None:
 def test_parts_hold_as_many_row_groups_as_fit(tmp_path: Path, part_bytes: int) -> None:
     path = write_groups(tmp_path / "a.parquet", [[f"row {number}"] for number in range(30)])
     source = Source(str(path), "parquet", "row", path.stat().st_size)
-    groups = parquet_arrays.find_row_groups(source)
+    groups = parquet_rows.find_row_groups(source)
     ranges = [found for part in plan_parts([source], part_bytes=part_bytes) for found in part]
     ends = [(found.start, found.end) for found in ranges]
     assert [0, *(end for _, end in ends)] == [*(start for start, _ in ends), source.num_bytes]
@@ -174,7 +174,7 @@ def test_column_with_a_dot_in_its_name_goes_before_a_path(tmp_path: Path) -> Non
 
 def test_rows_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory depends on the size of a piece, not of a row group."""
-    monkeypatch.setattr(parquet_arrays, "BATCH_BYTES", 100)
+    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 100)
     rows = [f"{number:03} " * 5 for number in range(50)]
     path = write(tmp_path / "a.parquet", rows, use_dictionary=False)
     (found,) = read_blocks(path)
@@ -193,7 +193,7 @@ def test_many_short_rows_come_in_pieces(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", ["a"] * 40_000)
     (found,) = read_blocks(path)
     assert sum(len(block.texts) for block in found) == 40_000
-    assert max(len(block.texts) for block in found) <= parquet_arrays.MAX_BATCH_ROWS
+    assert max(len(block.texts) for block in found) <= parquet_rows.MAX_BATCH_ROWS
 
 
 # Columns
@@ -255,7 +255,7 @@ def test_null_is_named_by_its_row(tmp_path: Path, row: int, part_bytes: int) -> 
 
 
 def test_nulls_are_rejected_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_arrays, "BATCH_BYTES", 1)  # a row a piece
+    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 1)  # a row a piece
     rows = ["a", None, "c", None, "e", None, "g"]
     path = write(tmp_path / "a.parquet", rows, row_group_size=4)
     reason = "field 'text' is null, expected a string"

@@ -41,7 +41,7 @@ class OneValueCommand(click.Command):
 format_option = click.option(
     "--format",
     "file_format",
-    type=click.Choice(["auto", "text", "jsonl", "json", "parquet", "csv"]),
+    type=click.Choice(["auto", "text", "jsonl", "json", "parquet", "arrow", "csv"]),
     default="auto",
     show_default=True,
     help="Format of the input, for all files. auto: by the suffix of each file; text for - and "

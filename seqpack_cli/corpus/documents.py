@@ -26,9 +26,10 @@ from seqpack_cli.corpus.json_array import iter_json_records
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
 from seqpack_cli.corpus.kept_fields import Readers, read_folder, takes_words
-from seqpack_cli.corpus.parquet_rows import iter_parquet_documents
 from seqpack_cli.corpus.records import RecordBlock, iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS
+from seqpack_cli.corpus.table_rows import iter_table_documents
 from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
 
@@ -56,8 +57,8 @@ def iter_documents(
         MachineError: the package for this format is not installed.
     """
     text = text or FieldText(options.text_field, takes_words(readers))
-    if source_range.source.format == "parquet":
-        return iter_parquet_documents(source_range, options, on_read, readers, text)
+    if source_range.source.format in TABLE_FORMATS:
+        return iter_table_documents(source_range, options, on_read, readers, text)
     if source_range.source.format == "csv":
         return iter_csv_documents(source_range, options, on_read, readers, text)
     return _iter_line_documents(source_range, options, on_read, readers, text)

@@ -14,14 +14,12 @@ from seqpack_cli.corpus.conversations import (
     propose_messages,
 )
 from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
-from seqpack_cli.corpus.formats import TOKENIZE
 from seqpack_cli.errors import join_items, quote
 
 KEEP = "--keep"
 TEXT_FIELD = "--text-field"
-IDS_FIELD = "--ids-field"
-DOCUMENT_FIELD = "--document-field"
 FIELD_HINT = re.compile(r"pass --(keep|[a-z]+-field) ")
+IDS_FIELD, DOCUMENT_FIELD = "--ids-field", "--document-field"
 SIMILAR = 0.7  # of two names, from 0 to 1
 
 
@@ -44,14 +42,11 @@ def missing_field_error(
     listed = join_items(map(quote, dict.fromkeys([*similar, *names]))) or "none"
     hint = SKIP_HINT if kind == "field" else None
     likely = _find_likely(option, found, similar, taken)
-    may_tell = option not in (KEEP, IDS_FIELD) and likely not in similar
-    messages = find_conversation(found) if may_tell else None
+    messages = None if option == KEEP or likely in similar else find_conversation(found)
     if messages is not None and likely != "text":
         hint = propose_messages(messages)
     elif likely is not None:
         hint = f"pass {option} {shlex.quote(likely)}"
-    elif option == IDS_FIELD and kind == "column":
-        hint = TOKENIZE
     return BadRecordError(f"no {kind} {quote(name)} (found: {listed})", hint)
 
 
@@ -76,16 +71,25 @@ def _find_likely(
         return similar[0]
     if option == KEEP:
         return None
-    kind = list if option in (MESSAGES_FIELD, IDS_FIELD) else str
+    is_likely = LIKELY.get(option, _is_text)
     sizes = {
         name: len(value)
         for name, value in found.items()
-        if isinstance(value, kind) and name not in taken and name.isprintable()
+        if is_likely(value) and name not in taken and name.isprintable()
     }
-    if option == IDS_FIELD:
-        sizes = {name: size for name, size in sizes.items() if _may_be_ids(found[name])}
     return max(sizes, key=lambda name: (name == "text", sizes[name]), default=None)
 
 
-def _may_be_ids(value: list[Any]) -> bool:
-    return len(value) > 0 and not isinstance(value[0], str | list | dict)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and not any(isinstance(x, str | list | dict) for x in value[:1])
+
+
+LIKELY = {MESSAGES_FIELD: _is_list, IDS_FIELD: _is_ids}  # what an option probably means

@@ -1,4 +1,4 @@
-"""Find the columns of a Parquet file by their names, and check their types.
+"""Find the columns of a Parquet or Arrow file by their names, and check their types.
 
 A name is that of a column, or a dotted path of the fields of structs.
 """
@@ -27,7 +27,9 @@ from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, quote
 
 
-def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) -> list[str | None]:
+def find_columns(
+    schema: Any, source: Source, text: TextReader, readers: Readers
+) -> list[str | None]:
     """Check the types of the text's columns and of the kept ones; return their names.
 
     One that the text may lack is None if it is missing.
@@ -35,7 +37,6 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
     Raises:
         DataError: a column is missing, or of another type.
     """
-    schema = file.schema_arrow
     for name, option in zip(text.names, text.options, strict=True):
         kind = find_needed(schema, name, option, text.names, source)
         if text.takes_strings:
@@ -102,11 +103,14 @@ def _path_to(column: str, names: Sequence[str]) -> list[str]:
 
 
 def find_needed(schema: Any, name: str, option: str, taken: Sequence[str], source: Source) -> Any:
-    """Return the type of a column; raises DataError if there is none.
+    """Return the type of a column.
 
     Args:
         option: which asks for the column.
         taken: columns that other options ask for.
+
+    Raises:
+        DataError: there is none, or two of that name.
     """
     kind = find_type(schema, name, source)
     if kind is None:

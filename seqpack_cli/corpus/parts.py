@@ -13,8 +13,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import BinaryIO
 
+from seqpack_cli.corpus.arrow_rows import read_arrow_schema
 from seqpack_cli.corpus.json_head import check_arrays
-from seqpack_cli.corpus.parquet_arrays import find_row_groups
+from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
@@ -29,7 +30,7 @@ MIN_PART_BYTES = 4 << 20  # for less, starting a part costs more than it saves
 
 
 def check_footers(sources: Sequence[Source]) -> None:
-    """Read the footers of Parquet files in a separate process, and the beginnings of .json files.
+    """Read how Arrow and .json files begin, and, in a separate process, the footers of Parquet.
 
     Some damaged footers crash pyarrow and the process it runs in, with no error to catch.
 
@@ -38,6 +39,9 @@ def check_footers(sources: Sequence[Source]) -> None:
         WorkerDiedError: the process could not start.
     """
     check_arrays(sources)
+    for source in sources:
+        if source.format == "arrow":
+            read_arrow_schema(source)
     files = [source for source in sources if source.format == "parquet"]
     files = [source for source in files if is_shared(source.location)]
     num_read = 0

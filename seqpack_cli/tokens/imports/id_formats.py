@@ -19,7 +19,7 @@ from seqpack_cli.tokens.imports.megatron_ids import (
     iter_megatron_blocks,
 )
 from seqpack_cli.tokens.imports.record_arrays import iter_array_blocks
-from seqpack_cli.tokens.imports.record_cuts import cut_lines, cut_table
+from seqpack_cli.tokens.imports.record_cuts import cut_lines, cut_parquet
 from seqpack_cli.tokens.imports.record_json import iter_json_blocks
 
 # The options that only some formats have: by what such files hold, the names of the parameters.
@@ -52,7 +52,8 @@ ID_FORMATS = {
     "flat": IdFormat(iter_flat_blocks, cut_flat, holds="ids alone"),
     "jsonl": IdFormat(iter_json_blocks, cut_lines),
     "json": IdFormat(iter_json_blocks),
-    "parquet": IdFormat(iter_array_blocks, cut_table),
+    "parquet": IdFormat(iter_array_blocks, cut_parquet),
+    "arrow": IdFormat(iter_array_blocks),
 }
 
 

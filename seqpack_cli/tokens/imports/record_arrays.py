@@ -10,8 +10,8 @@ import numpy as np
 from seqpack_cli.corpus.document_block import BadRecordError
 from seqpack_cli.corpus.kept_fields import read_values
 from seqpack_cli.corpus.number_lists import flatten_array
-from seqpack_cli.corpus.parquet_arrays import check_row_ratio, iter_row_arrays, open_parquet
 from seqpack_cli.corpus.parquet_values import read_scalar, to_python
+from seqpack_cli.corpus.table_rows import check_row_ratio, iter_table_arrays
 from seqpack_cli.errors import quote
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
@@ -35,8 +35,7 @@ def iter_array_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBloc
 
 def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatch]:
     source, names, num_bytes = opened.range.source, setup.list_names(), 0
-    file = open_parquet(source)
-    for num_before, arrays in iter_row_arrays(file, opened.range, names, opened.on_read):
+    for num_before, arrays in iter_table_arrays(opened.range, lambda _: names, opened.on_read):
         num_bytes += arrays[0].nbytes
         check_row_ratio(source, num_before, num_bytes)
         yield _read_arrays(arrays, setup, f"{source.path}:", num_before)

@@ -13,14 +13,10 @@ from typing import Any, NamedTuple
 from seqpack_cli.corpus.blocks import find_line_number
 from seqpack_cli.corpus.json_fields import find_optional
 from seqpack_cli.corpus.json_lines import find_parser
-from seqpack_cli.corpus.parquet_arrays import (
-    check_row_ratio,
-    find_row_groups,
-    iter_row_arrays,
-    open_parquet,
-)
+from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.parts import cut_source, find_record_start, iter_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.table_rows import check_row_ratio, iter_table_arrays, read_schema
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 
@@ -48,7 +44,7 @@ def find_span(source_range: SourceRange, field: str) -> Span | None:
     A range goes on up to the first document of the next one.
     """
     source = source_range.source
-    mark = (open_parquet(source).metadata.metadata or {}).get(MARK)
+    mark = (read_schema(source).metadata or {}).get(MARK)
     documents = _read_mark(mark, source).get("documents") if mark is not None else None
     if documents is None:
         return None
@@ -76,7 +72,7 @@ def _read_mark(mark: bytes, source: Source) -> dict[str, Any]:
     raise DataError(f"{source.path}: {MARK.decode()} in its metadata is {quote(mark)}, {expected}")
 
 
-def cut_table(
+def cut_parquet(
     options: ImportOptions, source: Source, room: int, part_bytes: int
 ) -> list[tuple[int, int]]:
     """Return ranges of whole row groups; two that share a document are one range."""
@@ -101,7 +97,7 @@ def cut_table(
 def _read_number(source_range: SourceRange, row: int, field: str) -> int:
     """Return the number of the document of the first (0) or last row (-1) of a range."""
     source, value = source_range.source, None
-    for _, (array,) in iter_row_arrays(open_parquet(source), source_range, [field], None):
+    for _, (array,) in iter_table_arrays(source_range, lambda _: [field], None):
         value = array[row].as_py()
         if row == 0:
             break

@@ -13,9 +13,9 @@ from seqpack_cli.corpus.documents import JSON_FORMATS, iter_record_blocks
 from seqpack_cli.corpus.field_samples import NUM_RECORDS
 from seqpack_cli.corpus.json_fields import find_optional
 from seqpack_cli.corpus.json_lines import find_parser
-from seqpack_cli.corpus.parquet_arrays import iter_row_arrays, open_parquet
 from seqpack_cli.corpus.parquet_values import to_python
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.table_rows import iter_table_arrays
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept
@@ -191,7 +191,7 @@ def _read_first(source: Source, names: Sequence[str]) -> list[list[Any]]:
     """Return the values of columns in the first rows of a table."""
     found: list[list[Any]] = [[] for _ in names]
     whole = SourceRange(0, source, 0, source.num_bytes)
-    for _, arrays in iter_row_arrays(open_parquet(source), whole, names, None):
+    for _, arrays in iter_table_arrays(whole, lambda _: names, None):
         for values, array in zip(found, arrays, strict=True):
             values += to_python(array.slice(0, NUM_RECORDS - len(values)))
         if len(found[0]) >= NUM_RECORDS:

@@ -7,10 +7,10 @@ from typing import Any
 
 from seqpack_cli.corpus.formats import TOKENIZE
 from seqpack_cli.corpus.missing_fields import DOCUMENT_FIELD, IDS_FIELD
-from seqpack_cli.corpus.parquet_arrays import open_parquet
 from seqpack_cli.corpus.parquet_columns import check_kept, find_needed, find_type
 from seqpack_cli.corpus.parquet_types import is_integer, is_list, is_null, is_number_list, is_text
 from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.table_rows import read_schema
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.imports.import_options import ImportOptions
@@ -35,7 +35,7 @@ def check_table(source: Source, names: Mapping[str, str], options: ImportOptions
     Raises:
         DataError: a column is missing, or of another type.
     """
-    schema = open_parquet(source).schema_arrow
+    schema = read_schema(source)
     name = options.ids_field
     kind = find_needed(schema, name, IDS_FIELD, ROLES, source)
     if not is_number_list(kind):
