@@ -27,6 +27,10 @@ def write(path: Path, records: Sequence[dict[str, Any]]) -> Path:
         path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
     elif path.suffix == ".json":
         path.write_text(json.dumps(records, indent=1))
+    elif path.suffix == ".arrow":
+        table = pa.Table.from_pylist(list(records))
+        with pa.ipc.new_stream(str(path), table.schema) as stream:
+            stream.write_table(table, max_chunksize=90)
     else:
         pq.write_table(pa.Table.from_pylist(list(records)), path)
     return path
@@ -289,14 +293,14 @@ def test_formats_give_the_same_store_and_keep_fields(tmp_path):
         for count in draws.integers(0, 9, 200).tolist()
     ]
     made = {}
-    for suffix in (*FORMATS, "json"):
+    for suffix in (*FORMATS, "json", "arrow"):
         path = write(tmp_path / f"a.{suffix}", records)
         keep = ["name", "meta.score", "kind:class"]
         import_records(path, tmp_path / suffix, keep=keep)
         made[suffix] = {
             file.suffix: file.read_bytes() for file in (tmp_path / suffix).glob("part-*")
         }
-    assert made["jsonl"] == made["parquet"] == made["json"]
+    assert made["jsonl"] == made["parquet"] == made["json"] == made["arrow"]
 
 
 def test_lists_are_not_kept(tmp_path):
