@@ -66,6 +66,8 @@ def read_pair(index: bytes, data: bytes) -> Documents:
         if start != place:
             raise ValueError("start")
         place += size * length
+        if place > len(data):
+            raise ValueError("end")
         sequences.append(list(struct.unpack(f"<{length}{letter}", data[start:place])))
     if place != len(data) or firsts[0] != 0 or firsts[-1] != num_sequences:
         raise ValueError("end")

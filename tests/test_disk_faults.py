@@ -180,6 +180,52 @@ def test_nothing_is_lost_whichever_call_goes_wrong(
     assert codes[-1] == 0, "beyond the last call nothing goes wrong"
 
 
+@pytest.mark.parametrize(
+    ("to", "replaces"),
+    [
+        pytest.param("parquet", True, id="parquet-replaced"),
+        pytest.param("parquet", False, id="parquet", marks=pytest.mark.slow),
+        pytest.param("megatron", True, id="megatron-replaced", marks=pytest.mark.slow),
+        pytest.param("megatron", False, id="megatron", marks=pytest.mark.slow),
+        pytest.param("nanogpt", True, id="nanogpt-replaced", marks=pytest.mark.slow),
+    ],
+)
+def test_an_export_is_whole_or_absent_whichever_call_goes_wrong(
+    tmp_path: Path, to: str, *, replaces: bool
+) -> None:
+    store, output = tmp_path / "store", tmp_path / "made" / "out"
+    (tmp_path / "text.txt").write_text(TEXT)
+    assert run("tokenize", tmp_path / "text.txt", "-o", store, "--part-bytes", 600).exit_code == 0
+    arguments = ("export", store, "-o", output, "--to", to, "--overwrite")
+    output.parent.mkdir()
+    for _ in range(1 + replaces):
+        calls = run_unbroken(arguments)
+    expected = read_tree(output.parent)
+    for k, call in enumerate(calls):
+        if not replaces:
+            shutil.rmtree(output.parent)
+            output.parent.mkdir()
+        fault = (errno.ENOSPC, DIE)[k % 2]
+        code = in_fork(functools.partial(run_with_fault, k, fault, arguments))
+        found = {name: data for name, data in read_tree(output.parent).items() if name[0] != "."}
+        assert all(data == expected[name] for name, data in found.items()), call
+        is_half = to == "megatron" and [*found] == ["out.bin"]  # before its index was published
+        assert code in (5, DIE) or found == expected, call
+        assert is_half or len(found) in (0, len(expected)), call
+        if is_half:
+            output.with_suffix(".bin").unlink()
+        assert run(*arguments).exit_code == 0
+        assert read_tree(output.parent) == expected, call
+
+
+def read_tree(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
 def test_calls_of_a_run_are_all_there(tmp_path: Path) -> None:
     """Each file is opened, written, synced, renamed and its folder synced; the plan goes last."""
     arguments_for = prepare(tmp_path, "tokenize")

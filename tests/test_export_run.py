@@ -28,7 +28,7 @@ from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
 from seqpack_cli.files.url import Place, Url
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.exports import source
+from seqpack_cli.shards.exports import packed_rows, source
 from seqpack_cli.shards.exports.parquet_export import export_parquet
 from seqpack_cli.shards.exports.task import Task, open_exported
 from seqpack_cli.tokens.token_store import TokenStore
@@ -40,7 +40,8 @@ FORMATS = ("parquet", "megatron", "nanogpt")
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "IDS_PER_BLOCK", 11)
+    for module in (source, packed_rows):
+        monkeypatch.setattr(module, "IDS_PER_BLOCK", 11)
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:

@@ -325,6 +325,21 @@ def test_unpack_gives_the_same_lines(server, remote, shards, tmp_path):
     assert found == {"lines.jsonl": (tmp_path / "here.jsonl").read_bytes()}
 
 
+@pytest.mark.parametrize("to", ["parquet", "megatron", "nanogpt"])
+def test_an_export_has_the_same_files_anywhere(server, remote, store, tmp_path, to):
+    (tmp_path / "out").mkdir()
+    assert run("export", store, "-o", tmp_path / "out" / "x", "--to", to).exit_code == 0
+    for _ in range(2):
+        arguments = ("export", f"{remote}/store", "-o", f"{remote}/out/x", "--to", to)
+        assert run(*arguments, "--overwrite").exit_code == 0
+    expected = {
+        str(path.relative_to(tmp_path / "out")): path.read_bytes()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file()
+    }
+    assert read_url(server, f"{remote}/out") == expected
+
+
 def test_overwrite_replaces_no_object_but_an_earlier_output(remote, shards, sample_data):
     lines, other = f"{remote}/mine/lines.jsonl", f"{remote}/shards/manifest.json"
     for _ in range(2):

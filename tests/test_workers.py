@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from seqpack_cli.errors import MachineError
+from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.runs.progress import Progress, advance
 from seqpack_cli.runs.workers import Executor, Workers, count_cores
@@ -190,3 +191,42 @@ def test_advance_reaches_the_caller_from_any_process(num_workers: int) -> None:
     assert (sum(amounts), sum(tokens)) == (7, 14)
     advance(100)  # outside a run nobody listens
     assert sum(amounts) == 7
+
+
+def test_threads_do_every_task_once_and_report_together() -> None:
+    counts = [0, 0]
+
+    def on_advance(amount: int) -> None:
+        before = counts[0]
+        time.sleep(0.001)  # where another thread would come between
+        counts[0] = before + amount
+        counts[1] += 1
+
+    def work(task: int) -> int:
+        for _ in range(task):
+            advance(1)
+        return task
+
+    run = make_workers(None, Progress(on_advance=on_advance)).run
+    assert sorted(run(work, range(12), max_processes=1, num_threads=4)) == list(range(12))
+    assert counts == [66, 66]
+
+
+@pytest.mark.parametrize("error", [DataError("a bad record"), KeyboardInterrupt()])
+def test_threads_stop_where_they_report_when_one_fails(error: BaseException) -> None:
+    began = threading.Event()
+
+    def work(task: int) -> None:
+        if task == 0:
+            began.wait()
+            raise error
+        began.set()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+            advance(1)
+        raise AssertionError("was not stopped")
+
+    results = make_workers(None).run(work, range(9), max_processes=1, num_threads=2)
+    with pytest.raises(type(error)):
+        next(results)

@@ -8,19 +8,18 @@ with `advance`. The output bytes do not depend on where the function runs.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.runs.progress import Progress, reporting_to
 from seqpack_cli.runs.ray_cluster import check_installed
 from seqpack_cli.runs.spawned_workers import check_not_importing, run_in_processes
+from seqpack_cli.runs.worker_threads import run_in_threads
 
 EXECUTORS = ("local", "ray")
 
@@ -102,7 +101,7 @@ class Workers:
 
         Args:
             max_processes: how many local processes the work is worth; None is one per task.
-            num_threads: of this process, if it does the work; they report progress one at a time.
+            num_threads: of this process, if it does the work.
 
         Raises:
             WorkerDiedError: a worker process died, on a cluster repeatedly.
@@ -118,15 +117,11 @@ class Workers:
                 yield from run_on_ray(function, tasks, num_workers, progress)
         elif num_processes > 1:
             yield from run_in_processes(function, tasks, num_processes, progress)
+        elif num_threads > 1:
+            yield from run_in_threads(function, tasks, num_threads, progress)
         else:
-            lock = threading.Lock()
-
-            def tell(amount: int, num_tokens: int) -> None:
-                with lock:
-                    progress.tell(amount, num_tokens)
-
-            with reporting_to(tell):
-                yield from map_ahead(function, tasks, num_threads=num_threads)
+            with reporting_to(progress.tell):
+                yield from map(function, tasks)
 
 
 def find_workers(

@@ -56,7 +56,7 @@ def _check_names(shards: ShardSet, table: Any) -> None:
 def _make_table(
     pa: Any, columns: Columns, rows: Sequence[UnpackedSequence], texts: Sequence[str] | None
 ) -> Any:
-    offsets = to_offsets([len(row.ids) for row in rows])
+    offsets = pa.array(to_offsets([len(row.ids) for row in rows]).astype(np.int32))
     arrays = [("index", pa.array([row.index for row in rows], pa.int64()))]
     if texts is None:
         ids = np.concatenate([row.ids for row in rows]).astype(np.int32)

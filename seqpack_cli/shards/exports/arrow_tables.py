@@ -35,7 +35,7 @@ class SequenceTables:
 
     def make(self, block: Block) -> Any:
         """Return the table of a block."""
-        pa, offsets = self._pa, block.offsets
+        pa, offsets = self._pa, self._pa.array(block.offsets.astype(np.int32))
         ids = block.ids.astype(np.int32)
         arrays = {
             "input_ids": make_lists(pa, ids, offsets),
@@ -60,13 +60,13 @@ class PackedTables:
 
     def make(self, rows: Rows) -> Any:
         """Return the table of some rows."""
-        pa, offsets = self._pa, to_offsets(rows.lengths)
+        pa, offsets = self._pa, self._pa.array(to_offsets(rows.lengths).astype(np.int32))
         ids = rows.ids.astype(np.int32)
         labels = _make_labels(ids, rows.targets).copy()
         labels[to_offsets(rows.sequence_lengths)[:-1]] = NO_LABEL
         lengths = rows.sequence_lengths
         positions = expand_ranges(np.zeros(len(lengths), np.int64), lengths).astype(np.int32)
-        of_sequences = to_offsets(rows.num_sequences)
+        of_sequences = pa.array(to_offsets(rows.num_sequences).astype(np.int32))
         arrays = {
             "input_ids": make_lists(pa, ids, offsets),
             "labels": make_lists(pa, labels, offsets),
@@ -119,15 +119,17 @@ def _make_labels(ids: np.ndarray, targets: np.ndarray | None) -> np.ndarray:
     return ids if targets is None else np.where(targets, ids, np.int32(NO_LABEL))
 
 
-def make_lists(pa: Any, values: np.ndarray, offsets: np.ndarray) -> Any:
-    """Return lists of numbers, none of which is missing."""
+def make_lists(pa: Any, values: np.ndarray, offsets: Any) -> Any:
+    """Return lists of numbers, none of which is missing.
+
+    Args:
+        offsets: an array of Arrow, where each list begins; shared by all lists of a table.
+    """
     item = pa.field("element", pa.from_numpy_dtype(values.dtype), nullable=False)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets.astype(np.int32)), pa.array(values), type=pa.list_(item)
-    )
+    return pa.ListArray.from_arrays(offsets, pa.array(values), type=pa.list_(item))
 
 
-def list_values(pa: Any, values: Any, offsets: np.ndarray) -> Any:
+def list_values(pa: Any, values: Any, offsets: Any) -> Any:
     """Return lists of values, some of which may be missing."""
     item = pa.field("element", values.type)
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, type=pa.list_(item))
+    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(item))

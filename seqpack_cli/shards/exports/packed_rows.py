@@ -31,7 +31,7 @@ def shares_rows(shards: ShardSet) -> bool:
 
 
 def iter_rows(shards: ShardSet, *, check: bool = False) -> Iterator[Rows]:
-    """Yield all rows, about a million ids at a time.
+    """Yield all rows, about four million ids at a time.
 
     Args:
         check: compare every file with its checksum first.

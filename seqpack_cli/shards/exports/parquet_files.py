@@ -1,8 +1,6 @@
-"""Write Parquet files with pyarrow, one row group at a time, and read them back.
+"""Write Parquet files, one row group at a time, and read them back with pyarrow.
 
-Lists of numbers are split into the bytes of each significance and compressed with zstd, which is
-the smallest and hardly slower than no compression; other columns have dictionaries. A file that
-seqpack wrote has a mark in its footer.
+A file that seqpack wrote has a mark in its footer.
 """
 
 from __future__ import annotations
@@ -15,13 +13,16 @@ from typing import Any
 from seqpack_cli.errors import MachineError
 from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.runs.version import __version__
+from seqpack_cli.shards.exports.parquet_chunks import Chunk, encode_chunk
+from seqpack_cli.shards.exports.parquet_schema import describe_chunk, describe_schema, find_place
+from seqpack_cli.shards.exports.thrift import Long, Value, encode_struct
 
 MARK = "seqpack.{command}"  # key of the mark in the metadata of a file
 MAGIC = b"PAR1"  # the first and last bytes of a file
 TAIL_BYTES = 1 << 16  # the mark is at the end of the footer
 REWRITTEN = b"ARROW:schema"  # which pyarrow adds if it writes what it has read, mark included
 FOOTER_BYTES = 512  # of each column of a row group; about 100
-ROWS_PER_STEP = 1 << 13  # pyarrow's default of 1,024 values is a fifth slower
 
 
 def make_kind(command: str) -> FileKind:
@@ -51,105 +52,93 @@ def import_pyarrow(output: object) -> Any:
     return pa
 
 
-class _Sink:
-    """What pyarrow writes to, as a file."""
-
-    closed = False
-
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self._write = write
-        self.num_bytes = 0
-        self.is_lost = False  # an error has ended the file: what comes after it is not written
-
-    def write(self, data: bytes) -> int:
-        if not self.is_lost:
-            self._write(data)
-        self.num_bytes += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self.num_bytes
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class ParquetWriter:
     """A new Parquet file; `open_parquet` opens it."""
 
-    def __init__(self, writer: Any, sink: _Sink) -> None:
-        self._writer, self._sink = writer, sink
-        self.num_rows = self.num_groups = 0
+    def __init__(self, write: Callable[[bytes], object], schema: Any) -> None:
+        self._pa, self._write, self._schema = import_pyarrow("output"), write, schema
+        self._groups: list[Value] = []
+        self._marks: list[Value] = []
+        self._num_bytes = 0
+        self.num_rows = 0
+        self._add(MAGIC)
+
+    @property
+    def num_groups(self) -> int:
+        """The number of row groups so far."""
+        return len(self._groups)
 
     def bound_size(self, table: Any) -> int:
         """Return the size that the file has at most if a table and the footer are added."""
         num_chunks = (self.num_groups + 1) * table.num_columns
-        return int(self._sink.num_bytes + table.nbytes + (num_chunks + 8) * FOOTER_BYTES)
+        return int(self._num_bytes + table.nbytes * 2 + (num_chunks + 8) * FOOTER_BYTES)
 
     def write(self, table: Any) -> None:
-        """Write a table as one row group."""
-        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        """Write a table of at least one row as a row group."""
+        first, columns, num_raw = self._num_bytes, list[Value](), 0
+        known: dict[object, Chunk] = {}  # a column with the values of an earlier one is copied
+        for field, column in zip(self._schema, table.columns, strict=True):
+            array = column.combine_chunks() if column.num_chunks > 1 else column.chunk(0)
+            place = find_place(array)
+            chunk = known.get(place) or encode_chunk(self._pa, array)
+            known[place] = chunk
+            columns.append(describe_chunk(self._pa, field, chunk, self._num_bytes))
+            num_raw += chunk.num_bytes
+            for page in chunk.pages:
+                self._add(page)
         self.num_rows += table.num_rows
-        self.num_groups += 1
+        sizes = {2: Long(num_raw), 3: Long(table.num_rows), 5: Long(first)}
+        self._groups.append({1: columns, **sizes})
 
     def mark(self, command: str, description: Mapping[str, Any]) -> None:
         """Put the mark of a command into the footer, with what describes the file."""
-        text = encode_json(dict(description)).decode()
-        self._writer.add_key_value_metadata({MARK.format(command=command): text})
+        text = encode_json(dict(description))
+        self._marks.append({1: MARK.format(command=command), 2: text})
+
+    def finish(self) -> None:
+        """Write the footer."""
+        footer = encode_struct(
+            {
+                1: 2,  # the version of the format
+                2: list(describe_schema(self._pa, self._schema)),
+                3: Long(self.num_rows),
+                4: self._groups,
+                5: self._marks,
+                6: f"seqpack {__version__}",
+            }
+        )
+        self._add(footer + len(footer).to_bytes(4, "little") + MAGIC)
+
+    def _add(self, data: bytes) -> None:
+        self._write(data)
+        self._num_bytes += len(data)
 
 
 @contextlib.contextmanager
 def open_parquet(write: Callable[[bytes], object], schema: Any) -> Iterator[ParquetWriter]:
-    """Write a Parquet file; its footer is written when the block ends.
+    """Write a Parquet file; its footer is written when the block ends without an error.
 
     Args:
         write: called with the bytes of the file, in order.
     """
-    pa, sink = import_pyarrow("output"), _Sink(write)
-    writer = pa.parquet.ParquetWriter(
-        pa.PythonFile(sink, mode="w"),
-        schema,
-        store_schema=False,
-        write_statistics=False,
-        write_batch_size=ROWS_PER_STEP,
-        compression="zstd",
-        **_choose_encodings(pa, schema),
-    )
-    try:
-        yield ParquetWriter(writer, sink)
-        writer.close()
-    except BaseException:
-        sink.is_lost = True
-        with contextlib.suppress(Exception):  # the first error is the one to report
-            writer.close()
-        raise
-
-
-def _choose_encodings(pa: Any, schema: Any) -> dict[str, Any]:
-    """Return the encodings of the columns: split bytes for lists of int32, dictionaries else."""
-    names = {
-        f"{field.name}.list.element": pa.types.is_list(field.type)
-        and field.type.value_type == pa.int32()
-        for field in schema
-    }
-    return {
-        "use_dictionary": [
-            name if pa.types.is_list(field.type) else field.name
-            for (name, is_split), field in zip(names.items(), schema, strict=True)
-            if not is_split
-        ],
-        "column_encoding": {
-            name: "BYTE_STREAM_SPLIT" for name, is_split in names.items() if is_split
-        },
-    }
+    writer = ParquetWriter(write, schema)
+    yield writer
+    writer.finish()
 
 
 def iter_row_groups(path: Path, output: object) -> Iterator[Any]:
-    """Read a local Parquet file back, a table for each row group."""
+    """Read a local Parquet file back with pyarrow, a table for each row group.
+
+    Raises:
+        MachineError: it cannot be read.
+    """
     pa = import_pyarrow(output)
-    with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        for number in range(file.metadata.num_row_groups):
-            yield file.read_row_group(number)
+    try:
+        with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            for number in range(file.metadata.num_row_groups):
+                yield file.read_row_group(number)
+    except (pa.ArrowException, OSError) as error:
+        raise MachineError(
+            f"{output}: cannot be read back ({str(error).splitlines()[0]})",
+            hint="run the same command again; if it fails again, check the disk",
+        ) from error

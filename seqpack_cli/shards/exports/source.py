@@ -25,7 +25,7 @@ from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
 from seqpack_cli.tokens.token_store import TokenStore
 
-IDS_PER_BLOCK = 1 << 20  # 4 MB as int32; a longer sequence is a block of its own
+IDS_PER_BLOCK = 1 << 22  # 16 MB as int32; a longer sequence is a block of its own
 SEQUENCES_PER_BLOCK = 1 << 16
 
 

@@ -24,6 +24,7 @@ from seqpack_cli.tokens.imports.import_setup import ImportSetup
 
 BLOCK_BYTES = 1 << 20
 BLOCK_DOCUMENTS = 1 << 16
+NO_IDS = np.empty(0, np.int64)
 
 
 def cut_megatron(
@@ -64,17 +65,19 @@ def iter_megatron_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdB
     blocks = iter_raw_blocks(source_range, opened.on_read)
     rest = memoryview(b"")
     for first, last in _iter_documents(index, source_range):
-        place = functools.partial(_find_place, source, first)
-        num_bytes = index.find_start(last) - index.find_start(first)
-        if num_bytes > max_document_bytes and last == first + 1:
-            raise oversized_error(place(0), max_document_bytes)
+        block = _make_block(index, source, first, last)
+        num_tokens = np.diff(block.offsets)
+        too_large = np.flatnonzero(num_tokens * index.dtype.itemsize > max_document_bytes)
+        if len(too_large):
+            raise oversized_error(block.find_place(int(too_large[0])), max_document_bytes)
+        num_bytes = int(num_tokens.sum()) * index.dtype.itemsize
         pieces, num_found = [rest], len(rest)
         while num_found < num_bytes:
             pieces.append(memoryview(next(blocks)))
             num_found += len(pieces[-1])
         data = memoryview(b"".join(pieces)) if len(pieces) > 1 else rest
         rest = data[num_bytes:]
-        yield _make_block(index, first, last, np.frombuffer(data[:num_bytes], index.dtype), place)
+        yield block._replace(ids=np.frombuffer(data[:num_bytes], index.dtype))
 
 
 def _iter_documents(index: ForeignIndex, source_range: SourceRange) -> Iterator[tuple[int, int]]:
@@ -89,13 +92,8 @@ def _iter_documents(index: ForeignIndex, source_range: SourceRange) -> Iterator[
         first = stop
 
 
-def _make_block(
-    index: ForeignIndex,
-    first: int,
-    last: int,
-    ids: np.ndarray,
-    find_place: functools.partial[str],
-) -> IdBlock:
+def _make_block(index: ForeignIndex, source: Source, first: int, last: int) -> IdBlock:
+    """Return the documents of a block, before their ids are read."""
     firsts = index.first_sequences[first : last + 1].astype(np.int64)
     lengths = index.lengths[firsts[0] : firsts[-1]].astype(np.int64)
     num_sequences = np.diff(firsts)
@@ -104,7 +102,8 @@ def _make_block(
         numbers = np.repeat(np.arange(last - first), num_sequences)
         num_sequences = np.bincount(numbers[~is_empty], minlength=last - first)
         lengths = lengths[~is_empty]
-    return IdBlock(ids, lengths, num_sequences, (), find_place, num_empty_sequences=num_empty)
+    place = functools.partial(_find_place, source, first)
+    return IdBlock(NO_IDS, lengths, num_sequences, (), place, num_empty_sequences=num_empty)
 
 
 def _hash_entries(index: ForeignIndex, source_range: SourceRange, on_read: OnRead) -> None:
