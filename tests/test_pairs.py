@@ -137,7 +137,7 @@ def test_missing_file_of_a_pair(
         (
             "f.data",
             "expected one of the suffixes .idx .bin .npy .jsonl .ndjson .json .parquet .arrow "
-            ".feather .ipc",
+            ".arrows .feather .ipc",
             "pass --format flat if the file holds ids alone, or --format jsonl",
         ),
         ("f.bin.gz", "a compressed flat file", "decompress it"),

@@ -69,23 +69,23 @@ class _Stream:
         return tail, count
 
 
-def check_schema(source: Source) -> None:
-    """Read the schema of a file.
+def read_arrow_schema(source: Source) -> Any:
+    """Return the schema of a file.
 
     Raises:
         DataError: it is not an Arrow file.
         MachineError: pyarrow is not installed.
     """
     whole = SourceRange(0, source, 0, source.num_bytes)
-    _open(_Stream(iter_raw_blocks(whole, len)), source)
+    return _open(_Stream(iter_raw_blocks(whole, len)), source)[0].schema
 
 
 def iter_arrow_arrays(
-    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead
+    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead | None
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield columns of a file: see `iter_table_arrays`."""
     source = source_range.source
-    stream = _Stream(iter_raw_blocks(source_range, on_read))
+    stream = _Stream(iter_raw_blocks(source_range, on_read or len))
     reader, is_file = _open(stream, source)
     columns = choose(reader.schema)
     num_rows = 0

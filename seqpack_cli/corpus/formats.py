@@ -81,7 +81,7 @@ class FileFormat(NamedTuple):
         return UNNAMED_JSON if self.format == "json" else ""
 
 
-ARROW = dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow")
+ARROW = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
 ARROW_FORMATS = Formats(ARROW, {}, fallback="arrow", hint="name the files, or pass a glob")
 TEXT_FORMATS = Formats(
     {

@@ -19,7 +19,7 @@ from seqpack_cli.errors import join_items, quote
 KEEP = "--keep"
 TEXT_FIELD = "--text-field"
 FIELD_HINT = re.compile(r"pass --(keep|[a-z]+-field) ")
-IDS_FIELD = "--ids-field"
+IDS_FIELD, DOCUMENT_FIELD = "--ids-field", "--document-field"
 SIMILAR = 0.7  # of two names, from 0 to 1
 
 

@@ -51,13 +51,18 @@ def find_columns(
         if kind is not None:
             _check_json(kind, name, source)
     for reader in readers:
-        kind = find_needed(schema, reader.name, KEEP, (), source)
-        if not is_kept(kind):
-            raise DataError(
-                f"{source.path}: column {quote(reader.name)} is {kind}, expected {KEPT_TYPES}",
-                hint="convert the column, or keep another one",
-            )
+        check_kept(schema, reader.name, source)
     return [*text.names, *optional, *(reader.name for reader in readers)]
+
+
+def check_kept(schema: Any, name: str, source: Source) -> None:
+    """Raise DataError unless there is a column of this name that can be kept."""
+    kind = find_needed(schema, name, KEEP, (), source)
+    if not is_kept(kind):
+        raise DataError(
+            f"{source.path}: column {quote(name)} is {kind}, expected {KEPT_TYPES}",
+            hint="convert the column, or keep another one",
+        )
 
 
 def _check_strings(

@@ -23,6 +23,7 @@ BATCH_BYTES = 1 << 20
 MAX_BATCH_ROWS = 1 << 14
 MAX_BATCH_MEMORY = 64 << 20  # of rows that repeat a long value, which a file stores once
 BUFFER_BYTES = 1 << 20
+VALUE_BYTES = 4  # of a number in a list, at least: a file stores repeated ones once
 
 
 def find_row_groups(source: Source) -> list[int]:
@@ -34,8 +35,13 @@ def find_row_groups(source: Source) -> list[int]:
     return [0, *starts[1:], source.num_bytes]
 
 
+def read_parquet_schema(source: Source) -> Any:
+    """Return the schema of a file, as Arrow's, with its metadata."""
+    return _open(source).schema_arrow
+
+
 def iter_parquet_arrays(
-    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead
+    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead | None
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield columns of the row groups that begin in a range: see `iter_table_arrays`."""
     source = source_range.source
@@ -50,8 +56,9 @@ def iter_parquet_arrays(
     num_rows = _count_rows(file, offsets, inside[0]) if inside else 0
     for group in inside:
         start, end = offsets[group], offsets[group + 1]
-        for _ in iter_raw_blocks(source_range._replace(start=start, end=end), on_read):
-            pass
+        if on_read is not None:
+            for _ in iter_raw_blocks(source_range._replace(start=start, end=end), on_read):
+                pass
         groups = [group] if len(offsets) > 2 else list(range(file.num_row_groups))
         for arrays in _iter_arrays(file, groups, columns, source):
             yield num_rows, arrays
@@ -94,7 +101,9 @@ def _choose_rows(metadata: list[Any], columns: list[str], source: Source, num_ro
     num_bytes = longest = 0
     for column in columns:
         chunks = [chunk for group in metadata for chunk in find_chunks(group, column)]
-        num_bytes += sum(chunk.total_uncompressed_size for chunk in chunks)
+        num_bytes += sum(
+            max(chunk.total_uncompressed_size, VALUE_BYTES * chunk.num_values) for chunk in chunks
+        )
         longest += max((bound_length(group, column, source) for group in metadata), default=0)
     rows = min(MAX_BATCH_ROWS, max(1, num_rows * BATCH_BYTES // max(1, num_bytes)))
     return min(rows, max(1, MAX_BATCH_MEMORY // max(1, longest)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.corpus.arrow_rows import iter_arrow_arrays
+from seqpack_cli.corpus.arrow_rows import iter_arrow_arrays, read_arrow_schema
 from seqpack_cli.corpus.blocks import OnRead
 from seqpack_cli.corpus.decompression import BombError, check_ratio
 from seqpack_cli.corpus.document_block import (
@@ -24,23 +24,34 @@ from seqpack_cli.corpus.document_block import (
 )
 from seqpack_cli.corpus.kept_fields import Readers, read_values
 from seqpack_cli.corpus.parquet_columns import find_columns
-from seqpack_cli.corpus.parquet_rows import ChooseColumns, iter_parquet_arrays
+from seqpack_cli.corpus.parquet_rows import ChooseColumns, iter_parquet_arrays, read_parquet_schema
 from seqpack_cli.corpus.parquet_values import count_bytes, read_scalar, to_json, to_python
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import DataError
 
 FORMATS = {"parquet": iter_parquet_arrays, "arrow": iter_arrow_arrays}
+SCHEMAS = {"parquet": read_parquet_schema, "arrow": read_arrow_schema}
+
+
+def read_schema(source: Source) -> Any:
+    """Return the schema of a table, with its metadata.
+
+    Raises:
+        DataError: the file is damaged, or another format.
+        MachineError: pyarrow is not installed.
+    """
+    return SCHEMAS[source.format](source)
 
 
 def iter_table_arrays(
-    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead
+    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead | None
 ) -> Iterator[tuple[int, list[Any]]]:
     """Read columns of the rows of a range, piece by piece, none of them empty.
 
     Args:
         choose: returns the names of the columns, from the schema of the file; at least one.
-        on_read: called with the bytes of the file as they are read.
+        on_read: called with the bytes of the file as they are read; None if nobody needs them.
 
     Returns:
         For each piece, the number of rows of the file before it, and the array of each column.
@@ -70,7 +81,7 @@ def iter_table_documents(
         num_text_bytes = _read_arrays(arrays, found, text, readers, find_place)
         _, kept = _divide(arrays, text)
         num_bytes += num_text_bytes + sum(array.nbytes for array in kept)
-        _check_ratio(source, num_before, num_bytes)
+        check_row_ratio(source, num_before, num_bytes)
         yield DocumentBlock(
             source, found.texts, found.rejects, num_text_bytes, find_place, found.fields
         )
@@ -82,7 +93,8 @@ def find_row(source: Source, num_before: int, index: int) -> str:
     return f"{source.path}:{num_before + index + 1}"
 
 
-def _check_ratio(source: Source, num_rows: int, num_bytes: int) -> None:
+def check_row_ratio(source: Source, num_rows: int, num_bytes: int) -> None:
+    """Raise DataError if the rows of a file are far larger than the file."""
     try:
         check_ratio(source.num_bytes, num_bytes)
     except BombError as error:
